@@ -1,0 +1,1 @@
+"""Timing implementations side by side."""

@@ -1,0 +1,1 @@
+"""Config files: YAML in, frozen data out."""

@@ -1,0 +1,80 @@
+"""A config as frozen data: what a YAML file, its `extends` and the command line add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from losscli.losses import Shape
+
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+PASSES = ("forward", "forward_backward")
+DISTRIBUTIONS = ("uniform", "normal", "heavy_tailed", "boundary", "impulse")
+CACHES = ("cold", "warm")
+
+
+@dataclass(frozen=True)
+class LossChoice:
+    """One loss and the values of its parameters; several values of one make several cases."""
+
+    name: str
+    parameters: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """How input values are made."""
+
+    distributions: tuple[str, ...] = ("uniform",)
+    scale: float = 1.0
+    """Multiplies every prediction."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a case is sampled, in seconds, and when it has been sampled enough."""
+
+    min_time: float = 0.2
+    max_time: float = 10.0
+    confidence: float = 0.01
+    """Relative half-width of the confidence interval of the median at which sampling stops."""
+    cache: str = "cold"
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """Cases that match every given field are left out."""
+
+    loss: str | None = None
+    size: Shape | None = None
+    dtype: str | None = None
+    reduction: str | None = None
+    device: str | None = None
+    implementation: str | None = None
+    pass_: str | None = None
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A tolerance that loosens one case by name; the table shows it."""
+
+    case: str
+    ulp: float
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every axis of a run. An axis left None takes the command's own default."""
+
+    device: str = "auto"
+    losses: tuple[LossChoice, ...] = ()
+    sizes: tuple[Shape, ...] = ()
+    dtypes: tuple[str, ...] = ("float32",)
+    reductions: tuple[str, ...] = ("mean",)
+    passes: tuple[str, ...] = PASSES
+    implementations: tuple[str, ...] = ("custom", "reference")
+    inputs: Inputs = Inputs()
+    exclude: tuple[Exclude, ...] = ()
+    timing: Timing = Timing()
+    tolerances: tuple[Tolerance, ...] = ()

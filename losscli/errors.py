@@ -1,0 +1,64 @@
+"""Every error a user can cause: one short message, and the exit code it ends the program with.
+
+LosscliError                 1
+|-- UsageError               2   command line, arguments
+|   `-- ConfigError          2   YAML, with file:line:column
+|-- BuildError               3   a compiler said no
+`-- UnfitError               4   no GPU, no compiler, no memory, nowhere to write
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_BUILD = 3
+EXIT_UNFIT = 4
+EXIT_INTERRUPTED = 130
+
+
+class LosscliError(Exception):
+    """What was expected, what was given, where, and what to do."""
+
+    exit_code = EXIT_FAILED
+
+
+class UsageError(LosscliError):
+    """The command line or an argument makes no sense."""
+
+    exit_code = EXIT_USAGE
+
+
+class ConfigError(UsageError):
+    """A config file is wrong; the message starts with ``file:line:column:`` where known."""
+
+    def __init__(
+        self, message: str, *, file: str = "", line: int | None = None, column: int | None = None
+    ) -> None:
+        """Lines and columns count from 1."""
+        self.message, self.file, self.line, self.column = message, file, line, column
+        where = ":".join(str(part) for part in (file, line, column) if part not in ("", None))
+        super().__init__(f"{where}: {message}" if where else message)
+
+
+class BuildError(LosscliError):
+    """A compiler or linker failed."""
+
+    exit_code = EXIT_BUILD
+
+
+class UnfitError(LosscliError):
+    """This environment cannot do what was asked."""
+
+    exit_code = EXIT_UNFIT
+
+
+def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
+    """Return ``unknown KIND 'GIVEN': did you mean ...? (one of: ...)``."""
+    names = list(candidates)
+    close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return f"unknown {kind} '{given}'.{hint} Choose from: {', '.join(names)}."

@@ -1,0 +1,1 @@
+"""Build the kernels, keep them in a cache, load them."""

@@ -1,0 +1,81 @@
+"""What a case can run: our kernels and PyTorch's, behind one small interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from losscli.cases import Case
+from losscli.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    BoundLoss = Callable[[Tensor, Tensor], Tensor]
+"""A loss with its reduction and parameters fixed: input and target in, differentiable loss out."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute the losses."""
+
+    name: str
+    description: str
+    bind: Callable[[Case], BoundLoss]
+    """Fix reduction and parameters; builds or compiles what the first call needs."""
+    unavailable: Callable[[Case], str | None] = lambda case: None
+    """Say why this implementation does not run a case, or None."""
+
+
+def _custom(case: Case) -> BoundLoss:
+    from losscli import functional
+
+    function = getattr(functional, f"{case.loss}_loss")
+    return partial(function, reduction=case.reduction, **case.params)
+
+
+def _reference(case: Case) -> BoundLoss:
+    return partial(case.spec.reference, reduction=case.reduction, **case.params)
+
+
+def _functional(case: Case) -> BoundLoss:
+    assert case.spec.functional is not None
+    return partial(case.spec.functional, reduction=case.reduction, **case.params)
+
+
+def _compile(case: Case) -> BoundLoss:
+    import torch
+
+    torch.compiler.reset()
+    compiled: BoundLoss = torch.compile(_reference(case), dynamic=False, fullgraph=True)
+    return compiled
+
+
+def _same_as_reference(case: Case) -> str | None:
+    return None if case.spec.functional else f"torch has no other {case.loss} than the reference"
+
+
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    implementation.name: implementation
+    for implementation in (
+        Implementation("custom", "losscli's own kernel, through losscli.functional", _custom),
+        Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
+        Implementation(
+            "functional",
+            "torch.nn.functional's own op, where it differs from the reference",
+            _functional,
+            _same_as_reference,
+        ),
+        Implementation("compile", "torch.compile of the reference", _compile),
+    )
+}
+
+
+def find_implementation(name: str) -> Implementation:
+    """Look an implementation up; UsageError lists the candidates."""
+    try:
+        return IMPLEMENTATIONS[name]
+    except KeyError:
+        raise UsageError(unknown("implementation", name, IMPLEMENTATIONS)) from None

@@ -1,0 +1,38 @@
+"""The registry of losses: one file and one line a loss."""
+
+from __future__ import annotations
+
+from losscli.errors import UsageError, unknown
+
+from . import hinge, mse, smooth_l1
+from .reduction import REDUCTIONS, reduce
+from .spec import LossFunction, LossSpec, Parameter, Shape
+
+LOSSES: dict[str, LossSpec] = {
+    spec.name: spec
+    for spec in (
+        smooth_l1.SPEC,
+        mse.SPEC,
+        hinge.SPEC,
+    )
+}
+
+
+def find_loss(name: str) -> LossSpec:
+    """Look a loss up; UsageError lists the candidates."""
+    try:
+        return LOSSES[name]
+    except KeyError:
+        raise UsageError(unknown("loss", name, LOSSES)) from None
+
+
+__all__ = [
+    "LOSSES",
+    "REDUCTIONS",
+    "LossFunction",
+    "LossSpec",
+    "Parameter",
+    "Shape",
+    "find_loss",
+    "reduce",
+]

@@ -1,0 +1,17 @@
+"""How the losses of the elements become the result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def reduce(elements: Tensor, reduction: str) -> Tensor:
+    """Apply a reduction of ``REDUCTIONS``; the mean of nothing is NaN, its sum 0, as in PyTorch."""
+    if reduction == "mean":
+        return elements.mean()
+    return elements.sum() if reduction == "sum" else elements

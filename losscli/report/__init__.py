@@ -1,0 +1,1 @@
+"""Reporters: pure functions from a run to text."""

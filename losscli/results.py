@@ -1,0 +1,134 @@
+"""The record of a run, in SI units: seconds, bytes, GB/s of 1e9 bytes a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from losscli.cases import Case
+
+SCHEMA_VERSION = 1
+
+OK, SKIPPED, FAILED = "ok", "skipped", "failed"
+PASS, WARN, FAIL = "pass", "warn", "fail"
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The distribution of one call's time."""
+
+    median: float
+    p20: float
+    p80: float
+    min: float
+    samples: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far a result lies from the oracle; None where it was not asked for."""
+
+    value_abs: float | None = None
+    value_rel: float | None = None
+    value_ulp: float | None = None
+    grad_ulp: float | None = None
+    """Largest over the elements of the gradients."""
+    grad_rel: float | None = None
+    """Norm of the difference over the norm of the gradient."""
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """One implementation, one pass, one case."""
+
+    case: Case
+    implementation: str
+    pass_: str
+    status: str
+    """``ok``, ``skipped`` or ``failed``."""
+    reason: str = ""
+    seconds: Seconds | None = None
+    bytes: int = 0
+    """The floor of memory traffic, from the byte model."""
+    gbps: float | None = None
+    limit_gbps: float | None = None
+    speedup: Mapping[str, float] = field(default_factory=dict)
+    """Median of each other implementation over this one's: above 1 this one is faster."""
+    peak_extra_bytes: int | None = None
+    """Most bytes allocated during a call beyond inputs, loss and gradients."""
+    error: Error = Error()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return {
+            "case": self.case.to_json(),
+            "implementation": self.implementation,
+            "pass": self.pass_,
+            "status": self.status,
+            "reason": self.reason,
+            "seconds": asdict(self.seconds) if self.seconds else None,
+            "bytes": self.bytes,
+            "gbps": self.gbps,
+            "limit_gbps": self.limit_gbps,
+            "speedup": dict(self.speedup),
+            "peak_extra_bytes": self.peak_extra_bytes,
+            "error": asdict(self.error),
+        }
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """One check of one implementation on one case."""
+
+    case: Case
+    implementation: str
+    check: str
+    status: str
+    """``pass``, ``warn``, ``fail`` or ``skipped``."""
+    reason: str = ""
+    error: Error = Error()
+    reference_error: Error = Error()
+    """PyTorch's own distance from the oracle on the same inputs."""
+    tolerance: str = ""
+    """A tolerance that the config loosened, as written."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return {
+            "case": self.case.to_json(),
+            "implementation": self.implementation,
+            "check": self.check,
+            "status": self.status,
+            "reason": self.reason,
+            "error": asdict(self.error),
+            "reference_error": asdict(self.reference_error),
+            "tolerance": self.tolerance,
+        }
+
+
+Result = BenchResult | VerifyResult
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything a command measured."""
+
+    kind: str
+    """``bench`` or ``verify``."""
+    command: tuple[str, ...]
+    created: str
+    """ISO 8601, UTC."""
+    environment: Mapping[str, Any]
+    results: tuple[Result, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record that users script against."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": self.kind,
+            "command": list(self.command),
+            "created": self.created,
+            "environment": dict(self.environment),
+            "results": [result.to_json() for result in self.results],
+        }

@@ -1,0 +1,1 @@
+"""Checks of an implementation against the oracle."""
