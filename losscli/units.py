@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
+
+from losscli.errors import UsageError
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -27,6 +31,36 @@ def format_bytes(count: float) -> str:
         if abs(count) >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def parse_seconds(text: str) -> float:
+    """Parse ``0.2s``, ``10 ms``, ``5us``, ``1m`` (a minute) or bare seconds."""
+    match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(ns|us|ms|s|m|)\s*", text)
+    number = _number(match[1]) if match else None
+    if match is None or number is None or number < 0:
+        raise UsageError(f"'{text}' is not a duration. Write 0.2s, 50ms or 1m.")
+    unit = match[2]
+    return number * (60.0 if unit == "m" else {name: s for s, name in _TIMES}.get(unit, 1.0))
+
+
+def parse_fraction(text: str) -> float:
+    """Parse ``1%`` or ``0.01``; the value lies between 0 and 1."""
+    stripped = text.strip()
+    number = _number(stripped.removesuffix("%").rstrip())
+    if number is not None and stripped.endswith("%"):
+        number /= 100
+    if number is None or not 0 < number < 1:
+        raise UsageError(f"'{text}' is not a fraction between 0 and 1. Write 1% or 0.01.")
+    return number
+
+
+def _number(text: str) -> float | None:
+    """Return a finite number, or None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _significant(value: float, digits: int) -> str:

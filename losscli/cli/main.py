@@ -1,0 +1,130 @@
+"""The entry point: finds the command, turns what goes wrong into one message and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import FrameType
+
+import click
+
+from losscli import __version__
+from losscli.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_UNFIT,
+    EXIT_USAGE,
+    LosscliError,
+    UsageError,
+    unknown,
+)
+
+COMMANDS = {
+    "build": "Compile the kernels for this machine.",
+    "verify": "Check implementations against a float64 oracle.",
+    "bench": "Time implementations side by side.",
+    "list": "List losses, implementations, devices and configs.",
+}
+"""Each is ``losscli/cli/NAME.py``; the help is here so that `losscli --help` imports none."""
+
+_DEBUG = click.Option(
+    ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
+)
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a command only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"losscli.cli.{cmd_name}").command
+        if _DEBUG not in command.params:
+            command.params.append(_DEBUG)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise UsageError(unknown("command", args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    name="losscli",
+    cls=_LazyGroup,
+    params=[_DEBUG],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def group() -> None:
+    """Build, verify and time loss kernels against PyTorch.
+
+    Exit codes: 0 all well, 1 a check failed, 2 usage or config, 3 a build failed, 4 this machine
+    cannot do what was asked, 130 interrupted.
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        result = group.main(arguments, prog_name="losscli", standalone_mode=False)
+        sys.stdout.flush()
+    except Exception as error:
+        if "--debug" in arguments and not isinstance(error, click.Abort | BrokenPipeError):
+            raise
+        return _explain(error)
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Treat SIGTERM as Ctrl-C: what was finished is kept."""
+    raise KeyboardInterrupt
+
+
+def _explain(error: Exception) -> int:
+    """Write one message for an error that ended the program; return the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return EXIT_USAGE
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    if isinstance(error, click.Abort):
+        click.echo("losscli: interrupted", err=True)
+        return EXIT_INTERRUPTED
+    message, code = _message(error)
+    click.echo(f"losscli: error: {message}", err=True)
+    return code
+
+
+def _message(error: Exception) -> tuple[str, int]:
+    """Return what to say about an error, and the exit code."""
+    if isinstance(error, LosscliError):
+        return str(error), error.exit_code
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "losscli"
+        return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
+    if isinstance(error, click.ClickException):
+        return error.format_message(), EXIT_USAGE
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out of memory. Choose smaller sizes; --dry-run shows what fits.", EXIT_UNFIT
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"unexpected {summary} (run again with --debug for the traceback)", EXIT_FAILED

@@ -1,0 +1,113 @@
+"""The options that commands share: one an axis of the config, and where results go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from losscli.config.fields import LARGEST_SEED, check_device, check_name
+from losscli.config.loader import load_config
+from losscli.config.schema import DTYPES, PASSES, Config
+from losscli.config.sizes import parse_size
+from losscli.errors import UsageError
+from losscli.implementations import IMPLEMENTATIONS
+from losscli.losses import LOSSES, REDUCTIONS
+
+FORMATS = ("table", "md", "csv", "json", "jsonl")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
+
+
+def axis_options(command: Command) -> Command:
+    """Add -c, one option an axis, --device, --seed and --dry-run.
+
+    The command receives all but ``dry_run`` as keywords that it hands on to ``resolve_config``.
+    """
+    config = click.option("-c", "--config", metavar="FILE", help=_CONFIG_HELP)
+    device = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
+    seed = click.option(
+        "--seed", type=click.IntRange(0, LARGEST_SEED), metavar="N", help="Seed of the inputs."
+    )
+    dry_run = click.option("--dry-run", is_flag=True, help="List the cases and what fits, and end.")
+    return _decorate(command, (config, *_AXES, device, seed, dry_run))
+
+
+def resolve_config(
+    config: str | None, *, device: str | None, seed: int | None, **axes: tuple[Any, ...]
+) -> Config:
+    """Load the config and put the options of ``axis_options`` over it."""
+    overrides: dict[str, object] = {field: values for field, values in axes.items() if values}
+    if device is not None:
+        overrides["device"] = device
+    if seed is not None:
+        overrides["seed"] = seed
+    return load_config(config, overrides)
+
+
+def output_options(command: Command) -> Command:
+    """Add --format and -o; the command receives ``format`` and ``output``, a path or None."""
+    format = click.option(
+        "--format",
+        type=partial(check_name, "format", candidates=FORMATS),
+        default=FORMATS[0],
+        show_default=True,
+        metavar="NAME",
+        help=f"{', '.join(FORMATS)}.",
+    )
+    output = click.option(
+        "-o", "--output", type=_output, metavar="PATH", help="Write to a file, not to stdout."
+    )
+    return _decorate(command, (format, output))
+
+
+def _axis(flag: str, field: str, metavar: str, read: Callable[[str], Any], help: str) -> Decorator:
+    """One axis: an option that may be repeated and takes comma-separated values."""
+
+    def parse(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Any:
+        parts = [part.strip() for value in given for part in value.split(",")]
+        return tuple(dict.fromkeys(item for part in parts for item in read(part)))
+
+    return click.option(flag, field, multiple=True, metavar=metavar, callback=parse, help=help)
+
+
+def _named(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
+    """One axis of names."""
+
+    def read(text: str) -> tuple[str]:
+        return (check_name(kind, text, candidates),)
+
+    return _axis(flag, field, "NAME", read, f"{', '.join(candidates)}.")
+
+
+_AXES = (
+    _named("--loss", "losses", "loss", LOSSES),
+    _axis("--size", "sizes", "SIZE", parse_size, "1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."),
+    _named("--dtype", "dtypes", "dtype", DTYPES),
+    _named("--reduction", "reductions", "reduction", REDUCTIONS),
+    _named("--pass", "passes", "pass", PASSES),
+    _named("--impl", "implementations", "implementation", IMPLEMENTATIONS),
+)
+_CONFIG_HELP = "A YAML file or a shipped config (default.yaml)."
+_DEVICE_HELP = "auto, cpu, cuda or cuda:N."
+
+
+def _output(value: str) -> Path:
+    """Refuse an output that cannot be written, before anything is measured."""
+    path = Path(value)
+    if path.is_dir():
+        raise UsageError(f"-o '{path}' is a directory. Name a file.")
+    if not path.parent.is_dir():
+        raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
+    return path
+
+
+def _decorate(command: Command, options: Collection[Decorator]) -> Command:
+    """Decorate a command so that its help lists the options in this order."""
+    for option in reversed(tuple(options)):
+        command = option(command)
+    return command

@@ -1,0 +1,266 @@
+"""The keys of a config file: how each is read, with an error that points at its line."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from losscli.config.positions import Located
+from losscli.config.schema import (
+    CACHES,
+    DISTRIBUTIONS,
+    DTYPES,
+    PASSES,
+    Exclude,
+    Inputs,
+    LossChoice,
+    Timing,
+    Tolerance,
+)
+from losscli.config.sizes import parse_size, powers_of_two
+from losscli.errors import UsageError, unknown
+from losscli.implementations import IMPLEMENTATIONS
+from losscli.losses import LOSSES, REDUCTIONS, LossSpec, Shape
+from losscli.units import parse_fraction, parse_seconds
+
+T = TypeVar("T")
+
+DEVICES = ("auto", "cpu", "cuda", "cuda:1")
+"""Examples; any index will do."""
+LARGEST_SEED = 2**63 - 1
+
+
+def check_name(kind: str, text: str, candidates: Collection[str]) -> str:
+    """Return ``text`` if it is one of the candidates; UsageError lists them."""
+    if text not in candidates:
+        raise UsageError(unknown(kind, text, candidates))
+    return text
+
+
+def check_device(text: str) -> str:
+    """Return ``text`` if it can name a device; whether there is one is another question."""
+    return (
+        text if re.fullmatch("cuda:[0-9]{1,4}", text) else check_name("device", text, DEVICES[:3])
+    )
+
+
+def check_mapping(node: Located, what: str, keys: Collection[str]) -> dict[str, Located]:
+    """Return a mapping whose keys are all known."""
+    if not isinstance(node.value, dict):
+        node.fail(f"expected {what}, found {node.describe()}.")
+    for name, value in node.value.items():
+        if name not in keys and value.key is not None:
+            value.key.fail(unknown("key", name, keys))
+    return node.value
+
+
+def _at(node: Located, read: Callable[[str], T]) -> T:
+    """Read a scalar from its text; what goes wrong is reported where it stands."""
+    if isinstance(node.value, dict | list) or node.value is None:
+        node.fail(f"expected one value, found {node.describe()}.")
+    try:
+        return read(node.text)
+    except UsageError as error:
+        node.fail(str(error))
+
+
+def _items(node: Located, what: str) -> list[Located]:
+    """Return the items of a list, or one value as a list of one."""
+    if isinstance(node.value, dict) or node.value in (None, []):
+        node.fail(f"expected {what} or a list of them, found {node.describe()}.")
+    return node.value if isinstance(node.value, list) else [node]
+
+
+def _number(node: Located) -> float:
+    """Return a finite number; a boolean is none."""
+    value = node.value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        node.fail(f"expected a number, found {node.describe()}.")
+    return float(value)
+
+
+def _name(kind: str, candidates: Collection[str]) -> Callable[[Located], str]:
+    """Read one name."""
+    return lambda node: _at(node, lambda text: check_name(kind, text, candidates))
+
+
+def _names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[str, ...]]:
+    """Read one name or a list of names; a name given twice counts once."""
+    read = _name(kind, candidates)
+    return lambda node: tuple(dict.fromkeys(read(item) for item in _items(node, f"a {kind}")))
+
+
+def _device(node: Located) -> str:
+    return _at(node, check_device)
+
+
+def _losses(node: Located) -> tuple[LossChoice, ...]:
+    """Read ``all``, a name, names with parameters, or a list of these."""
+    if node.value == "all":
+        return tuple(LossChoice(name) for name in LOSSES)
+    choices: list[LossChoice] = []
+    for item in [node] if isinstance(node.value, dict) else _items(node, "a loss"):
+        if isinstance(item.value, dict):
+            entries = check_mapping(item, "a loss with its parameters", LOSSES)
+            found = [LossChoice(name, _parameters(entries[name], LOSSES[name])) for name in entries]
+        else:
+            found = [LossChoice(_name("loss", LOSSES)(item))]
+        choices += [choice for choice in found if choice not in choices]
+    return tuple(choices)
+
+
+def _parameters(node: Located, spec: LossSpec) -> Mapping[str, tuple[float, ...]]:
+    """Read the parameters of a loss: a number or a list of numbers each."""
+    if node.value is None:
+        return {}
+    if not spec.parameters and node.value != {}:
+        node.fail(f"{spec.name} has no parameters. Write the name alone.")
+    known = {parameter.name: parameter for parameter in spec.parameters}
+    values: dict[str, tuple[float, ...]] = {}
+    for name, given in check_mapping(node, f"the parameters of {spec.name}", known).items():
+        numbers = []
+        for item in _items(given, "a number"):
+            number = _number(item)
+            if complaint := known[name].check(number):
+                item.fail(f"{complaint}.")
+            numbers.append(number)
+        values[name] = tuple(dict.fromkeys(numbers))
+    return values
+
+
+def _sizes(node: Located) -> tuple[Shape, ...]:
+    """Read sizes; ``{pow2: [START, STOP, STEP]}`` stands for several."""
+    shapes: list[Shape] = []
+    for item in [node] if isinstance(node.value, dict) else _items(node, "a size"):
+        shapes += _powers(item) if isinstance(item.value, dict) else _at(item, parse_size)
+    return tuple(dict.fromkeys(shapes))
+
+
+def _powers(node: Located) -> tuple[Shape, ...]:
+    """Read ``{pow2: [START, STOP]}`` or ``{pow2: [START, STOP, STEP]}``."""
+    entries = check_mapping(node, "a size", ("pow2",))
+    parts = entries["pow2"].value if entries else None
+    numbers = [item.value for item in parts] if isinstance(parts, list) else []
+    exponents = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
+    if len(exponents) != len(numbers) or len(numbers) not in (2, 3):
+        node.fail("expected {pow2: [START, STOP, STEP]}, three whole numbers.")
+    try:
+        return powers_of_two(*exponents)
+    except UsageError as error:
+        node.fail(str(error))
+
+
+def _size(node: Located) -> Shape:
+    """Read exactly one size."""
+    shapes = _at(node, parse_size)
+    if len(shapes) != 1:
+        node.fail(f"expected one size, found {len(shapes)} in '{node.text}'.")
+    return shapes[0]
+
+
+def _seed(node: Located) -> int:
+    value = node.value
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_SEED:
+        node.fail(f"expected a whole number from 0 to 2^63 - 1, found {node.describe()}.")
+    return value
+
+
+def _scale(node: Located) -> float:
+    value = _number(node)
+    if value <= 0:
+        node.fail(f"expected a number above 0, found {value:g}.")
+    return value
+
+
+def _duration(node: Located) -> float:
+    return _at(node, parse_seconds)
+
+
+def _record(
+    node: Located, what: str, readers: Mapping[str, Callable[[Located], object]]
+) -> dict[str, object]:
+    """Read a mapping of known keys, each in its own way."""
+    return {key: readers[key](item) for key, item in check_mapping(node, what, readers).items()}
+
+
+_INPUTS: dict[str, Callable[[Located], object]] = {
+    "distribution": _names("distribution", DISTRIBUTIONS),
+    "scale": _scale,
+    "seed": _seed,
+}
+_TIMING: dict[str, Callable[[Located], object]] = {
+    "min_time": _duration,
+    "max_time": _duration,
+    "confidence": lambda node: _at(node, parse_fraction),
+    "cache": _name("cache", CACHES),
+}
+_EXCLUDE: dict[str, Callable[[Located], object]] = {
+    "loss": _name("loss", LOSSES),
+    "size": _size,
+    "dtype": _name("dtype", DTYPES),
+    "reduction": _name("reduction", REDUCTIONS),
+    "device": _name("device", ("cpu", "cuda")),
+    "implementation": _name("implementation", IMPLEMENTATIONS),
+    "pass": _name("pass", PASSES),
+}
+
+
+def _inputs(node: Located) -> Inputs:
+    values = _record(node, "how inputs are made", _INPUTS)
+    if "distribution" in values:
+        values["distributions"] = values.pop("distribution")
+    return Inputs(**values)  # type: ignore[arg-type]
+
+
+def _timing(node: Located) -> Timing:
+    timing = Timing(**_record(node, "how cases are timed", _TIMING))  # type: ignore[arg-type]
+    if not 0 < timing.max_time >= timing.min_time:
+        node.fail(
+            f"max_time ({timing.max_time:g} s) must be above 0 and no less than "
+            f"min_time ({timing.min_time:g} s)."
+        )
+    return timing
+
+
+def _exclude(node: Located) -> tuple[Exclude, ...]:
+    if not isinstance(node.value, list):
+        node.fail(f"expected a list of rules such as {{dtype: float64}}, found {node.describe()}.")
+    rules = []
+    for item in node.value:
+        values = _record(item, "a rule such as {dtype: float64}", _EXCLUDE)
+        if not values:
+            item.fail("an empty rule would leave every case out. Name what to leave out.")
+        if "pass" in values:
+            values["pass_"] = values.pop("pass")
+        rules.append(Exclude(**values))  # type: ignore[arg-type]
+    return tuple(rules)
+
+
+def _tolerances(node: Located) -> tuple[Tolerance, ...]:
+    if not isinstance(node.value, dict):
+        node.fail(f"expected {{CASE NAME: {{ulp: N}}}}, found {node.describe()}.")
+    tolerances = []
+    for case, item in node.value.items():
+        values = check_mapping(item, "{ulp: N}", ("ulp",))
+        if not values:
+            item.fail("expected {ulp: N}, found an empty mapping.")
+        tolerances.append(Tolerance(case, _scale(values["ulp"])))
+    return tuple(tolerances)
+
+
+FIELDS: Mapping[str, Callable[[Located], object]] = {
+    "device": _device,
+    "losses": _losses,
+    "sizes": _sizes,
+    "dtypes": _names("dtype", DTYPES),
+    "reductions": _names("reduction", REDUCTIONS),
+    "passes": _names("pass", PASSES),
+    "implementations": _names("implementation", IMPLEMENTATIONS),
+    "inputs": _inputs,
+    "exclude": _exclude,
+    "timing": _timing,
+    "tolerances": _tolerances,
+}
+"""How each key becomes the field of that name of a Config."""

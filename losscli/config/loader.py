@@ -1,0 +1,122 @@
+"""From a config's name to a Config: find the file, follow ``extends``, apply the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from losscli.cases import expand
+from losscli.config.fields import FIELDS, check_mapping
+from losscli.config.positions import Located, read
+from losscli.config.schema import Config, LossChoice
+from losscli.errors import ConfigError, UsageError, unknown
+from losscli.losses import LOSSES
+
+DEFAULT = "default"
+EXTENDS = "extends"
+
+
+def shipped_directory() -> Path:
+    """Return where the shipped configs are: inside an installed wheel, or beside the package."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def shipped_configs() -> dict[str, Path]:
+    """Return the shipped configs by name, sorted."""
+    return {path.stem: path for path in sorted(shipped_directory().glob("*.yaml"))}
+
+
+def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
+    """Load a config file and put the command line's choices over it.
+
+    Args:
+        path: a file; a bare name such as ``smoke`` or ``smoke.yaml`` is looked up in the working
+            directory, then among the shipped configs; None is the default config.
+        overrides: fields of Config, already checked, that replace the file's; ``losses`` holds
+            names, which keep the parameters that the file gives them, and ``seed`` is the seed.
+
+    Raises:
+        ConfigError: the file is missing or wrong, with file, line and column.
+    """
+    file = shipped_configs()[DEFAULT] if path is None else _find(path)
+    keys = _follow(file, ())
+    config = Config(**{key: FIELDS[key](node) for key, node in keys.items()})  # type: ignore[arg-type]
+    if not config.losses:
+        config = replace(config, losses=tuple(LossChoice(name) for name in LOSSES))
+    if "tolerances" in keys and keys["tolerances"].file == str(file):
+        _check_tolerances(config, keys["tolerances"])
+    config = _override(config, overrides)
+    if not config.sizes:
+        message = "no sizes. Add `sizes: [1024x1024]` to the file or --size to the command."
+        raise ConfigError(message, file=str(file))
+    return config
+
+
+def _find(name: str) -> Path:
+    """Find the file that the command line names."""
+    shipped = shipped_configs()
+    candidates = [Path(name)]
+    if Path(name).name == name:
+        candidates.append(Path(f"{name}.yaml"))
+        candidates += [shipped[stem] for stem in (name.removesuffix(".yaml"),) if stem in shipped]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    if candidates[0].is_dir():
+        raise UsageError(f"config '{name}' is a directory. Name a YAML file in it.")
+    raise UsageError(
+        f"config '{name}' does not exist. Name a YAML file or a shipped config: "
+        f"{', '.join(shipped)}."
+    )
+
+
+def _follow(file: Path, children: tuple[Path, ...]) -> dict[str, Located]:
+    """Return the keys of a file over those of the files that it extends."""
+    keys = dict(check_mapping(read(file), "a mapping of keys", (EXTENDS, *FIELDS)))
+    extends = keys.pop(EXTENDS, None)
+    if extends is None:
+        return keys
+    if not isinstance(extends.value, str):
+        extends.fail(f"expected the name of a config file, found {extends.describe()}.")
+    parent = file.parent / extends.value
+    if not parent.is_file():
+        shipped = shipped_configs()
+        stem = extends.value.removesuffix(".yaml")
+        if stem not in shipped:
+            extends.fail(
+                f"cannot find '{extends.value}' beside this file or among the shipped configs: "
+                f"{', '.join(shipped)}."
+            )
+        parent = shipped[stem]
+    chain = (*children, file)
+    if any(parent.samefile(child) for child in chain):
+        names = " -> ".join(path.name for path in (*chain, parent))
+        extends.fail(f"configs extend each other in a circle: {names}. Break it.")
+    return _follow(parent, chain) | keys
+
+
+def _check_tolerances(config: Config, node: Located) -> None:
+    """Refuse a tolerance for a case that the config does not have: it would loosen nothing."""
+    cases = {case.name for case in expand(config, "cpu")}
+    for case, entry in cast("dict[str, Located]", node.value).items():
+        if cases and case not in cases and entry.key is not None:
+            close = unknown("case", case, sorted(cases)).partition(" Choose from")[0]
+            entry.key.fail(f"{close} `--dry-run` lists the names.")
+
+
+def _override(config: Config, overrides: Mapping[str, object]) -> Config:
+    """Put the command line's choices over those of the file."""
+    changes: dict[str, Any] = dict(overrides)
+    if "seed" in changes:
+        changes["inputs"] = replace(config.inputs, seed=changes.pop("seed"))
+    if "losses" in changes:
+        changes["losses"] = tuple(
+            choice
+            for name in changes["losses"]
+            for choice in [c for c in config.losses if c.name == name] or [LossChoice(name)]
+        )
+    return replace(config, **changes)

@@ -1,0 +1,164 @@
+"""YAML as values that know their line and column, read with the meaning of YAML 1.2.
+
+PyYAML reads YAML 1.1, in which ``1e-3`` is a string, ``on`` is true, ``12:30`` is 750 and ``010``
+is eight. Only its parser is used here; the scalars are told apart by the core schema of YAML 1.2.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn, Union
+
+import yaml
+
+from losscli.errors import ConfigError
+
+Scalar = str | int | float | bool | None
+Value = Union[Scalar, "list[Located]", "dict[str, Located]"]
+
+_KINDS = {bool: "a boolean", int: "a whole number", float: "a number", type(None): "nothing"}
+
+
+@dataclass(frozen=True)
+class Located:
+    """A value of a YAML file, and where it stands."""
+
+    value: Value
+    file: str
+    line: int
+    column: int
+    text: str = ""
+    """A scalar as written: ``0x10`` may be a size as well as sixteen."""
+    key: Located | None = None
+    """The key that a value of a mapping belongs to."""
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise a ConfigError that points here."""
+        raise ConfigError(message, file=self.file, line=self.line, column=self.column)
+
+    def describe(self) -> str:
+        """Say what stands here, as the end of ``expected ..., found``."""
+        if isinstance(self.value, dict):
+            return "a mapping"
+        if isinstance(self.value, list):
+            return "a list"
+        if isinstance(self.value, str):
+            return f"'{_shortened(self.value)}'"
+        return f"{_KINDS[type(self.value)]}{f' ({_shortened(self.text)})' if self.text else ''}"
+
+
+def read(path: Path) -> Located:
+    """Read a YAML file; an empty one is an empty mapping."""
+    file = str(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"not UTF-8 text ({error.reason} at byte {error.start})", file=file
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", file=file) from None
+    return parse(text, file)
+
+
+def parse(text: str, file: str) -> Located:
+    """Parse YAML text; ``file`` is what errors call it."""
+    try:
+        root = yaml.compose(text, Loader=_CoreLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        problem = problem.replace("'<stream end>'", "the end of the file")
+        hint = " Indent with spaces, not tabs." if "'\\t'" in problem else ""
+        message = f"cannot parse YAML: {problem}.{hint}"
+        raise ConfigError(message, file=file, line=line, column=column) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        message = f"cannot parse YAML: character #x{ord(text[error.position]):04x} is not allowed."
+        raise ConfigError(message, file=file, line=line, column=column) from None
+    except RecursionError:
+        raise ConfigError("cannot parse YAML: it is nested too deeply.", file=file) from None
+    if root is None:
+        return Located({}, file, 1, 1)
+    return _Converter(file).convert(root)
+
+
+class _CoreLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, which here composes nodes only, with no resolver of YAML 1.1."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+_CORE_SCHEMA: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
+    (r"~|null|Null|NULL|", lambda text: None),
+    (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
+    (r"[-+]?[0-9]+", lambda text: int(text)),
+    (r"0o[0-7]+", lambda text: int(text[2:], 8)),
+    (r"0x[0-9a-fA-F]+", lambda text: int(text[2:], 16)),
+    (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", float),
+    (r"[-+]?\.(inf|Inf|INF)", lambda text: float(text.replace(".", "", 1))),
+    (r"\.(nan|NaN|NAN)", lambda text: math.nan),
+)
+_LONGEST_NUMBER = 400
+"""More digits are text: Python refuses to convert more than 4300, and nobody means them."""
+
+
+def _scalar(node: yaml.ScalarNode) -> Scalar:
+    """Give a plain scalar the type that the core schema gives it; a quoted one is a string."""
+    if node.style is None and len(node.value) < _LONGEST_NUMBER:
+        for pattern, convert in _CORE_SCHEMA:
+            if re.fullmatch(pattern, node.value):
+                return convert(node.value)
+    return str(node.value)
+
+
+class _Converter:
+    """Turns PyYAML's nodes into located values."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.open: set[int] = set()
+        self.done: dict[int, Value] = {}
+
+    def convert(self, node: yaml.Node, key: Located | None = None) -> Located:
+        """Convert a node and what it holds; an alias shares the value of its anchor."""
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        text = node.value if isinstance(node, yaml.ScalarNode) else ""
+        here = Located(None, self.file, line, column, text, key)
+        if id(node) in self.open:
+            here.fail("an alias that contains itself. Remove it.")
+        if id(node) not in self.done:
+            self.open.add(id(node))
+            self.done[id(node)] = self._value(node, here)
+            self.open.discard(id(node))
+        return replace(here, value=self.done[id(node)])
+
+    def _value(self, node: yaml.Node, here: Located) -> Value:
+        if node.tag not in ("tag:yaml.org,2002:" + kind for kind in ("str", "seq", "map")):
+            here.fail(f"the tag '{node.tag}' is not supported. Remove it.")
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.convert(item) for item in node.value]
+        entries: dict[str, Located] = {}
+        for key_node, value_node in node.value:
+            key = self.convert(key_node)
+            if isinstance(key.value, dict | list):
+                key.fail(f"expected a name as key, found {key.describe()}.")
+            first = entries.get(key.text)
+            if first is not None and first.key is not None:
+                key.fail(f"duplicate key '{key.text}', first given in line {first.key.line}.")
+            entries[key.text] = self.convert(value_node, key)
+        return entries
+
+
+def _shortened(text: str) -> str:
+    """Keep a message to one short line."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 40 else f"{flat[:37]}..."

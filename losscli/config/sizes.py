@@ -1,0 +1,93 @@
+"""The grammar of sizes: ``1024x1024``, ``32K``, ``1K..32K*2``, ``pow2[10:30:5]``."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NoReturn
+
+from losscli.errors import UsageError
+from losscli.losses import Shape
+
+LARGEST = 2**40
+"""Elements of one tensor; more is a slip of the pen."""
+MOST_DIMENSIONS = 64
+"""PyTorch's own limit."""
+
+_SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+_EXTENT = re.compile(r"([0-9]{1,99})([KMG]?)", re.IGNORECASE)
+_POW2 = re.compile(r"pow2\[([0-9]{1,3}):([0-9]{1,3})(?::([0-9]{1,3}))?\]")
+_RANGE = re.compile(r"(?P<start>[^.*]+)\.\.(?P<stop>[^.*]+)\*(?P<factor>[0-9]{1,9})")
+
+
+def parse_size(text: str) -> tuple[Shape, ...]:
+    """Parse one entry of ``sizes`` or ``--size``, which may stand for several sizes.
+
+    ``1024x1024`` is one size, ``32K`` one of one dimension (K, M, G are powers of 1024),
+    ``1K..32K*2`` goes from 1K to 32K by doubling, ``pow2[10:30:5]`` is 2^10, 2^15, ... 2^30.
+    """
+    text = text.strip()
+    if match := _POW2.fullmatch(text):
+        start, stop, step = (int(part or 1) for part in match.groups())
+        return powers_of_two(start, stop, step)
+    if match := _RANGE.fullmatch(text):
+        start, stop = _extent(match["start"], text), _extent(match["stop"], text)
+        return _geometric(start, stop, int(match["factor"]), text)
+    shape = tuple(_extent(part, text) for part in re.split("[xX]", text))
+    if len(shape) > MOST_DIMENSIONS:
+        raise UsageError(f"a size has at most {MOST_DIMENSIONS} dimensions, not {len(shape)}.")
+    return (_checked(shape, text),)
+
+
+def powers_of_two(start: int, stop: int, step: int = 1) -> tuple[Shape, ...]:
+    """Return the one-dimensional sizes 2^start, 2^(start+step), ... up to 2^stop."""
+    text = f"pow2[{start}:{stop}:{step}]"
+    if not 0 <= start <= stop <= LARGEST.bit_length() - 1 or step < 1:
+        raise UsageError(
+            f"'{text}' is not a range of sizes. Write pow2[START:STOP:STEP] with "
+            f"0 <= START <= STOP <= {LARGEST.bit_length() - 1} and STEP at least 1."
+        )
+    return tuple((2**exponent,) for exponent in range(start, stop + 1, step))
+
+
+def _geometric(start: int, stop: int, factor: int, text: str) -> tuple[Shape, ...]:
+    """Return start, start * factor, ... up to stop."""
+    if not 1 <= start <= stop or factor < 2:
+        raise UsageError(
+            f"'{text}' is not a range of sizes. Write START..STOP*FACTOR with START at least 1, "
+            "STOP no smaller and FACTOR at least 2, such as 1K..32K*2."
+        )
+    shapes = []
+    while start <= stop:
+        shapes.append(_checked((start,), text))
+        start *= factor
+    return tuple(shapes)
+
+
+def _extent(part: str, text: str) -> int:
+    """Parse one extent: digits and perhaps K, M or G."""
+    match = _EXTENT.fullmatch(part)
+    if match is None:
+        _refuse(part, text)
+    return int(match[1]) * _SUFFIXES[match[2].upper()]
+
+
+def _refuse(part: str, text: str) -> NoReturn:
+    """Say what is wrong with an extent."""
+    if re.fullmatch("-[0-9]+[KMG]?", part):
+        reason = "an extent cannot be negative"
+    elif part:
+        reason = f"'{part}' is no extent"
+    else:
+        reason = "an extent is missing" if text else "it is empty"
+    raise UsageError(
+        f"'{text}' is not a size: {reason}. Write 1024x1024, 32K (32768), 1K..32K*2 or "
+        "pow2[10:30:5]."
+    )
+
+
+def _checked(shape: Shape, text: str) -> Shape:
+    """Refuse more elements than any machine holds."""
+    if math.prod(max(extent, 1) for extent in shape) > LARGEST:
+        raise UsageError(f"'{text}' has more than 2^{LARGEST.bit_length() - 1} elements.")
+    return shape
