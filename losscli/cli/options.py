@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from losscli.config.fields import LARGEST_SEED, check_device, check_name
+from losscli.config.fields import check_device, check_name, check_seed
 from losscli.config.loader import load_config
 from losscli.config.schema import DTYPES, PASSES, Config
 from losscli.config.sizes import parse_size
@@ -30,9 +29,7 @@ def axis_options(command: Command) -> Command:
     """
     config = click.option("-c", "--config", metavar="FILE", help=_CONFIG_HELP)
     device = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
-    seed = click.option(
-        "--seed", type=click.IntRange(0, LARGEST_SEED), metavar="N", help="Seed of the inputs."
-    )
+    seed = click.option("--seed", type=check_seed, metavar="N", help="Seed of the inputs.")
     dry_run = click.option("--dry-run", is_flag=True, help="List the cases and what fits, and end.")
     return _decorate(command, (config, *_AXES, device, seed, dry_run))
 
@@ -49,11 +46,20 @@ def resolve_config(
     return load_config(config, overrides)
 
 
+def one_of(kind: str, candidates: Collection[str]) -> Callable[[str], str]:
+    """Return a type for an option or argument that is one of a few names."""
+
+    def name(text: str) -> str:
+        return check_name(kind, text, candidates)
+
+    return name
+
+
 def output_options(command: Command) -> Command:
     """Add --format and -o; the command receives ``format`` and ``output``, a path or None."""
     format = click.option(
         "--format",
-        type=partial(check_name, "format", candidates=FORMATS),
+        type=one_of("format", FORMATS),
         default=FORMATS[0],
         show_default=True,
         metavar="NAME",

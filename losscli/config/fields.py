@@ -27,8 +27,6 @@ from losscli.units import parse_fraction, parse_seconds
 
 T = TypeVar("T")
 
-DEVICES = ("auto", "cpu", "cuda", "cuda:1")
-"""Examples; any index will do."""
 LARGEST_SEED = 2**63 - 1
 
 
@@ -41,9 +39,16 @@ def check_name(kind: str, text: str, candidates: Collection[str]) -> str:
 
 def check_device(text: str) -> str:
     """Return ``text`` if it can name a device; whether there is one is another question."""
-    return (
-        text if re.fullmatch("cuda:[0-9]{1,4}", text) else check_name("device", text, DEVICES[:3])
-    )
+    if not re.fullmatch("auto|cpu|cuda(:[0-9]+)?", text):
+        raise UsageError(f"unknown device '{text}'. Choose from: auto, cpu, cuda, cuda:N.")
+    return text
+
+
+def check_seed(text: str) -> int:
+    """Return a seed from its text."""
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > LARGEST_SEED:
+        raise UsageError(f"'{text}' is not a seed. Write a whole number from 0 to 2^63 - 1.")
+    return int(text)
 
 
 def check_mapping(node: Located, what: str, keys: Collection[str]) -> dict[str, Located]:
@@ -161,10 +166,7 @@ def _size(node: Located) -> Shape:
 
 
 def _seed(node: Located) -> int:
-    value = node.value
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_SEED:
-        node.fail(f"expected a whole number from 0 to 2^63 - 1, found {node.describe()}.")
-    return value
+    return _at(node, check_seed)
 
 
 def _scale(node: Located) -> float:
