@@ -1,0 +1,83 @@
+"""`losscli list`: what there is to choose from. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+
+import click
+from tabulate import tabulate
+
+from losscli.cli.options import one_of
+from losscli.config.loader import shipped_configs
+from losscli.devices import find_gpus, torch_without_cuda
+from losscli.environment import cpu_model
+from losscli.implementations import IMPLEMENTATIONS
+from losscli.losses import LOSSES
+from losscli.units import format_bytes
+
+
+def _losses() -> dict[str, str]:
+    """Name each loss with its formula and the defaults of its parameters."""
+    return {
+        spec.name: "; ".join(
+            [spec.formula, *(f"{p.name} = {p.default:g}" for p in spec.parameters)]
+        )
+        for spec in LOSSES.values()
+    }
+
+
+def _implementations() -> dict[str, str]:
+    """Name each implementation with what it is."""
+    return {i.name: i.description for i in IMPLEMENTATIONS.values()}
+
+
+def _devices() -> dict[str, str]:
+    """Name the CPU and each GPU."""
+    devices = {"cpu": f"{cpu_model() or 'CPU'}, {len(os.sched_getaffinity(0))} cores"}
+    unusable = torch_without_cuda()
+    note = f"; out of reach, torch {unusable} is built without CUDA" if unusable else ""
+    for gpu in find_gpus():
+        devices[gpu.name] = f"{gpu.model}, {format_bytes(gpu.memory_bytes)}{note}"
+    return devices
+
+
+def _configs() -> dict[str, str]:
+    """Name each shipped config with the comment that it starts with."""
+    return {
+        path.name: path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+        for path in shipped_configs().values()
+    }
+
+
+KINDS: dict[str, Callable[[], dict[str, str]]] = {
+    "losses": _losses,
+    "implementations": _implementations,
+    "devices": _devices,
+    "configs": _configs,
+}
+
+
+@click.command("list")
+@click.argument("kind", type=one_of("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
+@click.option(
+    "--format",
+    type=one_of("format", ("table", "json")),
+    default="table",
+    show_default=True,
+    metavar="NAME",
+    help="table or json.",
+)
+def command(kind: str | None, format: str) -> None:
+    """List losses, implementations, devices and configs; all of them without an argument."""
+    listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
+    if format == "json":
+        click.echo(json.dumps(listing, indent=2))
+        return
+    for name, entries in listing.items():
+        if kind is None:
+            click.echo(f"{name}:")
+        table = tabulate(entries.items(), tablefmt="plain", disable_numparse=True)
+        for line in table.splitlines():
+            click.echo(line if kind else f"  {line}")
