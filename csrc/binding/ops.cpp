@@ -1,0 +1,414 @@
+// The ops `losscli::NAME` and what belongs to them, registered for every loss of the list:
+//
+//   NAME(input, target, reduction, parameters...) -> loss
+//   NAME_with_grad(input, target, reduction, parameters...) -> (loss, grad_input)
+//   NAME_backward(grad_output, input, target, reduction, parameters..., grad_input, grad_target)
+//     -> (grad_input, grad_target), an empty tensor for one that is not asked for
+//   NAME_double_backward(grad_grad_input, grad_grad_target, grad_output, input, target, reduction,
+//     parameters...) -> (grad_grad_output, grad_input, grad_target)
+//
+// All kernels are boxed: they take their arguments from the dispatcher's stack, so that one body
+// serves losses with any number of parameters.
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "kernels.h"
+
+namespace losscli {
+namespace {
+
+using at::Tensor;
+using c10::DispatchKeySet;
+using c10::OperatorHandle;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+using torch::jit::Stack;
+
+// What the functor's header says of a loss, by its place in the list.
+struct LossEntry {
+  const char* name;
+  const Parameter* parameters;
+  size_t count;
+};
+
+#define LOSSCLI_ENTRY(loss) {#loss, loss<double>::parameters.data(), loss<double>::parameters.size()},
+constexpr LossEntry kLosses[] = {LOSSCLI_FOR_EACH_LOSS(LOSSCLI_ENTRY)};
+#undef LOSSCLI_ENTRY
+
+#define LOSSCLI_CHECK_COUNT(loss) \
+  static_assert(loss<double>::parameters.size() <= kMaxParameters, "raise kMaxParameters");
+LOSSCLI_FOR_EACH_LOSS(LOSSCLI_CHECK_COUNT)
+#undef LOSSCLI_CHECK_COUNT
+
+// Takes the reduction and the parameters, which begin at `first`, from the arguments on the stack.
+LossCall take_call(LossId id, const c10::IValue* first) {
+  const LossEntry& entry = kLosses[static_cast<int>(id)];
+  LossCall call{id, entry.name, {}, parse_reduction(first->toStringView())};
+  for (size_t p = 0; p < entry.count; ++p) {
+    const Parameter& parameter = entry.parameters[p];
+    const double value = first[1 + p].toDouble();
+    TORCH_CHECK_VALUE(std::isfinite(value) && value >= parameter.minimum, entry.name, ": ",
+                      parameter.name, " must be ",
+                      std::isfinite(parameter.minimum)
+                          ? c10::str("a finite number of at least ", parameter.minimum)
+                          : "a finite number",
+                      ", but is ", value);
+    call.parameters[p] = value;
+  }
+  return call;
+}
+
+void put_call(const LossCall& call, Stack& stack) {
+  constexpr const char* kReductions[] = {"none", "mean", "sum"};
+  stack.emplace_back(std::string(kReductions[static_cast<int>(call.reduction)]));
+  for (size_t p = 0; p < kLosses[static_cast<int>(call.id)].count; ++p)
+    stack.emplace_back(call.parameters[p]);
+}
+
+size_t call_length(LossId id) { return 1 + kLosses[static_cast<int>(id)].count; }
+
+OperatorHandle find_op(const LossCall& call, const char* suffix) {
+  const std::string name = std::string("losscli::") + call.name + suffix;
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
+}
+
+// Whether nothing but a real device lies below autograd: no tracer, mode, subclass or transform
+// that has to see each op.
+bool runs_directly(DispatchKeySet keys) {
+  const auto key = (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId();
+  return key == c10::DispatchKey::CPU || key == c10::DispatchKey::CUDA;
+}
+
+DispatchKeySet dispatch_keys(at::ArrayRef<Tensor> tensors) {
+  DispatchKeySet keys = c10::impl::tls_local_dispatch_key_set().included_;
+  for (const Tensor& tensor : tensors) keys = keys | tensor.key_set();
+  return keys;
+}
+
+void refuse_forward_mode(const LossCall& call, at::ArrayRef<Tensor> tensors) {
+  for (const Tensor& tensor : tensors)
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !tensor._fw_grad(0).defined(), call.name,
+        ": forward-mode derivatives (jvp) are not supported; use reverse mode");
+}
+
+// Nodes are counted by themselves in newer versions of PyTorch, from outside in older ones.
+template <typename Derived>
+auto make_node(const LossCall& call) {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
+    return c10::make_intrusive<Derived>(call);
+  } else {
+    return std::make_shared<Derived>(call);
+  }
+}
+
+// Remembers a forward pass for its second derivatives.
+struct GradientsBackward final : Node {
+  explicit GradientsBackward(const LossCall& call) : call(call) {}
+
+  std::string name() const override {
+    return std::string("Losscli") + call.name + "DoubleBackward";
+  }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    grad_output.reset_data();
+    input.reset_data();
+    target.reset_data();
+  }
+
+  variable_list apply(variable_list&& grads) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Tensor x = input.unpack(), y = target.unpack(), g = grad_output.unpack();
+    const auto toward = [](const Tensor& grad, const Tensor& operand) {
+      return grad.defined() ? grad : at::zeros_like(operand);
+    };
+    // A gradient that was not asked for came out as an empty tensor.
+    Stack stack;
+    stack.emplace_back(toward(wants_input ? grads[0] : Tensor(), x));
+    stack.emplace_back(toward(wants_target ? grads[1] : Tensor(), y));
+    stack.emplace_back(g);
+    stack.emplace_back(x);
+    stack.emplace_back(y);
+    put_call(call, stack);
+    find_op(call, "_double_backward").callBoxed(stack);
+    variable_list result(3);
+    for (size_t i = 0; i < 3; ++i)
+      if (task_should_compute_output(i)) result[i] = stack[i].toTensor();
+    return result;
+  }
+
+  LossCall call;
+  SavedVariable grad_output, input, target;
+  bool wants_input = false, wants_target = false;
+};
+
+// Remembers a forward pass, and the gradients that it has written already.
+struct LossBackward final : Node {
+  explicit LossBackward(const LossCall& call) : call(call) {}
+
+  std::string name() const override { return std::string("Losscli") + call.name + "Backward"; }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    input.reset_data();
+    target.reset_data();
+    written = {};
+  }
+
+  variable_list apply(variable_list&& grads) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Tensor x = input.unpack(), y = target.unpack();
+    variable_list result(2);
+    if (!grads[0].defined()) return result;
+    bool wants[] = {task_should_compute_output(0), task_should_compute_output(1)};
+
+    if (at::GradMode::is_enabled() || !runs_directly(dispatch_keys({grads[0], x, y})))
+      return apply_dispatched(grads[0], x, y, wants);
+
+    // The written gradients may leave only once: with a retained graph they would have to be right
+    // again for the next incoming gradient, while the last one's owner still holds them.
+    if (!torch::autograd::get_current_graph_task_keep_graph()) {
+      const LossAndGradients ready = std::exchange(written, {});
+      const Tensor grad_input = wants[0] ? ready.grad_input : Tensor();
+      const Tensor grad_target = wants[1] ? ready.grad_target : Tensor();
+      if (grad_input.defined() || grad_target.defined())
+        rescale_gradients(call, grads[0], x, y, grad_input, grad_target);
+      result[0] = as_operand(grad_input, x);
+      result[1] = as_operand(grad_target, y);
+    }
+    wants[0] = wants[0] && !result[0].defined();
+    wants[1] = wants[1] && !result[1].defined();
+    if (wants[0] || wants[1]) {
+      auto [grad_input, grad_target] =
+          compute_gradients(call, grads[0], x, y, wants[0], wants[1]);
+      if (wants[0]) result[0] = std::move(grad_input);
+      if (wants[1]) result[1] = std::move(grad_target);
+    }
+    return result;
+  }
+
+  // Through the op, for whoever has to see it: a tracer, or autograd itself.
+  variable_list apply_dispatched(const Tensor& grad_output, const Tensor& x, const Tensor& y,
+                                 const bool (&wants)[2]) const {
+    Stack stack;
+    stack.emplace_back(grad_output);
+    stack.emplace_back(x);
+    stack.emplace_back(y);
+    put_call(call, stack);
+    stack.emplace_back(wants[0]);
+    stack.emplace_back(wants[1]);
+    find_op(call, "_backward").callBoxed(stack);
+    variable_list result(2);
+    for (size_t i = 0; i < 2; ++i)
+      if (wants[i]) result[i] = stack[i].toTensor();
+    return result;
+  }
+
+  LossCall call;
+  SavedVariable input, target;
+  LossAndGradients written;
+};
+
+template <LossId id>
+void loss_kernel(const OperatorHandle&, Stack* stack) {
+  const LossCall call = take_call(id, &stack->end()[-call_length(id)]);
+  const auto arguments = stack->end() - (2 + call_length(id));
+  Tensor loss =
+      compute_loss(call, arguments[0].toTensor(), arguments[1].toTensor(), false, false).loss;
+  torch::jit::drop(*stack, 2 + call_length(id));
+  stack->emplace_back(std::move(loss));
+}
+
+template <LossId id>
+void with_grad_kernel(const OperatorHandle&, Stack* stack) {
+  const LossCall call = take_call(id, &stack->end()[-call_length(id)]);
+  const auto arguments = stack->end() - (2 + call_length(id));
+  const Tensor input = arguments[0].toTensor(), target = arguments[1].toTensor();
+  auto [loss, gradient] = compute_loss_with_grad(call, input, target);
+  torch::jit::drop(*stack, 2 + call_length(id));
+  stack->emplace_back(std::move(loss));
+  stack->emplace_back(std::move(gradient));
+}
+
+template <LossId id>
+void backward_kernel(const OperatorHandle&, Stack* stack) {
+  const size_t length = 3 + call_length(id) + 2;
+  const auto arguments = stack->end() - length;
+  const LossCall call = take_call(id, &arguments[3]);
+  const Tensor input = arguments[1].toTensor(), target = arguments[2].toTensor();
+  auto [grad_input, grad_target] =
+      compute_gradients(call, arguments[0].toTensor(), input, target,
+                        arguments[length - 2].toBool(), arguments[length - 1].toBool());
+  torch::jit::drop(*stack, length);
+  const auto none = [](const Tensor& like) { return at::empty({0}, like.options()); };
+  stack->emplace_back(grad_input.defined() ? std::move(grad_input) : none(input));
+  stack->emplace_back(grad_target.defined() ? std::move(grad_target) : none(target));
+}
+
+template <LossId id>
+void double_backward_kernel(const OperatorHandle&, Stack* stack) {
+  const size_t length = 5 + call_length(id);
+  const auto arguments = stack->end() - length;
+  const LossCall call = take_call(id, &arguments[5]);
+  auto [grad_grad_output, grad_input, grad_target] = compute_double_backward(
+      call, arguments[0].toTensor(), arguments[1].toTensor(), arguments[2].toTensor(),
+      arguments[3].toTensor(), arguments[4].toTensor());
+  torch::jit::drop(*stack, length);
+  stack->emplace_back(std::move(grad_grad_output));
+  stack->emplace_back(std::move(grad_input));
+  stack->emplace_back(std::move(grad_target));
+}
+
+template <LossId id>
+void loss_autograd(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  const auto arguments = stack->end() - (2 + call_length(id));
+  const Tensor input = arguments[0].toTensor(), target = arguments[1].toTensor();
+  const LossCall call = take_call(id, &arguments[2]);
+  refuse_forward_mode(call, {input, target});
+  const bool recorded = torch::autograd::compute_requires_grad(input, target);
+
+  if (!recorded || !runs_directly(keys)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+  } else {
+    torch::jit::drop(*stack, 2 + call_length(id));
+  }
+  if (!recorded) return;
+
+  const auto node = make_node<LossBackward>(call);
+  node->set_next_edges(torch::autograd::collect_next_edges(input, target));
+  node->input = SavedVariable(input, false);
+  node->target = SavedVariable(target, false);
+  Tensor loss;
+  if (runs_directly(keys)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    // The incoming gradient of a single loss is most often 1; that of a tensor is anything.
+    const bool reduced = call.reduction != Reduction::none;
+    node->written = compute_loss(call, input, target, reduced && input.requires_grad(),
+                                 reduced && target.requires_grad());
+    loss = std::exchange(node->written.loss, Tensor());
+  } else {
+    loss = torch::jit::pop(*stack).toTensor();
+  }
+  torch::autograd::set_history(loss, node);
+  stack->emplace_back(std::move(loss));
+}
+
+template <LossId id>
+void backward_autograd(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  const size_t length = 3 + call_length(id) + 2;
+  const auto arguments = stack->end() - length;
+  const Tensor grad_output = arguments[0].toTensor(), input = arguments[1].toTensor(),
+               target = arguments[2].toTensor();
+  const LossCall call = take_call(id, &arguments[3]);
+  const bool wants[] = {arguments[length - 2].toBool(), arguments[length - 1].toBool()};
+  refuse_forward_mode(call, {grad_output, input, target});
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+  }
+  if (!torch::autograd::compute_requires_grad(grad_output, input, target)) return;
+
+  const auto node = make_node<GradientsBackward>(call);
+  node->set_next_edges(torch::autograd::collect_next_edges(grad_output, input, target));
+  node->grad_output = SavedVariable(grad_output, false);
+  node->input = SavedVariable(input, false);
+  node->target = SavedVariable(target, false);
+  node->wants_input = wants[0];
+  node->wants_target = wants[1];
+  for (size_t i = 0; i < 2; ++i) {
+    Tensor gradient = (stack->end() - 2)[i].toTensor();
+    torch::autograd::set_history(gradient, node);
+  }
+}
+
+// As PyTorch does with its own losses: computed in float32 whatever autocast's dtype is.
+template <c10::DeviceType device>
+void loss_autocast(const OperatorHandle& op, Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard guard(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const auto arguments = stack->end() - op.schema().arguments().size();
+  for (size_t i = 0; i < 2; ++i)
+    arguments[i] = at::autocast::cached_cast(at::kFloat, arguments[i].toTensor(), device);
+  op.callBoxed(stack);
+}
+
+using torch::CppFunction;
+
+template <LossId id>
+void define_loss(torch::Library& library) {
+  const LossEntry& entry = kLosses[static_cast<int>(id)];
+  std::string settings = "str reduction";
+  for (size_t p = 0; p < entry.count; ++p)
+    settings += std::string(", float ") + entry.parameters[p].name;
+  const std::string name = entry.name;
+  const auto define = [&](const std::string& schema) {
+    library.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
+  };
+  define(name + "(Tensor input, Tensor target, " + settings + ") -> Tensor");
+  define(name + "_with_grad(Tensor input, Tensor target, " + settings + ") -> (Tensor, Tensor)");
+  define(name + "_backward(Tensor grad_output, Tensor input, Tensor target, " + settings +
+         ", bool grad_input, bool grad_target) -> (Tensor, Tensor)");
+  define(name +
+         "_double_backward(Tensor grad_grad_input, Tensor grad_grad_target, Tensor grad_output, "
+         "Tensor input, Tensor target, " +
+         settings + ") -> (Tensor, Tensor, Tensor)");
+
+  for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
+    const auto on = [&](CppFunction function) { return torch::dispatch(key, std::move(function)); };
+    library.impl(name.c_str(), on(CppFunction::makeFromBoxedFunction<&loss_kernel<id>>()));
+    library.impl((name + "_with_grad").c_str(),
+                 on(CppFunction::makeFromBoxedFunction<&with_grad_kernel<id>>()));
+    library.impl((name + "_backward").c_str(),
+                 on(CppFunction::makeFromBoxedFunction<&backward_kernel<id>>()));
+    library.impl((name + "_double_backward").c_str(),
+                 on(CppFunction::makeFromBoxedFunction<&double_backward_kernel<id>>()));
+  }
+
+  const auto autograd = [](CppFunction function) {
+    return torch::dispatch(c10::DispatchKey::Autograd, std::move(function));
+  };
+  library.impl(name.c_str(), autograd(CppFunction::makeFromBoxedFunction<&loss_autograd<id>>()));
+  library.impl((name + "_backward").c_str(),
+               autograd(CppFunction::makeFromBoxedFunction<&backward_autograd<id>>()));
+  library.impl((name + "_with_grad").c_str(), autograd(CppFunction::makeFallthrough()));
+  library.impl((name + "_double_backward").c_str(),
+               autograd(torch::autograd::autogradNotImplementedFallback()));
+
+  for (const char* suffix : {"", "_with_grad"}) {
+    library.impl((name + suffix).c_str(),
+                 torch::dispatch(c10::DispatchKey::AutocastCPU,
+                                 CppFunction::makeFromBoxedFunction<
+                                     &loss_autocast<c10::DeviceType::CPU>>()));
+    library.impl((name + suffix).c_str(),
+                 torch::dispatch(c10::DispatchKey::AutocastCUDA,
+                                 CppFunction::makeFromBoxedFunction<
+                                     &loss_autocast<c10::DeviceType::CUDA>>()));
+  }
+}
+
+}  // namespace
+}  // namespace losscli
+
+TORCH_LIBRARY(losscli, library) {
+#define LOSSCLI_DEFINE(loss) losscli::define_loss<losscli::LossId::loss>(library);
+  LOSSCLI_FOR_EACH_LOSS(LOSSCLI_DEFINE)
+#undef LOSSCLI_DEFINE
+}

@@ -1,0 +1,320 @@
+// Walks an iteration space in tiles: loads operands of any dtype and layout, hands them to the
+// loss's loop, stores what comes out.
+#include "engine.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "convert.h"
+#include "tile.h"
+
+namespace losscli::cpu {
+namespace {
+
+// What one thread takes at a time. Sums are kept for each chunk and added in order, so that the
+// result does not depend on the number of threads.
+constexpr int64_t kChunk = 64 * kTile;
+
+// Slices of the work on the gradient of a shared operand, whatever the number of threads.
+constexpr int64_t kSharedSlices = 64;
+
+constexpr int64_t kHugePage = int64_t{1} << 21;
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+template <typename Body>
+void parallel(const LaunchContext& context, int64_t count, Body body) {
+  context.parallel(
+      count,
+      [](void* opaque, int64_t first, int64_t last) {
+        auto& call = *static_cast<Body*>(opaque);
+        for (int64_t i = first; i < last; ++i) call(i);
+      },
+      &body);
+}
+
+template <typename Stored>
+using RealOf = typename Compute<Stored>::Real;
+
+// Return elements [first, first + count) of an operand as Real, in `buffer` unless they lie in
+// memory just so.
+template <typename Stored>
+const RealOf<Stored>* load(const Operand& operand, int64_t first, int64_t count,
+                           RealOf<Stored>* buffer) {
+  const auto* data = static_cast<const Stored*>(operand.data);
+  int64_t element = (first / operand.inner) % operand.period;
+  if (operand.inner == 1 && element + count <= operand.period) {
+    if constexpr (std::is_same_v<Stored, RealOf<Stored>>) return data + element;
+    widen(data + element, buffer, count);
+    return buffer;
+  }
+  if (operand.period == 1) {
+    std::fill_n(buffer, count, widen(*data));
+    return buffer;
+  }
+  int64_t done = 0;
+  int64_t within = first % operand.inner;
+  while (done < count) {
+    int64_t run;
+    if (operand.inner == 1) {
+      run = std::min(operand.period - element, count - done);
+      widen(data + element, buffer + done, run);
+      element += run;
+    } else {
+      run = std::min(operand.inner - within, count - done);
+      std::fill_n(buffer + done, run, widen(data[element]));
+      within = 0;
+      element += 1;
+    }
+    done += run;
+    if (element == operand.period) element = 0;
+  }
+  return buffer;
+}
+
+// Where a tile's results go: straight to memory where the dtype allows, else through a buffer.
+template <typename Stored>
+class Output {
+ public:
+  using Real = RealOf<Stored>;
+
+  Output(void* data, int64_t first)
+      : stored_(data ? static_cast<Stored*>(data) + first : nullptr) {}
+
+  Real* tile() {
+    if constexpr (std::is_same_v<Stored, Real>) return stored_;
+    return stored_ ? buffer_ : nullptr;
+  }
+
+  void store(int64_t count) {
+    if constexpr (!std::is_same_v<Stored, Real>) {
+      if (stored_) narrow(buffer_, stored_, count);
+    }
+  }
+
+ private:
+  Stored* stored_;
+  alignas(64) Real buffer_[std::is_same_v<Stored, Real> ? 1 : kTile];
+};
+
+template <typename Stored>
+double scalar(const Operand& operand) {
+  return operand.data ? widen(*static_cast<const Stored*>(operand.data)) : 1.0;
+}
+
+template <typename Stored>
+void loss(const LossArguments& arguments, const LaunchContext& context) {
+  using Real = RealOf<Stored>;
+  const auto& functions = tile_functions<Real>(arguments.loss);
+  const bool sum = arguments.reduce && arguments.value;
+  const bool one_gradient = arguments.grad_output.period == 1;
+  const double factor = one_gradient ? scalar<Stored>(arguments.grad_output) : 1.0;
+  if (arguments.skip_unit_gradient && factor == 1.0) return;
+
+  const int64_t chunks = divide_up(arguments.size, kChunk);
+  std::vector<double> sums(sum ? chunks : 0);
+  parallel(context, chunks, [&](int64_t chunk) {
+    alignas(64) Real input[kTile], target[kTile], grad_output[kTile];
+    const int64_t end = std::min((chunk + 1) * kChunk, arguments.size);
+    double chunk_sum = 0;
+    for (int64_t first = chunk * kChunk; first < end; first += kTile) {
+      const int64_t count = std::min(kTile, end - first);
+      Output<Stored> value(sum ? nullptr : arguments.value, first);
+      Output<Stored> grad_input(arguments.grad_input, first);
+      Output<Stored> grad_target(arguments.grad_target, first);
+      LossTile<Real> tile{
+          count,
+          load<Stored>(arguments.input, first, count, input),
+          load<Stored>(arguments.target, first, count, target),
+          one_gradient ? nullptr
+                       : load<Stored>(arguments.grad_output, first, count, grad_output),
+          static_cast<Real>(arguments.scale * factor),
+          value.tile(),
+          grad_input.tile(),
+          grad_target.tile(),
+      };
+      chunk_sum += functions.loss(arguments.parameters, tile, sum);
+      value.store(count);
+      grad_input.store(count);
+      grad_target.store(count);
+    }
+    if (sum) sums[chunk] = chunk_sum;
+  });
+
+  if (sum) {
+    double total = 0;
+    for (const double part : sums) total += part;
+    narrow(static_cast<Real>(total * arguments.scale), *static_cast<Stored*>(arguments.value));
+  }
+}
+
+// Add a tile's gradients to the sums of the elements that share them; `within` is the position of
+// the tile's first element in its row of `period * inner` elements.
+template <typename Real>
+void accumulate(const Real* gradient, int64_t count, int64_t within, const Operand& shared,
+                int64_t first_element, double* sums) {
+  int64_t element = within / shared.inner;
+  if (shared.inner == 1 && element + count <= shared.period) {
+    double* out = sums + (element - first_element);
+    for (int64_t i = 0; i < count; ++i) out[i] += gradient[i];
+    return;
+  }
+  int64_t left = shared.period == 1 ? count : shared.inner - within % shared.inner;
+  for (int64_t done = 0; done < count;) {
+    const int64_t run = std::min(left, count - done);
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = done; i < done + run; ++i) sum += gradient[i];
+    sums[element - first_element] += sum;
+    done += run;
+    left = shared.inner;
+    if (++element == shared.period) element = 0;
+  }
+}
+
+template <typename Stored>
+void shared_gradient(const SharedGradientArguments& arguments, const LaunchContext& context) {
+  using Real = RealOf<Stored>;
+  const auto& functions = tile_functions<Real>(arguments.loss);
+  const Operand& shared = arguments.for_target ? arguments.target : arguments.input;
+  const bool one_gradient = arguments.grad_output.period == 1;
+  const double factor = one_gradient ? scalar<Stored>(arguments.grad_output) : 1.0;
+
+  const int64_t row = shared.period * shared.inner;
+  const int64_t rows = row ? arguments.size / row : 0;
+  // A slice is a range of elements by a range of rows; the ranges of rows are added at the end.
+  const int64_t width = std::clamp<int64_t>(kTile / shared.inner, 1, shared.period);
+  const int64_t widths = divide_up(shared.period, width);
+  const int64_t bands = std::max<int64_t>(1, std::min(rows, divide_up(kSharedSlices, widths)));
+  const int64_t band = divide_up(rows, bands);
+  std::vector<double> sums(bands * shared.period);
+
+  parallel(context, widths * bands, [&](int64_t slice) {
+    alignas(64) Real input[kTile], target[kTile], grad_output[kTile], gradient[kTile];
+    const int64_t first_element = slice % widths * width;
+    const int64_t last_element = std::min(first_element + width, shared.period);
+    const int64_t first_row = slice / widths * band;
+    const int64_t last_row = std::min(first_row + band, rows);
+    double* slice_sums = sums.data() + slice / widths * shared.period + first_element;
+    // Rows that are taken whole lie one behind the other: walk them as one.
+    const bool whole = first_element == 0 && last_element == shared.period;
+    const int64_t runs = last_row <= first_row ? 0 : whole ? 1 : last_row - first_row;
+    const int64_t run = (last_element - first_element) * shared.inner *
+                        (whole ? std::max<int64_t>(last_row - first_row, 0) : 1);
+    for (int64_t r = 0; r < runs; ++r) {
+      const int64_t start = (first_row + r) * row + first_element * shared.inner;
+      for (int64_t done = 0; done < run; done += kTile) {
+        const int64_t first = start + done;
+        const int64_t count = std::min(kTile, run - done);
+        LossTile<Real> tile{
+            count,
+            load<Stored>(arguments.input, first, count, input),
+            load<Stored>(arguments.target, first, count, target),
+            one_gradient ? nullptr
+                         : load<Stored>(arguments.grad_output, first, count, grad_output),
+            Real(1),
+            nullptr,
+            arguments.for_target ? nullptr : gradient,
+            arguments.for_target ? gradient : nullptr,
+        };
+        functions.loss(arguments.parameters, tile, false);
+        accumulate(gradient, count, first % row, shared, first_element, slice_sums);
+      }
+    }
+  });
+
+  auto* out = static_cast<Stored*>(arguments.gradient);
+  for (int64_t element = 0; element < shared.period; ++element) {
+    double sum = 0;
+    for (int64_t b = 0; b < bands; ++b) sum += sums[b * shared.period + element];
+    narrow(static_cast<Real>(sum * arguments.scale * factor), out[element]);
+  }
+}
+
+template <typename Stored>
+void double_backward(const DoubleBackwardArguments& arguments, const LaunchContext& context) {
+  using Real = RealOf<Stored>;
+  const auto& functions = tile_functions<Real>(arguments.loss);
+  const auto flat = [&](const void* data) { return Operand{data, 1, arguments.size}; };
+  parallel(context, divide_up(arguments.size, kChunk), [&](int64_t chunk) {
+    alignas(64) Real input[kTile], target[kTile], grad_output[kTile], toward_input[kTile],
+        toward_target[kTile];
+    const int64_t end = std::min((chunk + 1) * kChunk, arguments.size);
+    for (int64_t first = chunk * kChunk; first < end; first += kTile) {
+      const int64_t count = std::min(kTile, end - first);
+      Output<Stored> grad_grad_output(arguments.grad_grad_output, first);
+      Output<Stored> grad_input(arguments.grad_input, first);
+      Output<Stored> grad_target(arguments.grad_target, first);
+      functions.double_backward(
+          arguments.parameters,
+          {
+              count,
+              load<Stored>(flat(arguments.input), first, count, input),
+              load<Stored>(flat(arguments.target), first, count, target),
+              load<Stored>(arguments.grad_output, first, count, grad_output),
+              load<Stored>(flat(arguments.grad_grad_input), first, count, toward_input),
+              load<Stored>(flat(arguments.grad_grad_target), first, count, toward_target),
+              static_cast<Real>(arguments.scale),
+              grad_grad_output.tile(),
+              grad_input.tile(),
+              grad_target.tile(),
+          });
+      grad_grad_output.store(count);
+      grad_input.store(count);
+      grad_target.store(count);
+    }
+  });
+}
+
+// Run the instance for a dtype.
+#define LOSSCLI_FOR_DTYPE(function)                                                     \
+  [](const auto& arguments, const LaunchContext& context) {                             \
+    switch (arguments.dtype) {                                                          \
+      case DType::float32: return function<float>(arguments, context);                  \
+      case DType::float64: return function<double>(arguments, context);                 \
+      case DType::float16: return function<Half>(arguments, context);                   \
+      case DType::bfloat16: return function<BFloat16>(arguments, context);              \
+    }                                                                                   \
+  }
+
+}  // namespace
+
+#define LOSSCLI_DECLARE(name)                   \
+  extern const TileFunctions<float> name##_float; \
+  extern const TileFunctions<double> name##_double;
+LOSSCLI_FOR_EACH_LOSS(LOSSCLI_DECLARE)
+#undef LOSSCLI_DECLARE
+
+template <typename Real>
+const TileFunctions<Real>& tile_functions(LossId loss) {
+  static const TileFunctions<Real>* const table[] = {
+#define LOSSCLI_ENTRY(name) \
+  [] { if constexpr (std::is_same_v<Real, float>) return &name##_float; else return &name##_double; }(),
+      LOSSCLI_FOR_EACH_LOSS(LOSSCLI_ENTRY)
+#undef LOSSCLI_ENTRY
+  };
+  return *table[static_cast<int>(loss)];
+}
+
+const Engine engine{
+    [](const LossArguments&) -> size_t { return 0; },
+    LOSSCLI_FOR_DTYPE(loss),
+    [](const SharedGradientArguments&) -> size_t { return 0; },
+    LOSSCLI_FOR_DTYPE(shared_gradient),
+    LOSSCLI_FOR_DTYPE(double_backward),
+};
+
+void advise_huge_pages(void* data, int64_t bytes) {
+#ifdef MADV_HUGEPAGE
+  const auto begin = (reinterpret_cast<int64_t>(data) + kHugePage - 1) & -kHugePage;
+  const auto end = (reinterpret_cast<int64_t>(data) + bytes) & -kHugePage;
+  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  (void)data, (void)bytes;
+#endif
+}
+
+}  // namespace losscli::cpu

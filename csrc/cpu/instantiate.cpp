@@ -1,0 +1,82 @@
+// The loops over a tile, for the one loss that LOSSCLI_LOSS names.
+#include "tile.h"
+
+namespace losscli::cpu {
+namespace {
+
+template <bool kSum, bool kValue, bool kInput, bool kTarget, bool kOutput, typename Loss,
+          typename Real>
+Real loss_loop(const Loss& loss, const LossTile<Real>& tile) {
+  const Real* __restrict input = tile.input;
+  const Real* __restrict target = tile.target;
+  const Real* __restrict grad_output = tile.grad_output;
+  Real* __restrict value = tile.value;
+  Real* __restrict grad_input = tile.grad_input;
+  Real* __restrict grad_target = tile.grad_target;
+  const Real scale = tile.scale;
+  Real sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < tile.count; ++i) {
+    if constexpr (kSum) sum += loss.value(input[i], target[i]);
+    if constexpr (kValue) value[i] = loss.value(input[i], target[i]);
+    if constexpr (kInput || kTarget) {
+      const auto gradient = loss.gradient(input[i], target[i]);
+      const Real factor = kOutput ? scale * grad_output[i] : scale;
+      if constexpr (kInput) grad_input[i] = factor * gradient.input;
+      if constexpr (kTarget) grad_target[i] = factor * gradient.target;
+    }
+  }
+  return sum;
+}
+
+template <bool kSum, bool kValue, bool kOutput, typename Loss, typename Real>
+Real choose_gradients(const Loss& loss, const LossTile<Real>& tile) {
+  if (tile.grad_input && tile.grad_target)
+    return loss_loop<kSum, kValue, true, true, kOutput>(loss, tile);
+  if (tile.grad_input) return loss_loop<kSum, kValue, true, false, kOutput>(loss, tile);
+  if (tile.grad_target) return loss_loop<kSum, kValue, false, true, kOutput>(loss, tile);
+  return loss_loop<kSum, kValue, false, false, false>(loss, tile);
+}
+
+template <typename Real>
+Real loss_tile(const double* parameters, const LossTile<Real>& tile, bool sum) {
+  const LOSSCLI_LOSS<Real> loss(parameters);
+  if (sum) return choose_gradients<true, false, false>(loss, tile);
+  if (tile.value) return choose_gradients<false, true, false>(loss, tile);
+  if (tile.grad_output) return choose_gradients<false, false, true>(loss, tile);
+  return choose_gradients<false, false, false>(loss, tile);
+}
+
+template <typename Real>
+void double_backward_tile(const double* parameters, const DoubleBackwardTile<Real>& tile) {
+  const LOSSCLI_LOSS<Real> loss(parameters);
+  for (int64_t i = 0; i < tile.count; ++i) {
+    const Real input = tile.input[i];
+    const Real target = tile.target[i];
+    const Real toward_input = tile.grad_grad_input[i];
+    const Real toward_target = tile.grad_grad_target[i];
+    const auto gradient = loss.gradient(input, target);
+    const auto hessian = loss.hessian(input, target);
+    const Real factor = tile.scale * tile.grad_output[i];
+    tile.grad_grad_output[i] =
+        tile.scale * (toward_input * gradient.input + toward_target * gradient.target);
+    tile.grad_input[i] =
+        factor * (toward_input * hessian.input_input + toward_target * hessian.input_target);
+    tile.grad_target[i] =
+        factor * (toward_input * hessian.input_target + toward_target * hessian.target_target);
+  }
+}
+
+}  // namespace
+
+#define LOSSCLI_JOIN_(a, b) a##b
+#define LOSSCLI_JOIN(a, b) LOSSCLI_JOIN_(a, b)
+
+extern const TileFunctions<float> LOSSCLI_JOIN(LOSSCLI_LOSS, _float);
+extern const TileFunctions<double> LOSSCLI_JOIN(LOSSCLI_LOSS, _double);
+const TileFunctions<float> LOSSCLI_JOIN(LOSSCLI_LOSS, _float){loss_tile<float>,
+                                                              double_backward_tile<float>};
+const TileFunctions<double> LOSSCLI_JOIN(LOSSCLI_LOSS, _double){loss_tile<double>,
+                                                                double_backward_tile<double>};
+
+}  // namespace losscli::cpu
