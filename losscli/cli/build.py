@@ -1,0 +1,129 @@
+"""``losscli build``: compile the kernels for this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from losscli.units import format_bytes
+
+from .options import one_of
+
+if TYPE_CHECKING:
+    from losscli.extension.build import Outcome
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@click.command(name="build")
+@click.option(
+    "--device",
+    type=one_of("device", DEVICES),
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="auto, cpu or cuda; auto skips CUDA where there is no nvcc.",
+)
+@click.option("--force", is_flag=True, help="Build again what is in the cache.")
+@click.option("--verbose", is_flag=True, help="Show commands, and what each CUDA kernel uses.")
+def command(device: str, force: bool, verbose: bool) -> None:
+    """Compile the kernels for this machine and keep them in the cache.
+
+    The first use of a kernel does the same. Obeyed: LOSSCLI_CACHE_DIR, CXX, CUDACXX, CUDA_HOME,
+    CUDAHOSTCXX, LOSSCLI_CUDA_ARCHITECTURES ("90;100") and MAX_JOBS.
+    """
+    from losscli.extension.build import build
+
+    status_line = _StatusLine(sys.stderr.isatty())
+    outcomes = build(device, force=force, notify=status_line.note, progress=status_line.show)
+    status_line.clear()
+    if verbose:
+        for outcome in outcomes:
+            _show_log(outcome)
+    click.echo(_targets(outcomes))
+    for outcome in outcomes:
+        if outcome.reason:
+            click.echo(f"{outcome.target} {outcome.status}: {outcome.reason}")
+    if verbose:
+        _show_kernels(outcomes)
+
+
+class _StatusLine:
+    """One line on a terminal's stderr, written over as the build goes on."""
+
+    def __init__(self, terminal: bool) -> None:
+        self.terminal = terminal
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if self.terminal:
+            click.echo(f"\r{text[:99]}\033[K", err=True, nl=False)
+
+    def clear(self) -> None:
+        """Leave an empty line."""
+        self.show("")
+
+    def note(self, text: str) -> None:
+        """Write a line that stays."""
+        self.clear()
+        click.echo(f"losscli: {text}", err=True)
+
+
+def _targets(outcomes: Sequence[Outcome]) -> str:
+    """Return the table of what was built."""
+    from tabulate import tabulate
+
+    rows = [
+        (
+            outcome.target,
+            outcome.status,
+            "" if outcome.seconds is None else f"{outcome.seconds:.1f}",
+            outcome.path or "",
+        )
+        for outcome in outcomes
+    ]
+    headers = ("target", "status", "seconds", "path")
+    return tabulate(
+        rows, headers, colalign=("left", "left", "right", "left"), disable_numparse=True
+    )
+
+
+def _show_log(outcome: Outcome) -> None:
+    """Show commands and warnings; what ptxas counted has a table of its own."""
+    from losscli.extension.ptxas import is_report
+
+    for line in outcome.log.splitlines():
+        if not is_report(line):
+            click.echo(line, err=True)
+
+
+def _show_kernels(outcomes: Sequence[Outcome]) -> None:
+    """Show what each CUDA kernel uses of a GPU."""
+    from tabulate import tabulate
+
+    from losscli.extension.ptxas import parse, readable_names
+
+    kernels = [kernel for outcome in outcomes for kernel in parse(outcome.log)]
+    if not kernels:
+        return
+    names = readable_names([kernel.kernel for kernel in kernels])
+    rows = [
+        (
+            name,
+            kernel.architecture,
+            kernel.registers,
+            format_bytes(kernel.shared_bytes),
+            format_bytes(kernel.stack_bytes),
+            format_bytes(kernel.spill_store_bytes),
+            format_bytes(kernel.spill_load_bytes),
+        )
+        for name, kernel in zip(names, kernels, strict=True)
+    ]
+    headers = ("kernel", "architecture", "registers", "shared", "stack", "stores", "loads")
+    spills = sum(kernel.spill_store_bytes > 0 or kernel.spill_load_bytes > 0 for kernel in kernels)
+    align = ("left", "left", *["right"] * 5)
+    click.echo("\n" + tabulate(rows, headers, colalign=align, disable_numparse=True))
+    click.echo(f"\n{len(kernels)} kernels, {spills} of them spill registers")

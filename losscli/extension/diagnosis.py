@@ -1,0 +1,82 @@
+"""What a failed build says, in one line: the first error, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+
+_ERROR = re.compile(
+    r"\berror\s*:"  # gcc, nvcc's front end, ptxas
+    r"|^nvcc fatal"
+    r"|undefined reference|cannot find -l|^collect2:"
+    r"|No space left on device"
+    r"|\bKilled\b",
+    re.IGNORECASE,
+)
+
+_HINTS = (
+    (
+        r"Killed|out of memory|virtual memory exhausted",
+        "The machine ran out of memory: set MAX_JOBS=1, or close other programs.",
+    ),
+    (
+        r"No space left on device",
+        "Free some room, or name another folder in LOSSCLI_CACHE_DIR.",
+    ),
+    (
+        r"unsupported GNU version|unsupported clang version",
+        "This nvcc does not take that host compiler: name an older g++ in CUDAHOSTCXX.",
+    ),
+    (
+        r"Unsupported gpu architecture|is not defined for option 'gpu-architecture'",
+        "This nvcc does not know that GPU: install a newer CUDA toolkit, or set "
+        "LOSSCLI_CUDA_ARCHITECTURES to one it knows, 90 for example.",
+    ),
+    (
+        r"cc1plus|cannot execute",
+        "The C++ compiler is installed in part: install g++ whole.",
+    ),
+    (
+        r"(ATen|c10|torch)/\S*: No such file",
+        "PyTorch's headers do not match what losscli expects: install torch 2.10 or newer.",
+    ),
+    (
+        r"cannot find -l(c10|torch)",
+        "PyTorch's libraries are missing: reinstall torch.",
+    ),
+    (
+        r"(stdlib|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file",
+        "The C++ standard library is missing: install g++ whole.",
+    ),
+    (
+        r"crt/\S+: No such file|cuda\w*\.h: No such file|cannot find -lcudart",
+        "The CUDA toolkit is installed in part: install its runtime headers and libraries.",
+    ),
+    (
+        r"(namespace|class|struct) .?(at|c10|torch)\b.* (no member|not declared)"
+        r"|is not a member of .?(at|c10|torch)\b",
+        "This PyTorch does not match what losscli expects: install torch 2.10 or newer.",
+    ),
+)
+
+
+def first_error(printed: str) -> str:
+    """Return the first line that is an error, else the last that says anything."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    # ninja repeats a failed command, whose words may look like an error.
+    commands = {index + 1 for index, line in enumerate(lines) if line.startswith("FAILED:")}
+    told = [line for index, line in enumerate(lines) if index not in commands]
+    for line in told:
+        if _ERROR.search(line):
+            return line
+    return told[-1] if told else "the compiler printed nothing"
+
+
+def hint(printed: str) -> str:
+    """Return what to do about a known kind of failure, or nothing."""
+    return next((text for pattern, text in _HINTS if re.search(pattern, printed)), "")
+
+
+def failed_step(printed: str) -> str:
+    """Return what failed first, by the name that ninja gives it: an object or library."""
+    match = re.search(r"^FAILED: (?:\[code=\d+\] )?(\S+)", printed, re.MULTILINE)
+    return match[1] if match else "the build"

@@ -1,0 +1,77 @@
+"""A lock on a file that says who holds it; the kernel releases it when its holder is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import IO
+
+from losscli.errors import UnfitError
+
+_NOTIFY_AFTER = 1.0
+"""Seconds of waiting that go by in silence."""
+_POLL = 0.05
+
+
+@contextlib.contextmanager
+def locked(
+    file: IO[str],
+    notify: Callable[[str], None],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold the lock within the block, waiting for it as long as it takes.
+
+    Args:
+        file: the file to lock, open for reading and appending; other holders opened their own.
+        notify: told once, after a second of waiting, whom the wait is for.
+        clock: seconds, monotonic.
+        sleep: waits so many seconds.
+
+    Raises:
+        UnfitError: the file system has no locks.
+    """
+    started, told = clock(), False
+    while not _try_lock(file):
+        if not told and clock() - started >= _NOTIFY_AFTER:
+            notify(f"waiting for {_holder(file)} to finish building")
+            told = True
+        sleep(_POLL)
+    file.truncate(0)
+    since = time.strftime("%H:%M:%S")
+    json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
+    file.flush()
+    try:
+        yield
+    finally:
+        file.truncate(0)
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UnfitError(
+            f"cannot lock {file.name}: {error.strerror}. Name a folder on another file system in "
+            "LOSSCLI_CACHE_DIR."
+        ) from None
+    return True
+
+
+def _holder(file: IO[str]) -> str:
+    """Read who holds the lock; it may have changed hands since."""
+    file.seek(0)
+    try:
+        holder = json.loads(file.read())
+        return "process {pid} on {host} (since {since})".format(**holder)
+    except (ValueError, KeyError):
+        return "another process"

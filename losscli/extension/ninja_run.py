@@ -1,0 +1,76 @@
+"""Run ninja on a folder that holds a build.ninja."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from losscli.errors import UsageError
+
+_JOB_BYTES = 1.5e9
+"""What the hungriest compilation needs, the binding with its PyTorch headers, and room to spare."""
+_GRACE = 10.0
+"""Seconds that ninja gets to end its compilers and remove what they had half written."""
+
+Progress = Callable[[str], None]
+"""Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
+
+
+def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many compilations to run at once: $MAX_JOBS, else what cores and memory allow.
+
+    Raises:
+        UsageError: MAX_JOBS is not a positive whole number.
+    """
+    given = environ.get("MAX_JOBS", "").strip()
+    if not given:
+        return max(1, min(cores, int(free_bytes // _JOB_BYTES)))
+    if not given.isascii() or not given.isdigit() or int(given) == 0:
+        raise UsageError(f"MAX_JOBS should be a positive whole number, but is '{given}'.")
+    return int(given)
+
+
+def run_ninja(ninja: Path, folder: Path, jobs: int, progress: Progress) -> str | None:
+    """Build everything, and return None, or on failure what ninja printed.
+
+    Interrupted, it ends ninja with all its compilers before the exception goes on.
+    """
+    environ = {key: value for key, value in os.environ.items() if key != "MAKEFLAGS"}
+    # Errors are read by their English names.
+    environ |= {"LC_ALL": "C", "NINJA_STATUS": "[%f/%t] "}
+    with subprocess.Popen(
+        [ninja, "-j", str(jobs)],
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        # A group of its own, so that Ctrl-C reaches it through us alone.
+        process_group=0,
+    ) as process:
+        assert process.stdout is not None
+        printed = []
+        try:
+            for line in process.stdout:
+                printed.append(line)
+                if re.match(r"\[\d+/\d+\] ", line):
+                    progress(line.rstrip())
+            failed = process.wait() != 0
+        except BaseException:
+            _end(process)
+            raise
+    return "".join(printed) if failed else None
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End ninja; asked politely it ends its compilers, which run in groups of their own."""
+    process.terminate()
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -1,0 +1,90 @@
+"""What kernels cost the GPU, read from ``ptxas -v``."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+_ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
+_FRAME = re.compile(
+    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
+    r"(?P<loads>\d+) bytes spill loads"
+)
+_PROPERTIES = re.compile(r"Function properties for (?P<name>\S+)")
+_USED = re.compile(r"Used (?P<registers>\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+_REPORT = re.compile(r"ptxas info|^\s+\d+ bytes stack frame")
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """One kernel on one architecture; sizes in bytes, a thread's save for shared memory."""
+
+    kernel: str
+    architecture: str
+    registers: int
+    shared_bytes: int
+    """Of a block, static."""
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+
+
+def parse(log: str) -> list[KernelResources]:
+    """Read every kernel of a build's log, in the order it stands there; names as ptxas has them."""
+    kernels = []
+    entry, frame, described = None, (0, 0, 0), ""
+    for line in log.splitlines():
+        if match := _ENTRY.search(line):
+            entry, frame = match, (0, 0, 0)
+        elif match := _PROPERTIES.search(line):
+            described = match["name"]
+        elif match := _FRAME.search(line):
+            # Functions that the kernel calls have frames of their own.
+            if entry and described == entry["name"]:
+                frame = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
+        elif entry and (match := _USED.search(line)):
+            shared = _SHARED.search(line)
+            kernels.append(
+                KernelResources(
+                    entry["name"],
+                    entry["arch"],
+                    int(match["registers"]),
+                    int(shared[1]) if shared else 0,
+                    *frame,
+                )
+            )
+            entry = None
+    return kernels
+
+
+def is_report(line: str) -> bool:
+    """Tell whether a line of a log is ptxas counting, which ``parse`` sums up."""
+    return bool(_REPORT.search(line))
+
+
+def readable_names(names: list[str]) -> list[str]:
+    """Return short C++ names: without namespaces, return type and arguments; as is, if need be."""
+    program = shutil.which("c++filt")
+    if not program or not names:
+        return names
+    result = subprocess.run([program], input="\n".join(names), capture_output=True, text=True)
+    demangled = result.stdout.splitlines()
+    return [shorten(name) for name in demangled] if len(demangled) == len(names) else names
+
+
+def shorten(name: str) -> str:
+    """Return ``forward<mse, float>`` for ``void losscli::forward<losscli::mse, float>(Args)``."""
+    name = name.replace("(anonymous namespace)::", "")
+    name = re.sub(r"\b\w+::", "", name).removeprefix("void ")
+    # An argument list follows the template's; a cast such as (int)4 stands inside it.
+    depth = 0
+    for index, character in enumerate(name):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == "(" and depth == 0:
+            return name[:index]
+    return name

@@ -1,0 +1,184 @@
+"""Find what compiles the kernels: a C++ compiler, nvcc, ninja."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from losscli.errors import UnfitError
+
+MINIMUM_GCC = (9, 0)
+"""The first whose C++17 PyTorch's headers accept."""
+MINIMUM_CUDA = (12, 0)
+"""The first that generates code for every architecture the kernels are tuned on."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that was found, is new enough and says who it is."""
+
+    command: tuple[str, ...]
+    """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
+    identity: str
+    """What ``--version`` printed. A wrapper or a package upgrade shows here, not in the path."""
+
+    @property
+    def program(self) -> str:
+        """The tool itself, without its wrapper."""
+        return self.command[-1]
+
+
+def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
+    """Find GCC's C++ compiler through $CXX or the PATH.
+
+    Only GCC: the kernels run in PyTorch's own thread pool, whose OpenMP runtime is GCC's libgomp;
+    clang's code asks for another one.
+
+    Raises:
+        UnfitError: there is none, or it is another compiler, or too old.
+    """
+    given = environ.get("CXX", "").strip()
+    if given:
+        command = tuple(shlex.split(given))
+        _require_program(command[0], "CXX", "a C++ compiler", environ)
+    else:
+        found = _which("g++", environ) or _which("c++", environ)
+        if not found:
+            raise UnfitError(
+                "no C++ compiler: neither g++ nor c++ is on the PATH. Install g++ "
+                "(`apt-get install g++`, `dnf install gcc-c++`) or set CXX."
+            )
+        command = (found,)
+    identity = _version_text(command)
+    name = shlex.join(command)
+    if "Free Software Foundation" not in identity:
+        raise UnfitError(
+            f"{name} is not GCC. The kernels share PyTorch's OpenMP runtime, which is GCC's: "
+            "set CXX=g++, installing g++ if need be."
+        )
+    version = _version(r"\)\s+(\d+)\.(\d+)", identity, name)
+    if version < MINIMUM_GCC:
+        raise UnfitError(
+            f"{name} is GCC {_dotted(version)}, but the kernels need {_dotted(MINIMUM_GCC)} or "
+            "newer. Install a newer g++ and name it in CXX."
+        )
+    return Tool(command, identity)
+
+
+def find_nvcc(environ: Mapping[str, str] = os.environ) -> Tool:
+    """Find nvcc: $CUDACXX, $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda, in this order.
+
+    Raises:
+        UnfitError: there is none, or it does not run, or is too old.
+    """
+    given = environ.get("CUDACXX", "").strip()
+    if given:
+        command = tuple(shlex.split(given))
+        _require_program(command[0], "CUDACXX", "nvcc", environ)
+    else:
+        found = next(_nvcc_candidates(environ), None)
+        if not found:
+            raise UnfitError(
+                "no nvcc on the PATH, under CUDA_HOME or in /usr/local/cuda. Install the CUDA "
+                f"toolkit ({_dotted(MINIMUM_CUDA)} or newer) or name its nvcc in CUDACXX."
+            )
+        command = (found,)
+    identity = _version_text(command)
+    version = _version(r"release (\d+)\.(\d+)", identity, shlex.join(command))
+    if version < MINIMUM_CUDA:
+        raise UnfitError(
+            f"{shlex.join(command)} is CUDA {_dotted(version)}, but the kernels need "
+            f"{_dotted(MINIMUM_CUDA)} or newer. Install a newer toolkit and name its nvcc in "
+            "CUDACXX."
+        )
+    return Tool(command, identity)
+
+
+def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the compiler nvcc is to use for host code: $CUDAHOSTCXX, else the C++ compiler."""
+    given = environ.get("CUDAHOSTCXX", "").strip()
+    if not given:
+        return compiler.program
+    _require_program(given, "CUDAHOSTCXX", "a host compiler for nvcc", environ)
+    return given
+
+
+def find_ninja() -> Path:
+    """Return the binary that the ninja package carries."""
+    try:
+        import ninja
+    except ImportError:
+        raise UnfitError("the ninja package is missing. Run `pip install ninja`.") from None
+    return Path(ninja.BIN_DIR) / "ninja"
+
+
+def _nvcc_candidates(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the nvcc programs that exist, the most deliberate choice first."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if environ.get(name):
+            yield from _existing(Path(environ[name]) / "bin" / "nvcc")
+    on_path = _which("nvcc", environ)
+    if on_path:
+        yield on_path
+    yield from _existing(Path("/usr/local/cuda/bin/nvcc"))
+
+
+def _existing(program: Path) -> Iterator[str]:
+    if os.access(program, os.X_OK):
+        yield str(program)
+
+
+def _which(program: str, environ: Mapping[str, str]) -> str | None:
+    return shutil.which(program, path=environ.get("PATH", os.defpath))
+
+
+def _require_program(
+    program: str, variable: str, expected: str, environ: Mapping[str, str]
+) -> None:
+    if not _which(program, environ):
+        raise UnfitError(
+            f"{variable} should name {expected}, but there is no program '{program}'. "
+            f"Correct or unset {variable}."
+        )
+
+
+def _version_text(command: tuple[str, ...]) -> str:
+    """Run ``--version``; it takes about 2 ms, so a cached build can afford the truth."""
+    try:
+        result = subprocess.run(
+            [*command, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=True,
+        )
+    except OSError as error:
+        raise UnfitError(
+            f"{shlex.join(command)} does not run: {error.strerror}. Reinstall it or choose another."
+        ) from None
+    except subprocess.CalledProcessError as error:
+        lines = (error.stderr or error.stdout).strip().splitlines()
+        says = f", saying: {lines[0]}" if lines else ""
+        raise UnfitError(
+            f"`{shlex.join(command)} --version` failed with exit code {error.returncode}{says}. "
+            "Reinstall it or choose another."
+        ) from None
+    return result.stdout.strip()
+
+
+def _version(pattern: str, text: str, name: str) -> tuple[int, int]:
+    match = re.search(pattern, text)
+    if not match:
+        raise UnfitError(f"`{name} --version` prints no version losscli can read: {text[:80]!r}.")
+    return int(match[1]), int(match[2])
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
