@@ -1,0 +1,87 @@
+"""Memory of a case: planned before anything is allocated, and measured while it runs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from losscli.cases import Case
+from losscli.implementations import Implementation
+
+if TYPE_CHECKING:
+    from losscli.bench.passes import Pass
+
+RESERVE = 512 * 2**20
+"""For what is not proportional to a case: the oracle's chunks, the eviction buffer, workspaces."""
+
+
+def needed_bytes(case: Case, pass_: str, implementations: Iterable[Implementation]) -> int:
+    """Return the most bytes that timing these implementations side by side takes.
+
+    The operands; each implementation's last loss, which is checked in the end; one gradient and
+    one incoming gradient, which they share; and the temporaries of the greediest.
+    """
+    implementations = list(implementations)
+    tensors = float(case.elements)
+    if case.reduction == "none":
+        tensors += len(implementations) * case.elements
+    if pass_ == "forward_backward":
+        tensors += case.elements * (2 if case.reduction == "none" else 1)
+    tensors += max((i.temporaries for i in implementations), default=0) * case.elements
+    elements = tensors + math.prod(case.target_shape)
+    return int(elements * case.item_bytes) + RESERVE
+
+
+def measure_peak_extra(timed: Pass, device: str) -> int:
+    """Return the most bytes that one call allocates beyond its inputs, loss and gradient."""
+    timed.release()
+    peak = _cpu_peak(timed) if device == "cpu" else _cuda_peak(timed, device)
+    kept = [timed.loss, timed.input.grad]
+    kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
+    timed.release()
+    return max(peak - kept_bytes, 0)
+
+
+def _cuda_peak(timed: Pass, device: str) -> int:
+    import torch
+
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    timed()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def _cpu_peak(timed: Pass) -> int:
+    """Add up what torch's profiler saw the CPU allocator give and take."""
+    from torch.autograd.profiler import profile
+
+    with _silent_stderr(), profile(profile_memory=True) as profiler:
+        timed()
+    events = profiler.kineto_results.events()
+    allocations = [
+        (event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"
+    ]
+    held = peak = 0
+    for _, count in sorted(allocations, key=lambda allocation: allocation[0]):
+        held += count
+        peak = max(peak, held)
+    return peak
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Discard what torch's profiler writes to the file descriptor when it starts and stops."""
+    kept = os.dup(2)
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(sink)

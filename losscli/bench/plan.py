@@ -1,0 +1,39 @@
+"""What a config asks to be timed, in order. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from losscli.cases import Case, excluded, expand
+from losscli.config.schema import Config
+
+
+@dataclass(frozen=True)
+class Task:
+    """One case, and the implementations to be timed side by side in each pass."""
+
+    case: Case
+    passes: Mapping[str, tuple[str, ...]]
+
+    def __len__(self) -> int:
+        """Return the number of results that the task ends in."""
+        return sum(len(names) for names in self.passes.values())
+
+
+def plan(config: Config, device: str) -> list[Task]:
+    """Return the tasks of a config on a device that is no longer ``auto``."""
+    tasks = []
+    for case in expand(config, device):
+        passes = {
+            pass_: tuple(
+                name
+                for name in config.implementations
+                if not excluded(config.exclude, case, name, pass_)
+            )
+            for pass_ in config.passes
+        }
+        task = Task(case, {pass_: names for pass_, names in passes.items() if names})
+        if len(task):
+            tasks.append(task)
+    return tasks

@@ -1,0 +1,104 @@
+"""Take samples of contenders side by side until each one's median is known, or time is over."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from losscli.bench.statistics import half_width
+from losscli.bench.timer import Timer, Warm
+from losscli.config.schema import Timing
+
+MINIMUM_ROUNDS = 3
+"""Taken whatever the time."""
+CONFIDENT_ROUNDS = 10
+"""The interval of fewer samples is too often narrow by luck."""
+MAXIMUM_ROUNDS = 2000
+"""More would only make the record long."""
+
+
+@dataclass
+class Contender:
+    """One implementation in one pass, and the samples taken of it."""
+
+    name: str
+    call: Callable[[], object]
+    warm: Warm | None = None
+    samples: list[float] = field(default_factory=list)
+    failure: Exception | None = None
+
+    def __call__(self) -> None:
+        """Run it; what goes wrong is remembered as its own."""
+        try:
+            self.call()
+        except Exception as error:
+            self.failure = error
+            raise ContenderFailedError from error
+
+
+class ContenderFailedError(Exception):
+    """A contender raised; it knows what."""
+
+
+def warm_up(timer: Timer, contender: Contender) -> None:
+    """Warm a contender up; if it fails, it is out."""
+    try:
+        contender.warm = timer.warm_up(contender)
+    except ContenderFailedError:
+        return
+
+
+def interleave(
+    timer: Timer,
+    contenders: Sequence[Contender],
+    timing: Timing,
+    *,
+    seed: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> str:
+    """Sample the contenders in rounds, each in a new random order; return why it stopped.
+
+    A round takes one sample of each, so that drift of the machine hits all alike. One that fails
+    leaves, and the others go on. How often the stop rule is asked falls with the samples there
+    are, and no batch of rounds is begun that would end far beyond the time limit.
+    """
+    shuffle = random.Random(seed)
+    start = clock()
+    rounds = 0
+    batch = 1
+    while able := [c for c in contenders if c.warm and c.failure is None]:
+        order = [c for _ in range(batch) for c in shuffle.sample(able, len(able))]
+        try:
+            seconds = timer.measure([c.warm for c in order if c.warm])
+        except ContenderFailedError:
+            continue
+        for contender, sample in zip(order, seconds, strict=True):
+            contender.samples.append(sample)
+        rounds += batch
+        elapsed = clock() - start
+        if stop := _stop(able, rounds, elapsed, timing):
+            return stop
+        affordable = int((timing.max_time - elapsed) / (elapsed / rounds)) if elapsed else rounds
+        batch = max(1, min(rounds // 2, affordable, MAXIMUM_ROUNDS - rounds))
+    return "nothing left to sample"
+
+
+def describe(stop: str, samples: Sequence[float]) -> str:
+    """Say why sampling stopped and how well the median is known: a result's ``reason``."""
+    width = half_width(samples)
+    known = f"median known to {width:.2%}" if width < 1 else "too few for an interval"
+    return f"{stop}: {len(samples)} samples, {known}"
+
+
+def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> str:
+    """Return why to stop now, or nothing."""
+    if rounds < MINIMUM_ROUNDS:
+        return ""
+    sampled = rounds >= CONFIDENT_ROUNDS and elapsed >= timing.min_time
+    if sampled and all(half_width(c.samples) <= timing.confidence for c in able):
+        return "confidence"
+    if elapsed >= timing.max_time:
+        return "time limit"
+    return "sample limit" if rounds >= MAXIMUM_ROUNDS else ""

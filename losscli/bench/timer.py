@@ -1,0 +1,195 @@
+"""How long a call takes: one interface, by a clock on the CPU, by events on a GPU.
+
+With a cold cache, what the last call left there is evicted before each sample: on a GPU always, by
+writing twice the L2; on the CPU by reading a buffer larger than the last-level cache, and only
+where the tensors of a call fit that cache, for larger ones evict themselves.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from losscli.environment import cache_bytes
+
+Call = Callable[[], object]
+Clock = Callable[[], int]
+"""Nanoseconds that never go back."""
+
+MINIMUM_SAMPLE_SECONDS = 50e-6
+"""Shortest block of calls: a reading of the clock costs about 50 ns, so a thousandth of it."""
+WARM_UP_SECONDS = 0.02
+WARM_UP_CALLS = 2
+QUEUED = 24
+"""Samples queued on a GPU at a time: eager calls of some 15 launches stay within the 1,024
+launches that a stream holds before it makes the host wait."""
+QUEUE_MARGIN = 1.5
+QUEUE_MARGIN_LIMIT = 12.0
+"""How much longer than the host is thought to need the GPU is kept busy, at first and at most."""
+BETWEEN_CALLS_SECONDS = 30e-6
+"""What the host needs for the events and the eviction around a call."""
+
+
+@dataclass(frozen=True)
+class Warm:
+    """A call that was warmed up, and what that taught."""
+
+    call: Call
+    repeats: int
+    """Calls that make one sample."""
+    host_seconds: float
+    """How long one call keeps the host busy."""
+
+
+class Timer(Protocol):
+    """Takes samples, in seconds a call."""
+
+    def warm_up(self, call: Call) -> Warm:
+        """Call until caches, allocators and lazy compilation have settled."""
+        ...
+
+    def measure(self, queue: Sequence[Warm]) -> list[float]:
+        """Take one sample of each, in the order given."""
+        ...
+
+
+class CpuTimer:
+    """Reads a clock around a block of calls, or around one where the cache is evicted before it."""
+
+    def __init__(self, evict: Call | None = None, clock: Clock = time.perf_counter_ns) -> None:
+        self.evict, self.clock = evict, clock
+
+    def warm_up(self, call: Call) -> Warm:
+        """See :class:`Timer`."""
+        seconds: list[float] = []
+        while len(seconds) < WARM_UP_CALLS or sum(seconds) < WARM_UP_SECONDS:
+            seconds.append(self._time(call, 1))
+        fastest = max(min(seconds), 1e-9)
+        repeats = 1 if self.evict else math.ceil(MINIMUM_SAMPLE_SECONDS / fastest)
+        return Warm(call, repeats, fastest)
+
+    def measure(self, queue: Sequence[Warm]) -> list[float]:
+        """See :class:`Timer`."""
+        samples = []
+        with _no_garbage_collection():
+            for warm in queue:
+                if self.evict:
+                    self.evict()
+                samples.append(self._time(warm.call, warm.repeats))
+        return samples
+
+    def _time(self, call: Call, repeats: int) -> float:
+        start = self.clock()
+        for _ in range(repeats):
+            call()
+        return (self.clock() - start) * 1e-9 / repeats
+
+
+class CudaTimer:
+    """Records events around each call, on a stream that is kept busy until all are queued.
+
+    A kernel that only waits runs first, for longer than the host needs to queue the batch, so that
+    no gap in which the GPU waits for the host is in a sample. Whether it was long enough is seen
+    afterwards; if not, the batch is taken again behind a longer wait.
+    """
+
+    def __init__(
+        self, device: str, evict: Call | None = None, clock: Clock = time.perf_counter_ns
+    ) -> None:
+        self.device, self.evict, self.clock = device, evict, clock
+        self.margin = QUEUE_MARGIN
+        with torch.cuda.device(device):
+            self.queued = torch.cuda.Event()
+            self.events = [
+                (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+                for _ in range(QUEUED)
+            ]
+            self.cycles_per_second = self._cycles_per_second()
+
+    def warm_up(self, call: Call) -> Warm:
+        """See :class:`Timer`."""
+        seconds: list[float] = []
+        call()
+        while len(seconds) < WARM_UP_CALLS or sum(seconds) < WARM_UP_SECONDS:
+            torch.cuda.synchronize(self.device)
+            start = self.clock()
+            call()
+            seconds.append((self.clock() - start) * 1e-9)
+        torch.cuda.synchronize(self.device)
+        return Warm(call, 1, sorted(seconds)[len(seconds) // 2])
+
+    def measure(self, queue: Sequence[Warm]) -> list[float]:
+        """See :class:`Timer`."""
+        samples = []
+        with _no_garbage_collection(), torch.cuda.device(self.device):
+            for first in range(0, len(queue), QUEUED):
+                batch = queue[first : first + QUEUED]
+                while not self._run(batch) and self.margin < QUEUE_MARGIN_LIMIT:
+                    self.margin *= 2
+                samples += [
+                    start.elapsed_time(end) * 1e-3 for start, end in self.events[: len(batch)]
+                ]
+        return samples
+
+    def _run(self, batch: Sequence[Warm]) -> bool:
+        """Queue a batch and wait for it; tell whether the GPU was busy until all was queued."""
+        host_seconds = sum(warm.host_seconds + BETWEEN_CALLS_SECONDS for warm in batch)
+        torch.cuda.synchronize()
+        torch.cuda._sleep(int(host_seconds * self.margin * self.cycles_per_second))
+        self.queued.record()
+        for warm, (start, end) in zip(batch, self.events, strict=False):
+            if self.evict:
+                self.evict()
+            start.record()
+            warm.call()
+            end.record()
+        in_time = not self.queued.query()
+        torch.cuda.synchronize()
+        return in_time
+
+    def _cycles_per_second(self) -> float:
+        """Measure how fast the waiting kernel counts; the first run only wakes the GPU."""
+        cycles = 10_000_000
+        start, end = self.events[0]
+        for _ in range(2):
+            start.record()
+            torch.cuda._sleep(cycles)
+            end.record()
+            torch.cuda.synchronize()
+        return cycles / float(start.elapsed_time(end) * 1e-3)
+
+
+def make_timer(device: str, cache: str, working_set: int) -> Timer:
+    """Return the timer of a device for calls that touch so many bytes, with a cold or warm cache.
+
+    The CPU's buffer is read, not written, for lines that are dirty would be written back during
+    the sample.
+    """
+    last_level = cache_bytes(device)
+    if device == "cpu":
+        if cache == "warm" or working_set > last_level:
+            return CpuTimer()
+        # Caches are not exactly least-recently-used: a quarter more than they hold.
+        return CpuTimer(torch.ones(last_level * 5 // 4 // 4).sum)
+    if cache == "warm":
+        return CudaTimer(device)
+    return CudaTimer(device, torch.empty(2 * last_level, dtype=torch.uint8, device=device).zero_)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keep Python's collector out of the samples."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
