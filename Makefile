@@ -1,0 +1,49 @@
+# One command each; `make help` lists them. Everything that is installed goes into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CSRC := find csrc -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu*' -print0
+INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
+
+.DEFAULT_GOAL := help
+.PHONY: help bench test test-gpu check format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+bench: $(READY) ## set up, build the kernels, time them against PyTorch
+	@$(BIN)/losscli build
+	@$(BIN)/losscli bench
+
+test: $(READY) ## set up, then lint, types and every test that needs no GPU
+	@$(MAKE) --no-print-directory check TOOLS=$(BIN)/
+
+check: ## the same with the tools of the active environment
+	$(TOOLS)ruff check losscli tests
+	$(TOOLS)ruff format --check losscli tests
+	$(TOOLS)mypy
+	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
+	$(TOOLS)pytest -m "not gpu"
+
+test-gpu: ## the tests that need a GPU, with the torch that PYTHON has
+	$(PYTHON) -m pytest -m gpu
+
+format: $(READY) ## rewrite Python and C++ in the project's style
+	@$(BIN)/ruff check --fix losscli tests
+	@$(BIN)/ruff format losscli tests
+	@$(CSRC) | xargs -0 $(BIN)/clang-format -i
+
+clean: ## remove .venv and caches; built kernels stay in the user's cache
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+
+$(READY): pyproject.toml constraints.txt
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "losscli needs Python 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' \
+		|| { echo "$(PYTHON) cannot make environments: apt install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@
