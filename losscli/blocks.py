@@ -1,0 +1,41 @@
+"""Walk a tensor of any size in blocks, so that work on it needs no temporary of its size.
+
+A block is one slice a dimension. Blocks follow each other in the order of a contiguous tensor, and
+an operand that is broadcast against the blocks' shape is cut to match.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Block = tuple[slice, ...]
+
+BLOCK_ELEMENTS = 2**20
+"""8 MiB in float64: the temporaries stay in cache on a CPU and still fill a GPU."""
+
+
+def blocks(shape: Sequence[int], limit: int = BLOCK_ELEMENTS) -> Iterator[Block]:
+    """Yield blocks of at most ``limit`` elements that cover ``shape``; a scalar is one block."""
+    if not shape or math.prod(shape) <= limit:
+        yield tuple(slice(0, extent) for extent in shape)
+        return
+    rows = max(limit // math.prod(shape[1:]), 1)
+    for start in range(0, shape[0], rows):
+        for rest in blocks(shape[1:], limit):
+            yield (slice(start, min(start + rows, shape[0])), *rest)
+
+
+def part(operand: Tensor, block: Block) -> Tensor:
+    """Return the view of an operand that meets a block of the broadcast shape."""
+    own = block[len(block) - operand.dim() :]
+    return operand[
+        tuple(
+            slice(None) if extent == 1 else cut
+            for extent, cut in zip(operand.shape, own, strict=True)
+        )
+    ]

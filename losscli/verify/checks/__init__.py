@@ -1,0 +1,10 @@
+"""The registry of checks: one file and one line a check."""
+
+from __future__ import annotations
+
+from losscli.verify.checks import gradients, value
+from losscli.verify.checks.check import Check
+
+CHECKS: dict[str, Check] = {check.name: check for check in (value.CHECK, gradients.CHECK)}
+
+__all__ = ["CHECKS", "Check"]

@@ -1,0 +1,30 @@
+"""The loss itself.
+
+Catches: a wrong formula, constant or parameter, a wrong branch, elements left out or read twice,
+a wrong broadcast axis, sum for mean, an accumulator that is too narrow, a result of the wrong
+shape, dtype or device. The loss is computed twice: alone, and as when the gradient of the input
+will be wanted, because fused kernels have a path of their own for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from losscli.results import VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the loss on both paths; the worse counts."""
+    worst = Worst()
+    worst.add(*problem.judge_loss(subject.loss(problem.input, problem.target)), "")
+    worst.add(
+        *problem.judge_loss(subject.loss(problem.input, problem.target, ("input",))),
+        "when a gradient is wanted: ",
+    )
+    yield worst.value_result(problem, subject)
+
+
+CHECK = Check("value", "forward", "the loss against the oracle", _run)

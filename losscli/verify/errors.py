@@ -1,0 +1,135 @@
+"""How far a result lies from the truth, in units in the last place (ULP) and as norms.
+
+The error of an element is ``|result - truth| / ulp(scale)`` in float64, where ``ulp`` is the
+spacing of the result's dtype at ``scale``, never below its smallest subnormal, and ``scale`` is the
+magnitude of the truth. Where the truth is a sum, the scale is the sum of the magnitudes of its
+terms, so that terms which cancel do not make an honest sum look wrong. A correctly rounded result
+is off by at most 0.5 ULP, in every dtype; for float64 the truth itself is rounded.
+
+Every element is measured at its own scale, so a tensor does not pass by being small: an all-zero
+float32 gradient is off by 2^23 ULP or more however small the gradient.
+
+NaN agrees with NaN, an infinity with the same infinity or with a truth beyond the dtype's range;
+any other pair with a NaN, or an infinity where the truth is in range, is infinitely wrong. The
+sign of a zero is not judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from losscli.oracle import Truth
+
+
+@dataclass(frozen=True)
+class Mismatches:
+    """Elements off by more than 1 ULP, by what differs; one element may count more than once."""
+
+    nan: int = 0
+    infinity: int = 0
+    sign: int = 0
+    zero: int = 0
+    """Zero on one side only."""
+
+    def __add__(self, other: Mismatches) -> Mismatches:
+        """Add up two blocks."""
+        return Mismatches(
+            self.nan + other.nan,
+            self.infinity + other.infinity,
+            self.sign + other.sign,
+            self.zero + other.zero,
+        )
+
+    def __str__(self) -> str:
+        counts = {"nan": self.nan, "inf": self.infinity, "sign": self.sign, "zero": self.zero}
+        return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The distance of one result from the truth."""
+
+    ulp: float = 0.0
+    """Largest over the elements; infinite where NaN or an infinity disagrees."""
+    absolute: float = 0.0
+    """Largest over the elements."""
+    relative: float = 0.0
+    """Norm of the difference over the norm of the scale."""
+    index: tuple[int, ...] = ()
+    """Where ``ulp`` was found."""
+    expected: float = math.nan
+    """The truth there."""
+    got: float = math.nan
+    """The result there."""
+    mismatches: Mismatches = Mismatches()
+
+
+def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
+    """Measure a result against the truth, block by block."""
+    worst = Errors(ulp=-1.0)
+    absolute = squared_error = squared_scale = 0.0
+    mismatches = Mismatches()
+    for truth in truths:
+        got = result.detach()[truth.block].double()
+        if got.numel() == 0:
+            continue
+        rounded = truth.value.to(result.dtype).double()
+        agree = (got == rounded) & got.isinf() | got.isnan() & rounded.isnan()
+        error = (got - truth.value).abs_().masked_fill_(agree, 0.0)
+        error.nan_to_num_(nan=math.inf, posinf=math.inf)
+        ulps = (error / ulp(truth.magnitude, result.dtype)).masked_fill_(agree, 0.0)
+
+        largest = float(ulps.max())
+        if largest > worst.ulp:
+            place = int(ulps.argmax())
+            start = (cut.start for cut in truth.block)
+            inside = torch.unravel_index(torch.tensor(place), got.shape)
+            worst = Errors(
+                ulp=largest,
+                index=tuple(a + int(b) for a, b in zip(start, inside, strict=True)),
+                expected=float(truth.value.flatten()[place]),
+                got=float(got.flatten()[place]),
+            )
+        if largest > 1.0:
+            mismatches += _count_mismatches(got[ulps > 1.0], rounded[ulps > 1.0])
+        absolute = max(absolute, float(error.max()))
+        squared_error += float(error.square().sum())
+        squared_scale += float(truth.magnitude.masked_fill(~rounded.isfinite(), 0.0).square().sum())
+    return Errors(
+        ulp=max(worst.ulp, 0.0),
+        absolute=absolute,
+        relative=_ratio(math.sqrt(squared_error), math.sqrt(squared_scale)),
+        index=worst.index,
+        expected=worst.expected,
+        got=worst.got,
+        mismatches=mismatches,
+    )
+
+
+def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the spacing of ``dtype`` at each value of a non-negative float64 ``scale``."""
+    limits = torch.finfo(dtype)
+    exponent = torch.frexp(scale.clamp(min=limits.tiny)).exponent
+    return torch.exp2(exponent.double() - 1.0).mul_(limits.eps)
+
+
+def _count_mismatches(got: Tensor, expected: Tensor) -> Mismatches:
+    """Count what differs in kind."""
+    return Mismatches(
+        nan=int((got.isnan() != expected.isnan()).sum()),
+        infinity=int((got.isinf() != expected.isinf()).sum()),
+        sign=int((got.sign() * expected.sign() < 0).sum()),
+        zero=int(((got == 0) != (expected == 0)).sum()),
+    )
+
+
+def _ratio(error: float, scale: float) -> float:
+    """Divide; nothing over nothing is 0."""
+    if error == 0.0:
+        return 0.0
+    return error / scale if scale > 0.0 else math.inf

@@ -1,0 +1,90 @@
+"""All that a check may ask of an implementation, so that it may later live in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.errors import LosscliError
+from losscli.implementations import Implementation
+from losscli.oracle import Operand
+
+if TYPE_CHECKING:
+    from losscli.implementations import BoundLoss
+
+
+class SubjectError(Exception):
+    """An implementation raised, or returned what cannot be differentiated."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An implementation with the reduction and parameters of a case fixed.
+
+    Both methods raise SubjectError, with the first line of what the implementation raised.
+    """
+
+    name: str
+    function: BoundLoss
+
+    @classmethod
+    def bind(cls, implementation: Implementation, case: Case) -> Subject:
+        """Fix reduction and parameters."""
+        try:
+            return cls(implementation.name, implementation.bind(case))
+        except Exception as error:
+            raise _blame(error) from error
+
+    def loss(self, input: Tensor, target: Tensor, wrt: Sequence[Operand] = ()) -> Tensor:
+        """Return the loss, computed as when the gradients of ``wrt`` will be asked for."""
+        return self._run(input, target, wrt)[0].detach()
+
+    def gradients(
+        self, input: Tensor, target: Tensor, wrt: Sequence[Operand], grad_output: Tensor
+    ) -> tuple[Tensor, dict[Operand, Tensor | None]]:
+        """Return the loss and the gradients asked for; None where there is none."""
+        loss, operands = self._run(input, target, wrt)
+        try:
+            gradients = torch.autograd.grad(
+                loss, [operands[name] for name in wrt], grad_output, allow_unused=True
+            )
+        except Exception as error:
+            raise _blame(error) from error
+        return loss.detach(), dict(zip(wrt, gradients, strict=True))
+
+    def _run(
+        self, input: Tensor, target: Tensor, wrt: Sequence[Operand]
+    ) -> tuple[Tensor, dict[Operand, Tensor]]:
+        """Run the function on leaves of which those in ``wrt`` ask for a gradient."""
+        operands: dict[Operand, Tensor] = {"input": input.detach(), "target": target.detach()}
+        for name in wrt:
+            operands[name].requires_grad_()
+        try:
+            with torch.set_grad_enabled(bool(wrt)):
+                return self.function(operands["input"], operands["target"]), operands
+        except Exception as error:
+            raise _blame(error) from error
+
+
+def _blame(error: Exception) -> Exception:
+    """Return what to raise for an implementation's exception; a failed build stays itself."""
+    if isinstance(error, LosscliError):
+        return error
+    text = str(error).strip().partition("\n")[0]
+    return SubjectError(f"raised {type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:
+    """Say how a result's shape, dtype or device differs from what is due; empty if it fits."""
+    if not isinstance(result, Tensor):
+        return f"expected a tensor, got {result}"
+    due = (tuple(shape), dtype, like.device)
+    given = (tuple(result.shape), result.dtype, result.device)
+    if due == given:
+        return ""
+    return "expected shape {}, {} on {}".format(*due) + ", got {}, {} on {}".format(*given)
