@@ -37,10 +37,9 @@ def _backward(
 ) -> tuple[Tensor, Tensor]:
     *_, wants_input, wants_target = parameters_and_wanted
     elements = input - target
-    nothing = elements.new_empty((0,))
     return (
-        _gradient(input, elements) if wants_input else nothing,
-        _gradient(target, elements) if wants_target else nothing.clone(),
+        _gradient(input, elements) if wants_input else input.new_empty((0,)),
+        _gradient(target, elements) if wants_target else target.new_empty((0,)),
     )
 
 
@@ -53,20 +52,14 @@ def _double_backward(
     reduction: str,
     *parameters: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    elements = input - target
     return (
-        torch.empty_like(grad_output),
-        _gradient(input, elements),
-        _gradient(target, elements),
+        grad_output.new_empty(grad_output.shape),
+        input.new_empty(input.shape),
+        target.new_empty(target.shape),
     )
 
 
 def _gradient(operand: Tensor, elements: Tensor) -> Tensor:
-    """Return a gradient of an operand: laid out as the elements' losses where it has their shape.
-
-    A broadcast operand, or one with gaps, gets a contiguous gradient.
-    """
-    whole = operand.shape == elements.shape
-    if whole and torch._prims_common.is_non_overlapping_and_dense_or_false(operand):
-        return torch.empty_like(elements, dtype=operand.dtype, device=operand.device)
-    return torch.empty_like(operand, memory_format=torch.contiguous_format)
+    """Return a gradient of an operand: dense, its dimensions in the order of those of the losses."""
+    strides = elements.stride()[elements.dim() - operand.dim() :]
+    return torch.empty_like(operand.new_empty_strided(operand.shape, strides))
