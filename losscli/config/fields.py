@@ -51,13 +51,15 @@ def check_seed(text: str) -> int:
     return int(text)
 
 
-def check_mapping(node: Located, what: str, keys: Collection[str]) -> dict[str, Located]:
+def check_mapping(
+    node: Located, what: str, keys: Collection[str], kind: str = "key"
+) -> dict[str, Located]:
     """Return a mapping whose keys are all known."""
     if not isinstance(node.value, dict):
         node.fail(f"expected {what}, found {node.describe()}.")
     for name, value in node.value.items():
         if name not in keys and value.key is not None:
-            value.key.fail(unknown("key", name, keys))
+            value.key.fail(unknown(kind, name, keys))
     return node.value
 
 
@@ -82,7 +84,7 @@ def _number(node: Located) -> float:
     """Return a finite number; a boolean is none."""
     value = node.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        node.fail(f"expected a number, found {node.describe()}.")
+        node.fail(f"expected a finite number, found {node.describe()}.")
     return float(value)
 
 
@@ -108,7 +110,7 @@ def _losses(node: Located) -> tuple[LossChoice, ...]:
     choices: list[LossChoice] = []
     for item in [node] if isinstance(node.value, dict) else _items(node, "a loss"):
         if isinstance(item.value, dict):
-            entries = check_mapping(item, "a loss with its parameters", LOSSES)
+            entries = check_mapping(item, "a loss", LOSSES, "loss")
             found = [LossChoice(name, _parameters(entries[name], LOSSES[name])) for name in entries]
         else:
             found = [LossChoice(_name("loss", LOSSES)(item))]
@@ -124,7 +126,8 @@ def _parameters(node: Located, spec: LossSpec) -> Mapping[str, tuple[float, ...]
         node.fail(f"{spec.name} has no parameters. Write the name alone.")
     known = {parameter.name: parameter for parameter in spec.parameters}
     values: dict[str, tuple[float, ...]] = {}
-    for name, given in check_mapping(node, f"the parameters of {spec.name}", known).items():
+    what = f"the parameters of {spec.name}"
+    for name, given in check_mapping(node, what, known, "parameter").items():
         numbers = []
         for item in _items(given, "a number"):
             number = _number(item)
@@ -210,14 +213,14 @@ _EXCLUDE: dict[str, Callable[[Located], object]] = {
 
 
 def _inputs(node: Located) -> Inputs:
-    values = _record(node, "how inputs are made", _INPUTS)
+    values = _record(node, "a mapping such as {seed: 1}", _INPUTS)
     if "distribution" in values:
         values["distributions"] = values.pop("distribution")
     return Inputs(**values)  # type: ignore[arg-type]
 
 
 def _timing(node: Located) -> Timing:
-    timing = Timing(**_record(node, "how cases are timed", _TIMING))  # type: ignore[arg-type]
+    timing = Timing(**_record(node, "a mapping such as {min_time: 0.2s}", _TIMING))  # type: ignore[arg-type]
     if not 0 < timing.max_time >= timing.min_time:
         node.fail(
             f"max_time ({timing.max_time:g} s) must be above 0 and no less than "

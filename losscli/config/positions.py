@@ -45,7 +45,7 @@ class Located:
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):
-            return "a list"
+            return "a list" if self.value else "an empty list"
         if isinstance(self.value, str):
             return f"'{_shortened(self.value)}'"
         return f"{_KINDS[type(self.value)]}{f' ({_shortened(self.text)})' if self.text else ''}"
@@ -57,9 +57,8 @@ def read(path: Path) -> Located:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"not UTF-8 text ({error.reason} at byte {error.start})", file=file
-        ) from None
+        message = f"not UTF-8 text: {error.reason} at byte {error.start}."
+        raise ConfigError(message, file=file) from None
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}.", file=file) from None
     return parse(text, file)

@@ -1,0 +1,62 @@
+"""Every file of data/bad_configs holds the message that it must get in its first line."""
+
+from pathlib import Path
+
+import pytest
+
+from losscli.config.loader import load_config
+from losscli.errors import EXIT_USAGE, ConfigError, UsageError
+
+BAD_CONFIGS = sorted((Path(__file__).parent / "data" / "bad_configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", BAD_CONFIGS, ids=lambda path: path.stem)
+def test_bad_config_gets_the_message_of_its_first_line(path):
+    expected = path.read_text().splitlines()[0].removeprefix("# ")
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(path), {})
+    separator = "" if expected[0].isdigit() else " "
+    assert str(caught.value) == f"{path}:{separator}{expected.strip()}"
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"sizes: \xff\n", "not UTF-8 text: invalid start byte at byte 7."),
+        (b"a: 1\nb: \x07\n", "2:4: cannot parse YAML: character #x0007 is not allowed."),
+        (b"[" * 5000, "cannot parse YAML: it is nested too deeply."),
+    ],
+    ids=["not_utf8", "control_character", "nested_too_deeply"],
+)
+def test_a_file_that_is_not_yaml(tmp_path, content, message):
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(path), {})
+    assert str(caught.value).removeprefix(f"{path}:").strip() == message
+
+
+def test_a_circle_of_configs_is_shown(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    with pytest.raises(ConfigError, match="in a circle: a.yaml -> b.yaml -> a.yaml"):
+        load_config(str(tmp_path / "a.yaml"), {})
+
+
+def test_an_error_in_a_parent_names_the_parent(tmp_path):
+    (tmp_path / "parent.yaml").write_text("sizes: 8x8\ndtypes: float31\n")
+    (tmp_path / "child.yaml").write_text("extends: parent.yaml\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(tmp_path / "child.yaml"), {})
+    assert str(caught.value).startswith(f"{tmp_path / 'parent.yaml'}:2:9: unknown dtype")
+
+
+def test_a_missing_config_lists_the_shipped_ones():
+    with pytest.raises(UsageError, match="'nope' does not exist.*: default, full, smoke"):
+        load_config("nope", {})
+
+
+def test_a_directory_is_no_config(tmp_path):
+    with pytest.raises(UsageError, match="is a directory"):
+        load_config(str(tmp_path), {})

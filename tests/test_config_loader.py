@@ -1,0 +1,162 @@
+"""What a good config means."""
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from losscli.cases import expand
+from losscli.config.fields import FIELDS
+from losscli.config.loader import EXTENDS, load_config, shipped_configs, shipped_directory
+from losscli.config.schema import (
+    CACHES,
+    DISTRIBUTIONS,
+    DTYPES,
+    PASSES,
+    Config,
+    Exclude,
+    Inputs,
+    LossChoice,
+    Timing,
+    Tolerance,
+)
+from losscli.losses import LOSSES, REDUCTIONS
+
+FULL = """
+device: cuda:1
+losses: [mse, {smooth_l1: {beta: [0.5, 2]}}]
+sizes: [1024x1024, 7, 0x10, 010, {pow2: [10, 20, 5]}, 1K..4K*2]
+dtypes: float64
+reductions: [mean, none]
+passes: [forward]
+implementations: [reference, custom]
+inputs: {distribution: [uniform, normal], scale: 1e-3, seed: 3}
+exclude: [{dtype: float64, size: 32K, pass: forward}]
+timing: {min_time: 200ms, max_time: 1m, confidence: 0.5%, cache: warm}
+tolerances: {mse 7 float64 mean: {ulp: 8}}
+"""
+
+
+def load(tmp_path, text, **overrides):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return load_config(str(path), overrides)
+
+
+def test_every_key(tmp_path):
+    assert load(tmp_path, FULL) == Config(
+        device="cuda:1",
+        losses=(LossChoice("mse"), LossChoice("smooth_l1", {"beta": (0.5, 2.0)})),
+        sizes=(
+            *((1024, 1024), (7,), (0, 10), (10,)),
+            *((1024,), (32768,), (2**20,), (2048,), (4096,)),
+        ),
+        dtypes=("float64",),
+        reductions=("mean", "none"),
+        passes=("forward",),
+        implementations=("reference", "custom"),
+        inputs=Inputs(("uniform", "normal"), 0.001, 3),
+        exclude=(Exclude(dtype="float64", size=(32768,), pass_="forward"),),
+        timing=Timing(0.2, 60.0, 0.005, "warm"),
+        tolerances=(Tolerance("mse 7 float64 mean", 8.0),),
+    )
+
+
+def test_every_field_of_a_config_is_a_key():
+    assert set(FIELDS) == {field.name for field in fields(Config)}
+
+
+def test_a_config_needs_sizes_only(tmp_path):
+    config = load(tmp_path, "sizes: 8x8\n")
+    assert [choice.name for choice in config.losses] == list(LOSSES)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", [LossChoice(name) for name in LOSSES]),
+        ("mse", [LossChoice("mse")]),
+        ("[mse, mse]", [LossChoice("mse")]),
+        ("{smooth_l1: {beta: 2}, mse: }", [LossChoice("smooth_l1", {"beta": (2.0,)}), LossChoice("mse")]),
+    ],
+)  # fmt: skip
+def test_ways_to_write_losses(tmp_path, text, expected):
+    assert list(load(tmp_path, f"sizes: 8\nlosses: {text}\n").losses) == expected
+
+
+def test_a_key_of_a_child_replaces_the_parents(tmp_path):
+    (tmp_path / "parent.yaml").write_text("sizes: [8x8]\ninputs: {seed: 3, scale: 2}\n")
+    config = load(tmp_path, "extends: parent.yaml\ninputs: {seed: 4}\n")
+    assert config.sizes == ((8, 8),)
+    assert config.inputs == Inputs(seed=4)
+
+
+def test_a_parent_beside_the_file_wins_over_a_shipped_one(tmp_path):
+    (tmp_path / "smoke.yaml").write_text("sizes: 3\n")
+    assert load(tmp_path, "extends: smoke.yaml\n").sizes == ((3,),)
+    assert load(tmp_path, "extends: default\n").sizes == load_config(None, {}).sizes
+
+
+def test_a_bare_name_is_looked_up_here_and_then_among_the_shipped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shipped = load_config("smoke", {})
+    assert shipped == load_config("smoke.yaml", {})
+    (tmp_path / "smoke.yaml").write_text("sizes: 3\n")
+    assert load_config("smoke", {}).sizes == load_config("smoke.yaml", {}).sizes == ((3,),)
+
+
+def test_the_command_line_wins(tmp_path):
+    config = load(tmp_path, FULL, sizes=((5,),), dtypes=("float16",), seed=9, device="cpu")
+    assert (config.sizes, config.dtypes, config.device) == (((5,),), ("float16",), "cpu")
+    assert config.inputs == Inputs(("uniform", "normal"), 0.001, 9)
+
+
+def test_a_loss_of_the_command_line_keeps_the_parameters_of_the_file(tmp_path):
+    config = load(tmp_path, FULL, losses=("smooth_l1", "hinge"))
+    assert config.losses == (LossChoice("smooth_l1", {"beta": (0.5, 2.0)}), LossChoice("hinge"))
+
+
+def test_sizes_may_come_from_the_command_line_alone(tmp_path):
+    assert load(tmp_path, "losses: mse\n", sizes=((5,),)).sizes == ((5,),)
+
+
+def test_a_tolerance_of_the_parent_outlives_its_case(tmp_path):
+    (tmp_path / "parent.yaml").write_text("sizes: 8\ntolerances: {mse 8 float32 mean: {ulp: 9}}\n")
+    config = load(tmp_path, "extends: parent.yaml\nsizes: 4\n")
+    assert config.tolerances == (Tolerance("mse 8 float32 mean", 9.0),)
+
+
+@pytest.mark.parametrize("name", sorted(shipped_configs()))
+def test_shipped_config(name):
+    config = load_config(name, {})
+    assert len({choice.name for choice in config.losses}) == len(LOSSES)
+    assert any(expand(config, "cpu"))
+
+
+def test_smoke_has_every_dtype_reduction_and_an_odd_size():
+    config = load_config("smoke", {})
+    assert (set(config.dtypes), set(config.reductions)) == (set(DTYPES), set(REDUCTIONS))
+    assert any(all(extent % 2 for extent in shape) for shape in config.sizes)
+
+
+def test_smoke_has_no_parameter_at_its_default():
+    cases = expand(load_config("smoke", {}), "cpu")
+    assert all(case.params[p.name] != p.default for case in cases for p in case.spec.parameters)
+
+
+def test_the_json_schema_has_the_keys_and_names_of_the_loader():
+    schema = json.loads((shipped_directory() / "schema.json").read_text())
+    properties, definitions = schema["properties"], schema["definitions"]
+    assert set(properties) == {EXTENDS, *FIELDS}
+    assert set(properties["inputs"]["properties"]) == {"distribution", "scale", "seed"}
+    assert set(properties["timing"]["properties"]) == {field.name for field in fields(Timing)}
+    rule_keys = {field.name.rstrip("_") for field in fields(Exclude)}
+    assert set(properties["exclude"]["items"]["properties"]) == rule_keys
+    assert properties["timing"]["properties"]["cache"]["enum"] == list(CACHES)
+    names = {
+        "dtypes": DTYPES,
+        "reductions": REDUCTIONS,
+        "passes": PASSES,
+        "distributions": DISTRIBUTIONS,
+    }
+    assert {key: tuple(definitions[key]["items"]["enum"]) for key in definitions} == names

@@ -1,0 +1,65 @@
+"""Plain scalars mean what YAML 1.2 says, and keep their place."""
+
+import math
+
+import pytest
+
+from losscli.config.positions import parse
+
+
+def value(text):
+    return parse(f"key: {text}", "f.yaml").value["key"].value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1e-3", 0.001),
+        ("1E+2", 100.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("-.inf", -math.inf),
+        ("010", 10),
+        ("0o17", 15),
+        ("0x10", 16),
+        ("+3", 3),
+        ("true", True),
+        ("True", True),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("NO", "NO"),
+        ("12:30", "12:30"),
+        ("1_000", "1_000"),
+        ("0b11", "0b11"),
+        ("2020-01-01", "2020-01-01"),
+        ("'1'", "1"),
+        ('"true"', "true"),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_scalar(text, expected):
+    found = value(text)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_nan_is_a_number():
+    assert math.isnan(value(".nan"))
+
+
+def test_every_value_knows_its_place_and_its_text():
+    item = parse("# a comment\na:\n  - 1\n  - 0x10\n", "f.yaml").value["a"].value[1]
+    assert (item.file, item.line, item.column, item.text) == ("f.yaml", 4, 5, "0x10")
+
+
+def test_an_alias_has_the_value_of_its_anchor():
+    root = parse("a: &x [1, 2]\nb: *x\n", "f.yaml")
+    assert [item.value for item in root.value["b"].value] == [1, 2]
+
+
+def test_aliases_of_aliases_do_not_explode():
+    lines = ["a0: &a0 [1, 1]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
+    assert len(parse("\n".join(lines), "f.yaml").value) == 60

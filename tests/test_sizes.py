@@ -1,0 +1,67 @@
+"""The grammar of sizes."""
+
+import pytest
+
+from losscli.config.sizes import parse_size
+from losscli.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("1024x1024", [(1024, 1024)]),
+        ("7", [(7,)]),
+        ("007", [(7,)]),
+        (" 7 ", [(7,)]),
+        ("0", [(0,)]),
+        ("0x3", [(0, 3)]),
+        ("2X3", [(2, 3)]),
+        ("2x3x4x5", [(2, 3, 4, 5)]),
+        ("32K", [(32768,)]),
+        ("32Kx32k", [(32768, 32768)]),
+        ("1M", [(2**20,)]),
+        ("2G", [(2**31,)]),
+        ("1024G", [(2**40,)]),
+        ("pow2[10:30:5]", [(2**10,), (2**15,), (2**20,), (2**25,), (2**30,)]),
+        ("pow2[3:5]", [(8,), (16,), (32,)]),
+        ("pow2[0:0]", [(1,)]),
+        ("1K..8K*2", [(1024,), (2048,), (4096,), (8192,)]),
+        ("1..100*10", [(1,), (10,), (100,)]),
+        ("2..9*2", [(2,), (4,), (8,)]),
+    ],
+)
+def test_size(text, shapes):
+    assert list(parse_size(text)) == shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it is empty"),
+        ("-4", "cannot be negative"),
+        ("4x-4", "cannot be negative"),
+        ("4x", "an extent is missing"),
+        ("x4", "an extent is missing"),
+        ("4xx4", "an extent is missing"),
+        ("1.5K", "'1.5K' is no extent"),
+        ("1e3", "'1e3' is no extent"),
+        ("4*4", "'4\\*4' is no extent"),
+        ("4 x 4", "'4 ' is no extent"),
+        ("32KB", "'32KB' is no extent"),
+        ("٣", "is no extent"),
+        ("1Mx1Mx2", "more than 2\\^40 elements"),
+        ("1025G", "more than 2\\^40 elements"),
+        ("0x" + "9" * 30, "more than 2\\^40 elements"),
+        ("x".join(["1"] * 65), "at most 64 dimensions, not 65"),
+        ("pow2[5:3]", "not a range of sizes"),
+        ("pow2[3:41]", "STOP <= 40"),
+        ("pow2[3:5:0]", "STEP at least 1"),
+        ("8..1*2", "STOP no smaller"),
+        ("0..8*2", "START at least 1"),
+        ("1..8*1", "FACTOR at least 2"),
+        ("1..8", "'1..8' is no extent"),
+    ],
+)
+def test_no_size(text, reason):
+    with pytest.raises(UsageError, match=reason):
+        parse_size(text)
