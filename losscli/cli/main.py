@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from types import FrameType
@@ -81,14 +82,16 @@ def group() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         result = group.main(arguments, prog_name="losscli", standalone_mode=False)
         sys.stdout.flush()
     except Exception as error:
-        if "--debug" in arguments and not isinstance(error, click.Abort | BrokenPipeError):
-            raise
+        if "--debug" in arguments:
+            traceback.print_exc()
         return _explain(error)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     return result if isinstance(result, int) else EXIT_OK
 
 

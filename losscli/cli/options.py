@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from losscli.config.fields import check_device, check_name, check_seed
 from losscli.config.loader import load_config
 from losscli.config.schema import DTYPES, PASSES, Config
 from losscli.config.sizes import parse_size
-from losscli.errors import UsageError
+from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, REDUCTIONS
 
@@ -109,6 +110,8 @@ def _output(value: str) -> Path:
         raise UsageError(f"-o '{path}' is a directory. Name a file.")
     if not path.parent.is_dir():
         raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UnfitError(f"-o '{path}' cannot be written. Name another file.")
     return path
 
 

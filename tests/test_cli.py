@@ -1,0 +1,206 @@
+"""The program as a user meets it: help, suggestions, exit codes, one message an error."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import click
+import pytest
+
+from losscli.cli import main
+from losscli.errors import (
+    EXIT_BUILD,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_UNFIT,
+    EXIT_USAGE,
+    BuildError,
+    ConfigError,
+    LosscliError,
+    UnfitError,
+)
+
+WITHOUT_TORCH = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise AssertionError("imported torch")
+
+sys.meta_path.insert(0, Refuse())
+from losscli.cli.main import run
+sys.exit(run())
+"""
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Return a function that runs a command which does what it is told; it returns the code."""
+
+    def run(action, *arguments):
+        command = click.Command("bench", callback=action)
+        monkeypatch.setattr(main._LazyGroup, "get_command", lambda *_: command)
+        return main.run([*arguments, "bench"])
+
+    return run
+
+
+def fail(error):
+    """Return an action that raises."""
+
+    def action():
+        raise error
+
+    return action
+
+
+def run_without_torch(*arguments):
+    command = [sys.executable, "-c", WITHOUT_TORCH, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("help", ["-h", "--help"])
+def test_help_names_every_command(capsys, help):
+    assert main.run([help]) == EXIT_OK
+    out = capsys.readouterr().out
+    assert all(f"{name} " in out and text in out for name, text in main.COMMANDS.items())
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_has_help_and_debug(capsys, name):
+    assert main.run([name, "-h"]) == EXIT_OK
+    out = capsys.readouterr().out
+    assert f"Usage: losscli {name}" in out
+    assert out.count("--debug") == 1
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_help_fits_100_columns(capsys, name):
+    main.run([name, "-h"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bnech"], "unknown command 'bnech'. Did you mean 'bench'? Choose from: build, verify,"),
+        (["bench", "--szie", "8"], "No such option '--szie'. Did you mean '--size'?"),
+        (["bench", "--loss", "mes"], "unknown loss 'mes'. Did you mean 'mse'?"),
+        (["bench", "--loss", "mse,hing"], "unknown loss 'hing'. Did you mean 'hinge'?"),
+        (["bench", "--dtype", "float31"], "unknown dtype 'float31'. Did you mean 'float32'?"),
+        (["bench", "--reduction", "men"], "unknown reduction 'men'. Did you mean 'mean'?"),
+        (["bench", "--pass", "fwd"], "unknown pass 'fwd'. Choose from: forward,"),
+        (["bench", "--impl", "costum"], "unknown implementation 'costum'. Did you mean 'custom'?"),
+        (["bench", "--size", "8x"], "'8x' is not a size: an extent is missing."),
+        (["bench", "--device", "gpu"], "unknown device 'gpu'. Choose from: auto, cpu,"),
+        (["bench", "--seed", "x"], "'x' is not a seed."),
+        (["bench", "--format", "jsn"], "unknown format 'jsn'. Did you mean 'json'?"),
+        (["bench", "-c", "nope.yaml"], "config 'nope.yaml' does not exist."),
+        (["bench", "-o", "/no/where"], "-o '/no/where': there is no directory '/no'."),
+        (["bench", "--size"], "Option '--size' requires an argument."),
+        (["bench", "extra"], "Got unexpected extra argument (extra)"),
+        (["list", "loses"], "unknown kind 'loses'. Did you mean 'losses'?"),
+        (["build", "--device", "tpu"], "tpu"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_slip_on_the_command_line(arguments, message):
+    result = run_without_torch(*arguments)
+    assert (result.returncode, result.stdout) == (EXIT_USAGE, "")
+    assert result.stderr.startswith("losscli: error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_bad_config_needs_no_torch(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text("sizes: 8x8\ndtypes: [float31]\n")
+    result = run_without_torch("bench", "-c", str(path))
+    assert result.returncode == EXIT_USAGE
+    assert result.stderr.startswith(f"losscli: error: {path}:2:10: unknown dtype 'float31'.")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list"], ["bench", "--help"]])
+def test_no_torch_is_imported(arguments):
+    result = run_without_torch(*arguments)
+    assert (result.returncode, result.stderr) == (EXIT_OK, "")
+
+
+def test_without_arguments_the_help_is_an_error(capsys):
+    assert main.run([]) == EXIT_USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Usage: losscli" in captured.err
+
+
+def test_module_and_version():
+    command = [sys.executable, "-m", "losscli", "--version"]
+    assert subprocess.check_output(command, text=True) == f"losscli {main.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "code"),
+    [
+        (LosscliError("no."), "no.", EXIT_FAILED),
+        (ConfigError("no.", file="f", line=1, column=2), "f:1:2: no.", EXIT_USAGE),
+        (BuildError("no."), "no.", EXIT_BUILD),
+        (UnfitError("no."), "no.", EXIT_UNFIT),
+        (MemoryError(), "out of memory. Choose smaller sizes", EXIT_UNFIT),
+        (OSError(errno.ENOSPC, "full", "/f"), "no space left on the device of /f.", EXIT_UNFIT),
+        (
+            ValueError("odd\nmore"),
+            "unexpected ValueError: odd (run again",
+            EXIT_FAILED,
+        ),
+        (ValueError(), "unexpected ValueError", EXIT_FAILED),
+    ],
+)
+def test_an_error_becomes_one_line_and_an_exit_code(capsys, run, error, message, code):
+    assert run(fail(error)) == code
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"losscli: error: {message}")
+    assert (captured.err.count("\n"), captured.out) == (1, "")
+
+
+def test_debug_shows_the_traceback_as_well(capsys, run):
+    assert run(fail(BuildError("no.")), "--debug") == EXIT_BUILD
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.endswith("losscli: error: no.\n")
+
+
+def test_an_output_that_cannot_be_written_is_refused_at_once(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert main.run(["bench", "-o", str(tmp_path / "out.json")]) == EXIT_UNFIT
+    assert "out.json' cannot be written." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
+def test_ctrl_c(capsys, run, error):
+    assert run(fail(error)) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err.strip() == "losscli: interrupted"
+
+
+def test_sigterm_is_ctrl_c(run):
+    before = signal.getsignal(signal.SIGTERM)
+    assert run(lambda: os.kill(os.getpid(), signal.SIGTERM)) == EXIT_INTERRUPTED
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("code", [EXIT_OK, EXIT_FAILED])
+def test_a_command_chooses_its_exit_code(run, code):
+    assert run(lambda: code) == code
+    assert run(fail(click.exceptions.Exit(code))) == code
+
+
+def test_a_closed_pipe_is_no_news():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "losscli", "list"]
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert result.stderr == b""

@@ -1,0 +1,118 @@
+"""Imports go downward only, and what must answer at once imports no torch."""
+
+import ast
+import functools
+from pathlib import Path
+
+import pytest
+
+import losscli
+
+ROOT = Path(losscli.__file__).parent
+
+LAYERS = (
+    ("losscli.cli", "losscli.__main__"),
+    ("losscli.verify", "losscli.bench", "losscli.report"),
+    ("losscli.config.loader", "losscli.config.fields"),
+    ("losscli.implementations",),
+    ("losscli.functional", "losscli.nn"),
+    ("losscli.extension",),
+    ("losscli.oracle", "losscli.inputs", "losscli.cases", "losscli.blocks", "losscli.results"),
+    ("losscli.config", "losscli.losses", "losscli.environment", "losscli.devices"),
+    ("losscli.units", "losscli.errors"),
+    ("losscli",),
+)
+"""From the top down; a module belongs to the longest prefix of its name."""
+
+WITHOUT_TORCH = (
+    "losscli.cli",
+    "losscli.config",
+    "losscli.losses",
+    "losscli.report",
+    *("losscli.cases", "losscli.results", "losscli.implementations"),
+    *("losscli.devices", "losscli.units", "losscli.errors"),
+)
+
+MODULES = {
+    ".".join(("losscli", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    ): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+
+def within(module, prefix):
+    return module == prefix or module.startswith(f"{prefix}.")
+
+
+def layer(module):
+    """Return how far down a module lies."""
+    places = [
+        (len(p), depth) for depth, layer in enumerate(LAYERS) for p in layer if within(module, p)
+    ]
+    return max(places)[1]
+
+
+@functools.cache
+def imports(module):
+    """Return what a module imports, as pairs: the name, and whether at module level."""
+    tree = ast.parse(MODULES[module].read_text())
+    package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+    found = []
+
+    def visit(node, at_module_level):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            if isinstance(child, ast.Import):
+                found.extend((alias.name, at_module_level) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                base = child.module or ""
+                if child.level:
+                    parts = package.split(".")[: len(package.split(".")) - child.level + 1]
+                    base = ".".join([*parts, base] if base else parts)
+                for alias in child.names:
+                    name = f"{base}.{alias.name}"
+                    found.append((name if name in MODULES else base, at_module_level))
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            visit(child, at_module_level and not inside)
+
+    visit(tree, True)
+    return found
+
+
+def reaches_torch(module, seen):
+    """Return the chain of imports at module level that leads to torch, or None."""
+    seen.add(module)
+    for name, at_module_level in imports(module):
+        if at_module_level and within(name, "torch"):
+            return [module, "torch"]
+        if at_module_level and name in MODULES and name not in seen:
+            chain = reaches_torch(name, seen)
+            if chain:
+                return [module, *chain]
+    return None
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_downward(module):
+    upward = {
+        name
+        for name, _ in imports(module)
+        if within(name, "losscli") and layer(name) < layer(module)
+    }
+    assert not upward, f"{module} imports from a layer above it"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_torch_waits_until_it_is_needed(module):
+    if any(within(module, prefix) for prefix in WITHOUT_TORCH):
+        assert reaches_torch(module, set()) is None
+
+
+def test_the_walk_sees_torch():
+    assert reaches_torch("losscli.nn", set()) is not None
+
+
+def test_every_module_has_a_layer_of_its_own():
+    assert [m for m in MODULES if m != "losscli" and layer(m) == len(LAYERS) - 1] == []
