@@ -1,0 +1,47 @@
+// The kernels of the one loss and dtype that LOSSCLI_LOSS and LOSSCLI_DTYPE name.
+#include <type_traits>
+
+#include "double_backward.cuh"
+#include "instance.h"
+#include "loss_kernel.cuh"
+#include "shared_gradient.cuh"
+
+namespace losscli::cuda {
+namespace {
+
+using Stored = StoredAs<DType::LOSSCLI_DTYPE>::Type;
+
+size_t loss_workspace(const LossArguments& arguments) {
+  return with_pass<Stored>(arguments, [&](auto pass) -> size_t {
+    using Pass = decltype(pass);
+    return Pass::sum ? GridSum::bytes(block_count<Stored, Pass>(arguments)) : 0;
+  });
+}
+
+void loss(const LossArguments& arguments, const LaunchContext& context) {
+  with_pass<Stored>(arguments, [&](auto pass) {
+    launch_loss<LOSSCLI_LOSS, Stored, decltype(pass)>(arguments, context);
+  });
+}
+
+constexpr auto double_backward() -> void (*)(const DoubleBackwardArguments&,
+                                             const LaunchContext&) {
+  if constexpr (std::is_same_v<Stored, RealOf<Stored>>) {
+    return launch_double_backward<LOSSCLI_LOSS, Stored>;
+  } else {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+extern const Instance LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE);
+const Instance LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE){
+    loss_workspace,
+    loss,
+    shared_gradient_bytes,
+    launch_shared_gradient<LOSSCLI_LOSS, Stored>,
+    double_backward(),
+};
+
+}  // namespace losscli::cuda

@@ -1,0 +1,30 @@
+// What every launch goes through.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace losscli::cuda {
+
+inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+inline void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw std::runtime_error(std::string(what) + ": " + cudaGetErrorName(status) + ", " +
+                           cudaGetErrorString(status));
+}
+
+// Throws where the launch just made was refused; names it and its shape.
+inline void check_launch(const char* kernel, int64_t blocks, int64_t threads) {
+  const cudaError_t status = cudaGetLastError();
+  if (status == cudaSuccess) return;
+  const std::string what = std::string(kernel) + "<<<" + std::to_string(blocks) + ", " +
+                           std::to_string(threads) + ">>>";
+  check(status, what.c_str());
+}
+
+}  // namespace losscli::cuda
