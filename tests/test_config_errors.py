@@ -40,7 +40,7 @@ def test_a_file_that_is_not_yaml(tmp_path, content, message):
 def test_a_circle_of_configs_is_shown(tmp_path):
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
-    with pytest.raises(ConfigError, match="in a circle: a.yaml -> b.yaml -> a.yaml"):
+    with pytest.raises(ConfigError, match=r"in a circle: a\.yaml -> b\.yaml -> a\.yaml"):
         load_config(str(tmp_path / "a.yaml"), {})
 
 
@@ -53,7 +53,7 @@ def test_an_error_in_a_parent_names_the_parent(tmp_path):
 
 
 def test_a_missing_config_lists_the_shipped_ones():
-    with pytest.raises(UsageError, match="'nope' does not exist.*: default, full, smoke"):
+    with pytest.raises(UsageError, match=r"'nope' does not exist.*: default, full, smoke"):
         load_config("nope", {})
 
 

@@ -77,9 +77,12 @@ def test_a_config_needs_sizes_only(tmp_path):
         ("all", [LossChoice(name) for name in LOSSES]),
         ("mse", [LossChoice("mse")]),
         ("[mse, mse]", [LossChoice("mse")]),
-        ("{smooth_l1: {beta: 2}, mse: }", [LossChoice("smooth_l1", {"beta": (2.0,)}), LossChoice("mse")]),
+        (
+            "{smooth_l1: {beta: 2}, mse: }",
+            [LossChoice("smooth_l1", {"beta": (2.0,)}), LossChoice("mse")],
+        ),
     ],
-)  # fmt: skip
+)
 def test_ways_to_write_losses(tmp_path, text, expected):
     assert list(load(tmp_path, f"sizes: 8\nlosses: {text}\n").losses) == expected
 

@@ -14,8 +14,17 @@ from losscli.units import (
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("0.2s", 0.2), ("200 ms", 0.2), ("5us", 5e-6), ("3ns", 3e-9), ("1m", 60), ("10", 10), ("1e-3", 1e-3), ("0", 0)],
-)  # fmt: skip
+    [
+        ("0.2s", 0.2),
+        ("200 ms", 0.2),
+        ("5us", 5e-6),
+        ("3ns", 3e-9),
+        ("1m", 60),
+        ("10", 10),
+        ("1e-3", 1e-3),
+        ("0", 0),
+    ],
+)
 def test_duration(text, seconds):
     assert parse_seconds(text) == pytest.approx(seconds, rel=1e-15)
 
