@@ -4,64 +4,79 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from losscli.cases import Case
 from losscli.implementations import Implementation
+from losscli.units import format_bytes
 
 if TYPE_CHECKING:
     from losscli.bench.passes import Pass
+    from losscli.bench.timer import Call
 
 RESERVE = 512 * 2**20
 """For what is not proportional to a case: the oracle's chunks, the eviction buffer, workspaces."""
 
 
-def needed_bytes(case: Case, pass_: str, implementations: Iterable[Implementation]) -> int:
+def needed_bytes(case: Case, pass_: str, implementations: Sequence[Implementation]) -> int:
     """Return the most bytes that timing these implementations side by side takes.
 
-    The operands; each implementation's last loss, which is checked in the end; one gradient and
-    one incoming gradient, which they share; and the temporaries of the greediest.
+    The operands; each implementation's last loss, which is judged in the end; one gradient and one
+    incoming gradient, which they share; and the temporaries of the greediest.
     """
-    implementations = list(implementations)
-    tensors = float(case.elements)
+    tensors = 1 + max((i.temporaries for i in implementations), default=0)
     if case.reduction == "none":
-        tensors += len(implementations) * case.elements
+        tensors += len(implementations)
     if pass_ == "forward_backward":
-        tensors += case.elements * (2 if case.reduction == "none" else 1)
-    tensors += max((i.temporaries for i in implementations), default=0) * case.elements
-    elements = tensors + math.prod(case.target_shape)
-    return int(elements * case.item_bytes) + RESERVE
+        tensors += 2 if case.reduction == "none" else 1
+    elements = tensors * case.elements + math.prod(case.target_shape)
+    return elements * case.item_bytes + RESERVE
 
 
-def measure_peak_extra(timed: Pass, device: str) -> int:
-    """Return the most bytes that one call allocates beyond its inputs, loss and gradient."""
+def fit(
+    case: Case, pass_: str, implementations: Sequence[Implementation], free: int
+) -> tuple[list[Implementation], dict[str, str]]:
+    """Return the implementations that fit side by side, and why the greediest others do not."""
+    able = list(implementations)
+    reasons: dict[str, str] = {}
+    while able and (needed := needed_bytes(case, pass_, able)) > free:
+        greediest = max(able, key=lambda implementation: implementation.temporaries)
+        able.remove(greediest)
+        reasons[greediest.name] = (
+            f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
+        )
+    return able, reasons
+
+
+def measure_peak_extra(call: Call, timed: Pass, device: str) -> int:
+    """Return the most bytes that a call of a pass allocates beyond inputs, loss and gradient."""
     timed.release()
-    peak = _cpu_peak(timed) if device == "cpu" else _cuda_peak(timed, device)
+    peak = _cpu_peak(call) if device == "cpu" else _cuda_peak(call, device)
     kept = [timed.loss, timed.input.grad]
     kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
     timed.release()
     return max(peak - kept_bytes, 0)
 
 
-def _cuda_peak(timed: Pass, device: str) -> int:
+def _cuda_peak(call: Call, device: str) -> int:
     import torch
 
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    timed()
+    call()
     torch.cuda.synchronize(device)
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def _cpu_peak(timed: Pass) -> int:
+def _cpu_peak(call: Call) -> int:
     """Add up what torch's profiler saw the CPU allocator give and take."""
     from torch.autograd.profiler import profile
 
     with _silent_stderr(), profile(profile_memory=True) as profiler:
-        timed()
+        call()
     events = profiler.kineto_results.events()
     allocations = [
         (event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from losscli.bench.statistics import half_width
 from losscli.bench.timer import Timer, Warm
 from losscli.config.schema import Timing
+from losscli.errors import LosscliError
 
 MINIMUM_ROUNDS = 3
 """Taken whatever the time."""
@@ -30,24 +32,18 @@ class Contender:
     failure: Exception | None = None
 
     def __call__(self) -> None:
-        """Run it; what goes wrong is remembered as its own."""
+        """Run it; what goes wrong is remembered as its own, without the tensors of its frames."""
         try:
             self.call()
+        except LosscliError:  # a failed build, say: no case of this run could do better
+            raise
         except Exception as error:
-            self.failure = error
-            raise ContenderFailedError from error
+            self.failure = error.with_traceback(None)
+            raise ContenderFailedError from None
 
 
 class ContenderFailedError(Exception):
     """A contender raised; it knows what."""
-
-
-def warm_up(timer: Timer, contender: Contender) -> None:
-    """Warm a contender up; if it fails, it is out."""
-    try:
-        contender.warm = timer.warm_up(contender)
-    except ContenderFailedError:
-        return
 
 
 def interleave(
@@ -88,7 +84,7 @@ def interleave(
 def describe(stop: str, samples: Sequence[float]) -> str:
     """Say why sampling stopped and how well the median is known: a result's ``reason``."""
     width = half_width(samples)
-    known = f"median known to {width:.2%}" if width < 1 else "too few for an interval"
+    known = f"median known to {width:.2%}" if math.isfinite(width) else "too few for an interval"
     return f"{stop}: {len(samples)} samples, {known}"
 
 

@@ -166,21 +166,22 @@ class CudaTimer:
         return cycles / float(start.elapsed_time(end) * 1e-3)
 
 
-def make_timer(device: str, cache: str, working_set: int) -> Timer:
-    """Return the timer of a device for calls that touch so many bytes, with a cold or warm cache.
+def needs_eviction(device: str, cache: str, working_set: int) -> bool:
+    """Tell whether the cache is to be evicted between calls that touch so many bytes."""
+    return cache == "cold" and (device != "cpu" or working_set <= cache_bytes("cpu"))
+
+
+def make_timer(device: str, evicts: bool) -> Timer:
+    """Return the timer of a device, which evicts the cache before each sample or does not.
 
     The CPU's buffer is read, not written, for lines that are dirty would be written back during
-    the sample.
+    the sample; it is a quarter larger than the cache, which is not exactly least-recently-used.
     """
-    last_level = cache_bytes(device)
+    size = cache_bytes(device)
     if device == "cpu":
-        if cache == "warm" or working_set > last_level:
-            return CpuTimer()
-        # Caches are not exactly least-recently-used: a quarter more than they hold.
-        return CpuTimer(torch.ones(last_level * 5 // 4 // 4).sum)
-    if cache == "warm":
-        return CudaTimer(device)
-    return CudaTimer(device, torch.empty(2 * last_level, dtype=torch.uint8, device=device).zero_)
+        return CpuTimer(torch.ones(size * 5 // 4 // 4).sum if evicts else None)
+    buffer = torch.empty(2 * size, dtype=torch.uint8, device=device) if evicts else None
+    return CudaTimer(device, None if buffer is None else buffer.zero_)
 
 
 @contextmanager

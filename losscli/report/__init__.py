@@ -1,1 +1,7 @@
-"""Reporters: pure functions from a run to text."""
+"""Reporters: pure functions from a run to text, and the writer that keeps results on disk."""
+
+from __future__ import annotations
+
+from .render import render
+
+__all__ = ["render"]

@@ -1,0 +1,130 @@
+"""A run as text, in any of the formats. Pure functions: no clock, no device, no file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tabulate import tabulate
+
+from losscli.report import bench_table, verify_table
+from losscli.results import Result, Run
+from losscli.units import format_size
+
+WIDTH = 100
+
+
+def render(run: Run, format: str) -> str:
+    """Return a run as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``, without a last newline."""
+    return _FORMATS[format](run)
+
+
+def json_line(record: Mapping[str, Any]) -> str:
+    """Return one line of JSON. What is not finite becomes null, for JSON has no word for it."""
+    return json.dumps(_finite(record), allow_nan=False)
+
+
+def header(run: Run) -> dict[str, Any]:
+    """Return the record of a run without its results: the first line of JSONL."""
+    record = run.to_json()
+    del record["results"]
+    return record
+
+
+def _table(run: Run) -> str:
+    return _page(run, "simple", WIDTH)
+
+
+def _markdown(run: Run) -> str:
+    return _page(run, "github", None)
+
+
+def _page(run: Run, style: str, width: int | None) -> str:
+    """Lay out what people read: the machine, the table, the notes, the line to quote."""
+    if run.kind == "bench":
+        headers, rows = bench_table.table(run, width)
+        notes, summary = bench_table.notes(run), bench_table.summary(run)
+    else:
+        headers, rows = verify_table.table(run)
+        notes, summary = verify_table.notes(run), verify_table.summary(run)
+    align = ["right" if _is_figure(rows, column) else "left" for column in range(len(headers))]
+    table = tabulate(rows, headers, style, colalign=align, disable_numparse=True) if rows else ""
+    parts = [_caption(run), table, "\n".join(notes), summary]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _is_figure(rows: list[list[str]], column: int) -> bool:
+    """Tell whether a column holds figures, which are aligned to the right."""
+    cells = [row[column] for row in rows if row[column] not in ("", "-")]
+    return bool(cells) and all(cell[0].isdigit() for cell in cells)
+
+
+def _caption(run: Run) -> str:
+    """Say where the run took place, and the dtype and reduction that all its cases share."""
+    facts = run.environment
+    threads = f"{facts.get('threads')} threads" if facts.get("device") == "cpu" else ""
+    machine = [facts.get("gpu") or facts.get("cpu"), threads, f"torch {facts.get('torch')}"]
+    shared = [{getattr(r.case, axis) for r in run.results} for axis in ("dtype", "reduction")]
+    words = [*machine, *(values.pop() for values in shared if len(values) == 1)]
+    return ", ".join(word for word in words if word)
+
+
+def _csv(run: Run) -> str:
+    """One row a result, in SI units; the samples are only counted, JSON has them."""
+    rows = [_flatten(result) for result in run.results]
+    fields = dict.fromkeys(key for row in rows for key in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().removesuffix("\n")
+
+
+def _flatten(result: Result) -> dict[str, Any]:
+    """Return a result without levels: ``seconds_median``, ``speedup_reference`` and so on."""
+    row: dict[str, Any] = {}
+    for key, value in result.to_json().items():
+        if not isinstance(value, dict):
+            row[key] = value
+            continue
+        prefix = "" if key == "case" else f"{key}_"
+        row |= {f"{prefix}{name}": item for name, item in value.items()}
+    for key in ("shape", "target_shape"):
+        row[key] = format_size(row[key])
+    row["params"] = " ".join(f"{name}={value:g}" for name, value in row["params"].items())
+    if "seconds_samples" in row:
+        row["seconds_samples"] = len(row["seconds_samples"])
+    return row
+
+
+def _json(run: Run) -> str:
+    return json.dumps(_finite(run.to_json()), indent=2, allow_nan=False)
+
+
+def _jsonl(run: Run) -> str:
+    records = [header(run), *(result.to_json() for result in run.results)]
+    return "\n".join(json_line(record) for record in records)
+
+
+def _finite(value: Any) -> Any:
+    """Replace what JSON cannot hold."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+_FORMATS: dict[str, Callable[[Run], str]] = {
+    "table": _table,
+    "md": _markdown,
+    "csv": _csv,
+    "json": _json,
+    "jsonl": _jsonl,
+}
