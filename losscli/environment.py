@@ -97,6 +97,15 @@ def free_bytes(device: str) -> int:
     return int(unused + cached)
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Tell whether an allocator gave up; torch's CPU allocator says so in its message only."""
+    import torch
+
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+
+
 def cache_bytes(device: str) -> int:
     """Return the size of a device's last-level cache."""
     if device == "cpu":

@@ -79,10 +79,10 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
         if got.numel() == 0:
             continue
         rounded = truth.value.to(result.dtype).double()
-        agree = (got == rounded) & got.isinf() | got.isnan() & rounded.isnan()
-        error = (got - truth.value).abs_().masked_fill_(agree, 0.0)
-        error.nan_to_num_(nan=math.inf, posinf=math.inf)
-        ulps = (error / ulp(truth.magnitude, result.dtype)).masked_fill_(agree, 0.0)
+        agree = ((got == rounded) & got.isinf()) | (got.isnan() & rounded.isnan())
+        error = (got - truth.value).abs_().nan_to_num_(nan=math.inf, posinf=math.inf)
+        error.masked_fill_(agree, 0.0)
+        ulps = error / ulp(truth.magnitude.nan_to_num(), result.dtype)
 
         largest = float(ulps.max())
         if largest > worst.ulp:

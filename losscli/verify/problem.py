@@ -43,12 +43,12 @@ class Problem:
         subject = Subject.bind(find_implementation("reference"), self.case)
         return compare(subject.loss(self.input, self.target), self._value())
 
-    def judge_loss(self, loss: Tensor | None) -> tuple[Verdict, Errors]:
-        """Judge a loss."""
+    def judge_loss(self, loss: Tensor | None) -> tuple[Verdict, Errors | None]:
+        """Judge a loss; there are no errors of what has the wrong shape, dtype or device."""
         shape, dtype = self.oracle.loss_shape(), self.oracle.dtype
         wrong = misfit(loss, shape, self.input, dtype)
         if wrong or loss is None:
-            return Verdict(FAIL, wrong), Errors()
+            return Verdict(FAIL, wrong), None
         errors = compare(loss, self._value())
         if self.case.reduction == "none":
             return judge_elements(errors, self.loosened), errors
@@ -58,12 +58,12 @@ class Problem:
 
     def judge_gradient(
         self, name: Operand, gradient: Tensor | None, grad_output: Tensor
-    ) -> tuple[Verdict, Errors]:
+    ) -> tuple[Verdict, Errors | None]:
         """Judge the gradient of an operand for an incoming gradient."""
         operand = self.oracle.operand(name)
         wrong = misfit(gradient, operand.shape, operand, operand.dtype)
         if wrong or gradient is None:
-            return Verdict(FAIL, wrong), Errors()
+            return Verdict(FAIL, wrong), None
         errors = compare(gradient, self.oracle.gradient(name, grad_output))
         if operand.shape == self.oracle.shape:
             return judge_elements(errors, self.loosened), errors

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
-import torch
-
+from losscli import environment
 from losscli.cases import Case, excluded, expand
 from losscli.config.schema import Config
-from losscli.environment import free_bytes
-from losscli.implementations import Implementation
+from losscli.environment import is_out_of_memory
+from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
 from losscli.results import FAIL, SKIPPED, VerifyResult
 from losscli.units import format_bytes
@@ -22,85 +23,91 @@ from losscli.verify.subject import Subject, SubjectError
 
 @dataclass(frozen=True)
 class Job:
-    """One case and what is put to it."""
+    """One case, and the checks that implementations are put to on it."""
 
     case: Case
-    trials: tuple[tuple[Implementation, tuple[Check, ...]], ...]
+    trials: tuple[tuple[Implementation, Check], ...]
     loosened: float | None = None
+    """ULP that the config grants this case by name."""
+
+    def __len__(self) -> int:
+        """Return the number of checks to run."""
+        return len(self.trials)
 
 
-def plan(config: Config, device: str, implementations: tuple[Implementation, ...]) -> list[Job]:
-    """Return the jobs of a config, without those that its rules exclude."""
+def plan(config: Config, device: str) -> list[Job]:
+    """Return the jobs of a config, without what its rules exclude."""
     loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
+    implementations = [find_implementation(name) for name in config.implementations]
     jobs = []
     for case in expand(config, device):
-        trials = []
-        for implementation in implementations:
-            checks = tuple(
-                check
-                for check in CHECKS.values()
-                if check.pass_ in config.passes
-                and not excluded(config.exclude, case, implementation.name, check.pass_)
-            )
-            if checks:
-                trials.append((implementation, checks))
+        trials = tuple(
+            (implementation, check)
+            for implementation in implementations
+            for check in CHECKS.values()
+            if check.pass_ in config.passes
+            and not excluded(config.exclude, case, implementation.name, check.pass_)
+        )
         if trials:
-            jobs.append(Job(case, tuple(trials), loosened.get(case.name)))
+            jobs.append(Job(case, trials, loosened.get(case.name)))
     return jobs
 
 
-def run(jobs: list[Job], available: Callable[[str], int] = free_bytes) -> Iterator[VerifyResult]:
-    """Yield each result as it is there. Nothing an implementation does wrong ends the run.
+def run(
+    job: Job, free_bytes: Callable[[str], int] = environment.free_bytes
+) -> Iterator[VerifyResult]:
+    """Yield each result of a job as it is there; nothing an implementation does wrong is raised.
 
-    What cannot fit is skipped before anything of it is allocated; ``available`` tells the bytes
-    that a device has left.
+    What cannot fit is skipped before anything of it is allocated.
     """
-    for job in jobs:
-        yield from _run_job(job, available)
-
-
-def obstacle(
-    case: Case, implementation: Implementation, checks: tuple[Check, ...], free: int
-) -> str | None:
-    """Say why an implementation cannot be put to a case, or None."""
-    reason = implementation.unavailable(case)
-    if reason:
-        return reason
-    needed = needed_bytes(case, implementation, tuple(check.pass_ for check in checks))
-    if needed > free:
-        return f"needs {format_bytes(needed)}, {format_bytes(free)} free on {case.device}"
-    return None
-
-
-def _run_job(job: Job, available: Callable[[str], int]) -> Iterator[VerifyResult]:
-    """Run the checks of one case; its inputs are made once and freed with it."""
-    case, free = job.case, available(job.case.device)
+    case, free = job.case, free_bytes(job.case.device)
     able = []
-    for implementation, checks in job.trials:
-        reason = obstacle(case, implementation, checks, free)
-        if reason is None:
-            able.append((implementation, checks))
-            continue
-        for check in checks:
+    for implementation, check in job.trials:
+        reason = implementation.unavailable(case) or _shortage(case, implementation, check, free)
+        if reason:
             yield VerifyResult(case, implementation.name, check.name, SKIPPED, reason)
+        else:
+            able.append((implementation, check))
     if not able:
         return
-    problem = Problem(case, *make_inputs(case), job.loosened)
-    for implementation, checks in able:
-        yield from _run_checks(problem, implementation, checks)
+    try:
+        problem = Problem(case, *make_inputs(case), job.loosened)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        for implementation, check in able:
+            yield _starved(case, implementation.name, check.name)
+        return
+    for implementation, trials in itertools.groupby(able, key=itemgetter(0)):
+        yield from _run_checks(problem, implementation, [check for _, check in trials])
 
 
 def _run_checks(
-    problem: Problem, implementation: Implementation, checks: tuple[Check, ...]
+    problem: Problem, implementation: Implementation, checks: Sequence[Check]
 ) -> Iterator[VerifyResult]:
     """Put one implementation to a case; a check that it raises in is failed."""
+    case, name = problem.case, implementation.name
     subject: Subject | None = None
     for check in checks:
         try:
-            subject = subject or Subject.bind(implementation, problem.case)
+            subject = subject or Subject.bind(implementation, case)
             yield from check.run(problem, subject)
         except SubjectError as error:
-            yield VerifyResult(problem.case, implementation.name, check.name, FAIL, str(error))
-        except torch.OutOfMemoryError:
-            reason = f"ran out of memory on {problem.case.device}"
-            yield VerifyResult(problem.case, implementation.name, check.name, SKIPPED, reason)
+            yield VerifyResult(case, name, check.name, FAIL, str(error))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            yield _starved(case, name, check.name)
+
+
+def _starved(case: Case, implementation: str, check: str) -> VerifyResult:
+    """Return the result of a check for which memory ran out after all."""
+    return VerifyResult(case, implementation, check, SKIPPED, f"{case.device} ran out of memory")
+
+
+def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> str:
+    """Say by how much a check does not fit; empty if it does."""
+    needed = needed_bytes(case, check.pass_, [implementation])
+    if needed <= free:
+        return ""
+    return f"needs {format_bytes(needed)}, {case.device} has {format_bytes(free)} free"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
+from losscli.environment import is_out_of_memory
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation
 from losscli.oracle import Operand
@@ -35,10 +37,8 @@ class Subject:
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> Subject:
         """Fix reduction and parameters."""
-        try:
+        with _blaming():
             return cls(implementation.name, implementation.bind(case))
-        except Exception as error:
-            raise _blame(error) from error
 
     def loss(self, input: Tensor, target: Tensor, wrt: Sequence[Operand] = ()) -> Tensor:
         """Return the loss, computed as when the gradients of ``wrt`` will be asked for."""
@@ -49,12 +49,10 @@ class Subject:
     ) -> tuple[Tensor, dict[Operand, Tensor | None]]:
         """Return the loss and the gradients asked for; None where there is none."""
         loss, operands = self._run(input, target, wrt)
-        try:
+        with _blaming():
             gradients = torch.autograd.grad(
                 loss, [operands[name] for name in wrt], grad_output, allow_unused=True
             )
-        except Exception as error:
-            raise _blame(error) from error
         return loss.detach(), dict(zip(wrt, gradients, strict=True))
 
     def _run(
@@ -64,19 +62,25 @@ class Subject:
         operands: dict[Operand, Tensor] = {"input": input.detach(), "target": target.detach()}
         for name in wrt:
             operands[name].requires_grad_()
-        try:
-            with torch.set_grad_enabled(bool(wrt)):
-                return self.function(operands["input"], operands["target"]), operands
-        except Exception as error:
-            raise _blame(error) from error
+        with _blaming(), torch.set_grad_enabled(bool(wrt)):
+            return self.function(operands["input"], operands["target"]), operands
 
 
-def _blame(error: Exception) -> Exception:
-    """Return what to raise for an implementation's exception; a failed build stays itself."""
-    if isinstance(error, LosscliError):
-        return error
-    text = str(error).strip().partition("\n")[0]
-    return SubjectError(f"raised {type(error).__name__}: {text}" if text else type(error).__name__)
+@contextmanager
+def _blaming() -> Iterator[None]:
+    """Turn what an implementation raises into SubjectError.
+
+    A failed build and a lack of memory are not its fault and stay themselves.
+    """
+    try:
+        yield
+    except LosscliError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        text = str(error).strip().partition("\n")[0]
+        raise SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": ")) from error
 
 
 def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -31,43 +32,44 @@ class Worst:
     """The worst of several measurements of one thing."""
 
     def __init__(self) -> None:
-        self.verdict, self.errors = Verdict(PASS), Errors()
+        self.verdict = Verdict(PASS)
+        self.errors: Errors | None = None
+        self._rank = (-1, 0.0)
 
-    def add(self, verdict: Verdict, errors: Errors, circumstance: str) -> None:
+    def add(self, verdict: Verdict, errors: Errors | None, circumstance: str) -> None:
         """Keep a measurement if it is the worst so far; ``circumstance`` opens its reason."""
-        if (_RANK[verdict.status], errors.ulp) >= (_RANK[self.verdict.status], self.errors.ulp):
+        rank = (_RANK[verdict.status], errors.ulp if errors else math.inf)
+        if rank > self._rank:
             reason = circumstance + verdict.reason if verdict.reason else ""
-            self.verdict, self.errors = Verdict(verdict.status, reason), errors
+            self.verdict, self.errors, self._rank = Verdict(verdict.status, reason), errors, rank
 
-    def value_result(self, problem: Problem, subject: Subject) -> VerifyResult:
-        """Return the result for a loss, with PyTorch's own error beside it."""
-        reference = value_error(problem.reference_errors)
-        return self._result(problem, subject, "value", value_error(self.errors), reference)
-
-    def gradient_result(self, problem: Problem, subject: Subject, check: str) -> VerifyResult:
-        """Return the result for a gradient."""
-        return self._result(problem, subject, check, gradient_error(self.errors), Error())
-
-    def _result(
-        self, problem: Problem, subject: Subject, check: str, error: Error, reference: Error
+    def result(
+        self,
+        problem: Problem,
+        implementation: str,
+        check: str,
+        error: Error,
+        reference_error: Error | None = None,
     ) -> VerifyResult:
+        """Return the verdict as a result, with errors under their public names."""
         return VerifyResult(
             case=problem.case,
-            implementation=subject.name,
+            implementation=implementation,
             check=check,
             status=self.verdict.status,
             reason=self.verdict.reason,
             error=error,
-            reference_error=reference,
+            reference_error=reference_error or Error(),
             tolerance=problem.tolerance,
         )
 
 
-def value_error(errors: Errors) -> Error:
-    """Return the errors of a loss under their public names."""
-    return Error(value_abs=errors.absolute, value_rel=errors.relative, value_ulp=errors.ulp)
-
-
-def gradient_error(errors: Errors) -> Error:
-    """Return the errors of a gradient under their public names."""
-    return Error(grad_ulp=errors.ulp, grad_rel=errors.relative)
+def to_error(loss: Errors | None = None, gradient: Errors | None = None) -> Error:
+    """Return errors of a loss and of gradients under their public names."""
+    return Error(
+        value_abs=loss.absolute if loss else None,
+        value_rel=loss.relative if loss else None,
+        value_ulp=loss.ulp if loss else None,
+        grad_ulp=gradient.ulp if gradient else None,
+        grad_rel=gradient.relative if gradient else None,
+    )

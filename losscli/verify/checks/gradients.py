@@ -21,7 +21,7 @@ from torch import Tensor
 from losscli.inputs import make_grad_output
 from losscli.oracle import OPERANDS, Operand
 from losscli.results import VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.check import Check, Worst, to_error
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject
 
@@ -39,7 +39,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
             verdict, errors = problem.judge_gradient(name, gradients.pop(name), grad_output)
             worst[name].add(verdict, errors, f"incoming gradient {incoming}: ")
     for name in OPERANDS:
-        yield worst[name].gradient_result(problem, subject, f"{name}_gradient")
+        error = to_error(gradient=worst[name].errors)
+        yield worst[name].result(problem, subject.name, f"{name}_gradient", error)
 
 
 def _incoming(problem: Problem) -> Iterator[tuple[str, tuple[Operand, ...], Tensor]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from losscli.results import VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.check import Check, Worst, to_error
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject
 
@@ -24,7 +24,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         *problem.judge_loss(subject.loss(problem.input, problem.target, ("input",))),
         "when a gradient is wanted: ",
     )
-    yield worst.value_result(problem, subject)
+    reference = to_error(problem.reference_errors)
+    yield worst.result(problem, subject.name, "value", to_error(worst.errors), reference)
 
 
 CHECK = Check("value", "forward", "the loss against the oracle", _run)

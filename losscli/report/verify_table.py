@@ -1,0 +1,146 @@
+"""A verify run as people read it: one row a case, each failure in full, one line to quote.
+
+Columns: ``rel err`` and ``ulp`` are the error of the loss against the oracle, relative and in units
+in the last place; ``torch`` is that of PyTorch's own formula in ulp; ``input`` and ``target`` are
+the largest errors of an element of their gradients in ulp, over all incoming gradients; ``verdict``
+is the worst of the checks. The implementation, the parameters and the distribution have a column
+where the run has more than one.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from losscli.cases import Case
+from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
+from losscli.units import format_size
+
+WIDTH = 100
+_WORST_FIRST = (FAIL, WARN, PASS, SKIPPED)
+
+Group = Sequence[VerifyResult]
+"""The checks of one implementation on one case."""
+
+
+def table(run: Run) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and one row for each case and implementation."""
+    groups = _groups(run)
+    columns: dict[str, Callable[[Group], str]] = {
+        "loss": lambda group: group[0].case.loss,
+        "params": lambda group: _parameters(group[0].case),
+        "impl": lambda group: group[0].implementation,
+        "shape": lambda group: format_size(group[0].case.shape),
+        "dtype": lambda group: group[0].case.dtype,
+        "reduce": lambda group: group[0].case.reduction,
+        "inputs": lambda group: group[0].case.distribution,
+        "rel err": lambda group: _relative(_check(group, "value")),
+        "ulp": lambda group: _ulp(_check(group, "value")),
+        "torch": lambda group: _reference_ulp(_check(group, "value")),
+        "input": lambda group: _ulp(_check(group, "input_gradient")),
+        "target": lambda group: _ulp(_check(group, "target_gradient")),
+        "verdict": _verdict,
+    }
+    if all(len(set(_parameters_of(groups, loss))) < 2 for loss in _losses(groups)):
+        del columns["params"]
+    for header in ("impl", "inputs"):
+        if len({columns[header](group) for group in groups}) < 2:
+            del columns[header]
+    return list(columns), [[cell(group) for cell in columns.values()] for group in groups]
+
+
+def notes(run: Run) -> list[str]:
+    """Return each failure, then each warning, in full; then why checks were skipped."""
+    results = _results(run)
+    found = [r for status in (FAIL, WARN) for r in results if r.status == status]
+    texts = [
+        f"{r.status.upper()} {r.case.name}, {r.implementation}, {r.check}: {r.reason}"
+        for r in found
+    ]
+    skipped = Counter(r.reason for r in results if r.status == SKIPPED)
+    texts += [f"skipped {_count(count, 'check')}: {why}" for why, count in skipped.items()]
+    return [textwrap.fill(text, WIDTH, subsequent_indent="    ") for text in texts]
+
+
+def summary(run: Run) -> str:
+    """Return the line to quote."""
+    results = _results(run)
+    statuses = Counter(result.status for result in results)
+    cases = {r.case.name for r in results if r.status != SKIPPED}
+    ulps = [
+        ulp for r in results for ulp in (r.error.value_ulp, r.error.grad_ulp) if ulp is not None
+    ]
+    largest = f"; largest error {format_ulp(max(ulps))} ulp" if ulps else ""
+    return (
+        f"verify: {_count(statuses[PASS], 'check')} of {_count(len(cases), 'case')} passed, "
+        f"{_count(statuses[WARN], 'warning')}, {statuses[FAIL]} failed, "
+        f"{statuses[SKIPPED]} skipped{largest}"
+    )
+
+
+def format_ulp(ulp: float) -> str:
+    """Write an error in ulp in at most five characters."""
+    return f"{ulp:.3g}" if ulp < 1000 or math.isinf(ulp) else f"{ulp:.0e}"
+
+
+def _results(run: Run) -> list[VerifyResult]:
+    return [result for result in run.results if isinstance(result, VerifyResult)]
+
+
+def _groups(run: Run) -> list[Group]:
+    """Gather the checks of each case and implementation, in the order they finished."""
+    groups: dict[tuple[str, str], list[VerifyResult]] = {}
+    for result in _results(run):
+        groups.setdefault((result.case.name, result.implementation), []).append(result)
+    return list(groups.values())
+
+
+def _losses(groups: Sequence[Group]) -> set[str]:
+    return {group[0].case.loss for group in groups}
+
+
+def _parameters_of(groups: Sequence[Group], loss: str) -> list[str]:
+    """Return the parameters of each row of one loss."""
+    return [_parameters(group[0].case) for group in groups if group[0].case.loss == loss]
+
+
+def _parameters(case: Case) -> str:
+    return " ".join(f"{name}={value:g}" for name, value in case.params.items())
+
+
+def _check(group: Group, name: str) -> VerifyResult | None:
+    return next((result for result in group if result.check == name), None)
+
+
+def _relative(result: VerifyResult | None) -> str:
+    if result is None or result.error.value_rel is None:
+        return "-"
+    return f"{result.error.value_rel:.1e}"
+
+
+def _ulp(result: VerifyResult | None) -> str:
+    if result is None:
+        return "-"
+    ulp = result.error.grad_ulp if result.error.value_ulp is None else result.error.value_ulp
+    return "-" if ulp is None else format_ulp(ulp)
+
+
+def _reference_ulp(result: VerifyResult | None) -> str:
+    if result is None or result.reference_error.value_ulp is None:
+        return "-"
+    return format_ulp(result.reference_error.value_ulp)
+
+
+def _verdict(group: Group) -> str:
+    """Return the worst status, and the tolerance that the config loosened."""
+    statuses = [result.status for result in group]
+    worst = next(status for status in _WORST_FIRST if status in statuses)
+    tolerance = next((result.tolerance for result in group if result.tolerance), "")
+    shown = worst.upper() if worst in (FAIL, WARN) else worst
+    return f"{shown} ({tolerance} allowed)" if tolerance else shown
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,295 @@
+"""Deliberately wrong implementations, through the same runner as ours: none may pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from losscli.config.schema import DISTRIBUTIONS, DTYPES
+from losscli.errors import BuildError
+from losscli.implementations import Implementation, find_implementation
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.results import FAIL, PASS, SKIPPED, WARN
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
+
+PLENTY = 2**40
+
+
+class Surrogate(torch.autograd.Function):
+    """The value of one tensor, the gradient of another."""
+
+    @staticmethod
+    def forward(ctx, value, differentiable):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return None, grad_output
+
+
+class Rescale(torch.autograd.Function):
+    """The identity, whose incoming gradient goes through a function."""
+
+    @staticmethod
+    def forward(ctx, tensor, function):
+        ctx.function = function
+        return tensor.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.function(grad_output), None
+
+
+def reference(case, input, target, **changes):
+    options = {"reduction": case.reduction, **case.params, **changes}
+    return case.spec.reference(input, target, **options)
+
+
+def zero_gradient(case, input, target):
+    value = reference(case, input, target)
+    return Surrogate.apply(value.detach(), 0 * value)
+
+
+def zero_gradient_when_small(case, input, target):
+    """Underflows where it need not: what an absolute tolerance never sees."""
+    return Rescale.apply(
+        reference(case, Rescale.apply(input, lambda g: g * (g.abs() > 1e-6)), target), lambda g: g
+    )
+
+
+def sum_for_mean(case, input, target):
+    return reference(case, input, target, reduction="sum")
+
+
+def rows_for_elements(case, input, target):
+    return reference(case, input, target, reduction="sum") / input.shape[0]
+
+
+def half_is_049(case, input, target):
+    return 0.98 * reference(case, input, target)
+
+
+def quadratic_half_is_049(case, input, target):
+    inside = (input - target).abs() < case.params["beta"]
+    elements = reference(case, input, target, reduction="none")
+    elements = torch.where(inside, 0.98 * elements, elements)
+    return elements.mean()
+
+
+def dropped_tail(case, input, target):
+    """The elements after the last whole vector of 8 count as zero."""
+    elements = reference(case, input, target, reduction="none").flatten()
+    kept = len(elements) - len(elements) % 8
+    return elements[:kept].sum() / len(elements)
+
+
+def wrong_broadcast_axis(case, input, target):
+    return reference(case, input, target[: input.shape[0], None])
+
+
+def ignored_incoming_gradient(case, input, target):
+    return Rescale.apply(reference(case, input, target), torch.ones_like)
+
+
+def incoming_gradient_twice(case, input, target):
+    return Rescale.apply(reference(case, input, target), lambda g: g * g)
+
+
+def ignored_parameter(case, input, target):
+    return reference(case, input, target, **{p.name: p.default for p in case.spec.parameters})
+
+
+def no_clamp(case, input, target):
+    return (case.params["margin"] - input * target).mean()
+
+
+def wrong_sign_of_the_target_gradient(case, input, target):
+    return reference(case, input, Rescale.apply(target, torch.neg))
+
+
+def absent_target_gradient(case, input, target):
+    return reference(case, input, target.detach())
+
+
+def detached(case, input, target):
+    return reference(case, input, target).detach()
+
+
+def shape_of_one(case, input, target):
+    return reference(case, input, target).reshape(1)
+
+
+def wrong_dtype_out(case, input, target):
+    return reference(case, input, target).double()
+
+
+def half_inside(case, input, target):
+    return reference(case, input.half(), target.half()).float()
+
+
+def narrow_accumulator(case, input, target):
+    """Carries the sum from row to row in bfloat16."""
+    elements = reference(case, input, target, reduction="none")
+    total = torch.zeros((), dtype=torch.bfloat16)
+    for row in elements.detach():
+        total += row.sum().bfloat16()
+    return Surrogate.apply(total.float() / elements.numel(), elements.mean())
+
+
+def wrong_only_when_recording(case, input, target):
+    value = reference(case, input, target)
+    return 1.01 * value if value.requires_grad else value
+
+
+def raises(case, input, target):
+    raise ValueError("bad launch\nand a long story")
+
+
+HINGE = {"loss": "hinge", "params": {"margin": 1.5}, "distribution": "normal"}
+WRONG = [
+    (zero_gradient, {}, "input_gradient"),
+    (zero_gradient, {"dtype": "float16", "shape": (1024, 1024)}, "input_gradient"),
+    (zero_gradient, {"reduction": "none"}, "input_gradient"),
+    (zero_gradient_when_small, {"shape": (2048, 1024)}, "input_gradient"),
+    (sum_for_mean, {}, "value"),
+    (rows_for_elements, {}, "value"),
+    (half_is_049, {}, "value"),
+    (quadratic_half_is_049, {"distribution": "normal"}, "value"),
+    (dropped_tail, {}, "value"),
+    (wrong_broadcast_axis, {**HINGE, "shape": (64, 64)}, "value"),
+    (wrong_broadcast_axis, {**HINGE, "shape": (64, 64)}, "input_gradient"),
+    (ignored_incoming_gradient, {}, "input_gradient"),
+    (ignored_incoming_gradient, {"reduction": "none"}, "input_gradient"),
+    (incoming_gradient_twice, {}, "target_gradient"),
+    (ignored_parameter, {"params": {"beta": 0.25}}, "value"),
+    (ignored_parameter, {**HINGE}, "value"),
+    (no_clamp, {**HINGE}, "value"),
+    (wrong_sign_of_the_target_gradient, {}, "target_gradient"),
+    (wrong_sign_of_the_target_gradient, {**HINGE}, "target_gradient"),
+    (absent_target_gradient, {}, "gradients"),
+    (detached, {}, "gradients"),
+    (shape_of_one, {}, "value"),
+    (wrong_dtype_out, {}, "value"),
+    (half_inside, {"reduction": "none"}, "value"),
+    (narrow_accumulator, {}, "value"),
+    (wrong_only_when_recording, {}, "value"),
+    (raises, {}, "value"),
+]
+
+
+def judge(case, function, *, free=PLENTY):
+    """Put a function to a case through every check."""
+    implementation = Implementation("planted", "", lambda case: lambda x, y: function(case, x, y))
+    return put(case, implementation, free=free)
+
+
+def put(case, implementation, *, free=PLENTY, loosened=None):
+    trials = tuple((implementation, check) for check in CHECKS.values())
+    return list(runner.run(runner.Job(case, trials, loosened), lambda device: free))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "changes", "check"),
+    WRONG,
+    ids=[f"{f.__name__}-{'-'.join(map(str, c.values()))}-{k}" for f, c, k in WRONG],
+)
+def test_a_wrong_implementation_is_failed(make_case, wrong, changes, check):
+    results = {result.check: result for result in judge(make_case(**changes), wrong)}
+
+    assert results[check].status == FAIL
+    assert results[check].reason
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype, distribution):
+    case = make_case(loss, reduction=reduction, dtype=dtype, distribution=distribution)
+
+    results = put(case, find_implementation("reference"))
+
+    assert [(r.check, r.status, r.reason) for r in results] == [
+        ("value", PASS, ""),
+        ("input_gradient", PASS, ""),
+        ("target_gradient", PASS, ""),
+    ]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (), (1,), (1, 1), (3, 0)])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_empty_and_single_elements_are_judged(make_case, shape, reduction):
+    results = put(
+        make_case("mse", shape=shape, reduction=reduction), find_implementation("functional")
+    )
+
+    assert {r.status for r in results} == {PASS}
+
+
+def test_zeros_pass_only_where_float16_has_nothing_else(make_case):
+    """At 2^24 elements a float16 gradient for 1 is 0 to 2 subnormals: 1/N undone, it is not."""
+    results = judge(make_case("mse", shape=(4096, 4096), dtype="float16"), zero_gradient)
+
+    (failure,) = [r for r in results if r.check == "input_gradient"]
+    assert failure.status == FAIL
+    assert failure.reason.startswith("incoming gradient 32768: ")
+
+
+def test_a_result_says_what_the_implementation_raised(make_case):
+    results = judge(make_case(), raises)
+
+    assert {r.reason for r in results} == {"raised ValueError: bad launch"}
+    assert Counter(r.status for r in results) == {FAIL: len(CHECKS)}
+
+
+def test_a_build_that_fails_is_not_the_implementations_fault(make_case):
+    def needs_a_build(case, input, target):
+        raise BuildError("no compiler")
+
+    with pytest.raises(BuildError, match="no compiler"):
+        judge(make_case(), needs_a_build)
+
+
+def test_memory_that_runs_out_is_not_the_implementations_fault(make_case):
+    def greedy(case, input, target):
+        raise torch.OutOfMemoryError("tried to allocate")
+
+    assert {(r.status, r.reason) for r in judge(make_case(), greedy)} == {
+        (SKIPPED, "cpu ran out of memory")
+    }
+
+
+def test_what_cannot_fit_is_skipped_before_anything_is_allocated(make_case):
+    case = make_case("mse", shape=(2**20, 2**20))
+
+    results = judge(case, sum_for_mean, free=2**30)
+
+    assert {r.status for r in results} == {SKIPPED}
+    assert results[0].reason == "needs 28.0 TiB, cpu has 1.0 GiB free"
+
+
+def test_less_accurate_than_torch_is_a_warning(make_case):
+    def careless(case, input, target):
+        value = reference(case, input, target)
+        return Surrogate.apply(value.detach() * (1 + 1e-6), value)
+
+    results = judge(make_case(), careless)
+
+    assert [r.status for r in results] == [WARN, PASS, PASS]
+    assert "less accurate than torch" in results[0].reason
+
+
+def test_a_loosened_case_is_judged_by_its_own_tolerance_and_says_so(make_case):
+    implementation = Implementation(
+        "planted", "", lambda case: lambda x, y: reference(case, x, y) * (1 + 1e-5)
+    )
+    case = make_case()
+
+    strict = put(case, implementation)
+    loose = put(case, implementation, loosened=256.0)
+
+    assert (strict[0].status, strict[0].tolerance) == (FAIL, "")
+    assert (loose[0].status, loose[0].tolerance) == (PASS, "256 ulp")
