@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import time
@@ -148,10 +149,15 @@ def _log(plan: Plan, folder: Path) -> str:
 
 
 def _failure(plan: Plan, folder: Path, printed: str, cache: Cache) -> Exception:
-    """Keep the log of a failed build; return the error that sums it up."""
+    """Keep the log of a failed build; return the error that sums it up.
+
+    A full disk is raised at once, in the cache's own words: no compiler is at fault.
+    """
     log = folder / LOG
     with cache.writing():
         log.write_text(printed)
+        if os.strerror(errno.ENOSPC) in printed:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     step = diagnosis.failed_step(printed)
     names = {edge.output: edge.description for edge in plan.edges}
     parts = [f"{names.get(step, step)} failed: {diagnosis.first_error(printed)}"]

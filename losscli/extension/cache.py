@@ -26,11 +26,12 @@ from typing import IO
 from losscli.errors import UnfitError
 
 from .ninja_file import render
-from .plan import Plan, Sources
+from .plan import LIBRARIES, Plan, Sources
 
 VARIABLE = "LOSSCLI_CACHE_DIR"
 UNUSED_SECONDS = 30 * 24 * 3600.0
 """Folders nobody has used for so long are dropped at the next build."""
+_BESIDE = ".losscli-new-"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -72,7 +73,7 @@ class Cache:
     def publish(self, plan: Plan, names: tuple[str, ...]) -> Path:
         """Copy files of the work folder into the library's own folder and return that."""
         work, folder = self.work_folder(plan), self.folder(plan)
-        with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix="new-") as beside:
+        with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix=_BESIDE) as beside:
             for name in names:
                 shutil.copy2(work / name, beside)
             os.chmod(beside, 0o755)

@@ -8,7 +8,6 @@ _ERROR = re.compile(
     r"\berror\s*:"  # gcc, nvcc's front end, ptxas
     r"|^nvcc fatal"
     r"|undefined reference|cannot find -l|^collect2:"
-    r"|No space left on device"
     r"|\bKilled\b",
     re.IGNORECASE,
 )
@@ -17,10 +16,6 @@ _HINTS = (
     (
         r"Killed|out of memory|virtual memory exhausted",
         "The machine ran out of memory: set MAX_JOBS=1, or close other programs.",
-    ),
-    (
-        r"No space left on device",
-        "Free some room, or name another folder in LOSSCLI_CACHE_DIR.",
     ),
     (
         r"unsupported GNU version|unsupported clang version",

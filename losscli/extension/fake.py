@@ -60,6 +60,6 @@ def _double_backward(
 
 
 def _gradient(operand: Tensor, elements: Tensor) -> Tensor:
-    """Return a gradient of an operand: dense, its dimensions in the order of those of the losses."""
+    """Return a gradient of an operand: dense, its dimensions in the order of the losses'."""
     strides = elements.stride()[elements.dim() - operand.dim() :]
     return torch.empty_like(operand.new_empty_strided(operand.shape, strides))

@@ -18,6 +18,8 @@ MINIMUM_GCC = (9, 0)
 MINIMUM_CUDA = (12, 0)
 """The first that generates code for every architecture the kernels are tuned on."""
 
+USUAL_CUDA = Path("/usr/local/cuda")
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -85,7 +87,7 @@ def find_nvcc(environ: Mapping[str, str] = os.environ) -> Tool:
         found = next(_nvcc_candidates(environ), None)
         if not found:
             raise UnfitError(
-                "no nvcc on the PATH, under CUDA_HOME or in /usr/local/cuda. Install the CUDA "
+                f"no nvcc on the PATH, under CUDA_HOME or in {USUAL_CUDA}. Install the CUDA "
                 f"toolkit ({_dotted(MINIMUM_CUDA)} or newer) or name its nvcc in CUDACXX."
             )
         command = (found,)
@@ -126,7 +128,7 @@ def _nvcc_candidates(environ: Mapping[str, str]) -> Iterator[str]:
     on_path = _which("nvcc", environ)
     if on_path:
         yield on_path
-    yield from _existing(Path("/usr/local/cuda/bin/nvcc"))
+    yield from _existing(USUAL_CUDA / "bin" / "nvcc")
 
 
 def _existing(program: Path) -> Iterator[str]:

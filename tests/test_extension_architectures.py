@@ -1,0 +1,36 @@
+"""Which GPUs the kernels are compiled for."""
+
+from __future__ import annotations
+
+import pytest
+
+from losscli.errors import UnfitError
+from losscli.extension.architectures import VARIABLE, gencode_flags
+
+SM_90 = "-gencode=arch=compute_90,code=sm_90"
+PTX_90 = "-gencode=arch=compute_90,code=compute_90"
+SM_100 = "-gencode=arch=compute_100,code=sm_100"
+PTX_100 = "-gencode=arch=compute_100,code=compute_100"
+
+
+def test_the_gpus_here_each_once_and_nothing_else() -> None:
+    assert gencode_flags([(10, 0), (9, 0), (9, 0)], {}) == (SM_90, SM_100)
+
+
+def test_without_a_gpu_hopper_and_ptx_for_what_is_newer() -> None:
+    assert gencode_flags([], {}) == (SM_90, PTX_90)
+
+
+@pytest.mark.parametrize("text", ["90;100", "100, 90", " 90 100;90"])
+def test_the_variable_decides_whatever_gpu_is_here(text: str) -> None:
+    assert gencode_flags([(8, 6)], {VARIABLE: text}) == (SM_90, SM_100, PTX_100)
+
+
+def test_an_architecture_with_its_own_features() -> None:
+    assert gencode_flags([], {VARIABLE: "90a"})[0] == "-gencode=arch=compute_90a,code=sm_90a"
+
+
+@pytest.mark.parametrize("text", ["hopper", "9.0", "sm_90", "90;x"])
+def test_what_is_no_architecture(text: str) -> None:
+    with pytest.raises(UnfitError, match=r"should list architectures such as 90;100, but has '.+'"):
+        gencode_flags([], {VARIABLE: text})

@@ -1,0 +1,104 @@
+"""One builder at a time, who says who it is."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from losscli.extension.lock import locked
+
+
+class Clock:
+    """Time that passes only by sleeping; something may happen when it has."""
+
+    def __init__(self, events: dict[float, object] | None = None) -> None:
+        self.now = 0.0
+        self.events = events or {}
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        for due in [when for when in self.events if when <= self.now]:
+            self.events.pop(due)()  # type: ignore[operator]
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    return tmp_path / "lock"
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+def held(path: Path) -> Iterator[None]:
+    """Hold the lock until the iterator is closed."""
+    with opened(path) as file, locked(file, lambda note: None):
+        yield
+
+
+def opened(path: Path) -> IO[str]:
+    return open(path, "a+", encoding="utf-8")
+
+
+def test_a_free_lock_is_taken_without_a_word(lock: Path, notes: list[str]) -> None:
+    clock = Clock()
+    with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
+        assert str(os.getpid()) in lock.read_text()
+    assert notes == []
+    assert clock.now == 0
+    assert lock.read_text() == ""
+
+
+def test_a_wait_of_a_second_names_who_it_is_for_once(lock: Path, notes: list[str]) -> None:
+    holder = held(lock)
+    next(holder)
+    clock = Clock({5.0: holder.close})  # type: ignore[attr-defined]
+    with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
+        assert clock.now >= 5
+    (note,) = notes
+    assert note.startswith(f"waiting for process {os.getpid()} on {socket.gethostname()} (since ")
+
+
+def test_a_short_wait_is_silent(lock: Path, notes: list[str]) -> None:
+    holder = held(lock)
+    next(holder)
+    clock = Clock({0.5: holder.close})  # type: ignore[attr-defined]
+    with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
+        pass
+    assert notes == []
+
+
+def test_what_a_dead_holder_left_in_the_file_blocks_nobody(lock: Path, notes: list[str]) -> None:
+    lock.write_text('{"pid": 1, "host": "gone", "since": "00:00:00"}')
+    with opened(lock) as file, locked(file, notes.append):
+        assert "gone" not in lock.read_text()
+    assert notes == []
+
+
+def test_a_holder_that_says_nothing_legible_is_another_process(
+    lock: Path, notes: list[str]
+) -> None:
+    holder = held(lock)
+    next(holder)
+    lock.write_text("half a rec")
+    clock = Clock({2.0: holder.close})  # type: ignore[attr-defined]
+    with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
+        pass
+    assert notes == ["waiting for another process to finish building"]
+
+
+def test_an_exception_releases_it(lock: Path, notes: list[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), opened(lock) as file, locked(file, notes.append):
+        raise KeyboardInterrupt
+    with opened(lock) as file, locked(file, notes.append):
+        pass
+    assert notes == []

@@ -1,0 +1,133 @@
+"""Compilers are found where a person would look, and refused with what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from standin import GCC_VERSION, NVCC_VERSION, write_program
+
+from losscli.errors import UnfitError
+from losscli.extension import toolchain
+from losscli.extension.toolchain import (
+    Tool,
+    find_compiler,
+    find_host_compiler,
+    find_ninja,
+    find_nvcc,
+)
+
+
+def program(path: Path, version: str) -> Path:
+    return write_program(path, f"#!/bin/sh\nprintf '%s\\n' '{version}'\n")
+
+
+@pytest.fixture
+def bin_(tmp_path: Path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder
+
+
+def environ(bin_: Path, **more: str) -> dict[str, str]:
+    return {"PATH": str(bin_), **more}
+
+
+def test_gpp_on_the_path_comes_before_cpp(bin_: Path) -> None:
+    program(bin_ / "g++", GCC_VERSION)
+    program(bin_ / "c++", GCC_VERSION)
+    assert find_compiler(environ(bin_)) == Tool((str(bin_ / "g++"),), GCC_VERSION)
+
+
+def test_cpp_serves_where_there_is_no_gpp(bin_: Path) -> None:
+    program(bin_ / "c++", GCC_VERSION)
+    assert find_compiler(environ(bin_)).program == str(bin_ / "c++")
+
+
+def test_cxx_may_name_a_wrapper_and_decides(bin_: Path) -> None:
+    program(bin_ / "g++", GCC_VERSION)
+    program(bin_ / "ccache", GCC_VERSION)
+    tool = find_compiler(environ(bin_, CXX=f"{bin_}/ccache g++-13"))
+    assert tool.command == (f"{bin_}/ccache", "g++-13")
+    assert tool.program == "g++-13"
+
+
+def test_no_compiler_says_what_to_install(bin_: Path) -> None:
+    with pytest.raises(UnfitError, match=r"no C\+\+ compiler.*apt-get install g\+\+.*set CXX"):
+        find_compiler(environ(bin_))
+
+
+def test_cxx_that_names_nothing_is_said_to(bin_: Path) -> None:
+    program(bin_ / "g++", GCC_VERSION)
+    with pytest.raises(UnfitError, match=r"CXX should name a C\+\+ compiler, .* no program 'g77'"):
+        find_compiler(environ(bin_, CXX="g77"))
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("clang version 17.0.6", "is not GCC.*set CXX=g"),
+        ("g++ (X) 8.5.0\nFree Software Foundation", "is GCC 8.5, .* need 9.0 or newer"),
+        ("g++ unreleased\nFree Software Foundation", "no version losscli can read"),
+    ],
+)
+def test_a_compiler_that_will_not_do(bin_: Path, version: str, message: str) -> None:
+    program(bin_ / "g++", version)
+    with pytest.raises(UnfitError, match=message):
+        find_compiler(environ(bin_))
+
+
+def test_a_compiler_that_does_not_run(bin_: Path) -> None:
+    write_program(bin_ / "g++", "#!/bin/sh\necho no licence >&2\nexit 7\n")
+    with pytest.raises(UnfitError, match="failed with exit code 7, saying: no licence"):
+        find_compiler(environ(bin_))
+
+
+def test_nvcc_is_looked_for_from_the_deliberate_to_the_usual(tmp_path: Path, bin_: Path) -> None:
+    named = program(tmp_path / "named", NVCC_VERSION)
+    home = program(tmp_path / "home" / "bin" / "nvcc", NVCC_VERSION)
+    path = program(tmp_path / "path" / "bin" / "nvcc", NVCC_VERSION)
+    on_path = program(bin_ / "nvcc", NVCC_VERSION)
+    variables = {
+        "CUDACXX": str(named),
+        "CUDA_HOME": str(tmp_path / "home"),
+        "CUDA_PATH": str(tmp_path / "path"),
+    }
+    for expected in (named, home, path, on_path):
+        assert find_nvcc(environ(bin_, **variables)).command == (str(expected),)
+        if variables:
+            variables.pop(next(iter(variables)))
+
+
+def test_a_cuda_home_without_nvcc_is_passed_over(tmp_path: Path, bin_: Path) -> None:
+    on_path = program(bin_ / "nvcc", NVCC_VERSION)
+    assert find_nvcc(environ(bin_, CUDA_HOME=str(tmp_path))).command == (str(on_path),)
+
+
+def test_without_nvcc_the_usual_place_is_tried_then_what_to_install_is_said(
+    tmp_path: Path, bin_: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "USUAL_CUDA", tmp_path / "cuda")
+    with pytest.raises(UnfitError, match=r"no nvcc on the PATH.*Install the CUDA toolkit \(12\.0"):
+        find_nvcc(environ(bin_))
+    usual = program(tmp_path / "cuda" / "bin" / "nvcc", NVCC_VERSION)
+    assert find_nvcc(environ(bin_)).command == (str(usual),)
+
+
+def test_an_old_nvcc_is_refused(bin_: Path) -> None:
+    program(bin_ / "nvcc", "Cuda compilation tools, release 11.8, V11.8.89")
+    with pytest.raises(UnfitError, match=r"is CUDA 11\.8, .* need 12\.0 or newer"):
+        find_nvcc(environ(bin_))
+
+
+def test_nvcc_gets_the_compiler_of_the_rest_unless_told_otherwise(bin_: Path) -> None:
+    program(bin_ / "g++-12", GCC_VERSION)
+    compiler = Tool(("ccache", "g++"), GCC_VERSION)
+    assert find_host_compiler(compiler, environ(bin_)) == "g++"
+    assert find_host_compiler(compiler, environ(bin_, CUDAHOSTCXX="g++-12")) == "g++-12"
+    with pytest.raises(UnfitError, match="CUDAHOSTCXX should name a host compiler"):
+        find_host_compiler(compiler, environ(bin_, CUDAHOSTCXX="g++-99"))
+
+
+def test_ninja_is_that_of_its_package() -> None:
+    assert find_ninja().is_file()
