@@ -89,11 +89,10 @@ class Cache:
 
     def drop_unused(self, now: float) -> None:
         """Remove folders that have not been used for long; ``now`` in seconds since the epoch."""
-        for folder in (
-            *self.root.glob("c*-*"),
-            *self.root.glob("new-*"),
-            *self.root.glob("work/*"),
-        ):
+        # By names that nobody else gives: the cache may lie among other files.
+        names = [f"{_BESIDE}*", *(target + "-" + "[0-9a-f]" * 16 for target in LIBRARIES)]
+        patterns = [*names, *(f"work/{name}" for name in names)]
+        for folder in [path for pattern in patterns for path in self.root.glob(pattern)]:
             if now - folder.stat().st_mtime > UNUSED_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
 
