@@ -99,7 +99,7 @@ _AXES = (
     _named("--pass", "passes", "pass", PASSES),
     _named("--impl", "implementations", "implementation", IMPLEMENTATIONS),
 )
-_CONFIG_HELP = "A YAML file or a shipped config (default.yaml)."
+_CONFIG_HELP = "A YAML file, or a shipped config such as full.yaml."
 _DEVICE_HELP = "auto, cpu, cuda or cuda:N."
 
 
