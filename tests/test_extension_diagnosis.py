@@ -116,9 +116,9 @@ def test_what_ptxas_counted_can_be_told_from_the_rest() -> None:
     ("demangled", "short"),
     [
         (
-            "void losscli::(anonymous namespace)::loss<losscli::mse<float>, float, (int)4>"
+            "void losscli::(anonymous namespace)::loss<float, (int)4, losscli::mse<float> >"
             "(losscli::Arguments, long)",
-            "loss<mse<float>, float, (int)4>",
+            "loss<float, (int)4, mse<float>>",
         ),
         ("reduce(float*, int)", "reduce"),
         ("_Z9mangled", "_Z9mangled"),

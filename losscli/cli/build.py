@@ -122,7 +122,15 @@ def _show_kernels(outcomes: Sequence[Outcome]) -> None:
         )
         for name, kernel in zip(names, kernels, strict=True)
     ]
-    headers = ("kernel", "architecture", "registers", "shared", "stack", "stores", "loads")
+    headers = (
+        "kernel",
+        "architecture",
+        "registers",
+        "shared",
+        "stack",
+        "spill stores",
+        "spill loads",
+    )
     spills = sum(kernel.spill_store_bytes > 0 or kernel.spill_load_bytes > 0 for kernel in kernels)
     align = ("left", "left", *["right"] * 5)
     click.echo("\n" + tabulate(rows, headers, colalign=align, disable_numparse=True))

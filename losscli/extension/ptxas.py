@@ -80,7 +80,7 @@ def readable_names(names: list[str]) -> list[str]:
 def shorten(name: str) -> str:
     """Return ``forward<mse, float>`` for ``void losscli::forward<losscli::mse, float>(Args)``."""
     name = name.replace("(anonymous namespace)::", "")
-    name = re.sub(r"\b\w+::", "", name).removeprefix("void ")
+    name = re.sub(r"\b\w+::", "", name).removeprefix("void ").replace("> >", ">>")
     # An argument list follows the template's; a cast such as (int)4 stands inside it.
     depth = 0
     for index, character in enumerate(name):
