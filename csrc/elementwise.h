@@ -32,18 +32,18 @@ struct Operand {
 // Computes the loss, or the gradients that belong to it, or both in one pass.
 struct LossArguments {
   LossId loss;
-  DType dtype;                     // of every tensor here
+  DType dtype;  // of every tensor here
   double parameters[kMaxParameters];
   int64_t size;
   Operand input;
   Operand target;
-  bool reduce;                     // whether `value` is one element: scale * sum
-  double scale;                    // of the reduced value and of the gradients
-  void* value = nullptr;           // the loss, or null
-  void* grad_input = nullptr;      // of full size, or null
-  void* grad_target = nullptr;     // of full size, or null
-  Operand grad_output;             // multiplies the gradients; null data stands for 1
-  bool skip_unit_gradient = false; // leave the gradients alone where the scalar grad_output is 1
+  bool reduce;                      // whether `value` is one element: scale * sum
+  double scale;                     // of the reduced value and of the gradients
+  void* value = nullptr;            // the loss, or null
+  void* grad_input = nullptr;       // of full size, or null
+  void* grad_target = nullptr;      // of full size, or null
+  Operand grad_output;              // multiplies the gradients; null data stands for 1
+  bool skip_unit_gradient = false;  // leave the gradients alone where the scalar grad_output is 1
 };
 
 // Sums the gradient of a broadcast operand over the elements that share it: element k of `gradient`
@@ -57,8 +57,8 @@ struct SharedGradientArguments {
   Operand target;
   Operand grad_output;
   double scale;
-  bool for_target;                 // which operand is shared
-  void* gradient;                  // as many elements as that operand's period
+  bool for_target;  // which operand is shared
+  void* gradient;   // as many elements as that operand's period
 };
 
 // The derivative of the gradients: all operands and outputs flat.
@@ -73,15 +73,15 @@ struct DoubleBackwardArguments {
   const void* grad_grad_target;
   Operand grad_output;
   double scale;
-  void* grad_grad_output;          // of full size
-  void* grad_input;                // of full size
-  void* grad_target;               // of full size
+  void* grad_grad_output;  // of full size
+  void* grad_input;        // of full size
+  void* grad_target;       // of full size
 };
 
 // What a launch needs of its surroundings.
 struct LaunchContext {
-  void* stream = nullptr;          // CUDA: the cudaStream_t
-  void* workspace = nullptr;       // as many bytes as the engine's *_workspace says
+  void* stream = nullptr;     // CUDA: the cudaStream_t
+  void* workspace = nullptr;  // as many bytes as the engine's *_workspace says
   // CPU: runs body(context, first, last) over [0, count) on the caller's threads.
   void (*parallel)(int64_t count, void (*body)(void*, int64_t, int64_t), void* context) = nullptr;
 };

@@ -169,7 +169,9 @@ at::Tensor shared_gradient(const LossCall& call, const at::Tensor& grad_output,
     const auto gradients = compute_gradients(call, grad_output.to(at::kDouble), full(input),
                                              full(target), !for_target, for_target);
     const auto& gradient = for_target ? std::get<1>(gradients) : std::get<0>(gradients);
-    return at::sum_to(gradient, shared.sizes()).to(shared.scalar_type());
+    at::Tensor sum = operands.layout.empty_for(shared, shared.options());
+    sum.copy_(at::sum_to(gradient, shared.sizes()));
+    return sum;
   }
   SharedGradientArguments arguments{};
   set_call(arguments, call, operands);
@@ -208,8 +210,7 @@ at::Tensor as_operand(const at::Tensor& gradient, const at::Tensor& operand) {
     const auto strides = gradient.strides().slice(gradient.dim() - operand.dim());
     shaped = gradient.as_strided(operand.sizes(), strides);
   }
-  return shaped.scalar_type() == operand.scalar_type() ? shaped
-                                                       : shaped.to(operand.scalar_type());
+  return shaped.scalar_type() == operand.scalar_type() ? shaped : shaped.to(operand.scalar_type());
 }
 
 Reduction parse_reduction(std::string_view name) {
@@ -228,10 +229,10 @@ void check_operands(const LossCall& call, const at::Tensor& input, const at::Ten
   TORCH_CHECK(input.device() == target.device(), call.name,
               ": input and target must be on one device, but are on ", input.device(), " and ",
               target.device(), "; move one with .to()");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      input.layout() == at::kStrided && target.layout() == at::kStrided, call.name,
-      ": input and target must be dense tensors, but are ", input.layout(), " and ",
-      target.layout(), "; convert them with .to_dense()");
+  TORCH_CHECK_NOT_IMPLEMENTED(input.layout() == at::kStrided && target.layout() == at::kStrided,
+                              call.name, ": input and target must be dense tensors, but are ",
+                              input.layout(), " and ", target.layout(),
+                              "; convert them with .to_dense()");
 }
 
 LossAndGradients compute_loss(const LossCall& call, const at::Tensor& input,
@@ -306,9 +307,9 @@ std::tuple<at::Tensor, at::Tensor> compute_gradients(const LossCall& call,
   return {grad_input, grad_target};
 }
 
-void rescale_gradients(const LossCall& call, const at::Tensor& grad_output,
-                       const at::Tensor& input, const at::Tensor& target,
-                       const at::Tensor& grad_input, const at::Tensor& grad_target) {
+void rescale_gradients(const LossCall& call, const at::Tensor& grad_output, const at::Tensor& input,
+                       const at::Tensor& target, const at::Tensor& grad_input,
+                       const at::Tensor& grad_target) {
   Operands operands(input, target, at::result_type(input, target));
   LossArguments arguments = loss_arguments(call, operands);
   if (arguments.size == 0) return;

@@ -55,9 +55,9 @@ std::tuple<at::Tensor, at::Tensor> compute_gradients(const LossCall& call,
 
 // Makes the gradients that compute_loss wrote right for the incoming gradient, in place: nothing
 // to do where it is 1, which the device sees by itself.
-void rescale_gradients(const LossCall& call, const at::Tensor& grad_output,
-                       const at::Tensor& input, const at::Tensor& target,
-                       const at::Tensor& grad_input, const at::Tensor& grad_target);
+void rescale_gradients(const LossCall& call, const at::Tensor& grad_output, const at::Tensor& input,
+                       const at::Tensor& target, const at::Tensor& grad_input,
+                       const at::Tensor& grad_target);
 
 // The gradients of the gradients' scalar product with (grad_grad_input, grad_grad_target) for
 // grad_output, input and target.

@@ -47,7 +47,8 @@ struct LossEntry {
   size_t count;
 };
 
-#define LOSSCLI_ENTRY(loss) {#loss, loss<double>::parameters.data(), loss<double>::parameters.size()},
+#define LOSSCLI_ENTRY(loss) \
+  {#loss, loss<double>::parameters.data(), loss<double>::parameters.size()},
 constexpr LossEntry kLosses[] = {LOSSCLI_FOR_EACH_LOSS(LOSSCLI_ENTRY)};
 #undef LOSSCLI_ENTRY
 
@@ -196,8 +197,7 @@ struct LossBackward final : Node {
     wants[0] = wants[0] && !result[0].defined();
     wants[1] = wants[1] && !result[1].defined();
     if (wants[0] || wants[1]) {
-      auto [grad_input, grad_target] =
-          compute_gradients(call, grads[0], x, y, wants[0], wants[1]);
+      auto [grad_input, grad_target] = compute_gradients(call, grads[0], x, y, wants[0], wants[1]);
       if (wants[0]) result[0] = std::move(grad_input);
       if (wants[1]) result[1] = std::move(grad_target);
     }
@@ -394,13 +394,13 @@ void define_loss(torch::Library& library) {
 
   for (const char* suffix : {"", "_with_grad"}) {
     library.impl((name + suffix).c_str(),
-                 torch::dispatch(c10::DispatchKey::AutocastCPU,
-                                 CppFunction::makeFromBoxedFunction<
-                                     &loss_autocast<c10::DeviceType::CPU>>()));
+                 torch::dispatch(
+                     c10::DispatchKey::AutocastCPU,
+                     CppFunction::makeFromBoxedFunction<&loss_autocast<c10::DeviceType::CPU>>()));
     library.impl((name + suffix).c_str(),
-                 torch::dispatch(c10::DispatchKey::AutocastCUDA,
-                                 CppFunction::makeFromBoxedFunction<
-                                     &loss_autocast<c10::DeviceType::CUDA>>()));
+                 torch::dispatch(
+                     c10::DispatchKey::AutocastCUDA,
+                     CppFunction::makeFromBoxedFunction<&loss_autocast<c10::DeviceType::CUDA>>()));
   }
 }
 

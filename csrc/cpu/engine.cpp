@@ -129,8 +129,7 @@ void loss(const LossArguments& arguments, const LaunchContext& context) {
           count,
           load<Stored>(arguments.input, first, count, input),
           load<Stored>(arguments.target, first, count, target),
-          one_gradient ? nullptr
-                       : load<Stored>(arguments.grad_output, first, count, grad_output),
+          one_gradient ? nullptr : load<Stored>(arguments.grad_output, first, count, grad_output),
           static_cast<Real>(arguments.scale * factor),
           value.tile(),
           grad_input.tile(),
@@ -213,8 +212,7 @@ void shared_gradient(const SharedGradientArguments& arguments, const LaunchConte
             count,
             load<Stored>(arguments.input, first, count, input),
             load<Stored>(arguments.target, first, count, target),
-            one_gradient ? nullptr
-                         : load<Stored>(arguments.grad_output, first, count, grad_output),
+            one_gradient ? nullptr : load<Stored>(arguments.grad_output, first, count, grad_output),
             Real(1),
             nullptr,
             arguments.for_target ? nullptr : gradient,
@@ -270,19 +268,23 @@ void double_backward(const DoubleBackwardArguments& arguments, const LaunchConte
 }
 
 // Run the instance for a dtype.
-#define LOSSCLI_FOR_DTYPE(function)                                                     \
-  [](const auto& arguments, const LaunchContext& context) {                             \
-    switch (arguments.dtype) {                                                          \
-      case DType::float32: return function<float>(arguments, context);                  \
-      case DType::float64: return function<double>(arguments, context);                 \
-      case DType::float16: return function<Half>(arguments, context);                   \
-      case DType::bfloat16: return function<BFloat16>(arguments, context);              \
-    }                                                                                   \
+#define LOSSCLI_FOR_DTYPE(function)                         \
+  [](const auto& arguments, const LaunchContext& context) { \
+    switch (arguments.dtype) {                              \
+      case DType::float32:                                  \
+        return function<float>(arguments, context);         \
+      case DType::float64:                                  \
+        return function<double>(arguments, context);        \
+      case DType::float16:                                  \
+        return function<Half>(arguments, context);          \
+      case DType::bfloat16:                                 \
+        return function<BFloat16>(arguments, context);      \
+    }                                                       \
   }
 
 }  // namespace
 
-#define LOSSCLI_DECLARE(name)                   \
+#define LOSSCLI_DECLARE(name)                     \
   extern const TileFunctions<float> name##_float; \
   extern const TileFunctions<double> name##_double;
 LOSSCLI_FOR_EACH_LOSS(LOSSCLI_DECLARE)
@@ -291,8 +293,13 @@ LOSSCLI_FOR_EACH_LOSS(LOSSCLI_DECLARE)
 template <typename Real>
 const TileFunctions<Real>& tile_functions(LossId loss) {
   static const TileFunctions<Real>* const table[] = {
-#define LOSSCLI_ENTRY(name) \
-  [] { if constexpr (std::is_same_v<Real, float>) return &name##_float; else return &name##_double; }(),
+#define LOSSCLI_ENTRY(name)                    \
+  [] {                                         \
+    if constexpr (std::is_same_v<Real, float>) \
+      return &name##_float;                    \
+    else                                       \
+      return &name##_double;                   \
+  }(),
       LOSSCLI_FOR_EACH_LOSS(LOSSCLI_ENTRY)
 #undef LOSSCLI_ENTRY
   };

@@ -15,7 +15,8 @@ __global__ void __launch_bounds__(kDoubleBackwardThreads)
   if (i >= arguments.size) return;
   const auto read = [&](const void* data) { return static_cast<const Real*>(data)[i]; };
   const Real x = read(arguments.input), y = read(arguments.target);
-  const Real toward_x = read(arguments.grad_grad_input), toward_y = read(arguments.grad_grad_target);
+  const Real toward_x = read(arguments.grad_grad_input),
+             toward_y = read(arguments.grad_grad_target);
   const auto gradient = loss.gradient(x, y);
   const auto hessian = loss.hessian(x, y);
   const Real scale = static_cast<Real>(arguments.scale);

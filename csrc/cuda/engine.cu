@@ -3,10 +3,10 @@
 
 namespace losscli::cuda {
 
-#define LOSSCLI_DECLARE(loss)             \
-  extern const Instance loss##_float32;  \
-  extern const Instance loss##_float64;  \
-  extern const Instance loss##_float16;  \
+#define LOSSCLI_DECLARE(loss)           \
+  extern const Instance loss##_float32; \
+  extern const Instance loss##_float64; \
+  extern const Instance loss##_float16; \
   extern const Instance loss##_bfloat16;
 LOSSCLI_FOR_EACH_LOSS(LOSSCLI_DECLARE)
 #undef LOSSCLI_DECLARE

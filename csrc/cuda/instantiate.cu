@@ -24,8 +24,7 @@ void loss(const LossArguments& arguments, const LaunchContext& context) {
   });
 }
 
-constexpr auto double_backward() -> void (*)(const DoubleBackwardArguments&,
-                                             const LaunchContext&) {
+constexpr auto double_backward() -> void (*)(const DoubleBackwardArguments&, const LaunchContext&) {
   if constexpr (std::is_same_v<Stored, RealOf<Stored>>) {
     return launch_double_backward<LOSSCLI_LOSS, Stored>;
   } else {
@@ -37,10 +36,7 @@ constexpr auto double_backward() -> void (*)(const DoubleBackwardArguments&,
 
 extern const Instance LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE);
 const Instance LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE){
-    loss_workspace,
-    loss,
-    shared_gradient_bytes,
-    launch_shared_gradient<LOSSCLI_LOSS, Stored>,
+    loss_workspace,    loss, shared_gradient_bytes, launch_shared_gradient<LOSSCLI_LOSS, Stored>,
     double_backward(),
 };
 

@@ -22,8 +22,8 @@ inline void check(cudaError_t status, const char* what) {
 inline void check_launch(const char* kernel, int64_t blocks, int64_t threads) {
   const cudaError_t status = cudaGetLastError();
   if (status == cudaSuccess) return;
-  const std::string what = std::string(kernel) + "<<<" + std::to_string(blocks) + ", " +
-                           std::to_string(threads) + ">>>";
+  const std::string what =
+      std::string(kernel) + "<<<" + std::to_string(blocks) + ", " + std::to_string(threads) + ">>>";
   check(status, what.c_str());
 }
 

@@ -23,7 +23,9 @@ struct Pass {
   static constexpr Walk walk = walk_;
 
   template <typename Stored>
-  static constexpr Cut cut = sum && !gradient ? kRead : (sizeof(Stored) == 2 ? kWriteHalf : kWrite);
+  static constexpr Cut cut = sum && !gradient                            ? kRead
+                             : walk == Walk::rows || sizeof(Stored) == 2 ? kWritePersistent
+                                                                         : kWrite;
   template <typename Stored>
   static constexpr int tile = cut<Stored>.threads * cut<Stored>.loads * Pack<Stored>::kCount;
 };
@@ -90,8 +92,7 @@ struct Worker {
 // What the gradients are multiplied by, but for a tensor of incoming gradients; false where there
 // is nothing to do because the gradients are right already.
 template <typename Stored, typename Pass>
-__device__ __forceinline__ bool find_scale(const LossArguments& arguments,
-                                           RealOf<Stored>& scale) {
+__device__ __forceinline__ bool find_scale(const LossArguments& arguments, RealOf<Stored>& scale) {
   double factor = arguments.scale;
   if (Pass::gradient && !Pass::grad_output && arguments.grad_output.data) {
     const double incoming = widen(*static_cast<const Stored*>(arguments.grad_output.data));
@@ -262,8 +263,8 @@ void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
           "clearing the counters of a sum");
   const auto grid = static_cast<unsigned>(blocks);
   if constexpr (Pass::walk == Walk::rows) {
-    loss_rows_kernel<Functor, Stored, Pass><<<grid, kThreads, 0, stream>>>(
-        loss, arguments, memory, row_cut<Stored, Pass>(arguments));
+    loss_rows_kernel<Functor, Stored, Pass>
+        <<<grid, kThreads, 0, stream>>>(loss, arguments, memory, row_cut<Stored, Pass>(arguments));
   } else {
     loss_tiles_kernel<Functor, Stored, Pass>
         <<<grid, kThreads, 0, stream>>>(loss, arguments, memory);
@@ -285,14 +286,14 @@ auto with_pass(const LossArguments& arguments, Use use) {
   const bool row = arguments.target.inner == 1 && arguments.target.period > 1 &&
                    arguments.target.period % Pack<Stored>::kCount == 0 &&
                    reinterpret_cast<uintptr_t>(arguments.target.data) % kPackBytes == 0;
-  const Walk walk = !packed(arguments.input)                                     ? Walk::general
-                    : grad_output && !packed(arguments.grad_output)              ? Walk::general
-                    : packed(arguments.target)                                   ? Walk::flat
-                    : row && !grad_output                                        ? Walk::rows
-                                                                                 : Walk::general;
-#define LOSSCLI_PASS(...)                                             \
-  return walk == Walk::flat   ? use(Pass<__VA_ARGS__, Walk::flat>())  \
-         : walk == Walk::rows ? use(Pass<__VA_ARGS__, Walk::rows>())  \
+  const Walk walk = !packed(arguments.input)                        ? Walk::general
+                    : grad_output && !packed(arguments.grad_output) ? Walk::general
+                    : packed(arguments.target)                      ? Walk::flat
+                    : row && !grad_output                           ? Walk::rows
+                                                                    : Walk::general;
+#define LOSSCLI_PASS(...)                                            \
+  return walk == Walk::flat   ? use(Pass<__VA_ARGS__, Walk::flat>()) \
+         : walk == Walk::rows ? use(Pass<__VA_ARGS__, Walk::rows>()) \
                               : use(Pass<__VA_ARGS__, Walk::general>())
   if (sum && gradient) LOSSCLI_PASS(true, false, true, false);
   if (sum) LOSSCLI_PASS(true, false, false, false);

@@ -40,8 +40,8 @@ __device__ __forceinline__ double shared_summand(const Loss& loss,
                                                  int64_t element, int64_t i) {
   using Real = RealOf<Stored>;
   const auto read = [&](const Operand& operand, bool shared) {
-    return widen(static_cast<const Stored*>(
-        operand.data)[shared ? element : element_at(operand, i)]);
+    return widen(
+        static_cast<const Stored*>(operand.data)[shared ? element : element_at(operand, i)]);
   };
   const Real x = read(arguments.input, !arguments.for_target);
   const Real y = read(arguments.target, arguments.for_target);
