@@ -89,7 +89,7 @@ def describe(device: str) -> dict[str, Any]:
 def free_bytes(device: str) -> int:
     """Return how many bytes can be allocated on a device now."""
     if device == "cpu":
-        return min(_meminfo("MemAvailable"), *_cgroup_free())
+        return min([_meminfo("MemAvailable"), *_cgroup_free()])
     import torch
 
     unused, _ = torch.cuda.mem_get_info(device)

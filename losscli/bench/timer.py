@@ -68,9 +68,7 @@ class CpuTimer:
 
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`."""
-        seconds: list[float] = []
-        while len(seconds) < WARM_UP_CALLS or sum(seconds) < WARM_UP_SECONDS:
-            seconds.append(self._time(call, 1))
+        seconds = _settle(lambda: self._time(call, 1))
         fastest = max(min(seconds), 1e-9)
         repeats = 1 if self.evict else math.ceil(MINIMUM_SAMPLE_SECONDS / fastest)
         return Warm(call, repeats, fastest)
@@ -115,13 +113,8 @@ class CudaTimer:
 
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`."""
-        seconds: list[float] = []
         call()
-        while len(seconds) < WARM_UP_CALLS or sum(seconds) < WARM_UP_SECONDS:
-            torch.cuda.synchronize(self.device)
-            start = self.clock()
-            call()
-            seconds.append((self.clock() - start) * 1e-9)
+        seconds = _settle(lambda: self._host_seconds(call))
         torch.cuda.synchronize(self.device)
         return Warm(call, 1, sorted(seconds)[len(seconds) // 2])
 
@@ -137,6 +130,13 @@ class CudaTimer:
                     start.elapsed_time(end) * 1e-3 for start, end in self.events[: len(batch)]
                 ]
         return samples
+
+    def _host_seconds(self, call: Call) -> float:
+        """Time how long a call keeps the host busy while the GPU is idle."""
+        torch.cuda.synchronize(self.device)
+        start = self.clock()
+        call()
+        return (self.clock() - start) * 1e-9
 
     def _run(self, batch: Sequence[Warm]) -> bool:
         """Queue a batch and wait for it; tell whether the GPU was busy until all was queued."""
@@ -182,6 +182,16 @@ def make_timer(device: str, evicts: bool) -> Timer:
         return CpuTimer(torch.ones(size * 5 // 4 // 4).sum if evicts else None)
     buffer = torch.empty(2 * size, dtype=torch.uint8, device=device) if evicts else None
     return CudaTimer(device, None if buffer is None else buffer.zero_)
+
+
+def _settle(measure: Callable[[], float]) -> list[float]:
+    """Measure until it was done often and long enough; return the seconds of each time."""
+    seconds: list[float] = []
+    total = 0.0
+    while len(seconds) < WARM_UP_CALLS or total < WARM_UP_SECONDS:
+        seconds.append(measure())
+        total += seconds[-1]
+    return seconds
 
 
 @contextmanager

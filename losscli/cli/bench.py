@@ -105,7 +105,8 @@ def _measure(runner: Runner, tasks: Sequence[Task], keep: Callable[[BenchResult]
     )
     try:
         with bar:
-            bar.update(0, names[0])
+            bar.current_item = names[0]
+            bar.render_progress()
             for task in tasks:
                 with closing(runner.run(task)) as results:
                     for result in results:

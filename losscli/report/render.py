@@ -9,13 +9,16 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tabulate import tabulate
+import tabulate
 
 from losscli.report import bench_table, verify_table
 from losscli.results import Result, Run
 from losscli.units import format_size
 
 WIDTH = 100
+
+tabulate.MIN_PADDING = 0
+"""Headers take no more room than they need."""
 
 
 def render(run: Run, format: str) -> str:
@@ -52,7 +55,11 @@ def _page(run: Run, style: str, width: int | None) -> str:
         headers, rows = verify_table.table(run)
         notes, summary = verify_table.notes(run), verify_table.summary(run)
     align = ["right" if _is_figure(rows, column) else "left" for column in range(len(headers))]
-    table = tabulate(rows, headers, style, colalign=align, disable_numparse=True) if rows else ""
+    table = (
+        tabulate.tabulate(rows, headers, style, colalign=align, disable_numparse=True)
+        if rows
+        else ""
+    )
     parts = [_caption(run), table, "\n".join(notes), summary]
     return "\n\n".join(part for part in parts if part)
 

@@ -1,0 +1,123 @@
+"""`losscli bench` from its arguments to its exit code."""
+
+import json
+
+import pytest
+
+from losscli.cli.main import run
+from losscli.implementations import IMPLEMENTATIONS, Implementation
+
+QUICK = ("--device", "cpu", "--size", "8x8", "--cache", "warm", "--max-time", "1ms")
+
+
+def bench(*arguments):
+    return run(["bench", *QUICK, *arguments])
+
+
+@pytest.fixture
+def implementation(monkeypatch):
+    def register(function):
+        entry = Implementation("theirs", "", lambda case: function)
+        monkeypatch.setitem(IMPLEMENTATIONS, "theirs", entry)
+
+    return register
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Write a config; implementations that a test registers can be named in it alone."""
+
+    def write(text):
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_json_holds_both_passes_of_each_implementation(capsys):
+    assert bench("--loss", "mse", "--impl", "reference,functional", "--format", "json") == 0
+    captured = capsys.readouterr()
+    record = json.loads(captured.out)
+    assert [(r["implementation"], r["pass"], r["status"]) for r in record["results"]] == [
+        (name, pass_, "ok")
+        for pass_ in ("forward", "forward_backward")
+        for name in ("reference", "functional")
+    ]
+    assert record["command"][0] == "losscli"
+    assert record["environment"]["device"] == "cpu"
+    assert captured.err == ""  # no bar where there is no terminal
+
+
+def test_without_the_reference_there_is_no_speedup(capsys):
+    arguments = ("--loss", "mse", "--impl", "functional", "--pass", "forward", "--format", "json")
+    assert bench(*arguments) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["speedup"] == {}
+
+
+def test_a_wrong_implementation_exits_1(capsys, implementation, config):
+    implementation(lambda prediction, target: (prediction - target).mean())
+    path = config("{losses: mse, sizes: 8x8, implementations: [theirs, reference]}")
+    assert bench("-c", path) == 1
+    assert "FAILED mse 8x8 float32 mean, theirs, forward: " in capsys.readouterr().out
+
+
+def test_what_does_not_fit_exits_4_when_nothing_else_ran(capsys):
+    assert bench("--size", "1024Kx1024K", "--impl", "reference", "--loss", "mse") == 0
+    assert run(["bench", "--device", "cpu", "--size", "1024Kx1024K", "--impl", "reference"]) == 4
+    captured = capsys.readouterr()
+    assert "skipped reference" in captured.out
+    assert captured.err.startswith("losscli: error: nothing could run: needs ")
+
+
+def test_an_interrupt_reports_what_was_finished_and_exits_130(capsys, implementation, config):
+    calls = []
+
+    def interrupted(input, target):
+        calls.append(1)
+        if input.requires_grad:
+            raise KeyboardInterrupt
+        return ((input - target) ** 2).mean()
+
+    implementation(interrupted)
+    path = config("{losses: mse, sizes: 8x8, implementations: theirs}")
+    assert bench("-c", path, "--format", "json") == 130
+    captured = capsys.readouterr()
+    (result,) = json.loads(captured.out)["results"]
+    assert (result["pass"], result["status"]) == ("forward", "ok")
+    assert captured.err == "losscli: interrupted; what was finished is reported\n"
+
+
+def test_the_output_is_a_file(capsys, tmp_path):
+    output = tmp_path / "results.csv"
+    arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward")
+    assert bench(*arguments, "--format", "csv", "-o", str(output)) == 0
+    assert output.read_text().startswith("loss,shape,")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_dry_run_measures_nothing(capsys, monkeypatch):
+    assert bench("--loss", "mse", "--impl", "reference", "--dry-run") == 0
+    assert "mse 8x8 float32 mean" in capsys.readouterr().out
+
+
+def test_everything_excluded_is_an_error_of_usage(capsys, config):
+    path = config("{losses: mse, sizes: 8x8, implementations: reference, exclude: [{device: cpu}]}")
+    assert run(["bench", "-c", path, "--device", "cpu"]) == 2
+    assert "the config excludes every case" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--min-time", "2s", "--max-time", "1s"), "--min-time 2 s is longer than --max-time 1 s"),
+        (("--max-time", "soon"), "'soon' is not a duration"),
+        (("--confidence", "150%"), "'150%' is not a fraction"),
+        (("--cache", "hot"), "unknown cache 'hot'"),
+        (("--format", "xml"), "unknown format 'xml'"),
+    ],
+)
+def test_bad_options_exit_2(capsys, arguments, message):
+    assert run(["bench", "--device", "cpu", *arguments]) == 2
+    assert message in capsys.readouterr().err

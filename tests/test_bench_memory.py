@@ -1,0 +1,78 @@
+"""Memory: planned in bytes that can be worked out by hand, and measured."""
+
+import pytest
+import torch
+
+from losscli.bench.memory import RESERVE, fit, measure_peak_extra, needed_bytes
+from losscli.bench.passes import PassFactory, gradients
+from losscli.cases import Case
+from losscli.implementations import IMPLEMENTATIONS
+
+MIB = 2**20
+CUSTOM, REFERENCE = IMPLEMENTATIONS["custom"], IMPLEMENTATIONS["reference"]
+
+
+def case(loss="mse", reduction="mean", dtype="float32"):
+    shape = (1024, 1024)
+    target_shape = (1024,) if loss == "hinge" else shape
+    return Case(loss, shape, target_shape, dtype, reduction, "cpu", {}, "uniform", 0)
+
+
+@pytest.mark.parametrize(
+    ("case", "pass_", "implementations", "tensors"),
+    [
+        (case(), "forward", [CUSTOM], 2),
+        (case(), "forward_backward", [CUSTOM], 3),  # and the gradient
+        (case(), "forward", [CUSTOM, REFERENCE], 2 + 4),  # and the reference's temporaries
+        (case(reduction="none"), "forward", [CUSTOM], 3),  # and the loss
+        (case(reduction="none"), "forward", [CUSTOM, REFERENCE], 2 + 2 + 4),
+        (case(reduction="none"), "forward_backward", [CUSTOM], 5),  # and both gradients
+        (case(dtype="float64"), "forward", [CUSTOM], 4),
+        (case("hinge"), "forward", [CUSTOM], 1 + 1 / 1024),  # the target is one row
+    ],
+)
+def test_what_a_pass_needs(case, pass_, implementations, tensors):
+    assert needed_bytes(case, pass_, implementations) == RESERVE + tensors * 4 * MIB
+
+
+def test_all_that_fits_runs():
+    assert fit(case(), "forward", [CUSTOM, REFERENCE], 2**40) == ([CUSTOM, REFERENCE], {})
+
+
+def test_the_greediest_goes_first_and_the_reason_gives_both_figures():
+    able, reasons = fit(case(), "forward", [REFERENCE, CUSTOM], RESERVE + 10 * MIB)
+    assert able == [CUSTOM]
+    assert reasons == {"reference": "needs 536.0 MiB of memory, 522.0 MiB are free"}
+
+
+def test_nothing_runs_where_not_even_the_operands_fit():
+    able, reasons = fit(case(), "forward", [CUSTOM, REFERENCE], RESERVE)
+    assert able == []
+    assert list(reasons) == ["reference", "custom"]
+
+
+@pytest.mark.parametrize(
+    ("pass_", "function", "tensors"),
+    [
+        ("forward", lambda x, y: (x * y).sum(), 1),
+        ("forward", lambda x, y: ((x - y) + 1).sum(), 2),
+        ("forward", lambda x, y: x * y, 0),  # the loss itself is not extra
+        ("forward_backward", lambda x, y: (x.exp() * y).sum(), 2),  # the saved exp, its product
+    ],
+    ids=["one temporary", "two temporaries", "no reduction", "backward"],
+)
+def test_the_peak_is_counted_beyond_inputs_loss_and_gradient(pass_, function, tensors):
+    x, y = torch.rand(2, 512, 512)
+    timed = PassFactory(pass_, "mean", x, y).make(function)
+    with gradients(pass_):
+        timed()
+        extra = measure_peak_extra(timed, timed, "cpu")
+    assert extra == pytest.approx(tensors * MIB, abs=1024)
+    assert timed.loss is timed.input.grad is None
+
+
+def test_the_count_adds_nothing_to_standard_error(capfd):
+    x, y = torch.rand(2, 8)
+    timed = PassFactory("forward", "mean", x, y).make(torch.mul)
+    measure_peak_extra(timed, timed, "cpu")
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,56 @@
+"""What is timed is what a training step does."""
+
+import pytest
+import torch
+
+from losscli.bench.passes import PassFactory, gradients
+
+
+def operands():
+    return torch.tensor([1.0, 2.0]), torch.tensor([0.0, 5.0])
+
+
+def test_forward_builds_no_graph():
+    timed = PassFactory("forward", "sum", *operands()).make(lambda x, y: (x - y).sum())
+    with gradients("forward"):
+        timed()
+    assert timed.loss.item() == -2
+    assert not timed.loss.requires_grad
+
+
+def test_backward_allocates_a_fresh_gradient_each_time_and_none_for_the_target():
+    timed = PassFactory("forward_backward", "sum", *operands()).make(lambda x, y: (x * y).sum())
+    with gradients("forward_backward"):
+        timed()
+        first = timed.input.grad
+        timed()
+    assert timed.input.grad is not first
+    assert timed.input.grad.tolist() == [0.0, 5.0]  # not accumulated
+    assert timed.target.grad is None
+
+
+def test_without_a_reduction_the_incoming_gradient_is_ones_and_allocated_once():
+    passes = PassFactory("forward_backward", "none", *operands())
+    timed, other = passes.make(torch.mul), passes.make(torch.mul)
+    assert timed.grad_output is other.grad_output
+    with gradients("forward_backward"):
+        timed()
+    assert timed.input.grad.tolist() == [0.0, 5.0]
+
+
+def test_the_tensors_of_the_case_are_shared_not_copied():
+    x, y = operands()
+    passes = PassFactory("forward_backward", "mean", x, y)
+    timed, other = passes.make(torch.mul), passes.make(torch.mul)
+    assert timed.input is other.input
+    assert timed.input.data_ptr() == x.data_ptr()
+    assert not x.requires_grad
+
+
+@pytest.mark.parametrize("pass_", ["forward", "forward_backward"])
+def test_release_frees_what_the_call_made(pass_):
+    timed = PassFactory(pass_, "mean", *operands()).make(lambda x, y: (x * y).mean())
+    with gradients(pass_):
+        timed()
+    timed.release()
+    assert timed.loss is timed.input.grad is None

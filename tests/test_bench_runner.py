@@ -1,0 +1,222 @@
+"""The runner: what is wrong is never timed, what does not fit is never allocated, all else runs."""
+
+import pytest
+import torch
+from fake_time import ClockTimer, FakeClock
+
+from losscli.bench import runner as runners
+from losscli.bench.plan import plan
+from losscli.bench.runner import Runner
+from losscli.config.schema import Config, Exclude, LossChoice, Timing, Tolerance
+from losscli.errors import BuildError
+from losscli.implementations import IMPLEMENTATIONS, Implementation
+
+TIMING = Timing(min_time=0.0, max_time=60.0)
+
+
+class StepTimer(ClockTimer):
+    """Takes 1 s a call; 2 s for the reference."""
+
+    def measure(self, queue):
+        super().measure(queue)
+        return [2.0 if warm.call.name == "reference" else 1.0 for warm in queue]
+
+
+@pytest.fixture
+def timer():
+    return StepTimer(FakeClock())
+
+
+@pytest.fixture
+def bench(timer):
+    """Run a small config, every contender's samples constant."""
+
+    def run(free=2**40, **changes):
+        fields = {
+            "losses": (LossChoice("mse"),),
+            "sizes": ((8, 8),),
+            "implementations": ("reference", "functional"),
+            "timing": TIMING,
+        }
+        config = Config(**(fields | changes))
+        runner = Runner(
+            config, "cpu", free_bytes=lambda device: free, make_timer=lambda device, evicts: timer
+        )
+        return [result for task in plan(config, "cpu") for result in runner.run(task)]
+
+    return run
+
+
+@pytest.fixture
+def implementation(monkeypatch):
+    """Register an implementation of the given function, or of what raises when bound."""
+
+    def register(function, name="theirs"):
+        entry = Implementation(name, "", lambda case: function)
+        monkeypatch.setitem(IMPLEMENTATIONS, name, entry)
+        return name
+
+    return register
+
+
+def mean_square(input, target):
+    return ((input - target) ** 2).mean()
+
+
+def test_results_come_in_the_order_asked_for(bench):
+    results = bench(sizes=((4,), (8,)))
+    assert [(r.case.shape, r.pass_, r.implementation) for r in results] == [
+        ((size,), pass_, name)
+        for size in (4, 8)
+        for pass_ in ("forward", "forward_backward")
+        for name in ("reference", "functional")
+    ]
+    assert {r.status for r in results} == {"ok"}
+
+
+def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(bench):
+    reference, functional = bench(passes=("forward",))
+    assert functional.seconds.median == 1.0
+    assert functional.speedup == {"reference": 2.0}
+    assert reference.speedup == {"functional": 0.5}
+    assert functional.bytes == 2 * 64 * 4
+    assert functional.gbps == pytest.approx(512e-9)
+    assert functional.error.value_ulp <= 2
+    assert functional.error.grad_ulp is None
+    assert functional.peak_extra_bytes >= 0
+    assert functional.reason == "confidence: 13 samples, median known to 0.00%"
+
+
+def test_the_gradient_is_judged_where_it_is_timed(bench):
+    (result,) = bench(passes=("forward_backward",), implementations=("reference",))
+    assert result.error.grad_ulp <= 4
+
+
+def test_a_wrong_implementation_is_never_timed(bench, timer, implementation):
+    wrong = implementation(lambda x, y: mean_square(x, y) * 1.001)
+    reference, result = bench(implementations=("reference", wrong), passes=("forward",))
+    assert (result.status, result.seconds, result.gbps) == ("failed", None, None)
+    assert "ulp" in result.reason
+    assert reference.status == "ok"
+    assert reference.speedup == {}
+    assert {name for batch in timer.batches for name in batch} == {"reference"}
+
+
+def test_a_wrong_gradient_fails_the_backward_pass_alone(bench, implementation):
+    wrong = implementation(lambda x, y: mean_square(x, y) + 0 * x.sum() + (x - x.detach()).sum())
+    forward, backward = bench(implementations=(wrong,))
+    assert forward.status == "ok"
+    assert backward.status == "failed"
+    assert backward.reason.startswith("gradient: ")
+
+
+def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementation):
+    calls = []
+
+    def lazy(input, target):
+        calls.append(1)
+        return mean_square(input, target) if len(calls) < 9 else torch.zeros(())
+
+    (result,) = bench(implementations=(implementation(lazy),), passes=("forward",))
+    assert (result.status, result.seconds) == ("failed", None)
+    assert result.reason.startswith("right at first, wrong while timed: ")
+
+
+@pytest.mark.parametrize("good_calls", [0, 1, 2, 5], ids=["gate", "warm-up", "memory", "samples"])
+def test_an_exception_fails_its_implementation_and_no_other(bench, implementation, good_calls):
+    calls = []
+
+    def broken(input, target):
+        calls.append(1)
+        if len(calls) > good_calls:
+            raise ValueError("first line\nsecond line")
+        return mean_square(input, target)
+
+    result, reference = bench(
+        implementations=(implementation(broken), "reference"), passes=("forward",)
+    )
+    assert (result.status, result.reason) == ("failed", "raised ValueError: first line")
+    assert (reference.status, reference.speedup) == ("ok", {})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
+        MemoryError("none left"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_out_of_memory_skips_the_implementation(bench, implementation, error):
+    def greedy(input, target):
+        raise error
+
+    result, reference = bench(
+        implementations=(implementation(greedy), "reference"), passes=("forward",)
+    )
+    assert result.status == "skipped"
+    assert result.reason == f"out of memory: {error}"
+    assert reference.status == "ok"
+
+
+def test_out_of_memory_while_inputs_are_made_skips_the_case(bench, monkeypatch):
+    def fail(case):
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(runners, "make_inputs", fail)
+    results = bench()
+    assert len(results) == 4
+    assert {(r.status, r.reason) for r in results} == {("skipped", "out of memory: none left")}
+
+
+def test_a_case_that_does_not_fit_is_skipped_before_anything_is_allocated(bench, monkeypatch):
+    monkeypatch.setattr(runners, "make_inputs", lambda case: pytest.fail("allocated"))
+    results = bench(free=2**20)
+    assert [r.status for r in results] == ["skipped"] * 4
+    assert results[0].reason == "needs 512.0 MiB of memory, 1.0 MiB are free"
+
+
+def test_what_does_not_apply_is_skipped_with_its_reason(bench):
+    (result,) = bench(
+        losses=(LossChoice("hinge"),), implementations=("functional",), passes=("forward",)
+    )
+    assert (result.status, result.reason) == (
+        "skipped",
+        "torch has no other hinge than the reference",
+    )
+
+
+def test_a_failed_build_ends_the_run(bench, implementation):
+    def unbuilt(input, target):
+        raise BuildError("no kernels")
+
+    with pytest.raises(BuildError):
+        bench(implementations=(implementation(unbuilt),))
+
+
+def test_excluded_implementations_do_not_run(bench):
+    rule = Exclude(implementation="functional", pass_="forward")
+    results = bench(exclude=(rule,))
+    assert [(r.pass_, r.implementation) for r in results] == [
+        ("forward", "reference"),
+        ("forward_backward", "reference"),
+        ("forward_backward", "functional"),
+    ]
+
+
+def test_a_tolerance_given_by_name_loosens_the_gate(bench, implementation):
+    wrong = implementation(lambda x, y: mean_square(x, y) * (1 + 2**-15))
+    arguments = {"implementations": (wrong,), "passes": ("forward",)}
+    (strict,) = bench(**arguments)
+    (loose,) = bench(**arguments, tolerances=(Tolerance("mse 8x8 float32 mean", 1024.0),))
+    assert (strict.status, loose.status) == ("failed", "ok")
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
+def test_every_loss_and_reduction_passes_through(bench, loss, reduction):
+    results = bench(
+        losses=(LossChoice(loss),), reductions=(reduction,), implementations=("reference",)
+    )
+    assert [r.status for r in results] == ["ok", "ok"]

@@ -1,0 +1,139 @@
+"""Stop rules and interleaving, by a fake clock."""
+
+import pytest
+from fake_time import ClockTimer, FakeClock
+
+from losscli.bench.sampling import MAXIMUM_ROUNDS, Contender, describe, interleave
+from losscli.config.schema import Timing
+from losscli.errors import BuildError
+
+
+class Race:
+    """Contenders by name, each with the times its calls take."""
+
+    def __init__(self, **seconds):
+        self.clock = FakeClock()
+        self.timer = ClockTimer(self.clock)
+        self.contenders = {
+            name: Contender(name, self.clock.spend(*times)) for name, times in seconds.items()
+        }
+
+    def run(self, seed=0, **timing):
+        contenders = list(self.contenders.values())
+        for contender in contenders:
+            contender.warm = self.timer.warm_up(contender)
+        start = self.clock.seconds()
+        stop = interleave(
+            self.timer, contenders, Timing(**timing), seed=seed, clock=self.clock.seconds
+        )
+        self.elapsed = self.clock.seconds() - start
+        return stop
+
+    @property
+    def order(self):
+        return [name for batch in self.timer.batches for name in batch]
+
+
+def noise(low, high, count):
+    return [low, high] * count
+
+
+def test_stops_when_every_median_is_known():
+    race = Race(a=[1e-3], b=[2e-3])
+    assert race.run(min_time=0, max_time=10) == "confidence"
+    assert {len(c.samples) for c in race.contenders.values()} == {13}  # 10 are asked for
+
+
+def test_samples_for_the_minimum_time_though_all_is_known():
+    race = Race(a=[1e-3])
+    assert race.run(min_time=0.5, max_time=10) == "confidence"
+    assert 0.5 <= race.elapsed < 0.8
+
+
+def test_one_noisy_contender_keeps_all_going():
+    race = Race(quiet=[1e-3], noisy=noise(1e-3, 2e-3, 10**4))
+    assert race.run(min_time=0, max_time=0.5) == "time limit"
+    quiet, noisy = race.contenders.values()
+    assert len(quiet.samples) == len(noisy.samples) > 100
+
+
+def test_the_time_limit_is_met_without_going_far_beyond():
+    race = Race(noisy=noise(1e-3, 2e-3, 10**4))
+    race.run(min_time=0, max_time=1)
+    assert 1 <= race.elapsed < 1.01
+
+
+def test_three_samples_are_taken_however_long_they_last():
+    race = Race(a=[60.0], b=[60.0])
+    assert race.run(min_time=0.2, max_time=10) == "time limit"
+    assert [len(c.samples) for c in race.contenders.values()] == [3, 3]
+
+
+def test_stops_at_a_limit_of_samples():
+    race = Race(noisy=noise(1e-6, 2e-6, 10**4))
+    assert race.run(min_time=0, max_time=10) == "sample limit"
+    assert len(race.contenders["noisy"].samples) == MAXIMUM_ROUNDS
+
+
+def test_samples_are_those_of_their_own_contender():
+    race = Race(a=[1e-3], b=[2e-3], c=[4e-3])
+    race.run(min_time=0, max_time=1)
+    medians = [sorted(c.samples)[0] for c in race.contenders.values()]
+    assert medians == pytest.approx([1e-3, 2e-3, 4e-3])
+
+
+def test_each_round_holds_each_contender_once_in_an_order_that_changes():
+    race = Race(a=[1e-3], b=[1e-3], c=[1e-3])
+    race.run(min_time=0.1, max_time=1)
+    rounds = [tuple(race.order[i : i + 3]) for i in range(0, len(race.order), 3)]
+    assert all(sorted(names) == ["a", "b", "c"] for names in rounds)
+    assert len(set(rounds)) == 6
+
+
+def test_the_order_follows_from_the_seed():
+    orders = []
+    for seed in (1, 1, 2):
+        race = Race(a=[1e-3], b=[1e-3], c=[1e-3])
+        race.run(seed=seed, min_time=0.1, max_time=1)
+        orders.append(race.order)
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_one_that_fails_leaves_and_the_others_go_on():
+    race = Race(good=[1e-3], bad=[1e-3])
+    calls = []
+
+    def fail():
+        calls.append(1)
+        if len(calls) > 5:
+            raise ValueError("the fifth sample was too much")
+
+    race.contenders["bad"].call = fail
+    assert race.run(min_time=0, max_time=10) == "confidence"
+    assert str(race.contenders["bad"].failure) == "the fifth sample was too much"
+    assert race.contenders["good"].failure is None
+    assert len(race.contenders["good"].samples) >= 10
+    assert set(race.timer.batches[-1]) == {"good"}
+
+
+def test_it_ends_when_nobody_is_left():
+    race = Race(bad=[1e-3])
+    race.contenders["bad"].warm = race.timer.warm_up(race.contenders["bad"])
+    race.contenders["bad"].failure = ValueError()
+    contenders = race.contenders.values()
+    assert interleave(race.timer, contenders, Timing(), seed=0) == "nothing left to sample"
+
+
+def test_an_error_of_the_whole_run_is_nobodys_failure():
+    def fail():
+        raise BuildError("no kernels")
+
+    contender = Contender("custom", fail)
+    with pytest.raises(BuildError):
+        contender()
+    assert contender.failure is None
+
+
+def test_the_reason_says_what_is_known():
+    assert describe("confidence", [1.0] * 12) == "confidence: 12 samples, median known to 0.00%"
+    assert describe("time limit", [1.0] * 3) == "time limit: 3 samples, too few for an interval"

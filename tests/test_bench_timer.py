@@ -1,0 +1,127 @@
+"""Timers: on the CPU by a fake clock, on a GPU by work of known length."""
+
+import gc
+import time
+
+import pytest
+import torch
+from fake_time import FakeClock
+
+from losscli.bench import timer as timers
+from losscli.bench.timer import CpuTimer, CudaTimer, Warm, make_timer, needs_eviction
+
+
+@pytest.mark.parametrize(("seconds", "repeats"), [(1e-6, 50), (30e-6, 2), (50e-6, 1), (2.0, 1)])
+def test_a_sample_lasts_at_least_50_microseconds(seconds, repeats):
+    clock = FakeClock()
+    warm = CpuTimer(clock=clock).warm_up(clock.spend(seconds))
+    assert warm.repeats == repeats
+
+
+def test_a_long_call_is_warmed_up_twice_and_no_more():
+    clock = FakeClock()
+    CpuTimer(clock=clock).warm_up(clock.spend(3.0))
+    assert clock.seconds() == 6
+
+
+def test_a_sample_is_the_mean_of_its_block():
+    clock = FakeClock()
+    warm = Warm(clock.spend(1e-3, 3e-3), 2, 0.0)
+    assert CpuTimer(clock=clock).measure([warm]) == pytest.approx([2e-3])
+
+
+def test_samples_come_in_the_order_asked_for():
+    clock = FakeClock()
+    slow, fast = Warm(clock.spend(2.0), 1, 0.0), Warm(clock.spend(1.0), 1, 0.0)
+    assert CpuTimer(clock=clock).measure([slow, fast, slow]) == pytest.approx([2, 1, 2])
+
+
+def test_the_cache_is_evicted_before_each_sample_and_not_within_its_time():
+    clock = FakeClock()
+    events = []
+
+    def evict():
+        events.append("evict")
+        clock.spend(5.0)()
+
+    def call():
+        events.append("call")
+        clock.spend(1e-6)()
+
+    timer = CpuTimer(evict, clock)
+    warm = timer.warm_up(call)
+    events.clear()
+    assert timer.measure([warm, warm]) == pytest.approx([1e-6, 1e-6])
+    assert events == ["evict", "call", "evict", "call"]
+
+
+def test_no_garbage_is_collected_in_a_sample_and_the_collector_comes_back():
+    seen = []
+    timer = CpuTimer(clock=FakeClock())
+    timer.measure([Warm(lambda: seen.append(gc.isenabled()), 1, 0.0)])
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+def test_the_collector_comes_back_after_a_failure():
+    with pytest.raises(ZeroDivisionError):
+        CpuTimer(clock=FakeClock()).measure([Warm(lambda: 1 / 0, 1, 0.0)])
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("device", "cache", "working_set", "evicts"),
+    [
+        ("cpu", "cold", 1000, True),
+        ("cpu", "cold", 1001, False),  # evicts itself
+        ("cpu", "warm", 1, False),
+        ("cuda:0", "cold", 10**12, True),  # costs next to nothing
+        ("cuda:0", "warm", 1, False),
+    ],
+)
+def test_what_is_evicted(monkeypatch, device, cache, working_set, evicts):
+    monkeypatch.setattr(timers, "cache_bytes", lambda device: 1000)
+    assert needs_eviction(device, cache, working_set) is evicts
+
+
+def test_the_buffer_that_evicts_is_larger_than_the_cache_and_has_pages_of_its_own(monkeypatch):
+    monkeypatch.setattr(timers, "cache_bytes", lambda device: 2**20)
+    buffer = make_timer("cpu", evicts=True).evict.__self__
+    assert buffer.nbytes == 5 * 2**18
+    assert buffer.all()  # zeros might all be one page of the kernel's
+    assert make_timer("cpu", evicts=False).evict is None
+
+
+@pytest.fixture
+def cuda_timer():
+    return CudaTimer("cuda:0")
+
+
+@pytest.mark.gpu
+def test_events_measure_a_kernel_of_known_length(cuda_timer):
+    cycles = int(cuda_timer.cycles_per_second * 1e-3)
+    warm = cuda_timer.warm_up(lambda: torch.cuda._sleep(cycles))
+    assert sorted(cuda_timer.measure([warm] * 9))[4] == pytest.approx(1e-3, rel=0.05)
+
+
+@pytest.mark.gpu
+def test_time_that_the_host_wastes_is_not_measured(cuda_timer):
+    tensor = torch.zeros(1024, device="cuda:0")
+
+    def call():
+        until = time.perf_counter() + 300e-6
+        while time.perf_counter() < until:
+            pass
+        tensor.add_(1)
+
+    warm = cuda_timer.warm_up(call)
+    assert warm.host_seconds >= 300e-6
+    assert sorted(cuda_timer.measure([warm] * 31))[15] < 50e-6
+
+
+@pytest.mark.gpu
+def test_a_batch_that_the_gpu_caught_up_with_is_taken_again(cuda_timer):
+    calls = []
+    warm = Warm(lambda: calls.append(torch.cuda.synchronize()), 1, 0.0)
+    assert len(cuda_timer.measure([warm])) == 1
+    assert len(calls) == 1 + 3  # at margins of 1.5, 3, 6 and 12

@@ -1,0 +1,240 @@
+"""A bench run in every format."""
+
+import csv
+import io
+import json
+import math
+
+import pytest
+
+from losscli.cases import Case
+from losscli.report import render
+from losscli.results import FAILED, OK, SKIPPED, BenchResult, Error, Run, Seconds
+
+
+def case(**changes):
+    fields = {
+        "loss": "mse",
+        "shape": (4096, 4096),
+        "target_shape": (4096, 4096),
+        "dtype": "float32",
+        "reduction": "mean",
+        "device": "cpu",
+        "params": {},
+        "distribution": "uniform",
+        "seed": 0,
+    }
+    return Case(**(fields | changes))
+
+
+def result(implementation="custom", pass_="forward", median=2e-3, ratio=4.0, **changes):
+    fields = {
+        "case": case(),
+        "status": OK,
+        "reason": "confidence: 3 samples",
+        "seconds": Seconds(median, median * 0.95, median * 1.1, median * 0.9, (median,) * 3),
+        "bytes": 8 * 4096**2,
+        "gbps": 67.1,
+        "speedup": {} if implementation == "reference" else {"reference": ratio},
+        "peak_extra_bytes": 2**21,
+        "error": Error(1e-9, 1e-8, 0.5, 0.25, 1e-9),
+    }
+    return BenchResult(implementation=implementation, pass_=pass_, **(fields | changes))
+
+
+def run(*results):
+    return Run(
+        kind="bench",
+        command=("losscli", "bench"),
+        created="2026-01-02T03:04:05+00:00",
+        environment={"device": "cpu", "cpu": "A CPU", "threads": 2, "torch": "2.13.0"},
+        results=results,
+    )
+
+
+PAIR = (result("reference", median=8e-3), result("custom"))
+UNTIMED = {"seconds": None, "gbps": None, "speedup": {}, "peak_extra_bytes": None}
+
+
+def failed(**changes):
+    fields = UNTIMED | {"status": FAILED, "reason": "loss: 9 ulp", "error": Error()}
+    return result(**(fields | changes))
+
+
+def skipped(**changes):
+    fields = UNTIMED | {"status": SKIPPED, "reason": "needs 2 GiB", "error": Error()}
+    return result(**(fields | changes))
+
+
+def test_the_table():
+    assert render(run(*PAIR), "table").splitlines() == [
+        "A CPU, 2 threads, torch 2.13.0, float32, mean",
+        "",
+        "case           pass  impl         median    p20-p80  GB/s  vs ref   ulp    extra",
+        "-------------  ----  ---------  --------  ---------  ----  ------  ----  -------",
+        "mse 4096x4096  fwd   reference  8.000 ms  7.60-8.80  67.1       -  0.50  2.0 MiB",
+        "               fwd   custom     2.000 ms  1.90-2.20  67.1   4.00x  0.50  2.0 MiB",
+        "",
+        "custom: 4.00x reference forward (1 case), largest error 0.50 ulp",
+    ]
+
+
+def test_what_all_cases_share_is_said_once_and_what_varies_in_each():
+    other = case(dtype="bfloat16", distribution="normal")
+    text = render(run(result(), result(case=other)), "table")
+    assert text.startswith("A CPU, 2 threads, torch 2.13.0, mean\n")
+    names = [line[:40] for line in text.splitlines() if line.startswith("mse")]
+    assert "mse 4096x4096 float32 " in names[0]
+    assert "mse 4096x4096 bfloat16 normal" in names[1]
+
+
+def test_a_table_of_wide_values_fits_100_columns():
+    huge = case(
+        loss="smooth_l1",
+        shape=(1048576, 32768, 32768),
+        dtype="bfloat16",
+        reduction="none",
+        distribution="heavy_tailed",
+        params={"beta": 0.0123456789},
+    )
+    wide = result(
+        "custom:a_strategy_with_a_long_name",
+        "forward_backward",
+        case=huge,
+        seconds=Seconds(0.99999, 1e-9, 1e7, 1e-9, (1.0,)),
+        gbps=123456.789,
+        speedup={"reference": 99999.9},
+        peak_extra_bytes=1023 * 2**30 + 2**29,
+        error=Error(value_ulp=8388607.0),
+    )
+    failure = failed(case=huge, reason="word " * 60)
+    text = render(run(*PAIR, wide, failure, skipped(reason="word " * 60)), "table")
+    table = text.rpartition("\n\n")[0]
+    assert max(map(len, table.splitlines())) <= 100
+    joined = "".join(line.split("  ")[0] for line in table.splitlines())
+    assert "1048576x32768x32768" in joined  # broken, not lost
+
+
+def test_rows_of_a_case_stand_together_in_markdown_too():
+    text = render(run(*PAIR), "md")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    columns = [cell.strip() for cell in rows[0].strip("|").split("|")]
+    assert columns[:4] == ["case", "pass", "impl", "median"]
+    assert rows[2].startswith("| mse 4096x4096 | fwd ")
+    assert rows[3].startswith("|               | fwd ")
+
+
+def test_a_failed_implementation_shows_no_figures_and_its_reason_in_full():
+    text = render(run(PAIR[0], failed()), "table")
+    (row,) = (line for line in text.splitlines() if " custom " in line)
+    assert row.split() == ["fwd", "custom", "failed"]
+    assert "FAILED mse 4096x4096 float32 mean, custom, forward: loss: 9 ulp" in text
+    assert text.splitlines()[-1] == "custom: 1 FAILED"
+
+
+def test_skipped_ones_are_gathered_by_reason():
+    cases = [case(shape=(n,), target_shape=(n,)) for n in range(1, 6)]
+    text = render(run(*PAIR, *(skipped(case=case) for case in cases)), "table")
+    assert text.split("\n\n")[2] == (
+        "skipped custom (mse 1 float32 mean, mse 2 float32 mean, mse 3 float32 mean and 2 more): "
+        "needs 2 GiB"
+    )
+
+
+def test_a_run_in_which_nothing_was_timed_still_says_why():
+    assert render(run(skipped()), "table").splitlines()[-1] == (
+        "skipped custom (mse 4096x4096 float32 mean): needs 2 GiB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "lines"),
+    [
+        (
+            [result(ratio=2.0), result(ratio=8.0, error=Error(value_ulp=0.1, grad_ulp=0.7))],
+            ["custom: 4.00x reference forward (geometric mean of 2 cases), largest error 0.70 ulp"],
+        ),
+        (
+            [result(ratio=2.0), result(pass_="forward_backward", ratio=3.0)],
+            [
+                "custom: 2.00x reference forward (1 case), largest error 0.50 ulp",
+                "custom: 3.00x reference forward+backward (1 case), largest error 0.50 ulp",
+            ],
+        ),
+        (
+            [result("reference"), result("compile", ratio=3.0), result("custom", ratio=9.0)],
+            ["compile: 3.00x reference forward (1 case), largest error 0.50 ulp"],
+        ),
+        (
+            [result(speedup={})],
+            ["custom: forward at up to 67.1 GB/s (1 case), largest error 0.50 ulp"],
+        ),
+        (
+            [result(ratio=2.0), failed()],
+            ["custom: 2.00x reference forward (1 case), largest error 0.50 ulp, 1 FAILED"],
+        ),
+    ],
+    ids=["mean", "both passes", "the first but the reference", "no reference", "a failure"],
+)
+def test_the_line_to_quote(results, lines):
+    assert render(run(*results), "table").split("\n\n")[-1].splitlines() == lines
+
+
+def test_json_is_the_record_users_script_against():
+    record = json.loads(render(run(*PAIR), "json"))
+    assert list(record) == [
+        "schema_version",
+        "kind",
+        "command",
+        "created",
+        "environment",
+        "results",
+    ]
+    assert (record["schema_version"], record["kind"]) == (1, "bench")
+    custom = record["results"][1]
+    assert list(custom) == [
+        "case",
+        "implementation",
+        "pass",
+        "status",
+        "reason",
+        "seconds",
+        "bytes",
+        "gbps",
+        "limit_gbps",
+        "speedup",
+        "peak_extra_bytes",
+        "error",
+    ]
+    assert list(custom["seconds"]) == ["median", "p20", "p80", "min", "samples"]
+    assert custom["seconds"]["samples"] == [2e-3] * 3
+    assert custom["case"]["shape"] == [4096, 4096]
+    assert list(custom["error"]) == ["value_abs", "value_rel", "value_ulp", "grad_ulp", "grad_rel"]
+
+
+def test_what_json_has_no_word_for_is_null():
+    text = render(run(result(error=Error(value_ulp=math.inf, value_abs=math.nan))), "json")
+    error = json.loads(text, parse_constant=pytest.fail)["results"][0]["error"]
+    assert (error["value_ulp"], error["value_abs"]) == (None, None)
+
+
+def test_jsonl_is_a_header_and_one_result_a_line():
+    record = json.loads(render(run(*PAIR), "json"))
+    header, *results = map(json.loads, render(run(*PAIR), "jsonl").splitlines())
+    assert header | {"results": results} == record
+
+
+def test_csv_is_flat_and_in_si_units():
+    rows = list(csv.DictReader(io.StringIO(render(run(*PAIR, skipped()), "csv"))))
+    custom = rows[1]
+    assert float(custom["seconds_median"]) == 2e-3
+    assert float(custom["speedup_reference"]) == 4.0
+    assert float(custom["error_value_ulp"]) == 0.5
+    assert (custom["shape"], custom["seconds_samples"]) == ("4096x4096", "3")
+    assert (rows[2]["status"], rows[2]["seconds_median"]) == ("skipped", "")
+
+
+def test_csv_quotes_a_reason_with_commas_and_quotes():
+    reason = 'expected "a", got b'
+    (row,) = csv.DictReader(io.StringIO(render(run(failed(reason=reason)), "csv")))
+    assert row["reason"] == reason
