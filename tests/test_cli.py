@@ -71,17 +71,12 @@ def test_help_names_every_command(capsys, help):
 
 
 @pytest.mark.parametrize("name", main.COMMANDS)
-def test_every_command_has_help_and_debug(capsys, name):
-    assert main.run([name, "-h"]) == EXIT_OK
-    out = capsys.readouterr().out
-    assert f"Usage: losscli {name}" in out
-    assert out.count("--debug") == 1
-
-
-@pytest.mark.parametrize("name", main.COMMANDS)
-def test_help_fits_100_columns(capsys, name):
-    main.run([name, "-h"])
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+def test_help_of_a_command(name):
+    result = run_without_torch(name, "-h")
+    assert (result.returncode, result.stderr) == (EXIT_OK, "")
+    assert f"Usage: losscli {name}" in result.stdout
+    assert result.stdout.count("--debug") == 1
+    assert max(map(len, result.stdout.splitlines())) <= 100
 
 
 @pytest.mark.parametrize(
@@ -124,7 +119,7 @@ def test_a_bad_config_needs_no_torch(tmp_path):
     assert result.stderr.startswith(f"losscli: error: {path}:2:10: unknown dtype 'float31'.")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list"], ["bench", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list"]])
 def test_no_torch_is_imported(arguments):
     result = run_without_torch(*arguments)
     assert (result.returncode, result.stderr) == (EXIT_OK, "")
