@@ -5,11 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import click
 import pytest
 
 from losscli.cli import main
+from losscli.cli.options import axis_options, resolve_config
+from losscli.config.loader import load_config
+from losscli.config.schema import LossChoice
 from losscli.errors import (
     EXIT_BUILD,
     EXIT_FAILED,
@@ -22,6 +26,7 @@ from losscli.errors import (
     LosscliError,
     UnfitError,
 )
+from losscli.losses import LOSSES
 
 WITHOUT_TORCH = """
 import sys
@@ -109,6 +114,53 @@ def test_a_slip_on_the_command_line(arguments, message):
     assert result.stderr.startswith("losscli: error: ")
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def resolved(monkeypatch):
+    """Return a function that resolves a command line to a config."""
+
+    def resolve(*arguments):
+        configs = []
+
+        @click.command("bench")
+        @axis_options
+        def command(dry_run, **axes):
+            configs.append(resolve_config(**axes))
+
+        monkeypatch.setattr(main._LazyGroup, "get_command", lambda *_: command)
+        assert main.run(["bench", *arguments]) == EXIT_OK
+        return configs[0]
+
+    return resolve
+
+
+def test_without_options_the_default_config_stands(resolved):
+    assert resolved() == load_config(None, {})
+
+
+def test_an_option_replaces_its_axis_and_no_other(resolved):
+    config = resolved("--size", "8x8,2K", "--size", "8x8", "--dtype", "float64", "--seed", "3")
+    default = load_config(None, {})
+    assert config.sizes == ((8, 8), (2048,))
+    assert config.dtypes == ("float64",)
+    assert config.inputs == replace(default.inputs, seed=3)
+    kept = {"sizes": default.sizes, "dtypes": default.dtypes, "inputs": default.inputs}
+    assert replace(config, **kept) == default
+
+
+def test_axes_of_names_repeat_and_take_commas(resolved):
+    config = resolved(
+        *("-c", "smoke", "--loss", "hinge", "--reduction", "sum,none", "--pass", "forward"),
+        *("--impl", "compile", "--impl", "custom", "--device", "cuda:1"),
+    )
+    assert config.losses == (LossChoice("hinge", {"margin": (1.5,)}),)
+    assert (config.reductions, config.passes) == (("sum", "none"), ("forward",))
+    assert (config.implementations, config.device) == (("compile", "custom"), "cuda:1")
+
+
+def test_all_losses(resolved):
+    assert [choice.name for choice in resolved("--loss", "all").losses] == list(LOSSES)
 
 
 def test_a_bad_config_needs_no_torch(tmp_path):

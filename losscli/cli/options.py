@@ -91,8 +91,13 @@ def _named(flag: str, field: str, kind: str, candidates: Collection[str]) -> Dec
     return _axis(flag, field, "NAME", read, f"{', '.join(candidates)}.")
 
 
+def _losses(text: str) -> tuple[str, ...]:
+    """Read the name of a loss, or ``all``."""
+    return tuple(LOSSES) if text == "all" else (check_name("loss", text, LOSSES),)
+
+
 _AXES = (
-    _named("--loss", "losses", "loss", LOSSES),
+    _axis("--loss", "losses", "NAME", _losses, f"{', '.join(LOSSES)} or all."),
     _axis("--size", "sizes", "SIZE", parse_size, "1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."),
     _named("--dtype", "dtypes", "dtype", DTYPES),
     _named("--reduction", "reductions", "reduction", REDUCTIONS),
