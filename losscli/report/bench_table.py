@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from losscli.cases import Case
-from losscli.report.verify_table import format_ulp
+from losscli.report.phrases import count, format_ulp, skips
 from losscli.results import FAILED, SKIPPED, BenchResult, Run, Seconds
 from losscli.units import format_bytes, format_seconds
 
@@ -58,14 +58,7 @@ def notes(run: Run) -> list[str]:
         for r in _results(run)
         if r.status == FAILED
     ]
-    skipped: dict[tuple[str, str], dict[str, None]] = {}
-    for r in _results(run):
-        if r.status == SKIPPED:
-            skipped.setdefault((r.implementation, r.reason), {})[r.case.name] = None
-    texts += [
-        f"skipped {name} ({_join(list(cases))}): {reason}"
-        for (name, reason), cases in skipped.items()
-    ]
+    texts += skips(_results(run))
     return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
 
 
@@ -91,13 +84,13 @@ def _quote(subject: str, pass_: str, results: Sequence[BenchResult]) -> str:
         facts.insert(0, f"largest error {format_ulp(max(ulps))} ulp")
     ratios = [ratio for result in timed if (ratio := result.speedup.get(REFERENCE))]
     if ratios:
-        cases = _count(len(ratios), "case")
+        cases = count(len(ratios), "case")
         mean = f"geometric mean of {cases}" if len(ratios) > 1 else cases
         speedup = _figure(geometric_mean(ratios))
         facts.insert(0, f"{speedup}x reference {LONG_PASSES[pass_]} ({mean})")
     elif timed:
         most = max(result.gbps or 0 for result in timed)
-        cases = _count(len(timed), "case")
+        cases = count(len(timed), "case")
         facts.insert(0, f"{LONG_PASSES[pass_]} at up to {_figure(most)} GB/s ({cases})")
     return f"{subject}: {', '.join(facts)}" if facts else ""
 
@@ -153,13 +146,3 @@ def _worst_ulp(result: BenchResult) -> float | None:
     """Return the larger of the errors of the loss and the gradient."""
     found = [u for u in (result.error.value_ulp, result.error.grad_ulp) if u is not None]
     return max(found, default=None)
-
-
-def _join(names: Sequence[str]) -> str:
-    """Name up to three, count the rest."""
-    rest = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,20 +1,20 @@
 """A verify run as people read it: one row a case, each failure in full, one line to quote.
 
-Columns: ``rel err`` and ``ulp`` are the error of the loss against the oracle, relative and in units
-in the last place; ``torch`` is that of PyTorch's own formula in ulp; ``input`` and ``target`` are
-the largest errors of an element of their gradients in ulp, over all incoming gradients; ``verdict``
-is the worst of the checks. The implementation, the parameters and the distribution have a column
+Columns: ``rel`` and ``ulp`` are the error of the loss against the oracle, relative and in units in
+the last place; ``torch`` is that of PyTorch's own formula in ulp; ``input`` and ``target`` are the
+largest errors of an element of their gradients in ulp, over all incoming gradients; ``verdict`` is
+the worst of the checks. Implementation, parameters, dtype, reduction and distribution have a column
 where the run has more than one.
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from losscli.cases import Case
+from losscli.report.phrases import count, format_ulp, skips
 from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 from losscli.units import format_size
 
@@ -26,8 +26,8 @@ Group = Sequence[VerifyResult]
 
 
 def table(run: Run) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and one row for each case and implementation."""
-    groups = _groups(run)
+    """Return the headers and one row for each case and implementation that was not skipped."""
+    groups = [group for group in _groups(run) if _verdict(group) != SKIPPED]
     columns: dict[str, Callable[[Group], str]] = {
         "loss": lambda group: group[0].case.loss,
         "params": lambda group: _parameters(group[0].case),
@@ -36,7 +36,7 @@ def table(run: Run) -> tuple[list[str], list[list[str]]]:
         "dtype": lambda group: group[0].case.dtype,
         "reduce": lambda group: group[0].case.reduction,
         "inputs": lambda group: group[0].case.distribution,
-        "rel err": lambda group: _relative(_check(group, "value")),
+        "rel": lambda group: _relative(_check(group, "value")),
         "ulp": lambda group: _ulp(_check(group, "value")),
         "torch": lambda group: _reference_ulp(_check(group, "value")),
         "input": lambda group: _ulp(_check(group, "input_gradient")),
@@ -45,7 +45,7 @@ def table(run: Run) -> tuple[list[str], list[list[str]]]:
     }
     if all(len(set(_parameters_of(groups, loss))) < 2 for loss in _losses(groups)):
         del columns["params"]
-    for header in ("impl", "inputs"):
+    for header in ("impl", "dtype", "reduce", "inputs"):
         if len({columns[header](group) for group in groups}) < 2:
             del columns[header]
     return list(columns), [[cell(group) for cell in columns.values()] for group in groups]
@@ -59,8 +59,7 @@ def notes(run: Run) -> list[str]:
         f"{r.status.upper()} {r.case.name}, {r.implementation}, {r.check}: {r.reason}"
         for r in found
     ]
-    skipped = Counter(r.reason for r in results if r.status == SKIPPED)
-    texts += [f"skipped {_count(count, 'check')}: {why}" for why, count in skipped.items()]
+    texts += skips(results)
     return [textwrap.fill(text, WIDTH, subsequent_indent="    ") for text in texts]
 
 
@@ -74,15 +73,10 @@ def summary(run: Run) -> str:
     ]
     largest = f"; largest error {format_ulp(max(ulps))} ulp" if ulps else ""
     return (
-        f"verify: {_count(statuses[PASS], 'check')} of {_count(len(cases), 'case')} passed, "
-        f"{_count(statuses[WARN], 'warning')}, {statuses[FAIL]} failed, "
+        f"verify: {count(statuses[PASS], 'check')} of {count(len(cases), 'case')} passed, "
+        f"{count(statuses[WARN], 'warning')}, {statuses[FAIL]} failed, "
         f"{statuses[SKIPPED]} skipped{largest}"
     )
-
-
-def format_ulp(ulp: float) -> str:
-    """Write an error in ulp in at most five characters."""
-    return f"{ulp:.3g}" if ulp < 1000 or math.isinf(ulp) else f"{ulp:.0e}"
 
 
 def _results(run: Run) -> list[VerifyResult]:
@@ -117,7 +111,7 @@ def _check(group: Group, name: str) -> VerifyResult | None:
 def _relative(result: VerifyResult | None) -> str:
     if result is None or result.error.value_rel is None:
         return "-"
-    return f"{result.error.value_rel:.1e}"
+    return f"{result.error.value_rel:.1e}" if result.error.value_rel else "0"
 
 
 def _ulp(result: VerifyResult | None) -> str:
@@ -140,7 +134,3 @@ def _verdict(group: Group) -> str:
     tolerance = next((result.tolerance for result in group if result.tolerance), "")
     shown = worst.upper() if worst in (FAIL, WARN) else worst
     return f"{shown} ({tolerance} allowed)" if tolerance else shown
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import itemgetter
 
 from losscli import environment
@@ -61,48 +62,40 @@ def run(
     What cannot fit is skipped before anything of it is allocated.
     """
     case, free = job.case, free_bytes(job.case.device)
-    able = []
-    for implementation, check in job.trials:
-        reason = implementation.unavailable(case) or _shortage(case, implementation, check, free)
-        if reason:
-            yield VerifyResult(case, implementation.name, check.name, SKIPPED, reason)
-        else:
-            able.append((implementation, check))
-    if not able:
-        return
-    try:
-        problem = Problem(case, *make_inputs(case), job.loosened)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        for implementation, check in able:
-            yield _starved(case, implementation.name, check.name)
-        return
-    for implementation, trials in itertools.groupby(able, key=itemgetter(0)):
-        yield from _run_checks(problem, implementation, [check for _, check in trials])
+    problem = cache(lambda: Problem(case, *make_inputs(case), job.loosened))
+    for implementation, trials in itertools.groupby(job.trials, key=itemgetter(0)):
+        able = []
+        for _, check in trials:
+            reason = implementation.unavailable(case) or _shortage(
+                case, implementation, check, free
+            )
+            if reason:
+                yield VerifyResult(case, implementation.name, check.name, SKIPPED, reason)
+            else:
+                able.append(check)
+        yield from _run_checks(case, problem, implementation, able)
 
 
 def _run_checks(
-    problem: Problem, implementation: Implementation, checks: Sequence[Check]
+    case: Case,
+    problem: Callable[[], Problem],
+    implementation: Implementation,
+    checks: Sequence[Check],
 ) -> Iterator[VerifyResult]:
     """Put one implementation to a case; a check that it raises in is failed."""
-    case, name = problem.case, implementation.name
+    name = implementation.name
     subject: Subject | None = None
     for check in checks:
         try:
             subject = subject or Subject.bind(implementation, case)
-            yield from check.run(problem, subject)
+            yield from check.run(problem(), subject)
         except SubjectError as error:
             yield VerifyResult(case, name, check.name, FAIL, str(error))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            yield _starved(case, name, check.name)
-
-
-def _starved(case: Case, implementation: str, check: str) -> VerifyResult:
-    """Return the result of a check for which memory ran out after all."""
-    return VerifyResult(case, implementation, check, SKIPPED, f"{case.device} ran out of memory")
+            reason = f"{case.device} ran out of memory"
+            yield VerifyResult(case, name, check.name, SKIPPED, reason)
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> str:

@@ -103,3 +103,16 @@ def test_a_config_loosens_and_never_tightens():
     assert judge_sums(off(200.0), torch.float32, loosened=256.0).status == PASS
     assert judge_value(off(500.0, 1e-4), EXACT, torch.float32, loosened=512.0).status == PASS
     assert judge_value(off(2.0, 1e-7), EXACT, torch.float32, loosened=1.0).status == PASS
+
+
+def test_float64_sums_pass_within_the_bound_for_nothing_finer_can_be_told():
+    assert judge_value(off(3.0, 6e-16), EXACT, torch.float64).status == PASS
+    assert judge_value(off(130.0, 1.5e-14), EXACT, torch.float64).status == FAIL
+    assert judge_sums(off(129.0), torch.float64).status == PASS
+    assert judge_sums(off(130.0), torch.float64).status == FAIL
+
+
+def test_numbers_are_shown_with_the_digits_that_tell_them_apart():
+    reason = judge_elements(Errors(ulp=9.0, expected=0.1, got=0.1 + 9 * 2.0**-56)).reason
+
+    assert reason.startswith("expected 0.10000000000000001, got 0.10000000000000013,")

@@ -1,0 +1,43 @@
+"""How both reports say the same thing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from losscli.results import SKIPPED, Result
+
+_NAMED = 3
+"""Cases that a line names before it counts the rest."""
+
+
+def count(number: int, noun: str) -> str:
+    """Return ``1 case`` or ``2 cases``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def format_ulp(ulp: float) -> str:
+    """Write an error in ulp in at most five characters."""
+    if ulp in (0.0, math.inf):
+        return f"{ulp:g}"
+    if ulp < 10:
+        return f"{ulp:.2f}"
+    return f"{ulp:.0f}" if ulp < 10000 else f"{ulp:.0e}"
+
+
+def skips(results: Iterable[Result]) -> list[str]:
+    """Return a line for each implementation and reason for which cases were skipped."""
+    cases: dict[tuple[str, str], dict[str, None]] = {}
+    for result in results:
+        if result.status == SKIPPED:
+            why = (result.implementation, result.reason)
+            cases.setdefault(why, {})[result.case.name] = None
+    return [
+        f"skipped {implementation} ({_name_some(list(names))}): {reason}"
+        for (implementation, reason), names in cases.items()
+    ]
+
+
+def _name_some(names: list[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
