@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from operator import itemgetter
 
 from losscli import environment
 from losscli.cases import Case, excluded, expand
@@ -63,32 +61,15 @@ def run(
     """
     case, free = job.case, free_bytes(job.case.device)
     problem = cache(lambda: Problem(case, *make_inputs(case), job.loosened))
-    for implementation, trials in itertools.groupby(job.trials, key=itemgetter(0)):
-        able = []
-        for _, check in trials:
-            reason = implementation.unavailable(case) or _shortage(
-                case, implementation, check, free
-            )
-            if reason:
-                yield VerifyResult(case, implementation.name, check.name, SKIPPED, reason)
-            else:
-                able.append(check)
-        yield from _run_checks(case, problem, implementation, able)
-
-
-def _run_checks(
-    case: Case,
-    problem: Callable[[], Problem],
-    implementation: Implementation,
-    checks: Sequence[Check],
-) -> Iterator[VerifyResult]:
-    """Put one implementation to a case; a check that it raises in is failed."""
-    name = implementation.name
-    subject: Subject | None = None
-    for check in checks:
+    subject = cache(lambda implementation: Subject.bind(implementation, case))
+    for implementation, check in job.trials:
+        name = implementation.name
+        reason = implementation.unavailable(case) or _shortage(case, implementation, check, free)
+        if reason:
+            yield VerifyResult(case, name, check.name, SKIPPED, reason)
+            continue
         try:
-            subject = subject or Subject.bind(implementation, case)
-            yield from check.run(problem(), subject)
+            yield from check.run(problem(), subject(implementation))
         except SubjectError as error:
             yield VerifyResult(case, name, check.name, FAIL, str(error))
         except Exception as error:

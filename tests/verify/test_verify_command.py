@@ -1,0 +1,127 @@
+"""`losscli verify` from the command line, with PyTorch's implementations: no kernel is built."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from losscli.cli.main import run
+from losscli.cli.verify import command
+from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
+from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.verify import runner
+
+SMALL = ["--device", "cpu", "--size", "8x24", "--dtype", "float32"]
+MEAN = [*SMALL, "--loss", "mse", "--reduction", "mean", "--impl", "reference"]
+
+
+def invoke(*arguments):
+    """Run the command; exit codes are what it returns, as `losscli` takes them."""
+    return CliRunner().invoke(command, arguments, standalone_mode=False, catch_exceptions=False)
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    """`functional` computes a mean of its own: half of it."""
+    honest = IMPLEMENTATIONS["functional"]
+
+    def bind(case):
+        loss = honest.bind(case)
+        return lambda x, y: loss(x, y) / 2
+
+    planted = Implementation("functional", "", bind)
+    monkeypatch.setitem(IMPLEMENTATIONS, "functional", planted)
+    return planted
+
+
+def test_all_reductions_of_the_default_config_pass_with_the_reference():
+    result = invoke(*SMALL, "--impl", "reference")
+
+    assert result.return_value == EXIT_OK
+    lines = result.stdout.splitlines()
+    assert [line.split()[0] for line in lines[4:13]] == ["smooth_l1"] * 3 + ["mse"] * 3 + [
+        "hinge"
+    ] * 3
+    assert lines[-1].startswith(
+        "verify: 27 checks of 9 cases passed, 0 warnings, 0 failed, 0 skipped;"
+    )
+
+
+def test_json_has_the_record_of_a_run(tmp_path):
+    output = tmp_path / "verify.json"
+
+    result = invoke(*MEAN, "--format", "json", "-o", str(output))
+
+    assert (result.return_value, result.stdout) == (EXIT_OK, "")
+    record = json.loads(output.read_text())
+    assert (record["schema_version"], record["kind"]) == (1, "verify")
+    assert [r["check"] for r in record["results"]] == ["value", "input_gradient", "target_gradient"]
+    assert {r["status"] for r in record["results"]} == {"pass"}
+    assert record["results"][0]["reference_error"]["value_ulp"] is not None
+
+
+def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
+    result = invoke(*MEAN, "--impl", "functional")
+
+    assert result.return_value == EXIT_FAILED
+    assert "FAIL mse 8x24 float32 mean normal, functional, value: expected " in result.stdout
+    assert "3 checks of 1 case passed, 0 warnings, 3 failed" in result.stdout
+
+
+def test_one_pass_alone_runs_its_checks_alone():
+    result = invoke(*MEAN, "--pass", "forward", "--format", "json")
+
+    assert [r["check"] for r in json.loads(result.stdout)["results"]] == ["value"]
+
+
+def test_no_case_that_can_run_exits_4(capsys):
+    assert run(["verify", *SMALL, "--loss", "hinge", "--impl", "functional"]) == EXIT_UNFIT
+    assert (
+        "nothing could run: torch has no other hinge than the reference" in capsys.readouterr().err
+    )
+
+
+def test_a_case_that_does_not_fit_is_skipped_and_the_run_goes_on():
+    result = invoke(*MEAN, "--size", "1024Kx1024K")
+
+    assert result.return_value == EXIT_OK
+    skipped = "skipped reference (mse 1048576x1048576 float32 mean normal): needs 32.0 TiB, cpu"
+    assert skipped in " ".join(result.stdout.split())
+    assert "3 checks of 1 case passed" in result.stdout
+
+
+def test_an_interrupt_reports_what_was_finished(monkeypatch):
+    check = runner.CHECKS["gradients"]
+
+    def interrupted(problem, subject):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setitem(
+        runner.CHECKS, "gradients", type(check)(check.name, check.pass_, check.catches, interrupted)
+    )
+
+    result = invoke(*MEAN)
+
+    assert result.return_value == EXIT_INTERRUPTED
+    assert result.stdout.splitlines()[-1].startswith("verify: 1 check of 1 case passed")
+    assert result.stderr == "losscli: interrupted; what was finished is reported\n"
+
+
+def test_dry_run_lists_the_cases_and_runs_none(monkeypatch):
+    monkeypatch.setattr(runner, "run", None)
+
+    result = invoke(*MEAN, "--dry-run")
+
+    assert result.return_value == EXIT_OK
+    assert "mse 8x24 float32 mean normal" in result.stdout
+
+
+def test_a_config_that_excludes_everything_is_an_error(tmp_path, capsys):
+    config = tmp_path / "nothing.yaml"
+    config.write_text("losses: [mse]\nsizes: [8]\nexclude: [{loss: mse}]\n")
+
+    assert run(["verify", "-c", str(config), "--device", "cpu"]) == EXIT_USAGE
+    assert "the config excludes every case" in capsys.readouterr().err

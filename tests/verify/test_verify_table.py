@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from losscli.report import render
+from losscli.report.phrases import format_ulp
+from losscli.report.verify_table import notes, summary, table
+from losscli.results import FAIL, PASS, SKIPPED, WARN, Error, Run, VerifyResult
+
+MACHINE = {"device": "cpu", "cpu": "a CPU", "threads": 2, "torch": "2"}
+
+
+@pytest.fixture
+def make_run(make_case):
+    def make(*results):
+        return Run("verify", ("losscli", "verify"), "2026-01-01", MACHINE, results)
+
+    return make
+
+
+@pytest.fixture
+def case_results(make_case):
+    """The three checks of one case; keywords change the case."""
+
+    def make(
+        loss="smooth_l1", implementation="custom", status=PASS, reason="", tolerance="", **changes
+    ):
+        case = make_case(loss, **changes)
+        value = Error(value_abs=1e-7, value_rel=2.94e-8, value_ulp=0.5)
+        reference = Error(value_rel=1e-7, value_ulp=1.25)
+        return [
+            VerifyResult(
+                case, implementation, "value", status, reason, value, reference, tolerance
+            ),
+            VerifyResult(case, implementation, "input_gradient", PASS, error=Error(grad_ulp=0.75)),
+            VerifyResult(case, implementation, "target_gradient", PASS, error=Error(grad_ulp=2.0)),
+        ]
+
+    return make
+
+
+def test_a_row_a_case(make_run, case_results):
+    run = make_run(*case_results("mse"), *case_results("mse", dtype="float16", reduction="sum"))
+
+    headers, rows = table(run)
+
+    assert headers == [
+        *("loss", "shape", "dtype", "reduce"),
+        *("rel", "ulp", "torch", "input", "target", "verdict"),
+    ]
+    assert rows[0] == [
+        *("mse", "37x101", "float32", "mean"),
+        *("2.9e-08", "0.50", "1.25", "0.75", "2.00", "pass"),
+    ]
+    assert [row[2:4] for row in rows] == [["float32", "mean"], ["float16", "sum"]]
+
+
+def test_what_all_rows_share_has_no_column(make_run, case_results):
+    headers, _ = table(make_run(*case_results("mse"), *case_results("hinge")))
+
+    assert headers[:3] == ["loss", "shape", "rel"]
+
+
+def test_implementations_parameters_and_distributions_have_a_column_where_they_differ(
+    make_run, case_results
+):
+    run = make_run(
+        *case_results(params={"beta": 0.5}),
+        *case_results(params={"beta": 2.0}, distribution="normal"),
+        *case_results(implementation="reference"),
+    )
+
+    headers, rows = table(run)
+
+    assert headers[:5] == ["loss", "params", "impl", "shape", "inputs"]
+    assert [row[1:5] for row in rows] == [
+        ["beta=0.5", "custom", "37x101", "uniform"],
+        ["beta=2", "custom", "37x101", "normal"],
+        ["beta=1", "reference", "37x101", "uniform"],
+    ]
+
+
+def test_the_widest_usual_table_fits_100_columns(make_run, case_results):
+    run = make_run(
+        *[
+            result
+            for dtype in ("float32", "bfloat16")
+            for reduction in ("none", "mean")
+            for implementation in ("reference", "functional")
+            for result in case_results(
+                "smooth_l1",
+                shape=(32768, 32768),
+                dtype=dtype,
+                reduction=reduction,
+                implementation=implementation,
+                status=FAIL,
+                reason="expected 0.123456789, got 0.987654321 at [12345, 12345] " * 4,
+            )
+        ]
+    )
+
+    assert max(map(len, render(run, "table").splitlines())) <= 100
+
+
+def test_the_verdict_is_the_worst_of_the_checks_and_shows_a_loosened_tolerance(
+    make_run, case_results
+):
+    run = make_run(
+        *case_results("mse", status=FAIL),
+        *case_results("hinge", status=WARN),
+        *case_results(tolerance="16 ulp"),
+    )
+
+    assert [row[-1] for row in table(run)[1]] == ["FAIL", "WARN", "pass (16 ulp allowed)"]
+
+
+def test_failures_come_before_warnings_in_full(make_run, case_results):
+    run = make_run(
+        *case_results("mse", status=WARN, reason="less accurate"),
+        *case_results("hinge", status=FAIL, reason="expected 1, got 2 at [3, 1]"),
+    )
+
+    assert notes(run) == [
+        "FAIL hinge 37x101 float32 mean, custom, value: expected 1, got 2 at [3, 1]",
+        "WARN mse 37x101 float32 mean, custom, value: less accurate",
+    ]
+
+
+def test_what_is_skipped_has_no_row_but_a_reason(make_run, make_case, case_results):
+    case = make_case("mse")
+    skipped = [VerifyResult(case, "custom", check, SKIPPED, "needs 9 GiB") for check in "ab"]
+    run = make_run(*skipped, *case_results("hinge"))
+
+    assert [row[0] for row in table(run)[1]] == ["hinge"]
+    assert notes(run) == ["skipped custom (mse 37x101 float32 mean): needs 9 GiB"]
+
+
+def test_the_last_line_can_be_quoted(make_run, make_case, case_results):
+    run = make_run(
+        *case_results("mse"),
+        *case_results("hinge", status=FAIL),
+        VerifyResult(make_case(), "custom", "value", SKIPPED, "no memory"),
+    )
+
+    assert summary(run) == (
+        "verify: 5 checks of 2 cases passed, 0 warnings, 1 failed, 1 skipped; "
+        "largest error 2.00 ulp"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ulp", "text"),
+    [
+        (0.0, "0"),
+        (0.004, "0.00"),
+        (1.9, "1.90"),
+        (12.4, "12"),
+        (8388608.0, "8e+06"),
+        (math.inf, "inf"),
+    ],
+)
+def test_ulp_takes_five_characters(ulp, text):
+    assert format_ulp(ulp) == text
