@@ -13,8 +13,8 @@ INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
+# The bench builds the kernels of its device; `losscli build` would compile CUDA wherever nvcc is.
 bench: $(READY) ## set up, build the kernels, time them against PyTorch
-	@$(BIN)/losscli build
 	@$(BIN)/losscli bench
 
 test: $(READY) ## set up, then lint, types and every test that needs no GPU
