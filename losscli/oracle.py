@@ -35,9 +35,14 @@ class Truth:
     """Where, in the shape of the result."""
     value: Tensor
     """float64."""
-    magnitude: Tensor
-    """Sum of the magnitudes of the terms: beside ``value`` it shows how much of them cancelled.
-    Where nothing is summed, the magnitude of ``value``."""
+    magnitude: Tensor | None = None
+    """Where terms of both signs are summed, the sum of their magnitudes: beside ``value`` it shows
+    how much of them cancelled."""
+
+    @property
+    def scale(self) -> Tensor:
+        """What the size of an error is measured against; its sign is of no account."""
+        return self.value if self.magnitude is None else self.magnitude
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,15 @@ class Oracle:
         if self.case.reduction == "none":
             for block in blocks(self.shape):
                 elements = self._elements(self._read("input", block), self._read("target", block))
-                yield Truth(block, elements, elements.abs())
+                yield Truth(block, elements)
             return
         sums: list[float] = []
         magnitudes: list[float] = []
         for block in blocks(self.shape):
             elements = self._elements(self._read("input", block), self._read("target", block))
             sums.append(_exact_sum(elements))
-            magnitudes.append(_exact_sum(elements.abs()))
+            one_sign = elements.numel() == 0 or bool(elements.min() >= 0)
+            magnitudes.append(sums[-1] if one_sign else _exact_sum(elements.abs()))
         divisor = float(self.shape.numel()) if self.case.reduction == "mean" else 1.0
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / divisor
         yield Truth((), *totals.to(self.input.device))
@@ -93,8 +99,7 @@ class Oracle:
         operand = self.operand(name)
         if operand.shape == self.shape:
             for block in blocks(self.shape):
-                gradient = self._gradient(name, block, grad_output)
-                yield Truth(block, gradient, gradient.abs())
+                yield Truth(block, self._gradient(name, block, grad_output))
             return
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude = torch.zeros_like(value)
@@ -114,10 +119,10 @@ class Oracle:
         values[name] = values[name].expand(extent).requires_grad_()
         with torch.enable_grad():
             elements = self._elements(values["input"], values["target"])
-        incoming = part(grad_output, block).double().expand(extent)
+        incoming = part(grad_output, block).double()
         if self.case.reduction == "mean":
             incoming = incoming / max(self.shape.numel(), 1)
-        return torch.autograd.grad(elements, values[name], incoming)[0]
+        return torch.autograd.grad(elements, values[name], incoming.expand(extent))[0]
 
     def _elements(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of each element."""
@@ -130,8 +135,10 @@ class Oracle:
 
 def _exact_sum(elements: Tensor) -> float:
     """Sum a block with an error far below one rounding of the result."""
-    padded = torch.nn.functional.pad(elements.flatten(), (0, -elements.numel() % _GROUP))
-    return _sum(padded.view(-1, _GROUP).sum(1).tolist())
+    flat = elements.flatten()
+    whole = len(flat) - len(flat) % _GROUP
+    groups = flat[:whole].view(-1, _GROUP).sum(1)
+    return _sum([*groups.tolist(), *flat[whole:].tolist()])
 
 
 def _sum(terms: list[float]) -> float:

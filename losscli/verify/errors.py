@@ -25,6 +25,9 @@ from torch import Tensor
 
 from losscli.oracle import Truth
 
+_EXPONENT_BITS = 0x7FF0_0000_0000_0000
+"""Of a float64: what is left is the power of two below its magnitude."""
+
 
 @dataclass(frozen=True)
 class Mismatches:
@@ -78,15 +81,18 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
         got = result.detach()[truth.block].double()
         if got.numel() == 0:
             continue
-        rounded = truth.value.to(result.dtype).double()
-        agree = ((got == rounded) & got.isinf()) | (got.isnan() & rounded.isnan())
-        error = (got - truth.value).abs_().nan_to_num_(nan=math.inf, posinf=math.inf)
-        error.masked_fill_(agree, 0.0)
-        ulps = error / ulp(truth.magnitude.nan_to_num(), result.dtype)
+        error = (got - truth.value).abs_()
+        scale = truth.scale
+        ulps = error / ulp(scale, result.dtype)
+        largest, place = _largest(ulps)
+        if not math.isfinite(largest):
+            agree = _agree_beyond_range(got, truth.value, result.dtype)
+            error = error.masked_fill_(agree, 0.0).nan_to_num_(nan=math.inf)
+            ulps = ulps.masked_fill_(agree, 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
+            scale = scale.masked_fill(agree | ~scale.isfinite(), 0.0)
+            largest, place = _largest(ulps)
 
-        largest = float(ulps.max())
         if largest > worst.ulp:
-            place = int(ulps.argmax())
             start = (cut.start for cut in truth.block)
             inside = torch.unravel_index(torch.tensor(place), got.shape)
             worst = Errors(
@@ -96,10 +102,11 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
                 got=float(got.flatten()[place]),
             )
         if largest > 1.0:
-            mismatches += _count_mismatches(got[ulps > 1.0], rounded[ulps > 1.0])
+            off = ulps > 1.0
+            mismatches += _count_mismatches(got[off], truth.value[off].to(result.dtype).double())
         absolute = max(absolute, float(error.max()))
-        squared_error += float(error.square().sum())
-        squared_scale += float(truth.magnitude.masked_fill(~rounded.isfinite(), 0.0).square().sum())
+        squared_error += _squared_norm(error)
+        squared_scale += _squared_norm(scale)
     return Errors(
         ulp=max(worst.ulp, 0.0),
         absolute=absolute,
@@ -112,10 +119,27 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
 
 
 def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the spacing of ``dtype`` at each value of a non-negative float64 ``scale``."""
+    """Return the spacing of ``dtype`` at the magnitude of each float64 value."""
     limits = torch.finfo(dtype)
-    exponent = torch.frexp(scale.clamp(min=limits.tiny)).exponent
-    return torch.exp2(exponent.double() - 1.0).mul_(limits.eps)
+    powers_of_two = (scale.view(torch.int64) & _EXPONENT_BITS).view(torch.float64)
+    return powers_of_two.clamp_(min=limits.tiny).mul_(limits.eps)
+
+
+def _largest(values: Tensor) -> tuple[float, int]:
+    """Return the largest value and its place; NaN is the largest of all."""
+    value, place = values.flatten().max(0)
+    return float(value), int(place)
+
+
+def _squared_norm(values: Tensor) -> float:
+    flat = values.flatten()
+    return float(torch.dot(flat, flat))
+
+
+def _agree_beyond_range(got: Tensor, expected: Tensor, dtype: torch.dtype) -> Tensor:
+    """Tell where both are NaN, or both the infinity that the truth becomes in a dtype."""
+    rounded = expected.to(dtype).double()
+    return (got.isinf() & (got == rounded)) | (got.isnan() & rounded.isnan())
 
 
 def _count_mismatches(got: Tensor, expected: Tensor) -> Mismatches:

@@ -75,7 +75,7 @@ def test_the_gradients_by_hand(make_case):
 
     input = assemble(oracle.gradient("input", grad_output), (2, 3))
     target = assemble(oracle.gradient("target", grad_output), (3,))
-    terms = assemble(oracle.gradient("target", grad_output), (3,), "magnitude")
+    terms = assemble(oracle.gradient("target", grad_output), (3,), "scale")
 
     assert input.tolist() == [[2.0, 0.0, 0.0], [2.0, -2.0, 2.0]]
     assert target.tolist() == [2 * (0.5 + 1.0), 2 * 0.25, 2 * -0.75]

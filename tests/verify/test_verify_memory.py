@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from losscli.blocks import BLOCK_ELEMENTS
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.results import SKIPPED
 from losscli.verify import runner
@@ -9,7 +10,7 @@ from losscli.verify.checks import CHECKS
 from losscli.verify.memory import needed_bytes
 
 GIB = 2**30
-BLOCKS = 16 * 8 * 2**20
+BLOCKS = 16 * 8 * BLOCK_ELEMENTS
 CUSTOM = [IMPLEMENTATIONS["custom"]]
 LARGE = (32768, 32768)
 
