@@ -97,7 +97,9 @@ bool runs_directly(DispatchKeySet keys) {
 }
 
 DispatchKeySet dispatch_keys(at::ArrayRef<Tensor> tensors) {
-  DispatchKeySet keys = c10::impl::tls_local_dispatch_key_set().included_;
+  // BackendSelect is always included, and chooses backends for calls without tensors only.
+  DispatchKeySet keys =
+      c10::impl::tls_local_dispatch_key_set().included_.remove(c10::DispatchKey::BackendSelect);
   for (const Tensor& tensor : tensors) keys = keys | tensor.key_set();
   return keys;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "convert.h"
+#include "lanes.h"
 #include "tile.h"
 
 namespace losscli::cpu {
@@ -164,10 +165,7 @@ void accumulate(const Real* gradient, int64_t count, int64_t within, const Opera
   int64_t left = shared.period == 1 ? count : shared.inner - within % shared.inner;
   for (int64_t done = 0; done < count;) {
     const int64_t run = std::min(left, count - done);
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = done; i < done + run; ++i) sum += gradient[i];
-    sums[element - first_element] += sum;
+    sums[element - first_element] += lane_sum<double>(gradient + done, run);
     done += run;
     left = shared.inner;
     if (++element == shared.period) element = 0;
@@ -213,7 +211,7 @@ void shared_gradient(const SharedGradientArguments& arguments, const LaunchConte
             load<Stored>(arguments.input, first, count, input),
             load<Stored>(arguments.target, first, count, target),
             one_gradient ? nullptr : load<Stored>(arguments.grad_output, first, count, grad_output),
-            Real(1),
+            static_cast<Real>(factor),
             nullptr,
             arguments.for_target ? nullptr : gradient,
             arguments.for_target ? gradient : nullptr,
@@ -228,7 +226,7 @@ void shared_gradient(const SharedGradientArguments& arguments, const LaunchConte
   for (int64_t element = 0; element < shared.period; ++element) {
     double sum = 0;
     for (int64_t b = 0; b < bands; ++b) sum += sums[b * shared.period + element];
-    narrow(static_cast<Real>(sum * arguments.scale * factor), out[element]);
+    narrow(static_cast<Real>(sum * arguments.scale), out[element]);
   }
 }
 

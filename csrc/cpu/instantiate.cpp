@@ -1,4 +1,5 @@
 // The loops over a tile, for the one loss that LOSSCLI_LOSS names.
+#include "lanes.h"
 #include "tile.h"
 
 namespace losscli::cpu {
@@ -6,7 +7,7 @@ namespace {
 
 template <bool kSum, bool kValue, bool kInput, bool kTarget, bool kOutput, typename Loss,
           typename Real>
-Real loss_loop(const Loss& loss, const LossTile<Real>& tile) {
+Real loss_loop(const Loss loss, const LossTile<Real>& tile) {
   const Real* __restrict input = tile.input;
   const Real* __restrict target = tile.target;
   const Real* __restrict grad_output = tile.grad_output;
@@ -14,19 +15,19 @@ Real loss_loop(const Loss& loss, const LossTile<Real>& tile) {
   Real* __restrict grad_input = tile.grad_input;
   Real* __restrict grad_target = tile.grad_target;
   const Real scale = tile.scale;
-  Real sum = 0;
-#pragma omp simd reduction(+ : sum)
+  // `loss` is a copy: a parameter behind a reference, read in one branch only, stops vectorisers.
+  alignas(64) Real summands[kSum ? kTile : 1];
   for (int64_t i = 0; i < tile.count; ++i) {
-    if constexpr (kSum) sum += loss.value(input[i], target[i]);
+    if constexpr (kSum) summands[i] = loss.value(input[i], target[i]);
     if constexpr (kValue) value[i] = loss.value(input[i], target[i]);
     if constexpr (kInput || kTarget) {
-      const auto gradient = loss.gradient(input[i], target[i]);
-      const Real factor = kOutput ? scale * grad_output[i] : scale;
-      if constexpr (kInput) grad_input[i] = factor * gradient.input;
-      if constexpr (kTarget) grad_target[i] = factor * gradient.target;
+      const Real incoming = kOutput ? scale * grad_output[i] : scale;
+      const auto gradient = loss.gradient(input[i], target[i], incoming);
+      if constexpr (kInput) grad_input[i] = gradient.input;
+      if constexpr (kTarget) grad_target[i] = gradient.target;
     }
   }
-  return sum;
+  return kSum ? lane_sum<Real>(summands, tile.count) : Real(0);
 }
 
 template <bool kSum, bool kValue, bool kOutput, typename Loss, typename Real>
@@ -55,11 +56,10 @@ void double_backward_tile(const double* parameters, const DoubleBackwardTile<Rea
     const Real target = tile.target[i];
     const Real toward_input = tile.grad_grad_input[i];
     const Real toward_target = tile.grad_grad_target[i];
-    const auto gradient = loss.gradient(input, target);
+    const auto gradient = loss.gradient(input, target, tile.scale);
     const auto hessian = loss.hessian(input, target);
     const Real factor = tile.scale * tile.grad_output[i];
-    tile.grad_grad_output[i] =
-        tile.scale * (toward_input * gradient.input + toward_target * gradient.target);
+    tile.grad_grad_output[i] = toward_input * gradient.input + toward_target * gradient.target;
     tile.grad_input[i] =
         factor * (toward_input * hessian.input_input + toward_target * hessian.input_target);
     tile.grad_target[i] =

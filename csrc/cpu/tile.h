@@ -9,7 +9,7 @@
 namespace losscli::cpu {
 
 // Long enough to hide the call, short enough that every operand of a tile stays in the cache, and
-// that a float sum over it (a lane adds 64 values or fewer with AVX-512) keeps its digits.
+// that a float sum over it, of 16 values a lane, keeps its digits.
 constexpr int64_t kTile = 1024;
 
 template <typename Real>

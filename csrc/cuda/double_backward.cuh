@@ -17,12 +17,12 @@ __global__ void __launch_bounds__(kDoubleBackwardThreads)
   const Real x = read(arguments.input), y = read(arguments.target);
   const Real toward_x = read(arguments.grad_grad_input),
              toward_y = read(arguments.grad_grad_target);
-  const auto gradient = loss.gradient(x, y);
-  const auto hessian = loss.hessian(x, y);
   const Real scale = static_cast<Real>(arguments.scale);
+  const auto gradient = loss.gradient(x, y, scale);
+  const auto hessian = loss.hessian(x, y);
   const Real factor = scale * read(arguments.grad_output.data);
   static_cast<Real*>(arguments.grad_grad_output)[i] =
-      scale * (toward_x * gradient.input + toward_y * gradient.target);
+      toward_x * gradient.input + toward_y * gradient.target;
   static_cast<Real*>(arguments.grad_input)[i] =
       factor * (toward_x * hessian.input_input + toward_y * hessian.input_target);
   static_cast<Real*>(arguments.grad_target)[i] =

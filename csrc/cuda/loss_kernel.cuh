@@ -56,10 +56,10 @@ struct Worker {
     if constexpr (Pass::sum) sum += loss.value(x, y);
     if constexpr (Pass::value) narrow(loss.value(x, y), value_out);
     if constexpr (Pass::gradient) {
-      const auto gradient = loss.gradient(x, y);
-      const Real factor = Pass::grad_output ? scale * widen(grad_output) : scale;
-      narrow(factor * gradient.input, input_out);
-      narrow(factor * gradient.target, target_out);
+      const Real incoming = Pass::grad_output ? scale * widen(grad_output) : scale;
+      const auto gradient = loss.gradient(x, y, incoming);
+      narrow(gradient.input, input_out);
+      narrow(gradient.target, target_out);
     }
   }
 

@@ -45,11 +45,9 @@ __device__ __forceinline__ double shared_summand(const Loss& loss,
   };
   const Real x = read(arguments.input, !arguments.for_target);
   const Real y = read(arguments.target, arguments.for_target);
-  const auto gradient = loss.gradient(x, y);
-  const Real slope = arguments.for_target ? gradient.target : gradient.input;
-  if (arguments.grad_output.data && arguments.grad_output.period != 1)
-    return slope * read(arguments.grad_output, false);
-  return slope;
+  const Real incoming = arguments.grad_output.data ? read(arguments.grad_output, false) : Real(1);
+  const auto gradient = loss.gradient(x, y, incoming);
+  return arguments.for_target ? gradient.target : gradient.input;
 }
 
 // Threads of a warp take 32 neighbouring elements, warps every eighth row.
@@ -103,10 +101,7 @@ __global__ void __launch_bounds__(kSharedThreads)
   if (element >= period) return;
   double sum = 0;
   for (int64_t band = 0; band < cut.bands; ++band) sum += sums[band * period + element];
-  double scale = arguments.scale;
-  if (arguments.grad_output.data && arguments.grad_output.period == 1)
-    scale *= widen(*static_cast<const Stored*>(arguments.grad_output.data));
-  narrow(static_cast<RealOf<Stored>>(sum * scale),
+  narrow(static_cast<RealOf<Stored>>(sum * arguments.scale),
          static_cast<Stored*>(arguments.gradient)[element]);
 }
 

@@ -2,9 +2,10 @@
 //
 // A functor is a template on Real (float or double), constructed from its parameters as doubles,
 // with for one pair of elements
-//   Real value(Real input, Real target)               the loss
-//   Gradient<Real> gradient(Real input, Real target)  its first derivatives
-//   Hessian<Real> hessian(Real input, Real target)    its second derivatives
+//   Real value(Real input, Real target)                              the loss
+//   Gradient<Real> gradient(Real input, Real target, Real incoming)  its first derivatives,
+//                                                                    times the incoming gradient
+//   Hessian<Real> hessian(Real input, Real target)                   its second derivatives
 // and `static constexpr std::array<Parameter, n> parameters`. It runs on host and device, without
 // branches a vectoriser cannot turn into selects.
 #pragma once
@@ -46,9 +47,7 @@ LOSSCLI_HOST_DEVICE float multiply_add(float a, float b, float c) {
 }
 LOSSCLI_HOST_DEVICE double multiply_add(double a, double b, double c) { return a * b + c; }
 
-template <typename Real>
-LOSSCLI_HOST_DEVICE Real absolute(Real x) {
-  return x < Real(0) ? -x : x;
-}
+LOSSCLI_HOST_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
+LOSSCLI_HOST_DEVICE double absolute(double x) { return __builtin_fabs(x); }
 
 }  // namespace losscli

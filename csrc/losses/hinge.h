@@ -11,27 +11,32 @@ struct hinge {
   static constexpr std::array<Parameter, 1> parameters{
       {{"margin", 1.0, -std::numeric_limits<double>::infinity()}}};
 
+  // In two parts: near the kink the loss is what margin and product leave of each other, and a
+  // margin rounded to float would be most of it.
   Real margin;
+  Real margin_rest;
 
-  explicit hinge(const double* values) : margin(static_cast<Real>(values[0])) {}
+  explicit hinge(const double* values)
+      : margin(static_cast<Real>(values[0])), margin_rest(static_cast<Real>(values[0] - margin)) {}
 
   LOSSCLI_HOST_DEVICE Real value(Real input, Real target) const {
-    const Real gap = multiply_add(-input, target, margin);
-    return gap < Real(0) ? Real(0) : gap;
+    const Real left = gap(input, target);
+    return left < Real(0) ? Real(0) : left;
   }
 
-  LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target) const {
-    const Real slope = slope_of_gap(input, target);
+  LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target, Real incoming) const {
+    // Chosen, not multiplied: where the loss is clamped, no incoming gradient passes, not even NaN.
+    const Real slope = gap(input, target) >= Real(0) ? -incoming : Real(0);
     return {slope * target, slope * input};
   }
 
   LOSSCLI_HOST_DEVICE Hessian<Real> hessian(Real input, Real target) const {
-    return {Real(0), slope_of_gap(input, target), Real(0)};
+    return {Real(0), gap(input, target) >= Real(0) ? Real(-1) : Real(0), Real(0)};
   }
 
  private:
-  LOSSCLI_HOST_DEVICE Real slope_of_gap(Real input, Real target) const {
-    return multiply_add(-input, target, margin) >= Real(0) ? Real(-1) : Real(0);
+  LOSSCLI_HOST_DEVICE Real gap(Real input, Real target) const {
+    return multiply_add(-input, target, margin) + margin_rest;
   }
 };
 

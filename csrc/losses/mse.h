@@ -16,8 +16,8 @@ struct mse {
     return difference * difference;
   }
 
-  LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target) const {
-    const Real slope = Real(2) * (input - target);
+  LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target, Real incoming) const {
+    const Real slope = incoming * (Real(2) * (input - target));
     return {slope, -slope};
   }
 

@@ -25,7 +25,7 @@ struct smooth_l1 {
                            : distance - Real(0.5) * beta;
   }
 
-  LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target) const {
+  LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target, Real incoming) const {
     const Real difference = input - target;
     // PyTorch's gradient at NaN: NaN, but 0 for the L1 loss, whose gradient is a sign.
     const Real unordered = beta > Real(0) ? difference : Real(0);
@@ -33,7 +33,7 @@ struct smooth_l1 {
                         : difference < Real(0) ? Real(-1)
                                                : unordered;
     const Real slope = absolute(difference) < beta ? difference * reciprocal : linear;
-    return {slope, -slope};
+    return {incoming * slope, -(incoming * slope)};
   }
 
   LOSSCLI_HOST_DEVICE Hessian<Real> hessian(Real input, Real target) const {

@@ -1,0 +1,59 @@
+"""How two operands can lie in memory: each entry makes an input and a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+Make = Callable[[tuple[int, ...]], Tensor]
+"""Make a contiguous tensor of a shape, filled with values to compute on."""
+
+
+def _offset(make: Make, shape: tuple[int, ...]) -> Tensor:
+    """Begin one element after an aligned address."""
+    count = 1
+    for extent in shape:
+        count *= extent
+    return make((count + 1,))[1:].view(shape)
+
+
+LAYOUTS: dict[str, Callable[[Make], tuple[Tensor, Tensor]]] = {
+    "same shape": lambda make: (make((37, 53)), make((37, 53))),
+    "target one row": lambda make: (make((37, 53)), make((53,))),
+    # A row of whole 16-byte packs, narrower and wider than a block of threads.
+    "target one short row": lambda make: (make((700, 24)), make((24,))),
+    "target one long row": lambda make: (make((5, 4800)), make((4800,))),
+    "target one column": lambda make: (make((37, 53)), make((37, 1))),
+    "target one long column": lambda make: (make((3, 9001)), make((3, 1))),
+    "target a scalar": lambda make: (make((37, 53)), make(())),
+    "target in the middle": lambda make: (make((5, 6, 7)), make((6, 1))),
+    "target on both sides": lambda make: (make((5, 6, 7)), make((5, 1, 7))),
+    "input one row": lambda make: (make((53,)), make((37, 53))),
+    "input a column, target a row": lambda make: (make((37, 1)), make((1, 53))),
+    "both transposed": lambda make: (make((53, 37)).t(), make((53, 37)).t()),
+    "input transposed": lambda make: (make((53, 37)).t(), make((37, 53))),
+    "channels last": lambda make: (make((2, 5, 7, 3)).permute(0, 3, 1, 2), make((2, 3, 5, 7))),
+    "transposed, target one row": lambda make: (make((53, 37)).t(), make((53,))),
+    "strided": lambda make: (make((37, 106))[:, ::2], make((37, 53))),
+    "cut out of a wider one": lambda make: (make((37, 60))[:, 3:56], make((37, 60))[:, 3:56]),
+    "expanded": lambda make: (make((1, 53)).expand(37, 53), make((37, 53))),
+    "offset by one element": lambda make: (_offset(make, (37, 53)), _offset(make, (37, 53))),
+    "row offset by one element": lambda make: (make((37, 48)), _offset(make, (48,))),
+    "empty": lambda make: (make((0, 5)), make((0, 5))),
+    "empty rows": lambda make: (make((0, 5)), make((5,))),
+    "one element": lambda make: (make((1,)), make((1,))),
+    "no dimensions": lambda make: (make(()), make(())),
+    "leading one": lambda make: (make((53,)), make((1, 53))),
+}
+
+SIZES: dict[int, str] = {
+    # One dimension: where vectors, tiles, chunks and blocks end.
+    7: "less than a vector",
+    1023: "one less than a CPU tile",
+    1025: "one more than a CPU tile",
+    8191: "one less than a float32 tile of the GPU",
+    16397: "a prime beyond the 16-bit tile of the GPU",
+    65537: "one more than a CPU chunk",
+    300007: "several chunks, a ragged tail",
+}

@@ -1,0 +1,70 @@
+"""The losses as the tests use them: each with parameters that are not their defaults."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from losscli import functional
+from losscli.cases import Case
+from losscli.losses import LOSSES, REDUCTIONS
+
+NAMES = tuple(LOSSES)
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+PARAMETERS: dict[str, dict[str, float]] = {
+    # Powers of two would hide a factor that is rounded twice.
+    "smooth_l1": {"beta": 0.7},
+    "mse": {},
+    "hinge": {"margin": 1.3},
+}
+
+__all__ = ["DTYPES", "NAMES", "PARAMETERS", "REDUCTIONS", "case_of", "custom", "make", "reference"]
+
+
+def custom(loss: str, reduction: str = "mean", **parameters: float) -> Callable[..., Tensor]:
+    """losscli's loss with a reduction and parameters."""
+    function = getattr(functional, f"{loss}_loss")
+    settings = PARAMETERS[loss] | parameters
+    return functools.partial(function, reduction=reduction, **settings)
+
+
+def reference(loss: str, reduction: str = "mean", **parameters: float) -> Callable[..., Tensor]:
+    """PyTorch's loss with the same."""
+    settings = PARAMETERS[loss] | parameters
+    return functools.partial(LOSSES[loss].reference, reduction=reduction, **settings)
+
+
+def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:
+    """Describe operands made by hand, for the oracle."""
+    return Case(
+        loss=loss,
+        shape=tuple(input.shape),
+        target_shape=tuple(target.shape),
+        dtype=str(input.dtype).removeprefix("torch."),
+        reduction=reduction,
+        device=str(input.device),
+        params=PARAMETERS[loss],
+        distribution="normal",
+        seed=0,
+    )
+
+
+def make(dtype: torch.dtype, device: str, seed: int = 0) -> Callable[[tuple[int, ...]], Tensor]:
+    """Return a function that fills a shape with normal values, different ones at each call.
+
+    Normal values fall on both sides of each kink of each loss.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def filled(shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype)
+
+    return filled

@@ -1,0 +1,205 @@
+"""Gradients as training code meets them: retained graphs, scaled losses, second derivatives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .layouts import LAYOUTS
+from .losses import DTYPES, NAMES, REDUCTIONS, custom, make, reference
+
+GRADCHECK_LAYOUTS = (
+    "same shape",
+    "target one row",
+    "target one column",
+    "target a scalar",
+    "target in the middle",
+    "target on both sides",
+    "input transposed",
+    "input a column, target a row",
+)
+
+
+def small_operands(layout: str, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Operands of a layout, small, in float64, away from the kinks that differences would blur."""
+    values = make(torch.float64, device)
+
+    def filled(shape: tuple[int, ...]) -> torch.Tensor:
+        small = tuple(min(extent, 4) for extent in shape)
+        return values(small)
+
+    input, target = LAYOUTS[layout](filled)
+    return input.detach().requires_grad_(), target.detach().requires_grad_()
+
+
+@pytest.mark.parametrize("layout", GRADCHECK_LAYOUTS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_first_and_second_derivatives_by_differences(
+    loss: str, reduction: str, layout: str, device: str
+) -> None:
+    operands = small_operands(layout, device)
+    function = custom(loss, reduction)
+    assert torch.autograd.gradcheck(function, operands)
+    assert torch.autograd.gradgradcheck(function, operands)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_only_one_operand_asks_for_a_gradient(loss: str, device: str) -> None:
+    values = make(torch.float64, device)
+    for wanted in (0, 1):
+        operands = [values((20, 30)), values((20, 30))]
+        operands[wanted].requires_grad_()
+        (got,) = torch.autograd.grad(custom(loss)(*operands), operands[wanted])
+        (expected,) = torch.autograd.grad(reference(loss)(*operands), operands[wanted])
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_retained_graph_gives_the_same_gradient_again(
+    loss: str, reduction: str, device: str
+) -> None:
+    values = make(torch.float32, device)
+    input, target = values((33, 21)).requires_grad_(), values((21,)).requires_grad_()
+    result = custom(loss, reduction)(input, target).sum()
+    first = torch.autograd.grad(result, (input, target), retain_graph=True)
+    tripled = torch.autograd.grad(3 * result, (input, target), retain_graph=True)
+    kept = [gradient.clone() for gradient in first]
+    last = torch.autograd.grad(result, (input, target))
+    for a, b, c, d in zip(first, last, kept, tripled, strict=True):
+        torch.testing.assert_close(a, c, rtol=0, atol=0)
+        torch.testing.assert_close(b, c, rtol=0, atol=0)
+        torch.testing.assert_close(d, 3 * c)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_two_backward_calls_accumulate(loss: str, device: str) -> None:
+    values = make(torch.float32, device)
+    input, target = values((40, 40)).requires_grad_(), values((40, 40))
+    custom(loss)(input, target).backward()
+    assert input.grad is not None
+    once = input.grad.clone()
+    custom(loss)(input, target).backward()
+    torch.testing.assert_close(input.grad, 2 * once)
+    result = custom(loss)(input, target)
+    result.backward(retain_graph=True)
+    result.backward()
+    torch.testing.assert_close(input.grad, 4 * once)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_released_graph_says_so(loss: str, device: str) -> None:
+    input = make(torch.float32, device)((5,)).requires_grad_()
+    result = custom(loss)(input, torch.ones_like(input))
+    result.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        result.backward()
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_an_operand_changed_before_backward_is_noticed(loss: str, device: str) -> None:
+    input = make(torch.float32, device)((5,)).requires_grad_()
+    target = torch.ones_like(input)
+    result = custom(loss)(input, target)
+    target.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.backward()
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_float16_mean_of_many_survives_the_scaling_of_its_loss(loss: str, device: str) -> None:
+    """Unscaled, most gradients lie below float16's smallest step of 6e-8; scaled, none does."""
+    size = 2**22
+    values = make(torch.float32, device)
+    input, target = values((size,)).half().requires_grad_(), values((size,)).half()
+    (32768.0 * custom(loss)(input, target)).backward()
+    truth = input.detach().double().requires_grad_()
+    (32768.0 * reference(loss)(truth, target.double())).backward()
+    assert input.grad is not None
+    assert truth.grad is not None
+    expected = truth.grad.to(torch.float16)
+    torch.testing.assert_close(input.grad, expected, rtol=2e-3, atol=6e-8)
+    assert input.grad.count_nonzero() == expected.count_nonzero()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("incoming", [1.0, -3.0, 32768.0, 0.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("loss", NAMES)
+def test_any_incoming_gradient(loss: str, incoming: float, dtype: str, device: str) -> None:
+    values = make(DTYPES[dtype], device)
+    input, target = values((50, 40)).requires_grad_(), values((50, 40)).requires_grad_()
+    result = custom(loss)(input, target)
+    got = torch.autograd.grad(result, (input, target), torch.full_like(result, incoming))
+    truths = tuple(operand.detach().double().requires_grad_() for operand in (input, target))
+    truth = reference(loss)(*truths)
+    factor = torch.full_like(result, incoming).double()
+    expected = torch.autograd.grad(truth, truths, factor)
+    limits = torch.finfo(DTYPES[dtype])
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(
+            a,
+            b.to(a.dtype),
+            rtol=4 * limits.eps,
+            atol=limits.smallest_normal * limits.eps * 2,
+            equal_nan=True,
+        )
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_the_operands_stay_as_they_are(loss: str, device: str) -> None:
+    values = make(torch.float32, device)
+    input, target = values((33, 21)).requires_grad_(), values((33, 21)).requires_grad_()
+    before = input.detach().clone(), target.detach().clone()
+    (5 * custom(loss)(input, target)).backward()
+    assert torch.equal(input.detach(), before[0])
+    assert torch.equal(target.detach(), before[1])
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_gradient_belongs_to_its_receiver(loss: str, device: str) -> None:
+    """What the optimiser does to one gradient reaches no other."""
+    values = make(torch.float32, device)
+    input, target = values((33, 21)).requires_grad_(), values((33, 21)).requires_grad_()
+    result = custom(loss)(input, target)
+    first = torch.autograd.grad(result, input, retain_graph=True)[0]
+    kept = first.clone()
+    first.zero_()
+    second = torch.autograd.grad(result, input, retain_graph=True)[0]
+    second.mul_(7)
+    third = torch.autograd.grad(result, input)[0]
+    torch.testing.assert_close(third, kept, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_nothing_is_recorded_where_no_gradient_is_wanted(loss: str, device: str) -> None:
+    input = make(torch.float32, device)((5,)).requires_grad_()
+    with torch.no_grad():
+        assert not custom(loss)(input, torch.ones_like(input)).requires_grad
+    with torch.inference_mode():
+        assert custom(loss)(input.detach(), torch.ones_like(input)).is_inference()
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_penalty_on_the_gradient_trains(loss: str, device: str) -> None:
+    values = make(torch.float64, device)
+    operands = [values((12, 5)).requires_grad_(), values((5,)).requires_grad_()]
+    penalties = []
+    for function in (custom(loss), reference(loss)):
+        gradients = torch.autograd.grad(function(*operands), operands, create_graph=True)
+        penalty = sum(gradient.square().sum() for gradient in gradients)
+        assert isinstance(penalty, torch.Tensor)
+        penalties.append(torch.autograd.grad(penalty, operands, allow_unused=True))
+    for got, expected in zip(*penalties, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_third_derivatives_are_refused(loss: str, device: str) -> None:
+    input = make(torch.float64, device)((4,)).requires_grad_()
+    first = torch.autograd.grad(
+        custom(loss)(input, torch.ones_like(input)) ** 2, input, create_graph=True
+    )[0]
+    second = torch.autograd.grad(first.pow(2).sum(), input, create_graph=True)[0]
+    with pytest.raises(RuntimeError, match="double_backward"):
+        second.sum().backward()

@@ -1,0 +1,58 @@
+"""What is refused, and in what words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .losses import NAMES, custom
+
+ONES = torch.ones(3, 4)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_an_unknown_reduction(loss: str) -> None:
+    with pytest.raises(ValueError, match="'none', 'mean' or 'sum', but is 'average'"):
+        custom(loss, "average")(ONES, ONES)
+
+
+@pytest.mark.parametrize("beta", [-0.1, float("nan"), float("inf")])
+def test_a_beta_out_of_range(beta: float) -> None:
+    with pytest.raises(ValueError, match="beta must be a finite number of at least 0, but is"):
+        custom("smooth_l1", beta=beta)(ONES, ONES)
+
+
+def test_a_margin_that_is_no_number() -> None:
+    with pytest.raises(ValueError, match="margin must be a finite number, but is nan"):
+        custom("hinge", margin=float("nan"))(ONES, ONES)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_integers(loss: str) -> None:
+    with pytest.raises(TypeError, match=r"are Long and Long; convert them with \.float\(\)"):
+        custom(loss)(ONES.long(), ONES.long())
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_complex_numbers(loss: str) -> None:
+    with pytest.raises(TypeError, match="must be float32, float64, float16 or bfloat16"):
+        custom(loss)(ONES.cfloat(), ONES)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_shapes_that_do_not_broadcast(loss: str) -> None:
+    with pytest.raises(RuntimeError, match=r"\[3, 4\] and target of shape \[3\] do not broadcast"):
+        custom(loss)(ONES, torch.ones(3))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", NAMES)
+def test_operands_on_different_devices(loss: str) -> None:
+    with pytest.raises(RuntimeError, match="on one device, but are on cuda:0 and cpu"):
+        custom(loss)(ONES.cuda(), ONES)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_sparse_tensors(loss: str) -> None:
+    with pytest.raises(NotImplementedError, match="losscli"):
+        custom(loss)(ONES.to_sparse(), ONES)

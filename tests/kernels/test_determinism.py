@@ -1,0 +1,101 @@
+"""The same bits from run to run, and whatever runs beside."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .losses import DTYPES, NAMES, custom, make
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", NAMES)
+def test_twenty_runs_give_the_same_bits(loss: str, dtype: str, device: str) -> None:
+    values = make(DTYPES[dtype], device)
+    input, target = values((301, 997)), values((997,))
+    runs = []
+    for _ in range(20):
+        leaves = input.clone().requires_grad_(), target.clone().requires_grad_()
+        result = custom(loss)(*leaves)
+        runs.append((result.detach(), *torch.autograd.grad(result, leaves)))
+    for run in runs[1:]:
+        assert all(torch.equal(again, first) for again, first in zip(run, runs[0], strict=True))
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_the_number_of_threads_does_not_change_the_bits(loss: str) -> None:
+    values = make(torch.float32, "cpu")
+    input, target = values((301, 997)), values((997,))
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            leaf = target.clone().requires_grad_()
+            result = custom(loss)(input, leaf)
+            results.append((result.detach(), torch.autograd.grad(result, leaf)[0]))
+    finally:
+        torch.set_num_threads(threads)
+    for result, gradient in results[1:]:
+        assert torch.equal(result, results[0][0])
+        assert torch.equal(gradient, results[0][1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", NAMES)
+def test_streams_and_graphs_give_the_same_bits(loss: str) -> None:
+    values = make(torch.float32, "cuda")
+    input, target = values((2048, 2048)), values((2048,))
+    function = custom(loss)
+    expected = function(input, target)
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(10):
+        for stream in streams:
+            with torch.cuda.stream(stream):
+                results.append(function(input, target))
+    torch.cuda.synchronize()
+    assert all(torch.equal(result, expected) for result in results)
+
+    # Two graphs, replayed at once, with new contents in the same operands.
+    graphs = []
+    for stream in streams:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            output = function(input, target)
+        graphs.append((graph, output))
+    input.mul_(1.5)
+    expected = function(input, target)
+    torch.cuda.synchronize()
+    for _ in range(5):
+        for stream, (graph, _) in zip(streams, graphs, strict=True):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(output, expected) for _, output in graphs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_training_step_can_be_captured(loss: str) -> None:
+    values = make(torch.float32, "cuda")
+    input, target = values((512, 300)).requires_grad_(), values((300,))
+    function = custom(loss)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            input.grad = None
+            (3 * function(input, target)).backward()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    input.grad = None
+    with torch.cuda.graph(graph):
+        (3 * function(input, target)).backward()
+    with torch.no_grad():
+        input.mul_(-2)
+    graph.replay()
+    captured = input.grad.clone()
+    (expected,) = torch.autograd.grad(3 * function(input, target), input)
+    torch.testing.assert_close(captured, expected, rtol=0, atol=0)

@@ -1,0 +1,128 @@
+"""At home in PyTorch: the dispatcher's checks, torch.compile, autocast, torch.func, modules."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from losscli import nn
+from losscli.losses import LOSSES
+
+from .layouts import LAYOUTS
+from .losses import NAMES, PARAMETERS, REDUCTIONS, custom, make, reference
+
+OPCHECK_LAYOUTS = ("same shape", "target one row", "target on both sides", "channels last", "empty")
+
+
+@pytest.mark.parametrize("layout", OPCHECK_LAYOUTS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_opcheck(loss: str, reduction: str, layout: str, device: str) -> None:
+    input, target = LAYOUTS[layout](make(torch.float32, device))
+    settings = (reduction, *PARAMETERS[loss].values())
+    leaves = (input.detach().requires_grad_(), target.detach().requires_grad_())
+    ops = torch.ops.losscli
+    torch.library.opcheck(getattr(ops, loss).default, (*leaves, *settings))
+    torch.library.opcheck(getattr(ops, f"{loss}_with_grad").default, (input, target, *settings))
+    grad_output = torch.ones_like(custom(loss, reduction)(input, target))
+    torch.library.opcheck(
+        getattr(ops, f"{loss}_backward").default,
+        (grad_output, input, target, *settings, True, True),
+    )
+    torch.library.opcheck(
+        getattr(ops, f"{loss}_double_backward").default,
+        (input.clone(), target.clone(), grad_output, input, target, *settings),
+    )
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_compile_in_one_graph(loss: str, reduction: str, device: str) -> None:
+    torch.compiler.reset()
+    function = custom(loss, reduction)
+    # The eager backend traces forward and backward as every backend does, and needs no compiler.
+    compiled = torch.compile(lambda x, y: function(x, y) * 2, fullgraph=True, backend="aot_eager")
+    for rows in (12, 15):  # the second shape is traced with symbolic sizes
+        values = make(torch.float32, device)
+        leaves = values((rows, 7)).requires_grad_(), values((7,)).requires_grad_()
+        result, expected = compiled(*leaves), function(*leaves) * 2
+        torch.testing.assert_close(result, expected, rtol=0, atol=0)
+        incoming = torch.ones_like(result)
+        for got, want in zip(
+            torch.autograd.grad(result, leaves, incoming),
+            torch.autograd.grad(expected, leaves, incoming),
+            strict=True,
+        ):
+            torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("loss", NAMES)
+def test_autocast_computes_in_float32_as_for_pytorchs_losses(
+    loss: str, dtype: torch.dtype, device: str
+) -> None:
+    values = make(dtype, device)
+    input, target = values((9, 4)).requires_grad_(), values((4,))
+    with torch.autocast(device, dtype=dtype):
+        result = custom(loss)(input, target)
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, reference(loss)(input.float(), target.float()))
+    result.backward()
+    assert input.grad is not None
+    assert input.grad.dtype == dtype
+
+
+def test_autocast_gives_the_dtype_of_torchs_smooth_l1(device: str) -> None:
+    input = make(torch.bfloat16, device)((9,))
+    with torch.autocast(device, dtype=torch.bfloat16):
+        theirs = torch.nn.functional.smooth_l1_loss(input, input)
+        assert custom("smooth_l1")(input, input).dtype == theirs.dtype
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_func_grad(loss: str, device: str) -> None:
+    values = make(torch.float64, device)
+    input, target = values((6, 4)), values((4,))
+    got = torch.func.grad(custom(loss))(input, target)
+    torch.testing.assert_close(got, torch.func.grad(reference(loss))(input, target))
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_func_jvp_says_that_it_is_not_supported(loss: str, device: str) -> None:
+    input = make(torch.float64, device)((6, 4))
+    function = functools.partial(custom(loss), target=torch.ones_like(input))
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(function, (input,), (input,))
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_module_is_its_function(loss: str) -> None:
+    module = {"smooth_l1": nn.SmoothL1Loss, "mse": nn.MSELoss, "hinge": nn.HingeLoss}[loss]
+    values = make(torch.float32, "cpu")
+    input, target = values((6, 4)), values((6, 4))
+    for reduction in REDUCTIONS:
+        instance = module(reduction=reduction, **PARAMETERS[loss])
+        assert torch.equal(instance(input, target), custom(loss, reduction)(input, target))
+        for value in (reduction, *PARAMETERS[loss].values()):
+            assert str(value) in repr(instance)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_the_functors_parameters_are_those_of_the_registry(loss: str) -> None:
+    schema = getattr(torch.ops.losscli, loss).default._schema
+    names = [argument.name for argument in schema.arguments]
+    assert names == ["input", "target", "reduction", *(p.name for p in LOSSES[loss].parameters)]
+
+
+def test_the_defaults_are_pytorchs() -> None:
+    values = make(torch.float32, "cpu")
+    input, target = values((6, 4)), values((6, 4))
+    from losscli import functional
+
+    theirs = torch.nn.functional
+    torch.testing.assert_close(
+        functional.smooth_l1_loss(input, target), theirs.smooth_l1_loss(input, target)
+    )
+    torch.testing.assert_close(functional.mse_loss(input, target), theirs.mse_loss(input, target))

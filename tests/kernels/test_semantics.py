@@ -1,0 +1,89 @@
+"""Values that hurt: kinks, NaN, infinities, subnormals, the ends of the range. As PyTorch has it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from .losses import DTYPES, NAMES, custom, reference
+
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 1.5, math.inf, -math.inf, math.nan, 1e-40, 3e38, -3e38)
+
+
+def special_pairs(dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    pairs = torch.tensor(list(itertools.product(SPECIAL, SPECIAL)), dtype=torch.float64)
+    # Twice, so that whole vectors and their tails both meet each pair.
+    pairs = torch.cat([pairs, pairs])
+    return pairs[:, 0].to(device, dtype), pairs[:, 1].to(device, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("loss", "parameters"),
+    [
+        ("smooth_l1", {"beta": 0.5}),
+        ("smooth_l1", {"beta": 1.0}),
+        ("smooth_l1", {"beta": 0.0}),
+        ("mse", {}),
+        ("hinge", {"margin": 1.0}),
+        ("hinge", {"margin": 0.0}),
+        ("hinge", {"margin": -0.5}),
+    ],
+)
+def test_special_values_as_the_float64_reference_has_them(
+    loss: str, parameters: dict[str, float], dtype: str, device: str
+) -> None:
+    operands = special_pairs(DTYPES[dtype], device)
+    leaves = tuple(operand.clone().requires_grad_() for operand in operands)
+    truths = tuple(operand.double().requires_grad_() for operand in operands)
+    result = custom(loss, "none", **parameters)(*leaves)
+    truth = reference(loss, "none", **parameters)(*truths)
+    gradients = torch.autograd.grad(result.sum(), leaves)
+    true_gradients = torch.autograd.grad(truth.sum(), truths)
+    for got, expected in zip((result, *gradients), (truth, *true_gradients), strict=True):
+        expected = expected.to(got.dtype)
+        torch.testing.assert_close(
+            got, expected, equal_nan=True, rtol=4 * torch.finfo(got.dtype).eps, atol=1e-44
+        )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", NAMES)
+def test_one_nan_makes_the_loss_nan(loss: str, reduction: str, device: str) -> None:
+    input, target = torch.ones(5000, device=device), torch.ones(5000, device=device)
+    input[4321] = math.nan
+    assert custom(loss, reduction)(input, target).isnan()
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_the_mean_of_nothing_is_nan_and_its_sum_zero(loss: str, device: str) -> None:
+    nothing = torch.empty(0, device=device)
+    assert custom(loss, "mean")(nothing, nothing).isnan()
+    assert custom(loss, "sum")(nothing, nothing) == 0
+    assert custom(loss, "none")(nothing, nothing).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_16_bit_value_is_read_and_written_exactly(dtype: str, device: str) -> None:
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int16)
+    values = bits.view(DTYPES[dtype]).to(device)
+    # With target 0, margin 0 and minus one the hinge hands its input through or gives zero.
+    result = custom("hinge", "none", margin=0.0)(values, -torch.ones_like(values))
+    expected = torch.clamp(values.double(), min=0).to(values.dtype)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_sum_beyond_float16_is_infinite(device: str) -> None:
+    large = torch.full((1000,), 200.0, dtype=torch.float16, device=device)
+    assert custom("mse", "sum")(large, -large).isinf()
+    assert custom("smooth_l1", "mean", beta=1.0)(large, -large) == 399.5
+
+
+def test_a_float32_sum_of_2_to_the_24_ones_is_exact(device: str) -> None:
+    ones = torch.ones(2**24 + 3, device=device)
+    assert custom("mse", "sum")(ones, torch.zeros((), device=device)) == 2**24 + 4
+    assert custom("mse", "mean")(ones, torch.zeros((), device=device)) == 1

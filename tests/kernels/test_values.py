@@ -1,0 +1,121 @@
+"""Each loss and both its gradients against the float64 oracle, wherever the operands may lie."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from losscli.oracle import OPERANDS, Oracle
+from losscli.results import PASS
+from losscli.verify.errors import Errors, compare
+from losscli.verify.tolerances import judge_elements, judge_sums, judge_value
+
+from .layouts import LAYOUTS, SIZES
+from .losses import DTYPES, NAMES, REDUCTIONS, case_of, custom, make, reference
+
+
+def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor) -> None:
+    """Value, and gradients for an incoming gradient that is not 1."""
+    oracle = Oracle(case_of(loss, reduction, input, target), input.detach(), target.detach())
+    leaves = (input.detach().requires_grad_(), target.detach().requires_grad_())
+    result = custom(loss, reduction)(*leaves)
+    assert result.shape == oracle.loss_shape()
+    assert result.dtype == oracle.dtype
+    if input.numel() == 0:
+        own = reference(loss, reduction)(input, target)
+        torch.testing.assert_close(result.detach(), own, equal_nan=True)
+    else:
+        errors = compare(result, oracle.value())
+        beside = compare(reference(loss, reduction)(input, target), oracle.value())
+        verdict = (
+            judge_elements(errors)
+            if reduction == "none"
+            else judge_value(errors, beside, oracle.dtype)
+        )
+        assert verdict.status == PASS, verdict.reason
+
+    incoming = torch.full_like(result, -3.0).detach()
+    if reduction == "none":
+        incoming = make(result.dtype, str(result.device), seed=1)(tuple(result.shape))
+    gradients = torch.autograd.grad(result, leaves, incoming)
+    for name, leaf, gradient in zip(OPERANDS, leaves, gradients, strict=True):
+        assert gradient.shape == leaf.shape
+        assert gradient.dtype == leaf.dtype
+        errors = compare(gradient, oracle.gradient(name, incoming)) if leaf.numel() else Errors()
+        shared = leaf.shape != oracle.shape
+        verdict = judge_sums(errors, leaf.dtype) if shared else judge_elements(errors)
+        assert verdict.status == PASS, f"gradient of the {name}: {verdict.reason}"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_every_layout(loss: str, reduction: str, dtype: str, layout: str, device: str) -> None:
+    input, target = LAYOUTS[layout](make(DTYPES[dtype], device))
+    assert_meets_oracle(loss, reduction, input, target)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_every_tail(loss: str, reduction: str, dtype: str, size: int, device: str) -> None:
+    values = make(DTYPES[dtype], device)
+    assert_meets_oracle(loss, reduction, values((size,)), values((size,)))
+
+
+@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize(
+    ("input_dtype", "target_dtype"),
+    [("float16", "float32"), ("float32", "float64"), ("bfloat16", "float16")],
+)
+def test_mixed_dtypes_are_promoted_as_pytorch_promotes_them(
+    loss: str, input_dtype: str, target_dtype: str, device: str
+) -> None:
+    input = make(DTYPES[input_dtype], device)((40, 30)).requires_grad_()
+    target = make(DTYPES[target_dtype], device, seed=1)((30,)).requires_grad_()
+    result, expected = custom(loss)(input, target), reference(loss)(input, target)
+    assert result.dtype == expected.dtype
+    gradients = torch.autograd.grad(result, (input, target))
+    wanted = torch.autograd.grad(expected, (input, target))
+    for gradient, want in zip(gradients, wanted, strict=True):
+        assert gradient.dtype == want.dtype
+        torch.testing.assert_close(gradient, want, rtol=2e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_an_integer_target_is_promoted(loss: str, device: str) -> None:
+    input = make(torch.float32, device)((8, 6))
+    target = torch.tensor([1, -1, 1, 1, -1, -1], device=device)
+    torch.testing.assert_close(custom(loss)(input, target), reference(loss)(input, target.float()))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_the_loss_lies_in_memory_as_pytorch_lays_it(loss: str, reduction: str) -> None:
+    for layout in LAYOUTS.values():
+        input, target = layout(make(torch.float32, "cpu"))
+        result = custom(loss, reduction)(input, target)
+        expected = input - target if reduction == "none" else result.new_empty(())
+        assert result.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_with_grad_gives_what_autograd_gives(
+    loss: str, reduction: str, layout: str, device: str
+) -> None:
+    input, target = LAYOUTS[layout](make(torch.float32, device))
+    leaf = input.detach().requires_grad_()
+    expected = custom(loss, reduction)(leaf, target)
+    (gradient,) = torch.autograd.grad(expected.sum(), leaf)
+    function = custom(loss, reduction)
+    from losscli import functional
+
+    both = getattr(functional, f"{loss}_loss_with_grad")(input, target, **function.keywords)
+    torch.testing.assert_close(both[0], expected.detach(), equal_nan=True, rtol=0, atol=0)
+    torch.testing.assert_close(both[1], gradient, rtol=1e-6, atol=0)
+    assert not both[0].requires_grad
