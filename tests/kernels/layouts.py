@@ -55,5 +55,5 @@ SIZES: dict[int, str] = {
     8191: "one less than a float32 tile of the GPU",
     16397: "a prime beyond the 16-bit tile of the GPU",
     65537: "one more than a CPU chunk",
-    300007: "several chunks, a ragged tail",
+    150001: "several chunks, a ragged tail",
 }

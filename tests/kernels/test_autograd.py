@@ -25,7 +25,7 @@ def small_operands(layout: str, device: str) -> tuple[torch.Tensor, torch.Tensor
     values = make(torch.float64, device)
 
     def filled(shape: tuple[int, ...]) -> torch.Tensor:
-        small = tuple(min(extent, 4) for extent in shape)
+        small = tuple(min(extent, 3) for extent in shape)
         return values(small)
 
     input, target = LAYOUTS[layout](filled)
