@@ -53,6 +53,7 @@ class Subject:
             gradients = torch.autograd.grad(
                 loss, [operands[name] for name in wrt], grad_output, allow_unused=True
             )
+            _finish(input)
         return loss.detach(), dict(zip(wrt, gradients, strict=True))
 
     def _run(
@@ -63,7 +64,11 @@ class Subject:
         for name in wrt:
             operands[name].requires_grad_()
         with _blaming(), torch.set_grad_enabled(bool(wrt)):
-            return self.function(operands["input"], operands["target"]), operands
+            loss = self.function(operands["input"], operands["target"])
+            _finish(input)
+        if not isinstance(loss, Tensor):
+            raise SubjectError(f"returned {str(loss)[:60]}, not a tensor")
+        return loss, operands
 
 
 @contextmanager
@@ -83,12 +88,18 @@ def _blaming() -> Iterator[None]:
         raise SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": ")) from error
 
 
+def _finish(input: Tensor) -> None:
+    """Wait for a GPU, so that what goes wrong in a kernel is blamed on who launched it."""
+    if input.is_cuda:
+        torch.cuda.synchronize(input.device)
+
+
 def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:
     """Say how a result's shape, dtype or device differs from what is due; empty if it fits."""
-    if not isinstance(result, Tensor):
-        return f"expected a tensor, got {result}"
+    if result is None:
+        return "expected a tensor, got None"
     due = (tuple(shape), dtype, like.device)
     given = (tuple(result.shape), result.dtype, result.device)
     if due == given:
         return ""
-    return "expected shape {}, {} on {}".format(*due) + ", got {}, {} on {}".format(*given)
+    return "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)

@@ -238,6 +238,20 @@ def test_zeros_pass_only_where_float16_has_nothing_else(make_case):
     assert failure.reason.startswith("incoming gradient 32768: ")
 
 
+def test_what_is_no_tensor_is_failed(make_case):
+    results = judge(make_case(), lambda case, x, y: 0.5)
+
+    assert {(r.status, r.reason) for r in results} == {(FAIL, "returned 0.5, not a tensor")}
+
+
+def test_a_wrong_shape_is_named(make_case):
+    result = judge(make_case(), shape_of_one)[0]
+
+    assert result.reason == (
+        "expected shape (), torch.float32 on cpu, got (1,), torch.float32 on cpu"
+    )
+
+
 def test_a_result_says_what_the_implementation_raised(make_case):
     results = judge(make_case(), raises)
 

@@ -1,0 +1,56 @@
+"""What differs on a GPU: generators, devices, errors that surface late."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from losscli.config.schema import DISTRIBUTIONS, DTYPES
+from losscli.implementations import Implementation, find_implementation
+from losscli.inputs import make_inputs
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.results import FAIL, PASS
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
+
+pytestmark = pytest.mark.gpu
+
+
+def put(case, implementation):
+    trials = tuple((implementation, check) for check in CHECKS.values())
+    return list(runner.run(runner.Job(case, trials)))
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_inputs_follow_the_seed_and_lie_on_the_device(make_case, distribution):
+    case = make_case(device="cuda:0", distribution=distribution)
+
+    once, again = make_inputs(case), make_inputs(case)
+
+    assert once[0].device == once[1].device == torch.device("cuda:0")
+    assert torch.equal(once[0], again[0])
+    assert torch.equal(once[1], again[1])
+    assert once[0].unique().numel() > 1
+
+
+@pytest.mark.parametrize("implementation", ["custom", "reference"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_ours_and_pytorchs_own_formula_pass(make_case, loss, reduction, dtype, implementation):
+    case = make_case(loss, device="cuda:0", reduction=reduction, dtype=dtype, distribution="normal")
+
+    results = put(case, find_implementation(implementation))
+
+    assert [(r.status, r.reason) for r in results] == [(PASS, "")] * 3
+
+
+def test_a_result_on_another_device_is_failed(make_case):
+    on_the_host = Implementation(
+        "planted", "", lambda case: lambda x, y: ((x - y) ** 2).mean().cpu()
+    )
+
+    result = put(make_case("mse", device="cuda:0"), on_the_host)[0]
+
+    assert result.status == FAIL
+    assert result.reason.endswith("torch.float32 on cuda:0, got (), torch.float32 on cpu")
