@@ -40,6 +40,7 @@ def test_opcheck(loss: str, reduction: str, layout: str, device: str) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", NAMES)
 def test_compile_in_one_graph(loss: str, reduction: str, device: str) -> None:
