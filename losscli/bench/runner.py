@@ -71,7 +71,7 @@ class Runner:
                     operands = make_inputs(case)
                     gate = Gate(case, *operands, self.tolerances.get(case.name))
                 except Exception as error:
-                    if not _out_of_memory(error):
+                    if not environment.is_out_of_memory(error):
                         raise
                     results |= {i.name: _gone_wrong(case, i.name, pass_, error) for i in able}
             if able and operands is not None:
@@ -176,18 +176,11 @@ def _lineup(
 def _gone_wrong(case: Case, name: str, pass_: str, error: Exception) -> BenchResult:
     """Turn an exception into a result: out of memory is nobody's fault, all else is."""
     first_line = str(error).strip().partition("\n")[0]
-    if _out_of_memory(error):
+    if environment.is_out_of_memory(error):
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         return BenchResult(case, name, pass_, SKIPPED, f"out of memory: {first_line}")
     return BenchResult(case, name, pass_, FAILED, f"raised {type(error).__name__}: {first_line}")
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Tell whether an allocator gave up; the CPU's says so in its message only."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 def _with_speedups(results: dict[str, BenchResult]) -> dict[str, BenchResult]:
