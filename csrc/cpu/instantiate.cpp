@@ -5,9 +5,23 @@
 namespace losscli::cpu {
 namespace {
 
+// How many elements ahead of the computation memory is asked for, a group of lanes at a time: the
+// processor's own prefetching stops at each page, and computing and waiting would take turns. Two
+// cores, 8192 x 8192 float32: smooth L1 forward 16.2 ms, without 18.4 (a dot product takes 15.6);
+// with its gradient 39.2 ms, with reads alone asked for 43.8.
+constexpr int64_t kReadAhead = 512, kWriteAhead = 256;
+constexpr int64_t kLine = 64;
+
+template <bool kWrite, typename Real>
+inline void ask_for(const Real* elements) {
+  for (int64_t i = 0; i < kLanes; i += kLine / static_cast<int64_t>(sizeof(Real)))
+    __builtin_prefetch(elements + i, kWrite);
+}
+
 template <bool kSum, bool kValue, bool kInput, bool kTarget, bool kOutput, typename Loss,
           typename Real>
 Real loss_loop(const Loss loss, const LossTile<Real>& tile) {
+  // `loss` is a copy: a parameter behind a reference, read in one branch only, stops vectorisers.
   const Real* __restrict input = tile.input;
   const Real* __restrict target = tile.target;
   const Real* __restrict grad_output = tile.grad_output;
@@ -15,19 +29,32 @@ Real loss_loop(const Loss loss, const LossTile<Real>& tile) {
   Real* __restrict grad_input = tile.grad_input;
   Real* __restrict grad_target = tile.grad_target;
   const Real scale = tile.scale;
-  // `loss` is a copy: a parameter behind a reference, read in one branch only, stops vectorisers.
-  alignas(64) Real summands[kSum ? kTile : 1];
-  for (int64_t i = 0; i < tile.count; ++i) {
-    if constexpr (kSum) summands[i] = loss.value(input[i], target[i]);
-    if constexpr (kValue) value[i] = loss.value(input[i], target[i]);
-    if constexpr (kInput || kTarget) {
-      const Real incoming = kOutput ? scale * grad_output[i] : scale;
-      const auto gradient = loss.gradient(input[i], target[i], incoming);
-      if constexpr (kInput) grad_input[i] = gradient.input;
-      if constexpr (kTarget) grad_target[i] = gradient.target;
+  Real lanes[kLanes] = {};
+  const auto group = [&](int64_t first, int64_t count) __attribute__((always_inline)) {
+    for (int64_t lane = 0; lane < count; ++lane) {
+      const int64_t i = first + lane;
+      if constexpr (kSum) lanes[lane] += loss.value(input[i], target[i]);
+      if constexpr (kValue) value[i] = loss.value(input[i], target[i]);
+      if constexpr (kInput || kTarget) {
+        const Real incoming = kOutput ? scale * grad_output[i] : scale;
+        const auto gradient = loss.gradient(input[i], target[i], incoming);
+        if constexpr (kInput) grad_input[i] = gradient.input;
+        if constexpr (kTarget) grad_target[i] = gradient.target;
+      }
     }
+  };
+  int64_t first = 0;
+  for (; first + kLanes <= tile.count; first += kLanes) {
+    ask_for<false>(input + first + kReadAhead);
+    ask_for<false>(target + first + kReadAhead);
+    if constexpr (kOutput) ask_for<false>(grad_output + first + kReadAhead);
+    if constexpr (kValue) ask_for<true>(value + first + kWriteAhead);
+    if constexpr (kInput) ask_for<true>(grad_input + first + kWriteAhead);
+    if constexpr (kTarget) ask_for<true>(grad_target + first + kWriteAhead);
+    group(first, kLanes);
   }
-  return kSum ? lane_sum<Real>(summands, tile.count) : Real(0);
+  group(first, tile.count - first);
+  return kSum ? lane_total(lanes) : Real(0);
 }
 
 template <bool kSum, bool kValue, bool kOutput, typename Loss, typename Real>
