@@ -66,7 +66,7 @@ def test_the_peak_is_counted_beyond_inputs_loss_and_gradient(pass_, function, te
     timed = PassFactory(pass_, "mean", x, y).make(function)
     with gradients(pass_):
         timed()
-        extra = measure_peak_extra(timed, timed, "cpu")
+        extra = measure_peak_extra(timed, "cpu")
     assert extra == pytest.approx(tensors * MIB, abs=1024)
     assert timed.loss is timed.input.grad is None
 
@@ -74,5 +74,5 @@ def test_the_peak_is_counted_beyond_inputs_loss_and_gradient(pass_, function, te
 def test_the_count_adds_nothing_to_standard_error(capfd):
     x, y = torch.rand(2, 8)
     timed = PassFactory("forward", "mean", x, y).make(torch.mul)
-    measure_peak_extra(timed, timed, "cpu")
+    measure_peak_extra(timed, "cpu")
     assert capfd.readouterr().err == ""

@@ -21,12 +21,20 @@ def test_forward_builds_no_graph():
 def test_backward_allocates_a_fresh_gradient_each_time_and_none_for_the_target():
     timed = PassFactory("forward_backward", "sum", *operands()).make(lambda x, y: (x * y).sum())
     with gradients("forward_backward"):
-        timed()
+        timed.compute()
         first = timed.input.grad
-        timed()
+        timed.compute()
     assert timed.input.grad is not first
     assert timed.input.grad.tolist() == [0.0, 5.0]  # not accumulated
     assert timed.target.grad is None
+
+
+def test_what_is_timed_includes_giving_the_gradient_back():
+    timed = PassFactory("forward_backward", "sum", *operands()).make(lambda x, y: (x * y).sum())
+    with gradients("forward_backward"):
+        timed()
+    assert timed.loss.item() == 10
+    assert timed.input.grad is None
 
 
 def test_without_a_reduction_the_incoming_gradient_is_ones_and_allocated_once():
@@ -34,7 +42,7 @@ def test_without_a_reduction_the_incoming_gradient_is_ones_and_allocated_once():
     timed, other = passes.make(torch.mul), passes.make(torch.mul)
     assert timed.grad_output is other.grad_output
     with gradients("forward_backward"):
-        timed()
+        timed.compute()
     assert timed.input.grad.tolist() == [0.0, 5.0]
 
 
@@ -51,6 +59,6 @@ def test_the_tensors_of_the_case_are_shared_not_copied():
 def test_release_frees_what_the_call_made(pass_):
     timed = PassFactory(pass_, "mean", *operands()).make(lambda x, y: (x * y).mean())
     with gradients(pass_):
-        timed()
+        timed.compute()
     timed.release()
     assert timed.loss is timed.input.grad is None

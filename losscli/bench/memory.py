@@ -50,9 +50,10 @@ def fit(
     return able, reasons
 
 
-def measure_peak_extra(call: Call, timed: Pass, device: str) -> int:
+def measure_peak_extra(timed: Pass, device: str) -> int:
     """Return the most bytes that a call of a pass allocates beyond inputs, loss and gradient."""
     timed.release()
+    call = timed.compute
     peak = _cpu_peak(call) if device == "cpu" else _cuda_peak(call, device)
     kept = [timed.loss, timed.input.grad]
     kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)

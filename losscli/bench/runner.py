@@ -36,7 +36,12 @@ class _Entry:
     timed: Pass
     contender: Contender
     error: Error
+    device: str
     peak_extra_bytes: int | None = None
+
+    def measure_memory(self) -> None:
+        """Call once more, to see what it allocates."""
+        self.peak_extra_bytes = measure_peak_extra(self.timed, self.device)
 
 
 class Runner:
@@ -111,7 +116,7 @@ class Runner:
         """Warm up and measure memory; what goes wrong stays with the contender."""
         with contextlib.suppress(ContenderFailedError):
             entry.contender.warm = timer.warm_up(entry.contender)
-            entry.peak_extra_bytes = measure_peak_extra(entry.contender, entry.timed, self.device)
+            entry.contender.run(entry.measure_memory)
 
 
 def _admit(
@@ -121,7 +126,7 @@ def _admit(
     name = implementation.name
     try:
         timed = passes.make(implementation.bind(case))
-        timed()
+        timed.compute()
         verdict = gate.judge(name, pass_, timed.loss, timed.input.grad)
     except LosscliError:
         raise
@@ -130,7 +135,7 @@ def _admit(
     timed.release()
     if verdict.status == FAIL:
         return BenchResult(case, name, pass_, FAILED, verdict.reason, error=verdict.error)
-    return _Entry(timed, Contender(name, timed), verdict.error)
+    return _Entry(timed, Contender(name, timed), verdict.error, case.device)
 
 
 def _conclude(gate: Gate, case: Case, pass_: str, entry: _Entry, stop: str) -> BenchResult:
