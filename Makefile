@@ -21,8 +21,8 @@ test: $(READY) ## set up, then lint, types and every test that needs no GPU
 	@$(MAKE) --no-print-directory check TOOLS=$(BIN)/
 
 check: ## the same with the tools of the active environment
-	$(TOOLS)ruff check losscli tests
-	$(TOOLS)ruff format --check losscli tests
+	$(TOOLS)ruff check losscli tests docs
+	$(TOOLS)ruff format --check losscli tests docs
 	$(TOOLS)mypy
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
 	$(TOOLS)pytest -m "not gpu"
@@ -31,8 +31,8 @@ test-gpu: ## the tests that need a GPU, with the torch that PYTHON has
 	$(PYTHON) -m pytest -m gpu
 
 format: $(READY) ## rewrite Python and C++ in the project's style
-	@$(BIN)/ruff check --fix losscli tests
-	@$(BIN)/ruff format losscli tests
+	@$(BIN)/ruff check --fix losscli tests docs
+	@$(BIN)/ruff format losscli tests docs
 	@$(CSRC) | xargs -0 $(BIN)/clang-format -i
 
 clean: ## remove .venv and caches; built kernels stay in the user's cache

@@ -27,7 +27,8 @@ inline SharedCut shared_cut(const SharedGradientArguments& arguments) {
   SharedCut cut;
   cut.rows = arguments.size / shared.inner / shared.period;
   cut.columns = shared.inner == 1 && shared.period >= kColumns;
-  cut.blocks = cut.columns ? divide_up(shared.period, kColumns) : shared.period;
+  cut.blocks = cut.columns ? divide_up(shared.period, kColumns)
+                           : std::min<int64_t>(shared.period, kUnlimited - 1);
   const int64_t summands = cut.columns ? cut.rows : cut.rows * shared.inner;
   const int64_t most = divide_up(summands, cut.columns ? kRowsAtOnce : kSharedThreads);
   cut.bands = std::clamp<int64_t>(divide_up(kSharedBlocks, cut.blocks), 1, most);
@@ -79,17 +80,18 @@ __global__ void __launch_bounds__(kSharedThreads)
                           const SharedCut cut, double* sums) {
   __shared__ double scratch[kWarp];
   const Operand& shared = arguments.for_target ? arguments.target : arguments.input;
-  const int64_t element = blockIdx.x;
   const int64_t summands = cut.rows * shared.inner;
-  double sum = 0;
-  for (int64_t s = int64_t{blockIdx.y} * kSharedThreads + threadIdx.x; s < summands;
-       s += cut.bands * kSharedThreads) {
-    const int64_t row = cut.rows == 1 ? 0 : s / shared.inner;
-    const int64_t i = (row * shared.period + element) * shared.inner + (s - row * shared.inner);
-    sum += shared_summand<Loss, Stored>(loss, arguments, element, i);
+  for (int64_t element = blockIdx.x; element < shared.period; element += gridDim.x) {
+    double sum = 0;
+    for (int64_t s = int64_t{blockIdx.y} * kSharedThreads + threadIdx.x; s < summands;
+         s += cut.bands * kSharedThreads) {
+      const int64_t row = cut.rows == 1 ? 0 : s / shared.inner;
+      const int64_t i = (row * shared.period + element) * shared.inner + (s - row * shared.inner);
+      sum += shared_summand<Loss, Stored>(loss, arguments, element, i);
+    }
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0) sums[blockIdx.y * shared.period + element] = sum;
   }
-  sum = block_sum(sum, scratch);
-  if (threadIdx.x == 0) sums[blockIdx.y * shared.period + element] = sum;
 }
 
 template <typename Stored>
