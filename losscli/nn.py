@@ -23,7 +23,7 @@ class SmoothL1Loss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         """Show the settings where the module is printed."""
-        return f"reduction={self.reduction!r}, beta={self.beta:g}"
+        return f"reduction={self.reduction!r}, beta={self.beta!r}"
 
 
 class MSELoss(torch.nn.Module):
@@ -55,4 +55,4 @@ class HingeLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         """Show the settings where the module is printed."""
-        return f"reduction={self.reduction!r}, margin={self.margin:g}"
+        return f"reduction={self.reduction!r}, margin={self.margin!r}"

@@ -140,6 +140,9 @@ at::Tensor large_empty(const Layout& layout, const at::TensorOptions& options) {
 
 // The incoming gradient as an operand, broadcast to the loss's shape.
 Operand take_grad_output(const LossCall& call, Operands& operands, const at::Tensor& grad_output) {
+  TORCH_CHECK(grad_output.device() == operands.kept[0].device(), call.name,
+              ": the incoming gradient must be on the operands' device ", operands.kept[0].device(),
+              ", but is on ", grad_output.device());
   if (call.reduction != Reduction::none) {
     TORCH_CHECK(grad_output.numel() == 1, call.name,
                 ": the incoming gradient of a reduced loss must be one element, but has shape ",
@@ -160,7 +163,15 @@ at::Tensor shared_gradient(const LossCall& call, const at::Tensor& grad_output,
   const at::Tensor& shared = for_target ? target : input;
   const auto type = at::result_type(input, target);
   Operands operands(input, target, type);
-  if (!operands.layout.form(shared)) {
+  const auto form = operands.layout.form(shared);
+  if (form && form->period != shared.numel()) {
+    // Expanded itself: the gradient has an element for each of its own repeats.
+    at::Tensor dense = operands.layout.empty_for(shared, shared.options());
+    dense.copy_(shared);
+    return shared_gradient(call, grad_output, for_target ? input : dense,
+                           for_target ? dense : target, for_target);
+  }
+  if (!form) {
     // Repeated in dimensions that do not lie side by side: sum a gradient of full size, kept in
     // float64 so that the sum is as good as the fused one.
     const auto full = [&](const at::Tensor& operand) {
@@ -260,8 +271,11 @@ LossAndGradients compute_loss(const LossCall& call, const at::Tensor& input,
 std::tuple<at::Tensor, at::Tensor> compute_loss_with_grad(const LossCall& call,
                                                           const at::Tensor& input,
                                                           const at::Tensor& target) {
+  TORCH_CHECK_TYPE(input.is_floating_point(), call.name, ": an input of ", input.scalar_type(),
+                   " has no gradient; convert it with .float()");
   const LossAndGradients result = compute_loss(call, input, target, true, false);
-  if (result.grad_input.defined()) return {result.loss, as_operand(result.grad_input, input)};
+  if (result.grad_input.defined() && result.grad_input.numel() > 0)
+    return {result.loss, as_operand(result.grad_input, input)};
   const at::Tensor ones = at::ones({}, result.loss.options()).expand(result.loss.sizes());
   const auto gradients = compute_gradients(call, ones, input, target, true, false);
   return {result.loss, std::get<0>(gradients)};

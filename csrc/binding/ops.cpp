@@ -9,6 +9,7 @@
 //
 // All kernels are boxed: they take their arguments from the dispatcher's stack, so that one body
 // serves losses with any number of parameters.
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
@@ -92,6 +93,9 @@ OperatorHandle find_op(const LossCall& call, const char* suffix) {
 // Whether nothing but a real device lies below autograd: no tracer, mode, subclass or transform
 // that has to see each op.
 bool runs_directly(DispatchKeySet keys) {
+  // Above autograd, where the mask below does not look: batches of incoming gradients.
+  if (keys.has(c10::DispatchKey::Batched) || keys.has(c10::DispatchKey::FuncTorchBatched))
+    return false;
   const auto key = (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId();
   return key == c10::DispatchKey::CPU || key == c10::DispatchKey::CUDA;
 }
@@ -301,10 +305,13 @@ void loss_autograd(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) 
   Tensor loss;
   if (runs_directly(keys)) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    // The incoming gradient of a single loss is most often 1; that of a tensor is anything.
-    const bool reduced = call.reduction != Reduction::none;
-    node->written = compute_loss(call, input, target, reduced && input.requires_grad(),
-                                 reduced && target.requires_grad());
+    // The incoming gradient of a single loss is most often 1; that of a tensor is anything. Hooks
+    // on saved tensors mean to keep what backward needs elsewhere, or to compute it again: the
+    // operands will do.
+    const bool ahead = call.reduction != Reduction::none &&
+                       at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+    node->written = compute_loss(call, input, target, ahead && input.requires_grad(),
+                                 ahead && target.requires_grad());
     loss = std::exchange(node->written.loss, Tensor());
   } else {
     loss = torch::jit::pop(*stack).toTensor();
@@ -336,7 +343,8 @@ void backward_autograd(const OperatorHandle& op, DispatchKeySet keys, Stack* sta
   node->wants_input = wants[0];
   node->wants_target = wants[1];
   for (size_t i = 0; i < 2; ++i) {
-    Tensor gradient = (stack->end() - 2)[i].toTensor();
+    // One that was not asked for has its number in the node, but no history.
+    const Tensor gradient = wants[i] ? (stack->end() - 2)[i].toTensor() : Tensor();
     torch::autograd::set_history(gradient, node);
   }
 }

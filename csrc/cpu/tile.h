@@ -40,7 +40,7 @@ struct DoubleBackwardTile {
 
 template <typename Real>
 struct TileFunctions {
-  // Returns the sum of the values where no array takes them and `sum` asks for it.
+  // Returns the sum of the values where `sum` asks for it; then no array takes them.
   Real (*loss)(const double* parameters, const LossTile<Real>& tile, bool sum);
   void (*double_backward)(const double* parameters, const DoubleBackwardTile<Real>& tile);
 };

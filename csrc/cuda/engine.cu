@@ -1,22 +1,22 @@
 // The entry points of CUDA: the instance for each loss and dtype, from the list.
-#include "instance.h"
+#include "elementwise.h"
 
 namespace losscli::cuda {
 
-#define LOSSCLI_DECLARE(loss)           \
-  extern const Instance loss##_float32; \
-  extern const Instance loss##_float64; \
-  extern const Instance loss##_float16; \
-  extern const Instance loss##_bfloat16;
+#define LOSSCLI_DECLARE(loss)         \
+  extern const Engine loss##_float32; \
+  extern const Engine loss##_float64; \
+  extern const Engine loss##_float16; \
+  extern const Engine loss##_bfloat16;
 LOSSCLI_FOR_EACH_LOSS(LOSSCLI_DECLARE)
 #undef LOSSCLI_DECLARE
 
 namespace {
 
 template <typename Arguments>
-const Instance& instance(const Arguments& arguments) {
+const Engine& instance(const Arguments& arguments) {
   // In the order of LossId and DType.
-  static const Instance* const table[][4] = {
+  static const Engine* const table[][4] = {
 #define LOSSCLI_ENTRY(loss) {&loss##_float32, &loss##_float64, &loss##_float16, &loss##_bfloat16},
       LOSSCLI_FOR_EACH_LOSS(LOSSCLI_ENTRY)
 #undef LOSSCLI_ENTRY

@@ -2,7 +2,6 @@
 #include <type_traits>
 
 #include "double_backward.cuh"
-#include "instance.h"
 #include "loss_kernel.cuh"
 #include "shared_gradient.cuh"
 
@@ -32,10 +31,15 @@ constexpr auto double_backward() -> void (*)(const DoubleBackwardArguments&, con
   }
 }
 
+#define LOSSCLI_JOIN_(a, b) a##_##b
+#define LOSSCLI_JOIN(a, b) LOSSCLI_JOIN_(a, b)
+
 }  // namespace
 
-extern const Instance LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE);
-const Instance LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE){
+// The part of the engine that is this loss in this dtype; without the double backward in 16 bits,
+// which is computed in float32.
+extern const Engine LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE);
+const Engine LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE){
     loss_workspace,    loss, shared_gradient_bytes, launch_shared_gradient<LOSSCLI_LOSS, Stored>,
     double_backward(),
 };

@@ -283,7 +283,8 @@ auto with_pass(const LossArguments& arguments, Use use) {
     return operand.flat(arguments.size) &&
            reinterpret_cast<uintptr_t>(operand.data) % kPackBytes == 0;
   };
-  const bool row = arguments.target.inner == 1 && arguments.target.period > 1 &&
+  const bool row = arguments.size > 0 && arguments.target.inner == 1 &&
+                   arguments.target.period > 1 &&
                    arguments.target.period % Pack<Stored>::kCount == 0 &&
                    reinterpret_cast<uintptr_t>(arguments.target.data) % kPackBytes == 0;
   const Walk walk = !packed(arguments.input)                        ? Walk::general

@@ -103,7 +103,7 @@ class TileReader {
     const int64_t first = element(offset);
     if (inner_ == 1 && first + P::kCount <= period_ && aligned(data_ + first)) {
       pack = *reinterpret_cast<const P*>(data_ + first);
-    } else if (period_ == 1 || element(offset + P::kCount - 1) == first) {
+    } else if (period_ == 1 || (inner_ >= P::kCount && element(offset + P::kCount - 1) == first)) {
       const Stored value = data_[first];
 #pragma unroll
       for (int i = 0; i < P::kCount; ++i) pack.values[i] = value;

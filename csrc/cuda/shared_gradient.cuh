@@ -28,7 +28,7 @@ inline SharedCut shared_cut(const SharedGradientArguments& arguments) {
   cut.rows = arguments.size / shared.inner / shared.period;
   cut.columns = shared.inner == 1 && shared.period >= kColumns;
   cut.blocks = cut.columns ? divide_up(shared.period, kColumns)
-                           : std::min<int64_t>(shared.period, kUnlimited - 1);
+                           : std::min<int64_t>(shared.period, kMostBlocks);
   const int64_t summands = cut.columns ? cut.rows : cut.rows * shared.inner;
   const int64_t most = divide_up(summands, cut.columns ? kRowsAtOnce : kSharedThreads);
   cut.bands = std::clamp<int64_t>(divide_up(kSharedBlocks, cut.blocks), 1, most);

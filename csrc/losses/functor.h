@@ -11,7 +11,6 @@
 #pragma once
 
 #include <array>
-#include <limits>
 
 #ifdef __CUDACC__
 #define LOSSCLI_HOST_DEVICE __host__ __device__ __forceinline__
@@ -23,7 +22,6 @@ namespace losscli {
 
 struct Parameter {
   const char* name;
-  double default_value;
   double minimum;  // inclusive
 };
 

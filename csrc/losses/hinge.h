@@ -2,6 +2,9 @@
 // At the kink the gradient passes and NaN stays NaN, as in torch.clamp(min=0).
 #pragma once
 
+#include <cmath>
+#include <limits>
+
 #include "functor.h"
 
 namespace losscli {
@@ -9,7 +12,7 @@ namespace losscli {
 template <typename Real>
 struct hinge {
   static constexpr std::array<Parameter, 1> parameters{
-      {{"margin", 1.0, -std::numeric_limits<double>::infinity()}}};
+      {{"margin", -std::numeric_limits<double>::infinity()}}};
 
   // In two parts: near the kink the loss is what margin and product leave of each other, and a
   // margin rounded to float would be most of it.
@@ -17,7 +20,8 @@ struct hinge {
   Real margin_rest;
 
   explicit hinge(const double* values)
-      : margin(static_cast<Real>(values[0])), margin_rest(static_cast<Real>(values[0] - margin)) {}
+      : margin(static_cast<Real>(values[0])),
+        margin_rest(std::isfinite(margin) ? static_cast<Real>(values[0] - margin) : Real(0)) {}
 
   LOSSCLI_HOST_DEVICE Real value(Real input, Real target) const {
     const Real left = gap(input, target);

@@ -17,7 +17,9 @@ struct mse {
   }
 
   LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target, Real incoming) const {
-    const Real slope = incoming * (Real(2) * (input - target));
+    // Doubled last: the difference alone may be in range when twice of it is not.
+    const Real half = incoming * (input - target);
+    const Real slope = half + half;
     return {slope, -slope};
   }
 

@@ -4,23 +4,28 @@
 // beta = 0 is the L1 loss, with gradient 0 at d = 0, as in PyTorch.
 #pragma once
 
+#include <algorithm>
+#include <limits>
+
 #include "functor.h"
 
 namespace losscli {
 
 template <typename Real>
 struct smooth_l1 {
-  static constexpr std::array<Parameter, 1> parameters{{{"beta", 1.0, 0.0}}};
+  static constexpr std::array<Parameter, 1> parameters{{{"beta", 0.0}}};
 
   Real beta;
   Real reciprocal;
 
+  // The reciprocal of a subnormal beta is out of range.
   explicit smooth_l1(const double* values)
-      : beta(static_cast<Real>(values[0])), reciprocal(beta > Real(0) ? Real(1) / beta : Real(0)) {}
+      : beta(static_cast<Real>(values[0])),
+        reciprocal(std::min(Real(1) / beta, std::numeric_limits<Real>::max())) {}
 
   LOSSCLI_HOST_DEVICE Real value(Real input, Real target) const {
     const Real distance = absolute(input - target);
-    // The quotient first: it is below 1, so the product overflows for no distance and no beta.
+    // The quotient first: it is below 1, so the product does not overflow.
     return distance < beta ? Real(0.5) * distance * (distance * reciprocal)
                            : distance - Real(0.5) * beta;
   }

@@ -195,6 +195,41 @@ def test_a_penalty_on_the_gradient_trains(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("loss", NAMES)
+def test_a_batch_of_incoming_gradients(loss: str, device: str) -> None:
+    values = make(torch.float64, device)
+    input, target = values((6, 4)).requires_grad_(), values((4,))
+    for reduction in REDUCTIONS:
+        result = custom(loss, reduction)(input, target)
+        batch = values((3, *result.shape))
+        (got,) = torch.autograd.grad(result, input, batch, is_grads_batched=True, retain_graph=True)
+        each = [torch.autograd.grad(result, input, one, retain_graph=True)[0] for one in batch]
+        torch.testing.assert_close(got, torch.stack(each))
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_graph_of_the_gradient_beside_an_integer_target(loss: str, device: str) -> None:
+    input = make(torch.float64, device)((6, 4)).requires_grad_()
+    target = torch.tensor([1, -1, 1, -1], device=device)
+    (got,) = torch.autograd.grad(custom(loss)(input, target), input, create_graph=True)
+    (expected,) = torch.autograd.grad(reference(loss)(input, target.double()), input)
+    torch.testing.assert_close(got.detach(), expected)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_hooks_on_saved_tensors_may_change_their_strides(loss: str, device: str) -> None:
+    values = make(torch.float64, device)
+    input, target = values((4, 3)).requires_grad_(), values((4, 3)).t()
+    hooks = torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: tensor.contiguous(), lambda tensor: tensor
+    )
+    with hooks:
+        result = custom(loss)(input.t(), target)
+    (got,) = torch.autograd.grad(2 * result, input)
+    (expected,) = torch.autograd.grad(2 * reference(loss)(input.t(), target), input)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("loss", NAMES)
 def test_third_derivatives_are_refused(loss: str, device: str) -> None:
     input = make(torch.float64, device)((4,)).requires_grad_()
     first = torch.autograd.grad(

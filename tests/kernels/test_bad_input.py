@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .losses import NAMES, custom
+from losscli import functional
+
+from .losses import NAMES, PARAMETERS, custom
 
 ONES = torch.ones(3, 4)
 
@@ -31,6 +33,22 @@ def test_a_margin_that_is_no_number() -> None:
 def test_integers(loss: str) -> None:
     with pytest.raises(TypeError, match=r"are Long and Long; convert them with \.float\(\)"):
         custom(loss)(ONES.long(), ONES.long())
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_the_gradient_of_an_integer_input(loss: str) -> None:
+    function = getattr(functional, f"{loss}_loss_with_grad")
+    with pytest.raises(TypeError, match=r"an input of Long has no gradient; .*\.float\(\)"):
+        function(ONES.long(), ONES)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", NAMES)
+def test_an_incoming_gradient_on_another_device(loss: str) -> None:
+    op = getattr(torch.ops.losscli, f"{loss}_backward").default
+    settings = ("mean", *PARAMETERS[loss].values())
+    with pytest.raises(RuntimeError, match="operands' device cuda:0, but is on cpu"):
+        op(torch.ones(()), ONES.cuda(), ONES.cuda(), *settings, True, False)
 
 
 @pytest.mark.parametrize("loss", NAMES)

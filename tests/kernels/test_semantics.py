@@ -78,6 +78,27 @@ def test_every_16_bit_value_is_read_and_written_exactly(dtype: str, device: str)
     torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_beta_whose_reciprocal_is_out_of_range(dtype: str, device: str) -> None:
+    beta = 1e-40 if dtype == "float32" else 1e-310
+    input = torch.tensor([0.0, 1.0, -2.0], dtype=DTYPES[dtype], device=device).requires_grad_()
+    result = custom("smooth_l1", "none", beta=beta)(input, torch.zeros_like(input))
+    assert result.tolist() == [0, 1, 2]
+    assert torch.autograd.grad(result.sum(), input)[0].tolist() == [0, 1, -1]
+
+
+def test_a_margin_beyond_float32_is_infinite(device: str) -> None:
+    ones = torch.ones(5, device=device)
+    assert custom("hinge", margin=1e300)(ones, ones) == math.inf
+
+
+def test_a_gradient_in_range_whose_double_is_not(device: str) -> None:
+    input = torch.full((1024,), 2e38, device=device).requires_grad_()
+    result = custom("mse")(input, torch.zeros_like(input))
+    (gradient,) = torch.autograd.grad(result, input)
+    torch.testing.assert_close(gradient, torch.full_like(input, 4e38 / 1024))
+
+
 def test_a_sum_beyond_float16_is_infinite(device: str) -> None:
     large = torch.full((1000,), 200.0, dtype=torch.float16, device=device)
     assert custom("mse", "sum")(large, -large).isinf()

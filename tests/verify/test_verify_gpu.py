@@ -33,14 +33,25 @@ def test_inputs_follow_the_seed_and_lie_on_the_device(make_case, distribution):
     assert once[0].unique().numel() > 1
 
 
-@pytest.mark.parametrize("implementation", ["custom", "reference"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_ours_and_pytorchs_own_formula_pass(make_case, loss, reduction, dtype, implementation):
+def test_ours_passes(make_case, loss, reduction, dtype):
     case = make_case(loss, device="cuda:0", reduction=reduction, dtype=dtype, distribution="normal")
 
-    results = put(case, find_implementation(implementation))
+    results = put(case, find_implementation("custom"))
+
+    assert [(r.status, r.reason) for r in results] == [(PASS, "")] * 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
+    # Not in float16: there its smooth L1 on a GPU rounds the scaled mean's gradient too early.
+    case = make_case(loss, device="cuda:0", reduction=reduction, dtype=dtype, distribution="normal")
+
+    results = put(case, find_implementation("reference"))
 
     assert [(r.status, r.reason) for r in results] == [(PASS, "")] * 3
 
