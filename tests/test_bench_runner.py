@@ -1,5 +1,8 @@
 """The runner: what is wrong is never timed, what does not fit is never allocated, all else runs."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from fake_time import ClockTimer, FakeClock
@@ -175,6 +178,32 @@ def test_a_case_that_does_not_fit_is_skipped_before_anything_is_allocated(bench,
     results = bench(free=2**20)
     assert [r.status for r in results] == ["skipped"] * 4
     assert results[0].reason == "needs 512.0 MiB of memory, 1.0 MiB are free"
+
+
+def test_the_operands_of_a_case_are_free_before_the_next_begins(bench, monkeypatch, implementation):
+    make_inputs, operands, alive = runners.make_inputs, [], []
+
+    def make(case):
+        alive.append(sum(operand() is not None for operand in operands))
+        made = make_inputs(case)
+        operands.extend(map(weakref.ref, made))
+        return made
+
+    def broken(input, target):
+        if len(operands) > 2:
+            raise ValueError
+        return mean_square(input, target)
+
+    monkeypatch.setattr(runners, "make_inputs", make)
+    gc.disable()
+    try:
+        bench(
+            sizes=((4,), (8,), (16,)),
+            implementations=("reference", "functional", implementation(broken)),
+        )
+    finally:
+        gc.enable()
+    assert alive == [0, 0, 0]
 
 
 def test_what_does_not_apply_is_skipped_with_its_reason(bench):

@@ -97,19 +97,25 @@ class Runner:
         entries: list[_Entry] = []
         passes = PassFactory(pass_, case.reduction, input, target)
         timer = self.timer(needs_eviction(self.device, self.timing.cache, case.floor_bytes(pass_)))
-        with gradients(pass_):
-            for implementation in implementations:
-                admitted = _admit(gate, case, pass_, implementation, passes)
-                if isinstance(admitted, BenchResult):
-                    results[admitted.implementation] = admitted
-                else:
-                    entries.append(admitted)
+        try:
+            with gradients(pass_):
+                for implementation in implementations:
+                    admitted = _admit(gate, case, pass_, implementation, passes)
+                    if isinstance(admitted, BenchResult):
+                        results[admitted.implementation] = admitted
+                    else:
+                        entries.append(admitted)
+                for entry in entries:
+                    self._prepare(timer, entry)
+                contenders = [entry.contender for entry in entries]
+                stop = interleave(timer, contenders, self.timing, seed=case.seed)
             for entry in entries:
-                self._prepare(timer, entry)
-            contenders = [entry.contender for entry in entries]
-            stop = interleave(timer, contenders, self.timing, seed=case.seed)
-        for entry in entries:
-            results[entry.contender.name] = _conclude(gate, case, pass_, entry, stop)
+                results[entry.contender.name] = _conclude(gate, case, pass_, entry, stop)
+        finally:
+            # A Warm's call is its contender: the cycle would keep the operands of this case beside
+            # those of the next until Python's collector runs.
+            for entry in entries:
+                entry.contender.warm = None
         return _with_speedups(results)
 
     def _prepare(self, timer: Timer, entry: _Entry) -> None:
