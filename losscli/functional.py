@@ -6,11 +6,13 @@ a CUDA device, and is differentiable twice in both. The first call builds the ke
 not built yet.
 
 All of them raise ValueError for an unknown reduction or a parameter out of its domain, TypeError
-for tensors that are not floating point, and RuntimeError for shapes that do not broadcast or
-tensors on different devices.
+where the promoted dtype is not one of these four, and RuntimeError for shapes that do not broadcast
+or tensors on different devices. Reduction and parameters are keyword-only.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +28,20 @@ __all__ = [
     "smooth_l1_loss_with_grad",
 ]
 
-_load = torch.compiler.assume_constant_result(load.load)
+
+def _load() -> None:
+    load.load()
+
+
+# What torch.compiler.assume_constant_result does, which would import the whole compiler for it.
+_load._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _operators() -> Any:
+    """Return torch.ops.losscli, which the first use builds and loads."""
+    if not load.loaded:
+        _load()
+    return torch.ops.losscli
 
 
 def smooth_l1_loss(
@@ -47,9 +62,7 @@ def smooth_l1_loss(
     Returns:
         The loss, in the promoted dtype.
     """
-    if not load.loaded:
-        _load()
-    loss: Tensor = torch.ops.losscli.smooth_l1.default(input, target, reduction, beta)
+    loss: Tensor = _operators().smooth_l1.default(input, target, reduction, beta)
     return loss
 
 
@@ -61,9 +74,7 @@ def smooth_l1_loss_with_grad(
     Arguments as for :func:`smooth_l1_loss`. Returns the loss and, in the shape of ``input``, the
     gradient of the loss (of its sum, with reduction ``none``).
     """
-    if not load.loaded:
-        _load()
-    loss, gradient = torch.ops.losscli.smooth_l1_with_grad.default(input, target, reduction, beta)
+    loss, gradient = _operators().smooth_l1_with_grad.default(input, target, reduction, beta)
     return loss, gradient
 
 
@@ -78,9 +89,7 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
     Returns:
         The loss, in the promoted dtype.
     """
-    if not load.loaded:
-        _load()
-    loss: Tensor = torch.ops.losscli.mse.default(input, target, reduction)
+    loss: Tensor = _operators().mse.default(input, target, reduction)
     return loss
 
 
@@ -92,9 +101,7 @@ def mse_loss_with_grad(
     Arguments as for :func:`mse_loss`. Returns the loss and, in the shape of ``input``, the
     gradient of the loss (of its sum, with reduction ``none``).
     """
-    if not load.loaded:
-        _load()
-    loss, gradient = torch.ops.losscli.mse_with_grad.default(input, target, reduction)
+    loss, gradient = _operators().mse_with_grad.default(input, target, reduction)
     return loss, gradient
 
 
@@ -116,9 +123,7 @@ def hinge_loss(
     Returns:
         The loss, in the promoted dtype.
     """
-    if not load.loaded:
-        _load()
-    loss: Tensor = torch.ops.losscli.hinge.default(input, target, reduction, margin)
+    loss: Tensor = _operators().hinge.default(input, target, reduction, margin)
     return loss
 
 
@@ -130,7 +135,5 @@ def hinge_loss_with_grad(
     Arguments as for :func:`hinge_loss`. Returns the loss and, in the shape of ``input``, the
     gradient of the loss (of its sum, with reduction ``none``).
     """
-    if not load.loaded:
-        _load()
-    loss, gradient = torch.ops.losscli.hinge_with_grad.default(input, target, reduction, margin)
+    loss, gradient = _operators().hinge_with_grad.default(input, target, reduction, margin)
     return loss, gradient

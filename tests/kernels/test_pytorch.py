@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -112,6 +114,17 @@ def test_a_module_is_its_function(loss: str) -> None:
         assert torch.equal(instance(input, target), custom(loss, reduction)(input, target))
         for value in (reduction, *PARAMETERS[loss].values()):
             assert str(value) in repr(instance)
+
+
+@pytest.mark.parametrize("settings", [{"reduction": "average"}, {"beta": -1.0}])
+def test_a_module_checks_its_settings_at_once(settings: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        nn.SmoothL1Loss(**settings)
+
+
+def test_the_functions_come_without_the_compiler() -> None:
+    program = "import sys, losscli.functional; assert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("loss", NAMES)
