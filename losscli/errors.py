@@ -18,6 +18,7 @@ EXIT_USAGE = 2
 EXIT_BUILD = 3
 EXIT_UNFIT = 4
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
 
 
 class LosscliError(Exception):
@@ -57,7 +58,7 @@ class UnfitError(LosscliError):
 
 
 def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
-    """Return ``unknown KIND 'GIVEN': did you mean ...? (one of: ...)``."""
+    """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``."""
     names = list(candidates)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     hint = f" Did you mean '{close[0]}'?" if close else ""

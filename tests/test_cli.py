@@ -1,5 +1,6 @@
 """The program as a user meets it: help, suggestions, exit codes, one message an error."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -15,6 +16,7 @@ from losscli.cli.options import axis_options, resolve_config
 from losscli.config.loader import load_config
 from losscli.config.schema import LossChoice
 from losscli.errors import (
+    EXIT_BROKEN_PIPE,
     EXIT_BUILD,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -232,10 +234,48 @@ def test_ctrl_c(capsys, run, error):
     assert capsys.readouterr().err.strip() == "losscli: interrupted"
 
 
-def test_sigterm_is_ctrl_c(run):
-    before = signal.getsignal(signal.SIGTERM)
-    assert run(lambda: os.kill(os.getpid(), signal.SIGTERM)) == EXIT_INTERRUPTED
-    assert signal.getsignal(signal.SIGTERM) == before
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_to_end_is_ctrl_c(run, number):
+    before = signal.getsignal(number)
+    assert run(lambda: os.kill(os.getpid(), number)) == EXIT_INTERRUPTED
+    assert signal.getsignal(number) == before
+
+
+def end_by_error():
+    raise ImportError("cannot load module more than once per process")
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("end", [lambda: EXIT_OK, lambda: EXIT_FAILED, end_by_error])
+def test_an_interrupt_that_somebody_swallows_still_counts(capsys, run, number, end):
+    def action():
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        return end()
+
+    assert run(action) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "losscli: interrupted\n"
+
+
+def test_a_command_that_tells_of_its_interrupt_is_not_talked_over(capsys, run):
+    def action():
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        return EXIT_INTERRUPTED
+
+    assert run(action) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == ""
+
+
+def test_a_signal_that_is_ignored_stays_so(run):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run(lambda: os.kill(os.getpid(), signal.SIGHUP)) == EXIT_OK
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("code", [EXIT_OK, EXIT_FAILED])
@@ -250,4 +290,11 @@ def test_a_closed_pipe_is_no_news():
     command = [sys.executable, "-m", "losscli", "list"]
     result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
-    assert result.stderr == b""
+    assert (result.returncode, result.stderr) == (EXIT_BROKEN_PIPE, b"")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_stream_that_is_closed_from_the_start_is_not_missed(closed):
+    command = f"{sys.executable} -m losscli list {closed}"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (EXIT_OK, "")

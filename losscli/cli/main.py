@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
 
@@ -15,6 +16,7 @@ import click
 
 from losscli import __version__
 from losscli.errors import (
+    EXIT_BROKEN_PIPE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -75,40 +77,79 @@ def group() -> None:
     """Build, verify and time loss kernels against PyTorch.
 
     Exit codes: 0 all well, 1 a check failed, 2 usage or config, 3 a build failed, 4 this machine
-    cannot do what was asked, 130 interrupted.
+    cannot do what was asked, 130 interrupted, 141 nobody reads the output.
     """
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    _replace_closed_streams()
+    with _interruptible() as received:
+        try:
+            result = group.main(arguments, prog_name="losscli", standalone_mode=False)
+            sys.stdout.flush()
+            code = result if isinstance(result, int) else EXIT_OK
+        except SystemExit as ended:
+            # click ends with 1 on a broken pipe, which here would say that a check failed.
+            if not isinstance(ended.__context__, BrokenPipeError):
+                raise
+            code = _explain(ended.__context__)
+        except (Exception, KeyboardInterrupt) as error:
+            if "--debug" in arguments:
+                traceback.print_exc()
+            if not received:
+                return _explain(error)
+            # Whatever else it says: it is what became of the interrupt.
+            code = EXIT_FAILED
+    if received and code != EXIT_INTERRUPTED:
+        return _explain(KeyboardInterrupt())
+    return code
+
+
+def _replace_closed_streams() -> None:
+    """Stand /dev/null in for a stdout or stderr that was closed from the start: ``>&-``."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Treat each signal that asks to end as Ctrl-C; yield those that came.
+
+    The exception alone does not do: code that is imported or called back may swallow it.
+    """
+    received: list[int] = []
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        received.append(signum)
+        raise KeyboardInterrupt
+
+    # What is ignored stays so, as SIGHUP under nohup.
+    previous = {
+        number: signal.signal(number, interrupt)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
-        result = group.main(arguments, prog_name="losscli", standalone_mode=False)
-        sys.stdout.flush()
-    except Exception as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        return _explain(error)
+        yield received
     finally:
-        signal.signal(signal.SIGTERM, previous)
-    return result if isinstance(result, int) else EXIT_OK
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """Treat SIGTERM as Ctrl-C: what was finished is kept."""
-    raise KeyboardInterrupt
-
-
-def _explain(error: Exception) -> int:
+def _explain(error: BaseException) -> int:
     """Write one message for an error that ended the program; return the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return EXIT_USAGE
     if isinstance(error, BrokenPipeError):
+        # Python flushes stdout once more at exit, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
-    if isinstance(error, click.Abort):
+        # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
+        return EXIT_BROKEN_PIPE
+    if isinstance(error, click.Abort | KeyboardInterrupt):
         click.echo("losscli: interrupted", err=True)
         return EXIT_INTERRUPTED
     message, code = _message(error)
@@ -116,7 +157,7 @@ def _explain(error: Exception) -> int:
     return code
 
 
-def _message(error: Exception) -> tuple[str, int]:
+def _message(error: BaseException) -> tuple[str, int]:
     """Return what to say about an error, and the exit code."""
     if isinstance(error, LosscliError):
         return str(error), error.exit_code
