@@ -91,10 +91,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             code = result if isinstance(result, int) else EXIT_OK
         except SystemExit as ended:
-            # click ends with 1 on a broken pipe, which here would say that a check failed.
-            if not isinstance(ended.__context__, BrokenPipeError):
+            # click exits with 1 on a broken pipe, which here would say that a check failed.
+            if ended.code != EXIT_FAILED:
                 raise
-            code = _explain(ended.__context__)
+            code = _explain(BrokenPipeError())
         except (Exception, KeyboardInterrupt) as error:
             if "--debug" in arguments:
                 traceback.print_exc()
