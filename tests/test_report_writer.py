@@ -1,5 +1,6 @@
 """The writer: nothing that was finished is lost, and no output is found unwritable too late."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_report_bench import PAIR, run
 
-from losscli.errors import UnfitError
+from losscli.errors import UnfitError, UsageError
 from losscli.report import render
 from losscli.report.writer import Writer
 
@@ -87,3 +88,61 @@ def test_a_device_is_written_to_and_never_replaced():
         writer.add(PAIR[0])
     assert Path(os.devnull).is_char_device()
     assert not Path(f"{os.devnull}.jsonl").exists()
+
+
+def test_a_pipe_behind_a_link_is_written_to(tmp_path):
+    reader, writer_end = os.pipe()
+    link = tmp_path / "stdout"
+    link.symlink_to(f"/dev/fd/{writer_end}")
+    with Writer(run(), "csv", link) as writer:
+        writer.add(PAIR[0])
+    assert os.read(reader, 10) == b"loss,shape"
+    assert os.listdir(tmp_path) == ["stdout"]
+    os.close(reader)
+    os.close(writer_end)
+
+
+def test_without_a_result_an_old_output_stays_and_nothing_is_printed(tmp_path, capsys):
+    output = tmp_path / "out.md"
+    output.write_text("old")
+    for path in (output, None):
+        with Writer(run(), "md", path):
+            pass
+    assert os.listdir(tmp_path) == ["out.md"]
+    assert output.read_text() == "old"
+    assert capsys.readouterr().out == ""
+
+
+def test_a_file_in_the_place_of_the_journal_is_refused_and_kept(tmp_path):
+    other = tmp_path / "out.jsonl"
+    other.write_text("a report")
+    with pytest.raises(UsageError, match=r"out\.jsonl exists: .* Move it away or choose"):
+        Writer(run(), "json", tmp_path / "out")
+    assert other.read_text() == "a report"
+
+
+def test_only_the_output_is_replaced_and_it_keeps_its_permissions(tmp_path):
+    output, other = tmp_path / "out", tmp_path / "out.partial"
+    output.write_text("old")
+    output.chmod(0o640)
+    other.write_text("theirs")
+    with Writer(run(), "json", output) as writer:
+        writer.add(PAIR[0])
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.partial"]
+    assert other.read_text() == "theirs"
+    assert output.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_full_disk_is_one_message_and_the_journal_stays(tmp_path, monkeypatch):
+    def fill(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def finish_one():
+        with Writer(run(), "json", tmp_path / "out") as writer:
+            writer.add(PAIR[0])
+            monkeypatch.setattr(os, "replace", fill)
+
+    with pytest.raises(UnfitError, match=r"out: No space left .*out\.jsonl holds the finished"):
+        finish_one()
+    assert os.listdir(tmp_path) == ["out.jsonl"]
+    assert len(lines(tmp_path / "out.jsonl")) == 2

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from losscli.errors import UnfitError
+from losscli.errors import UnfitError, UsageError
 from losscli.report.render import header, json_line, render
 from losscli.results import Result, Run
 
@@ -16,25 +19,26 @@ from losscli.results import Result, Run
 class Writer:
     """A context that gathers results and, however it ends, reports those that there are.
 
-    With an output, ``OUTPUT.jsonl`` beside it is opened at once and takes each result the moment
-    it is added; the report appears as a whole, by a rename. The JSONL file then goes if the report
-    holds all that it does. Without an output the report goes to standard output.
+    With an output, ``OUTPUT.jsonl`` beside it is made at once and takes each result the moment it
+    is added; the report appears as a whole, by a rename. The JSONL file then goes if the report
+    holds all that it does. Without an output the report goes to standard output. Without a result
+    there is no report, and an old one stays.
     """
 
     def __init__(self, run: Run, format: str, output: Path | None) -> None:
-        """``run`` has no results yet. UnfitError if nothing can be written beside ``output``."""
-        self.run, self.format = run, format
-        self.output = output.resolve() if output else None
+        """``run`` has no results yet.
+
+        Raises:
+            UsageError: the JSONL file exists.
+            UnfitError: nothing can be written beside ``output``.
+        """
+        self.run, self.format, self.output = run, format, output
         self.journal_path: Path | None = None
         self._journal: TextIO | None = None
-        if self.output and self._is_replaceable(self.output):
-            self.journal_path = self.output.with_name(f"{self.output.name}.jsonl")
-            try:
-                self._journal = self.journal_path.open("w", encoding="utf-8")
-            except OSError as error:
-                raise UnfitError(
-                    f"cannot write {self.journal_path}: {error.strerror}. Choose another -o."
-                ) from None
+        if output and _is_replaceable(output):
+            self.output = output = output.resolve()
+            self.journal_path = output.with_name(f"{output.name}.jsonl")
+            self._journal = _create(self.journal_path)
             self._append(json_line(header(run)))
 
     def __enter__(self) -> Writer:
@@ -51,10 +55,12 @@ class Writer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Report what there is; an error before the first result leaves nothing behind."""
+        """Report what there is."""
         if self._journal:
-            self._journal.close()
-        if self.run.results or error is None:
+            # Each line was flushed; what cannot be written now was refused before.
+            with contextlib.suppress(OSError):
+                self._journal.close()
+        if self.run.results:
             self._report(render(self.run, self.format))
         if self.journal_path and (self.format in ("json", "jsonl") or not self.run.results):
             self.journal_path.unlink()
@@ -63,20 +69,61 @@ class Writer:
         """Put the report where it goes."""
         if self.output is None:
             print(text)
-        elif self._journal is None:
+        elif self.journal_path is None:
             self.output.write_text(f"{text}\n", encoding="utf-8")
         else:
-            partial = self.output.with_name(f"{self.output.name}.partial")
-            partial.write_text(f"{text}\n", encoding="utf-8")
-            os.replace(partial, self.output)
+            try:
+                _replace(self.output, f"{text}\n", like=self.journal_path)
+            except OSError as error:
+                raise UnfitError(
+                    f"cannot write {self.output}: {error.strerror}. "
+                    f"{self.journal_path} holds the finished cases."
+                ) from None
 
     def _append(self, line: str) -> None:
         """Have a line on disk before anything else is measured."""
-        if self._journal:
+        if self._journal is None:
+            return
+        try:
             self._journal.write(f"{line}\n")
             self._journal.flush()
+        except OSError as error:
+            raise UnfitError(
+                f"cannot write {self.journal_path}: {error.strerror}. "
+                "The cases finished before are kept."
+            ) from None
 
-    @staticmethod
-    def _is_replaceable(output: Path) -> bool:
-        """Tell a file from a pipe or a terminal such as /dev/stdout."""
-        return output.is_file() or not output.exists()
+
+def _is_replaceable(output: Path) -> bool:
+    """Tell a file from a pipe or a terminal; to be asked of a path with its links.
+
+    What /dev/stdout links to has no name where it is a pipe.
+    """
+    return output.is_file() or not output.exists()
+
+
+def _create(path: Path) -> TextIO:
+    """Open a journal that does not exist yet."""
+    try:
+        return path.open("x", encoding="utf-8")
+    except FileExistsError:
+        raise UsageError(
+            f"{path} exists: the journal of another run, or a report. "
+            "Move it away or choose another -o."
+        ) from None
+    except OSError as error:
+        raise UnfitError(f"cannot write {path}: {error.strerror}. Choose another -o.") from None
+
+
+def _replace(output: Path, text: str, *, like: Path) -> None:
+    """Put a text in place of a file at once, with its permissions, or those of ``like``."""
+    mode = output if output.exists() else like
+    handle, partial = tempfile.mkstemp(prefix=f"{output.name}.", dir=output.parent)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        shutil.copymode(mode, partial)
+        os.replace(partial, output)
+    except BaseException:
+        os.unlink(partial)
+        raise
