@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,6 +162,42 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
     assert {path.name for path in workshop.cache.root.iterdir()} == {"lock", "work"}
     with workshop.cache.open_lock() as file, locked(file, workshop.notes.append):
         assert len(workshop.notes) == 1, "the lock was free"
+
+
+BUILDER = """
+import sys
+from pathlib import Path
+from standin import Standin
+workshop = Standin(Path(sys.argv[1]))
+workshop.write("cpu/blocked.cpp", "")
+workshop.ensure(workshop.cpu_plan())
+"""
+
+
+def test_the_compilers_of_a_build_that_was_killed_keep_its_lock(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", "8")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    pipe = workshop.root / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen([sys.executable, "-c", BUILDER, workshop.root]) as builder:
+        end = os.open(pipe, os.O_WRONLY)  # returns once the compiler waits at the other end
+        builder.kill()
+
+    waits = []
+
+    def let_the_compiler_end(seconds: float) -> None:
+        if not waits:
+            os.close(end)
+        waits.append(seconds)
+        os.sched_yield()
+
+    with (
+        workshop.cache.open_lock() as file,
+        locked(file, workshop.notes.append, sleep=let_the_compiler_end),
+    ):
+        assert waits, "the lock was free"
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def ensure(
         cache.drop_unused(time.time())
         folder = cache.prepare(plan, fresh=force)
         jobs = job_count(len(os.sched_getaffinity(0)), free_bytes("cpu"))
-        printed = run_ninja(find_ninja(), folder, jobs, progress)
+        printed = run_ninja(find_ninja(), folder, jobs, progress, file)
         if printed is not None:
             raise _failure(plan, folder, printed, cache)
         with cache.writing():

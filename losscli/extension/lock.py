@@ -1,4 +1,4 @@
-"""A lock on a file that says who holds it; the kernel releases it when its holder is gone."""
+"""A lock on a file that says whose it is; the kernel releases it when they are gone."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def locked(
         yield
     finally:
         file.truncate(0)
+        # Closing would not do: the compilers have the file too, and a cache's server keeps it.
         fcntl.flock(file, fcntl.LOCK_UN)
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 from losscli.errors import UsageError
 
@@ -33,10 +34,13 @@ def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.env
     return int(given)
 
 
-def run_ninja(ninja: Path, folder: Path, jobs: int, progress: Progress) -> str | None:
+def run_ninja(
+    ninja: Path, folder: Path, jobs: int, progress: Progress, lock: IO[str]
+) -> str | None:
     """Build everything, and return None, or on failure what ninja printed.
 
-    Interrupted, it ends ninja with all its compilers before the exception goes on.
+    Interrupted, it ends ninja with all its compilers before the exception goes on. Killed, it
+    leaves them at work; ninja has the file of the lock, which thus stays locked until it ends.
     """
     environ = {key: value for key, value in os.environ.items() if key != "MAKEFLAGS"}
     # Errors are read by their English names.
@@ -52,6 +56,7 @@ def run_ninja(ninja: Path, folder: Path, jobs: int, progress: Progress) -> str |
         errors="replace",
         # A group of its own, so that Ctrl-C reaches it through us alone.
         process_group=0,
+        pass_fds=[lock.fileno()],
     ) as process:
         assert process.stdout is not None
         printed = []
