@@ -94,7 +94,35 @@ def test_the_output_is_a_file(capsys, tmp_path):
     arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward")
     assert bench(*arguments, "--format", "csv", "-o", str(output)) == 0
     assert output.read_text().startswith("loss,shape,")
-    assert capsys.readouterr().out == ""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("reference: forward at up to ")
+    assert captured.err.endswith(f"\nlosscli: wrote {output}\n")
+
+
+def test_a_failure_is_told_where_the_report_is_a_file(capsys, tmp_path, implementation, config):
+    implementation(lambda prediction, target: (prediction - target).mean())
+    path = config("{losses: mse, sizes: 8x8, implementations: theirs, passes: forward}")
+    assert bench("-c", path, "-o", str(tmp_path / "table")) == 1
+    assert "FAILED mse 8x8 float32 mean, theirs, forward: " in capsys.readouterr().err
+
+
+def test_an_interrupt_before_the_first_result_leaves_an_old_report(
+    capsys, tmp_path, implementation, config
+):
+    def interrupted(input, target):
+        raise KeyboardInterrupt
+
+    implementation(interrupted)
+    output = tmp_path / "table"
+    output.write_text("old")
+    path = config("{losses: mse, sizes: 8x8, implementations: theirs}")
+    assert bench("-c", path, "-o", str(output)) == 130
+    assert bench("-c", path) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "losscli: interrupted before the first result\n" * 2
+    assert output.read_text() == "old"
 
 
 def test_a_dry_run_measures_nothing(capsys, monkeypatch):

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from losscli import environment
 from losscli.bench.memory import needed_bytes
-from losscli.bench.plan import Task, plan
+from losscli.bench.plan import plan
 from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, one_of, output_options, resolve_config
+from losscli.cli.reporting import report
 from losscli.config.schema import CACHES, Timing
-from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
-from losscli.report.writer import Writer
-from losscli.results import FAILED, SKIPPED, BenchResult, Run
+from losscli.errors import EXIT_OK, UsageError
 from losscli.units import parse_fraction, parse_seconds
-
-if TYPE_CHECKING:
-    from losscli.bench.runner import Runner
 
 
 @click.command("bench")
@@ -66,55 +57,11 @@ def command(
         free = environment.free_bytes(device)
         print_cases(config, device, config.passes, needed_bytes, free)
         return EXIT_OK
-    tasks = plan(config, device)
-    if not tasks:
-        raise UsageError("the config excludes every case. --dry-run shows what is left of it.")
 
     from losscli.bench.runner import Runner
 
-    run = Run(
-        kind="bench",
-        command=("losscli", *sys.argv[1:]),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment=environment.describe(device),
-        results=(),
-    )
-    with Writer(run, format, output) as writer:
-        finished = _measure(Runner(config, device), tasks, writer.add)
-    results = [result for result in writer.run.results if isinstance(result, BenchResult)]
-    if not finished:
-        click.echo("losscli: interrupted; what was finished is reported", err=True)
-        return EXIT_INTERRUPTED
-    if all(result.status == SKIPPED for result in results):
-        raise UnfitError(f"nothing could run: {results[0].reason}.")
-    return EXIT_FAILED if any(result.status == FAILED for result in results) else EXIT_OK
-
-
-def _measure(runner: Runner, tasks: Sequence[Task], keep: Callable[[BenchResult], None]) -> bool:
-    """Run the tasks behind a progress bar; tell whether they were finished, not interrupted."""
-    names = [
-        f"{task.case.name} {pass_} {name}"
-        for task in tasks
-        for pass_, implementations in task.passes.items()
-        for name in implementations
-    ]
-    # Where standard error is no terminal, the bar goes nowhere.
-    file = sys.stderr if sys.stderr.isatty() else io.StringIO()
-    bar = click.progressbar(
-        length=len(names), file=file, item_show_func=lambda name: name, show_pos=True
-    )
-    try:
-        with bar:
-            bar.current_item = names[0]
-            bar.render_progress()
-            for task in tasks:
-                with closing(runner.run(task)) as results:
-                    for result in results:
-                        keep(result)
-                        bar.update(1, names[min(bar.pos + 1, len(names) - 1)])
-    except KeyboardInterrupt:
-        return False
-    return True
+    runner = Runner(config, device)
+    return report("bench", device, plan(config, device), runner.run, format=format, output=output)
 
 
 def _override(

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .render import render
+from .render import digest, render
 
-__all__ = ["render"]
+__all__ = ["digest", "render"]

@@ -26,6 +26,11 @@ def render(run: Run, format: str) -> str:
     return _FORMATS[format](run)
 
 
+def digest(run: Run) -> str:
+    """Return what a run came to, without its table: failures, what was skipped, the summary."""
+    return "\n".join([*_notes(run), *_summary(run)])
+
+
 def json_line(record: Mapping[str, Any]) -> str:
     """Return one line of JSON. What is not finite becomes null, for JSON has no word for it."""
     return json.dumps(_finite(record), allow_nan=False)
@@ -50,18 +55,27 @@ def _page(run: Run, style: str, width: int | None) -> str:
     """Lay out what people read: the machine, the table, the notes, the line to quote."""
     if run.kind == "bench":
         headers, rows = bench_table.table(run, width)
-        notes, summary = bench_table.notes(run), bench_table.summary(run)
     else:
         headers, rows = verify_table.table(run)
-        notes, summary = verify_table.notes(run), verify_table.summary(run)
     align = ["right" if _is_figure(rows, column) else "left" for column in range(len(headers))]
     table = (
         tabulate.tabulate(rows, headers, style, colalign=align, disable_numparse=True)
         if rows
         else ""
     )
-    parts = [_caption(run), table, "\n".join(notes), summary]
+    # Markdown runs lines together that no empty line parts.
+    line = "\n" if style == "simple" else "\n\n"
+    parts = [_caption(run), table, line.join(_notes(run)), line.join(_summary(run))]
     return "\n\n".join(part for part in parts if part)
+
+
+def _notes(run: Run) -> list[str]:
+    return bench_table.notes(run) if run.kind == "bench" else verify_table.notes(run)
+
+
+def _summary(run: Run) -> list[str]:
+    summary = bench_table.summary if run.kind == "bench" else verify_table.summary
+    return summary(run).splitlines()
 
 
 def _is_figure(rows: list[list[str]], column: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cache
 
@@ -54,7 +54,7 @@ def plan(config: Config, device: str) -> list[Job]:
 
 def run(
     job: Job, free_bytes: Callable[[str], int] = environment.free_bytes
-) -> Iterator[VerifyResult]:
+) -> Generator[VerifyResult, None, None]:
     """Yield each result of a job as it is there; nothing an implementation does wrong is raised.
 
     What cannot fit is skipped before anything of it is allocated.
