@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def describe(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "torch_cuda": torch.version.cuda,
-        "compiler": _first_line([*shlex.split(os.environ.get("CXX", "c++")), "--version"]),
+        "compiler": _compiler(),
         "os": platform.platform(),
         "cpu": cpu_model(),
         "cpu_cores": len(os.sched_getaffinity(0)),
@@ -84,6 +85,22 @@ def describe(device: str) -> dict[str, Any]:
             "gpu_driver": _first_line(query),
         }
     return facts
+
+
+def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the words of a command in an environment variable; none where it is not set.
+
+    Raises:
+        UnfitError: a quote is not closed.
+    """
+    text = environ.get(variable, "").strip()
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:
+        raise UnfitError(
+            f"{variable} is not a command: unclosed quote or trailing backslash in [{text}]. "
+            f"Correct or unset {variable}."
+        ) from None
 
 
 def free_bytes(device: str) -> int:
@@ -177,6 +194,14 @@ def _cgroup_free() -> list[int]:
             reclaimable = int(match[1]) if match else 0
             free.append(max(most - used + reclaimable, 0))
     return free
+
+
+def _compiler() -> str | None:
+    """Return what the C++ compiler says it is, or None."""
+    try:
+        return _first_line([*(command_in("CXX") or ["c++"]), "--version"])
+    except UnfitError:
+        return None
 
 
 def _first_line(command: list[str]) -> str | None:

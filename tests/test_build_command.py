@@ -109,3 +109,21 @@ def test_a_cache_that_cannot_be_written_names_the_variable(
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.csrc / "losses.h" / "cache"))
     with pytest.raises(UnfitError, match="LOSSCLI_CACHE_DIR"):
         run()
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_architectures_that_are_none_are_a_slip_on_any_device(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setenv("LOSSCLI_CUDA_ARCHITECTURES", "hopper")
+    with pytest.raises(UsageError, match="LOSSCLI_CUDA_ARCHITECTURES should list"):
+        run("--device", device)
+
+
+def test_a_bad_max_jobs_is_told_before_anything_is_said_to_be_built(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", "0")
+    with pytest.raises(UsageError, match="MAX_JOBS"):
+        workshop.ensure(workshop.cpu_plan())
+    assert workshop.notes == []

@@ -140,3 +140,8 @@ def test_a_gpu_is_described():
     assert facts["gpu_sms"] > 0
     assert 0 < environment.free_bytes("cuda:0") <= facts["gpu_memory_bytes"]
     assert environment.cache_bytes("cuda:0") == facts["gpu_cache_bytes"] > 0
+
+
+def test_a_compiler_that_is_no_command_is_not_known(monkeypatch):
+    monkeypatch.setenv("CXX", '"')
+    assert environment.describe("cpu")["compiler"] is None

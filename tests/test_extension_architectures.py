@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from losscli.errors import UnfitError
+from losscli.errors import UsageError
 from losscli.extension.architectures import VARIABLE, gencode_flags
 
 SM_90 = "-gencode=arch=compute_90,code=sm_90"
@@ -32,5 +32,5 @@ def test_an_architecture_with_its_own_features() -> None:
 
 @pytest.mark.parametrize("text", ["hopper", "9.0", "sm_90", "90;x"])
 def test_what_is_no_architecture(text: str) -> None:
-    with pytest.raises(UnfitError, match=r"should list architectures such as 90;100, but has '.+'"):
+    with pytest.raises(UsageError, match=r"should list architectures such as 90;100, but has '.+'"):
         gencode_flags([], {VARIABLE: text})

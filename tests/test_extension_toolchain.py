@@ -131,3 +131,9 @@ def test_nvcc_gets_the_compiler_of_the_rest_unless_told_otherwise(bin_: Path) ->
 
 def test_ninja_is_that_of_its_package() -> None:
     assert find_ninja().is_file()
+
+
+@pytest.mark.parametrize(("variable", "find"), [("CXX", find_compiler), ("CUDACXX", find_nvcc)])
+def test_an_unclosed_quote_is_no_command(variable, find):
+    with pytest.raises(UnfitError, match=rf"^{variable} is not a command: unclosed quote"):
+        find({variable: '"'})

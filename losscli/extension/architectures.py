@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-from losscli.errors import UnfitError
+from losscli.errors import UsageError
 
 VARIABLE = "LOSSCLI_CUDA_ARCHITECTURES"
 WITHOUT_GPU = ("90",)
@@ -25,7 +25,7 @@ def gencode_flags(
         capabilities: compute capabilities of the GPUs here: ``(9, 0)``.
         environ: environment variables.
     """
-    asked = _asked_for(environ.get(VARIABLE, ""))
+    asked = requested_architectures(environ)
     present = sorted({f"{major}{minor}" for major, minor in capabilities}, key=int)
     names = asked or present or WITHOUT_GPU
     flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
@@ -33,6 +33,21 @@ def gencode_flags(
         newest = max(names, key=_number)
         flags.append(f"-gencode=arch=compute_{newest},code=compute_{newest}")
     return tuple(flags)
+
+
+def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Read ``90;100`` in LOSSCLI_CUDA_ARCHITECTURES; commas and spaces part as well.
+
+    Raises:
+        UsageError: it holds anything else.
+    """
+    names = [name for name in re.split(r"[;,\s]+", environ.get(VARIABLE, "")) if name]
+    for name in names:
+        if not re.fullmatch(r"\d{2,3}[af]?", name):
+            raise UsageError(
+                f"{VARIABLE} should list architectures such as 90;100, but has '{name}'."
+            )
+    return tuple(sorted(set(names), key=_number))
 
 
 def present_capabilities() -> list[tuple[int, int]]:
@@ -43,17 +58,6 @@ def present_capabilities() -> list[tuple[int, int]]:
     if not torch.cuda.is_available() or torch.cuda._is_in_bad_fork():
         return []
     return [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
-
-
-def _asked_for(text: str) -> tuple[str, ...]:
-    """Read ``90;100``; commas and spaces part as well."""
-    names = [name for name in re.split(r"[;,\s]+", text) if name]
-    for name in names:
-        if not re.fullmatch(r"\d{2,3}[af]?", name):
-            raise UnfitError(
-                f"{VARIABLE} should list architectures such as 90;100, but has '{name}'."
-            )
-    return tuple(sorted(set(names), key=_number))
 
 
 def _number(name: str) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from losscli.environment import free_bytes
 from losscli.errors import BuildError, UnfitError
 
 from . import diagnosis
-from .architectures import gencode_flags, present_capabilities
+from .architectures import gencode_flags, present_capabilities, requested_architectures
 from .cache import Cache, user_cache
 from .lock import locked
 from .ninja_run import Progress, job_count, run_ninja
@@ -74,6 +74,7 @@ def build(
     Raises:
         UnfitError: a compiler is missing or too old, or the cache cannot be written.
         BuildError: a compiler failed.
+        UsageError: MAX_JOBS or LOSSCLI_CUDA_ARCHITECTURES makes no sense.
     """
     cache, csrc = cache or user_cache(), csrc or csrc_root()
     torch, compiler = installed_torch(), find_compiler()
@@ -94,6 +95,8 @@ def build(
 
 def plan_cuda(csrc: Path, compiler: Tool) -> Plan:
     """Plan the CUDA library for the GPUs here; UnfitError without a usable nvcc."""
+    # Before nvcc: a slip is worth a word even where it does no harm yet.
+    requested_architectures()
     nvcc = find_nvcc()
     return cuda_plan(
         csrc, nvcc, find_host_compiler(compiler), gencode_flags(present_capabilities())
@@ -116,12 +119,12 @@ def ensure(
         # Another process may have built it while this one waited.
         if cache.library(plan).is_file() and not force:
             return Outcome(plan.target, CACHED, path=cache.library(plan))
+        ninja, jobs = find_ninja(), job_count(len(os.sched_getaffinity(0)), free_bytes("cpu"))
         notify(f"building the {plan.target.upper()} kernels for this machine")
         started = time.perf_counter()
         cache.drop_unused(time.time())
         folder = cache.prepare(plan, fresh=force)
-        jobs = job_count(len(os.sched_getaffinity(0)), free_bytes("cpu"))
-        printed = run_ninja(find_ninja(), folder, jobs, progress, file)
+        printed = run_ninja(ninja, folder, jobs, progress, file)
         if printed is not None:
             raise _failure(plan, folder, printed, cache)
         with cache.writing():

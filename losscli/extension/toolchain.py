@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from losscli.environment import command_in
 from losscli.errors import UnfitError
 
 MINIMUM_GCC = (9, 0)
@@ -45,9 +46,8 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
     Raises:
         UnfitError: there is none, or it is another compiler, or too old.
     """
-    given = environ.get("CXX", "").strip()
-    if given:
-        command = tuple(shlex.split(given))
+    command = command_in("CXX", environ)
+    if command:
         _require_program(command[0], "CXX", "a C++ compiler", environ)
     else:
         found = _which("g++", environ) or _which("c++", environ)
@@ -79,9 +79,8 @@ def find_nvcc(environ: Mapping[str, str] = os.environ) -> Tool:
     Raises:
         UnfitError: there is none, or it does not run, or is too old.
     """
-    given = environ.get("CUDACXX", "").strip()
-    if given:
-        command = tuple(shlex.split(given))
+    command = command_in("CUDACXX", environ)
+    if command:
         _require_program(command[0], "CUDACXX", "nvcc", environ)
     else:
         found = next(_nvcc_candidates(environ), None)
