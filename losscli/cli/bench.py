@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from losscli import environment
-from losscli.bench.memory import needed_bytes
+from losscli.bench.memory import fit, needed_bytes
 from losscli.bench.plan import plan
 from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, one_of, output_options, resolve_config
@@ -55,7 +55,7 @@ def command(
     device = environment.resolve_device(config.device)
     if dry_run:
         free = environment.free_bytes(device)
-        print_cases(config, device, config.passes, needed_bytes, free)
+        print_cases(config, device, config.passes, needed_bytes, fit, free)
         return EXIT_OK
 
     from losscli.bench.runner import Runner

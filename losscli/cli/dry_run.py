@@ -12,27 +12,33 @@ from losscli.config.schema import Config
 from losscli.implementations import Implementation, find_implementation
 from losscli.units import format_bytes
 
+Fit = Callable[
+    [Case, str, Sequence[Implementation], int], tuple[list[Implementation], dict[str, str]]
+]
+"""``f(case, pass, implementations, free)``: those that fit, and why the others, by name, do not."""
 NeededBytes = Callable[[Case, str, Sequence[Implementation]], int]
 """``f(case, pass, implementations)``: the most bytes that running them takes, inputs included."""
 
 
 def print_cases(
-    config: Config, device: str, passes: Sequence[str], needed: NeededBytes, free: int
+    config: Config, device: str, passes: Sequence[str], needed: NeededBytes, fit: Fit, free: int
 ) -> None:
-    """Print a row for each case and pass, with the bytes it needs against those that are free."""
-    rows, sizes = [], []
+    """Print a row for each case and pass: what would run, its bytes, and what does not fit."""
+    rows, sizes, misfits = [], [], 0
     for case, pass_, implementations in _plan(config, device, passes):
-        size = needed(case, pass_, implementations)
-        names = ", ".join(implementation.name for implementation in implementations)
-        fits = "" if size <= free else "does not fit"
-        rows.append((case.name, pass_, names, format_bytes(size), fits))
+        able, left_out = fit(case, pass_, implementations, free)
+        size = needed(case, pass_, able or implementations)
+        fits = f"left out: {', '.join(left_out)}" if able and left_out else ""
+        names = ", ".join(implementation.name for implementation in able or implementations)
+        rows.append((case.name, pass_, names, format_bytes(size), fits if able else "does not fit"))
         sizes.append(size)
+        misfits += bool(left_out)
     headers = ("case", "pass", "implementations", "bytes", "")
     click.echo(tabulate(rows, headers, colalign=("left", "left", "left", "right", "left")))
-    misfits = sum(size > free for size in sizes)
     click.echo(
         f"{len(rows)} to run, the largest {format_bytes(max(sizes, default=0))}; "
-        f"{misfits or 'none'} too large for the {format_bytes(free)} free on {device}"
+        f"{misfits or 'none'} too large for the "
+        f"{format_bytes(free)} free on {device}"
     )
 
 

@@ -12,7 +12,7 @@ from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, output_options, resolve_config
 from losscli.cli.reporting import report
 from losscli.errors import EXIT_OK
-from losscli.verify.memory import needed_bytes
+from losscli.verify.memory import fit, needed_bytes
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
@@ -35,7 +35,7 @@ def command(*, dry_run: bool, format: str, output: Path | None, **axes: Any) -> 
     device = environment.resolve_device(config.device)
     if dry_run:
         free = environment.free_bytes(device)
-        print_cases(config, device, config.passes, needed_bytes, free)
+        print_cases(config, device, config.passes, needed_bytes, fit, free)
         return EXIT_OK
 
     from losscli.verify.runner import plan, run

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from losscli.blocks import BLOCK_ELEMENTS
 from losscli.cases import Case
 from losscli.implementations import Implementation
+from losscli.units import format_bytes
 
 _BLOCK_TEMPORARIES = 16
 """float64 tensors of a block that the oracle, its autograd and the comparison hold at once."""
@@ -31,3 +32,16 @@ def needed_bytes(case: Case, pass_: str, implementations: Iterable[Implementatio
     sums = 2 * target if case.target_shape != case.shape else 0
     block = _BLOCK_TEMPORARIES * min(case.elements, BLOCK_ELEMENTS)
     return (case.elements + target + most) * case.item_bytes + (sums + block) * 8
+
+
+def fit(
+    case: Case, pass_: str, implementations: Sequence[Implementation], free: int
+) -> tuple[list[Implementation], dict[str, str]]:
+    """Return the implementations that fit, each by itself, and why the others do not."""
+    needed = {i.name: needed_bytes(case, pass_, [i]) for i in implementations}
+    reasons = {
+        name: f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
+        for name, size in needed.items()
+        if size > free
+    }
+    return [i for i in implementations if i.name not in reasons], reasons

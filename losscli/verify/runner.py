@@ -13,9 +13,8 @@ from losscli.environment import is_out_of_memory
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
 from losscli.results import FAIL, SKIPPED, VerifyResult
-from losscli.units import format_bytes
 from losscli.verify.checks import CHECKS, Check
-from losscli.verify.memory import needed_bytes
+from losscli.verify.memory import fit
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject, SubjectError
 
@@ -81,7 +80,5 @@ def run(
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> str:
     """Say by how much a check does not fit; empty if it does."""
-    needed = needed_bytes(case, check.pass_, [implementation])
-    if needed <= free:
-        return ""
-    return f"needs {format_bytes(needed)}, {case.device} has {format_bytes(free)} free"
+    _, reasons = fit(case, check.pass_, [implementation], free)
+    return reasons.get(implementation.name, "")
