@@ -60,3 +60,8 @@ def test_a_missing_config_lists_the_shipped_ones():
 def test_a_directory_is_no_config(tmp_path):
     with pytest.raises(UsageError, match="is a directory"):
         load_config(str(tmp_path), {})
+
+
+def test_an_empty_name_is_no_config():
+    with pytest.raises(UsageError, match="the name of the config is empty"):
+        load_config("", {})

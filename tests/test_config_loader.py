@@ -1,6 +1,7 @@
 """What a good config means."""
 
 import json
+import os
 from dataclasses import fields
 
 import pytest
@@ -76,6 +77,7 @@ def test_a_config_needs_sizes_only(tmp_path):
     [
         ("all", [LossChoice(name) for name in LOSSES]),
         ("mse", [LossChoice("mse")]),
+        ("[mse, all]", [LossChoice(n) for n in ("mse", *(n for n in LOSSES if n != "mse"))]),
         ("[mse, mse]", [LossChoice("mse")]),
         (
             "{smooth_l1: {beta: 2}, mse: }",
@@ -91,7 +93,34 @@ def test_a_key_of_a_child_replaces_the_parents(tmp_path):
     (tmp_path / "parent.yaml").write_text("sizes: [8x8]\ninputs: {seed: 3, scale: 2}\n")
     config = load(tmp_path, "extends: parent.yaml\ninputs: {seed: 4}\n")
     assert config.sizes == ((8, 8),)
-    assert config.inputs == Inputs(seed=4)
+    assert config.inputs == Inputs(scale=2, seed=4)
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "bounds"),
+    [
+        ("{min_time: 0.2s, max_time: 2s}", "{max_time: 0.1s}", (0.1, 0.1)),
+        ("{min_time: 0.2s, max_time: 2s}", "{min_time: 3s}", (3, 3)),
+        ("{min_time: 0.2s, max_time: 2s}", "{cache: warm}", (0.2, 2)),
+        ("{cache: warm}", "{max_time: 0.1s}", (0.1, 0.1)),
+        ("{max_time: 20s}", "{min_time: 15s}", (15, 20)),
+    ],
+)
+def test_a_bound_of_the_time_moves_the_one_that_its_file_does_not_give(
+    tmp_path, parent, child, bounds
+):
+    (tmp_path / "parent.yaml").write_text(f"sizes: 8\ntiming: {parent}\n")
+    (tmp_path / "middle.yaml").write_text(f"extends: parent.yaml\ntiming: {child}\n")
+    timing = load(tmp_path, "extends: middle.yaml\ntiming: {confidence: 3%}\n").timing
+    assert (timing.min_time, timing.max_time, timing.confidence) == (*bounds, 0.03)
+
+
+def test_a_pipe_is_a_config(tmp_path):
+    reader, writer = os.pipe()
+    os.write(writer, b"sizes: 7\n")
+    os.close(writer)
+    assert load_config(f"/dev/fd/{reader}", {}).sizes == ((7,),)
+    os.close(reader)
 
 
 def test_a_parent_beside_the_file_wins_over_a_shipped_one(tmp_path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from dataclasses import replace
+from typing import TypeVar, cast
 
 from losscli.config.positions import Located
 from losscli.config.schema import (
@@ -96,7 +97,8 @@ def _name(kind: str, candidates: Collection[str]) -> Callable[[Located], str]:
 def _names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[str, ...]]:
     """Read one name or a list of names; a name given twice counts once."""
     read = _name(kind, candidates)
-    return lambda node: tuple(dict.fromkeys(read(item) for item in _items(node, f"a {kind}")))
+    what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    return lambda node: tuple(dict.fromkeys(read(item) for item in _items(node, what)))
 
 
 def _device(node: Located) -> str:
@@ -104,18 +106,21 @@ def _device(node: Located) -> str:
 
 
 def _losses(node: Located) -> tuple[LossChoice, ...]:
-    """Read ``all``, a name, names with parameters, or a list of these."""
-    if node.value == "all":
-        return tuple(LossChoice(name) for name in LOSSES)
+    """Read a name, names with parameters, ``all``, or a list; ``all`` adds those not named."""
     choices: list[LossChoice] = []
+    every = False
     for item in [node] if isinstance(node.value, dict) else _items(node, "a loss"):
         if isinstance(item.value, dict):
             entries = check_mapping(item, "a loss", LOSSES, "loss")
             found = [LossChoice(name, _parameters(entries[name], LOSSES[name])) for name in entries]
+        elif item.value == "all":
+            every, found = True, []
         else:
             found = [LossChoice(_name("loss", LOSSES)(item))]
         choices += [choice for choice in found if choice not in choices]
-    return tuple(choices)
+    named = {choice.name for choice in choices}
+    others = [LossChoice(name) for name in LOSSES if every and name not in named]
+    return (*choices, *others)
 
 
 def _parameters(node: Located, spec: LossSpec) -> Mapping[str, tuple[float, ...]]:
@@ -220,7 +225,16 @@ def _inputs(node: Located) -> Inputs:
 
 
 def _timing(node: Located) -> Timing:
-    timing = Timing(**_record(node, "a mapping such as {min_time: 0.2s}", _TIMING))  # type: ignore[arg-type]
+    values = _record(node, "a mapping such as {min_time: 0.2s}", _TIMING)
+    timing = Timing(**values)  # type: ignore[arg-type]
+    # A bound that its file gives alone moves the other; the nearest file's keys come last.
+    written = cast("dict[str, Located]", node.value)
+    bounds = [key for key in written if key in ("min_time", "max_time")]
+    if bounds and len({written[key].file for key in bounds}) == len(bounds):
+        if bounds[-1] == "max_time":
+            timing = replace(timing, min_time=min(timing.min_time, timing.max_time))
+        else:
+            timing = replace(timing, max_time=max(timing.min_time, timing.max_time))
     if not 0 < timing.max_time >= timing.min_time:
         node.fail(
             f"max_time ({timing.max_time:g} s) must be above 0 and no less than "

@@ -59,12 +59,15 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
 def _find(name: str) -> Path:
     """Find the file that the command line names."""
     shipped = shipped_configs()
+    if not name:
+        raise UsageError("the name of the config is empty. Name a YAML file or leave -c out.")
     candidates = [Path(name)]
     if Path(name).name == name:
         candidates.append(Path(f"{name}.yaml"))
         candidates += [shipped[stem] for stem in (name.removesuffix(".yaml"),) if stem in shipped]
     for candidate in candidates:
-        if candidate.is_file():
+        # A pipe will do as well.
+        if candidate.exists() and not candidate.is_dir():
             return candidate
     if candidates[0].is_dir():
         raise UsageError(f"config '{name}' is a directory. Name a YAML file in it.")
@@ -96,7 +99,18 @@ def _follow(file: Path, children: tuple[Path, ...]) -> dict[str, Located]:
     if any(parent.samefile(child) for child in chain):
         names = " -> ".join(path.name for path in (*chain, parent))
         extends.fail(f"configs extend each other in a circle: {names}. Break it.")
-    return _follow(parent, chain) | keys
+    return _over(_follow(parent, chain), keys)
+
+
+def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[str, Located]:
+    """Put a child's keys over its parent's; of a mapping of settings, key by key, last its own."""
+    merged = {**parent, **child}
+    for key in {"inputs", "timing"} & parent.keys() & child.keys():
+        below, above = parent[key].value, child[key].value
+        if isinstance(below, dict) and isinstance(above, dict):
+            kept = {name: value for name, value in below.items() if name not in above}
+            merged[key] = replace(child[key], value=kept | above)
+    return merged
 
 
 def _check_tolerances(config: Config, node: Located) -> None:

@@ -71,7 +71,7 @@ def parse(text: str, file: str) -> Located:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        problem = ", ".join(part for part in (_context(error), error.problem) if part)
         problem = problem.replace("'<stream end>'", "the end of the file")
         hint = " Indent with spaces, not tabs." if "'\\t'" in problem else ""
         message = f"cannot parse YAML: {problem}.{hint}"
@@ -86,6 +86,14 @@ def parse(text: str, file: str) -> Located:
     if root is None:
         return Located({}, file, 1, 1)
     return _Converter(file).convert(root)
+
+
+def _context(error: yaml.MarkedYAMLError) -> str:
+    """Say what was being parsed, and where it began if that is another line."""
+    context, begin, end = error.context or "", error.context_mark, error.problem_mark
+    if not context.startswith("while") or not begin or not end or begin.line == end.line:
+        return context
+    return f"{context} that began in line {begin.line + 1}, column {begin.column + 1}"
 
 
 class _CoreLoader(yaml.SafeLoader):

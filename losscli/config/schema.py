@@ -65,7 +65,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Config:
-    """Every axis of a run. An axis left None takes the command's own default."""
+    """Every axis of a run, and how it is timed. Losses left empty are all of them."""
 
     device: str = "auto"
     losses: tuple[LossChoice, ...] = ()
