@@ -114,7 +114,7 @@ def free_bytes(device: str) -> int:
     return int(unused + cached)
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an allocator gave up; torch's CPU allocator says so in its message only."""
     import torch
 

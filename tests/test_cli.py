@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import click
 import pytest
+import torch  # noqa: F401  its errors are told apart once it is imported
 
 from losscli.cli import main
 from losscli.cli.options import axis_options, resolve_config
@@ -199,6 +200,7 @@ def test_module_and_version():
         (BuildError("no."), "no.", EXIT_BUILD),
         (UnfitError("no."), "no.", EXIT_UNFIT),
         (MemoryError(), "out of memory. Choose smaller sizes", EXIT_UNFIT),
+        (RuntimeError("DefaultCPUAllocator: can't allocate"), "out of memory.", EXIT_UNFIT),
         (OSError(errno.ENOSPC, "full", "/f"), "no space left on the device of /f.", EXIT_UNFIT),
         (
             ValueError("odd\nmore"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from standin import Standin
+from standin import Standin, write_program
 
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.extension import build as build_module
@@ -132,6 +132,13 @@ def test_a_build_goes_on_from_where_it_failed(workshop: Standin) -> None:
     assert workshop.ensure(workshop.cpu_plan()).status == "built"
 
 
+def test_a_compiler_that_makes_nothing_is_to_blame_not_the_cache(workshop: Standin) -> None:
+    write_program(workshop.root / "g++", "#!/bin/sh\n")
+    with pytest.raises(BuildError, match=r"linking .*g\+\+ reported success but made no output"):
+        workshop.ensure(workshop.cpu_plan())
+    assert workshop.published() == []
+
+
 def test_a_full_disk_is_no_fault_of_the_compiler(workshop: Standin) -> None:
     workshop.write("binding/ops.cpp", "fatal error: error writing x.s: No space left on device")
     with pytest.raises(UnfitError, match=r"no room is left under .*LOSSCLI_CACHE_DIR"):
@@ -167,7 +174,7 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
 BUILDER = """
 import sys
 from pathlib import Path
-from standin import Standin
+from standin import Standin, write_program
 workshop = Standin(Path(sys.argv[1]))
 workshop.write("cpu/blocked.cpp", "")
 workshop.ensure(workshop.cpu_plan())

@@ -92,7 +92,7 @@ def test_the_cpu_of_this_machine_is_an_ingredient(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = build_key(workshop.cpu_plan())
-    monkeypatch.setattr(plan_module, "cpu_model", lambda: "another machine's")
+    monkeypatch.setattr(plan_module, "instruction_set", lambda: "another machine's")
     assert build_key(workshop.cpu_plan()) != before
 
 

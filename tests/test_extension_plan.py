@@ -12,9 +12,9 @@ from losscli.extension.ninja_file import render
 from losscli.extension.plan import (
     Plan,
     TorchInstall,
-    cpu_model,
     cpu_plan,
     csrc_root,
+    instruction_set,
     loss_names,
     read_sources,
 )
@@ -85,7 +85,7 @@ def test_the_cpu_is_told_by_its_first_core_and_without_its_clock(tmp_path: Path)
         "processor\t: 0\nmodel name\t: Fast CPU\ncpu MHz\t\t: 2300.1\nflags\t\t: fma avx2\n\n"
         "processor\t: 1\nmodel name\t: Fast CPU\n\n"
     )
-    assert cpu_model(cpuinfo) == "model name\t: Fast CPU\nflags\t\t: fma avx2"
+    assert instruction_set(cpuinfo) == "model name\t: Fast CPU\nflags\t\t: fma avx2"
 
 
 GOLDEN = """\

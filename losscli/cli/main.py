@@ -166,9 +166,18 @@ def _message(error: BaseException) -> tuple[str, int]:
         return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
     if isinstance(error, click.ClickException):
         return error.format_message(), EXIT_USAGE
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if _is_out_of_memory(error):
         return "out of memory. Choose smaller sizes; --dry-run shows what fits.", EXIT_UNFIT
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
     return f"unexpected {summary} (run again with --debug for the traceback)", EXIT_FAILED
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory ran out; an error of torch can only come once torch is imported."""
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from losscli.environment import is_out_of_memory
+
+    return is_out_of_memory(error)

@@ -21,7 +21,6 @@ from .ninja_run import Progress, job_count, run_ninja
 from .plan import CPU, CUDA, Plan, TorchInstall, cpu_plan, csrc_root, cuda_plan, installed_torch
 from .toolchain import Tool, find_compiler, find_host_compiler, find_ninja, find_nvcc
 
-DEVICES = ("auto", "cpu", "cuda")
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 LOG = "build.log"
 
@@ -127,8 +126,15 @@ def ensure(
         printed = run_ninja(ninja, folder, jobs, progress, file)
         if printed is not None:
             raise _failure(plan, folder, printed, cache)
+        if not (folder / plan.library).is_file():
+            link = plan.edges[-1]
+            raise BuildError(
+                f"{link.description}: {link.command[0]} reported success but made no output. "
+                "Is it a compiler? Correct CXX or CUDACXX."
+            )
+        log = _log(plan, folder)
         with cache.writing():
-            (folder / LOG).write_text(_log(plan, folder))
+            (folder / LOG).write_text(log)
         cache.publish(plan, (plan.library, LOG, "build.ninja"))
         seconds = time.perf_counter() - started
     return Outcome(plan.target, BUILT, seconds=seconds, path=cache.library(plan))

@@ -153,7 +153,7 @@ def cpu_plan(csrc: Path, compiler: Tool, torch: TorchInstall) -> Plan:
     ingredients = {
         "compiler": compiler.identity,
         "torch": torch.version,
-        "cpu": cpu_model(),
+        "cpu": instruction_set(),
         **_steering(),
     }
     return Plan(CPU, tuple(edges), sources, ingredients)
@@ -176,7 +176,7 @@ def cuda_plan(csrc: Path, nvcc: Tool, host_compiler: str, gencode: tuple[str, ..
     return Plan(CUDA, tuple(edges), sources, {"nvcc": nvcc.identity, **_steering()})
 
 
-def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Return what tells one CPU's instruction set from another's."""
     telling = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part")
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from losscli.errors import UsageError, unknown
-
 from . import hinge, mse, smooth_l1
 from .reduction import REDUCTIONS, reduce
 from .spec import LossFunction, LossSpec, Parameter, Shape
@@ -17,15 +15,6 @@ LOSSES: dict[str, LossSpec] = {
     )
 }
 
-
-def find_loss(name: str) -> LossSpec:
-    """Look a loss up; UsageError lists the candidates."""
-    try:
-        return LOSSES[name]
-    except KeyError:
-        raise UsageError(unknown("loss", name, LOSSES)) from None
-
-
 __all__ = [
     "LOSSES",
     "REDUCTIONS",
@@ -33,6 +22,5 @@ __all__ = [
     "LossSpec",
     "Parameter",
     "Shape",
-    "find_loss",
     "reduce",
 ]
