@@ -16,39 +16,24 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from losscli.cases import Case
+from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips
 from losscli.results import FAILED, SKIPPED, BenchResult, Run, Seconds
 from losscli.units import format_bytes, format_seconds
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 LONG_PASSES = {"forward": "forward", "forward_backward": "forward+backward"}
-HEADERS = ["case", "pass", "impl", "median", "p20-p80", "GB/s", "vs ref", "ulp", "extra"]
-GAP = 2
-"""Between columns."""
-NARROWEST_CASE = 10
-WIDEST_IMPLEMENTATION = 18
+HEADERS = ["pass", "impl", "median", "p20-p80", "GB/s", "vs ref", "ulp", "extra"]
 REFERENCE = "reference"
 
 
 def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
     """Return the headers and rows, grouped by case; its name is broken to stay within a width."""
     results = [result for result in _results(run) if result.status != SKIPPED]
-    figures = [_figures(result) for result in results]
-    room = 0
-    if width is not None:
-        widths = [max(map(len, column)) for column in zip(HEADERS[1:], *figures, strict=True)]
-        room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
     groups: dict[str, list[list[str]]] = {}
-    for result, cells in zip(results, figures, strict=True):
-        groups.setdefault(_name(result.case, results), []).append(cells)
-    rows = []
-    for name, group in groups.items():
-        lines = textwrap.wrap(name, room) if room else [name]
-        for index in range(max(len(group), len(lines))):
-            line = lines[index] if index < len(lines) else ""
-            cells = group[index] if index < len(group) else [""] * len(HEADERS[1:])
-            rows.append([line, *cells])
-    return list(HEADERS), rows
+    for result in results:
+        groups.setdefault(_name(result.case, results), []).append(_figures(result))
+    return beside_case(HEADERS, groups, width)
 
 
 def notes(run: Run) -> list[str]:
@@ -110,10 +95,7 @@ def _name(case: Case, results: Sequence[BenchResult]) -> str:
 
 def _figures(result: BenchResult) -> list[str]:
     """Return the cells of a result, after the case."""
-    name = result.implementation
-    if len(name) > WIDEST_IMPLEMENTATION:
-        name = f"{name[: WIDEST_IMPLEMENTATION - 1]}…"
-    cells = [SHORT_PASSES[result.pass_], name]
+    cells = [SHORT_PASSES[result.pass_], shorten(result.implementation)]
     if result.seconds is None:
         return [*cells, result.status, *[""] * 5]
     ratio = result.speedup.get(REFERENCE)

@@ -53,10 +53,8 @@ def _markdown(run: Run) -> str:
 
 def _page(run: Run, style: str, width: int | None) -> str:
     """Lay out what people read: the machine, the table, the notes, the line to quote."""
-    if run.kind == "bench":
-        headers, rows = bench_table.table(run, width)
-    else:
-        headers, rows = verify_table.table(run)
+    tabled = bench_table.table if run.kind == "bench" else verify_table.table
+    headers, rows = tabled(run, width)
     align = ["right" if _is_figure(rows, column) else "left" for column in range(len(headers))]
     table = (
         tabulate.tabulate(rows, headers, style, colalign=align, disable_numparse=True)

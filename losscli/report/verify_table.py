@@ -1,10 +1,10 @@
-"""A verify run as people read it: one row a case, each failure in full, one line to quote.
+"""A verify run as people read it: a row an implementation, each failure in full, a line to quote.
 
-Columns: ``rel`` and ``ulp`` are the error of the loss against the oracle, relative and in units in
-the last place; ``torch`` is that of PyTorch's own formula in ulp; ``input`` and ``target`` are the
-largest errors of an element of their gradients in ulp, over all incoming gradients; ``verdict`` is
-the worst of the checks. Implementation, parameters, dtype, reduction and distribution have a column
-where the run has more than one.
+Columns: ``case`` is the case's name, less its dtype and reduction; ``rel`` and ``ulp`` are the
+error of the loss against the oracle, relative and in units in the last place; ``torch`` is that of
+PyTorch's own formula in ulp; ``input`` and ``target`` are the largest errors of an element of their
+gradients in ulp, over all incoming gradients; ``verdict`` is the worst of the checks.
+Implementation, dtype and reduction have a column where the run has more than one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from losscli.cases import Case
+from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips
 from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
-from losscli.units import format_size
 
 WIDTH = 100
 _WORST_FIRST = (FAIL, WARN, PASS, SKIPPED)
@@ -25,17 +25,13 @@ Group = Sequence[VerifyResult]
 """The checks of one implementation on one case."""
 
 
-def table(run: Run) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and one row for each case and implementation that was not skipped."""
+def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and rows of what was not skipped, grouped by case, within a width."""
     groups = [group for group in _groups(run) if _verdict(group) != SKIPPED]
     columns: dict[str, Callable[[Group], str]] = {
-        "loss": lambda group: group[0].case.loss,
-        "params": lambda group: _parameters(group[0].case),
-        "impl": lambda group: group[0].implementation,
-        "shape": lambda group: format_size(group[0].case.shape),
+        "impl": lambda group: shorten(group[0].implementation),
         "dtype": lambda group: group[0].case.dtype,
         "reduce": lambda group: group[0].case.reduction,
-        "inputs": lambda group: group[0].case.distribution,
         "rel": lambda group: _relative(_check(group, "value")),
         "ulp": lambda group: _ulp(_check(group, "value")),
         "torch": lambda group: _reference_ulp(_check(group, "value")),
@@ -43,12 +39,14 @@ def table(run: Run) -> tuple[list[str], list[list[str]]]:
         "target": lambda group: _ulp(_check(group, "target_gradient")),
         "verdict": _verdict,
     }
-    if all(len(set(_parameters_of(groups, loss))) < 2 for loss in _losses(groups)):
-        del columns["params"]
-    for header in ("impl", "dtype", "reduce", "inputs"):
+    for header in ("impl", "dtype", "reduce"):
         if len({columns[header](group) for group in groups}) < 2:
             del columns[header]
-    return list(columns), [[cell(group) for cell in columns.values()] for group in groups]
+    rows: dict[str, list[list[str]]] = {}
+    for group in groups:
+        cells = [cell(group) for cell in columns.values()]
+        rows.setdefault(_name(group[0].case), []).append(cells)
+    return beside_case(list(columns), rows, width)
 
 
 def notes(run: Run) -> list[str]:
@@ -91,17 +89,9 @@ def _groups(run: Run) -> list[Group]:
     return list(groups.values())
 
 
-def _losses(groups: Sequence[Group]) -> set[str]:
-    return {group[0].case.loss for group in groups}
-
-
-def _parameters_of(groups: Sequence[Group], loss: str) -> list[str]:
-    """Return the parameters of each row of one loss."""
-    return [_parameters(group[0].case) for group in groups if group[0].case.loss == loss]
-
-
-def _parameters(case: Case) -> str:
-    return " ".join(f"{name}={value:g}" for name, value in case.params.items())
+def _name(case: Case) -> str:
+    """Return the case's name without what has a column or stands above the table."""
+    return " ".join(word for word in case.name.split() if word not in (case.dtype, case.reduction))
 
 
 def _check(group: Group, name: str) -> VerifyResult | None:
@@ -133,4 +123,4 @@ def _verdict(group: Group) -> str:
     worst = next(status for status in _WORST_FIRST if status in statuses)
     tolerance = next((result.tolerance for result in group if result.tolerance), "")
     shown = worst.upper() if worst in (FAIL, WARN) else worst
-    return f"{shown} ({tolerance} allowed)" if tolerance else shown
+    return f"{shown} ({tolerance})" if tolerance else shown

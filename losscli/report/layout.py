@@ -1,0 +1,44 @@
+"""How both reports lay out their rows: a case's name once, beside the figures of the case."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+CASE = "case"
+GAP = 2
+"""Between columns."""
+NARROWEST_CASE = 10
+WIDEST_IMPLEMENTATION = 18
+
+
+def beside_case(
+    headers: Sequence[str], groups: Mapping[str, Sequence[Sequence[str]]], width: int | None
+) -> tuple[list[str], list[list[str]]]:
+    """Put the column of the cases before those of ``headers``.
+
+    Args:
+        headers: of the other columns.
+        groups: the other cells of each row, by the name of its case.
+        width: that the table is to stay within; names are broken to do so. None is any.
+    """
+    cells = [row for group in groups.values() for row in group]
+    room = 0
+    if width is not None:
+        widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+        room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
+    rows = []
+    for name, group in groups.items():
+        lines = textwrap.wrap(name, room) if room else [name]
+        for index in range(max(len(group), len(lines))):
+            line = lines[index] if index < len(lines) else ""
+            row = group[index] if index < len(group) else [""] * len(headers)
+            rows.append([line, *row])
+    return [CASE, *headers], rows
+
+
+def shorten(implementation: str) -> str:
+    """Cut the name of an implementation that would leave no room for the case."""
+    if len(implementation) <= WIDEST_IMPLEMENTATION:
+        return implementation
+    return f"{implementation[: WIDEST_IMPLEMENTATION - 1]}…"
