@@ -100,6 +100,14 @@ def test_the_output_is_a_file(capsys, tmp_path):
     assert captured.err.endswith(f"\nlosscli: wrote {output}\n")
 
 
+def test_a_dash_is_standard_output(capsys):
+    arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward")
+    assert bench(*arguments, "-o", "-") == 0
+    captured = capsys.readouterr()
+    assert "mse 8x8" in captured.out
+    assert captured.err == ""
+
+
 def test_a_failure_is_told_where_the_report_is_a_file(capsys, tmp_path, implementation, config):
     implementation(lambda prediction, target: (prediction - target).mean())
     path = config("{losses: mse, sizes: 8x8, implementations: theirs, passes: forward}")
@@ -144,6 +152,7 @@ def test_everything_excluded_is_an_error_of_usage(capsys, config):
         (("--confidence", "150%"), "'150%' is not a fraction"),
         (("--cache", "hot"), "unknown cache 'hot'"),
         (("--format", "xml"), "unknown format 'xml'"),
+        (("-o", ""), "-o '' names no file"),
     ],
 )
 def test_bad_options_exit_2(capsys, arguments, message):

@@ -146,3 +146,11 @@ def test_a_full_disk_is_one_message_and_the_journal_stays(tmp_path, monkeypatch)
         finish_one()
     assert os.listdir(tmp_path) == ["out.jsonl"]
     assert len(lines(tmp_path / "out.jsonl")) == 2
+
+
+def test_a_full_device_is_named():
+    with (
+        pytest.raises(UnfitError, match=r"^cannot write /dev/full: No space left on device\.$"),
+        Writer(run(), "json", Path("/dev/full")) as writer,
+    ):
+        writer.add(PAIR[0])

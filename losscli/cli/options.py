@@ -67,7 +67,7 @@ def output_options(command: Command) -> Command:
         help=f"{', '.join(FORMATS)}.",
     )
     output = click.option(
-        "-o", "--output", type=_output, metavar="PATH", help="Write to a file, not to stdout."
+        "-o", "--output", type=_output, metavar="PATH", help="Write to a file; - is stdout."
     )
     return _decorate(command, (format, output))
 
@@ -108,8 +108,12 @@ _CONFIG_HELP = "A YAML file, or a shipped config such as full.yaml."
 _DEVICE_HELP = "auto, cpu, cuda or cuda:N."
 
 
-def _output(value: str) -> Path:
-    """Refuse an output that cannot be written, before anything is measured."""
+def _output(value: str) -> Path | None:
+    """Refuse an output that cannot be written, before anything is measured; ``-`` is stdout."""
+    if not value:
+        raise UsageError("-o '' names no file. Name one, or - for standard output.")
+    if value == "-":
+        return None
     path = Path(value)
     if path.is_dir():
         raise UsageError(f"-o '{path}' is a directory. Name a file.")

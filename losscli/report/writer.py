@@ -69,16 +69,17 @@ class Writer:
         """Put the report where it goes."""
         if self.output is None:
             print(text)
-        elif self.journal_path is None:
-            self.output.write_text(f"{text}\n", encoding="utf-8")
-        else:
-            try:
+            return
+        try:
+            if self.journal_path:
                 _replace(self.output, f"{text}\n", like=self.journal_path)
-            except OSError as error:
-                raise UnfitError(
-                    f"cannot write {self.output}: {error.strerror}. "
-                    f"{self.journal_path} holds the finished cases."
-                ) from None
+            else:
+                self.output.write_text(f"{text}\n", encoding="utf-8")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            kept = f" {self.journal_path} holds the finished cases." if self.journal_path else ""
+            raise UnfitError(f"cannot write {self.output}: {error.strerror}.{kept}") from None
 
     def _append(self, line: str) -> None:
         """Have a line on disk before anything else is measured."""
