@@ -49,8 +49,6 @@ class BenchResult:
     """``ok``, ``skipped`` or ``failed``."""
     reason: str = ""
     seconds: Seconds | None = None
-    bytes: int = 0
-    """The floor of memory traffic, from the byte model."""
     gbps: float | None = None
     limit_gbps: float | None = None
     speedup: Mapping[str, float] = field(default_factory=dict)
@@ -58,6 +56,11 @@ class BenchResult:
     peak_extra_bytes: int | None = None
     """Most bytes allocated during a call beyond inputs, loss and gradients."""
     error: Error = Error()
+
+    @property
+    def bytes(self) -> int:
+        """The floor of memory traffic, from the byte model."""
+        return self.case.floor_bytes(self.pass_)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields under their public names."""

@@ -33,7 +33,6 @@ def result(implementation="custom", pass_="forward", median=2e-3, ratio=4.0, **c
         "status": OK,
         "reason": "confidence: 3 samples",
         "seconds": Seconds(median, median * 0.95, median * 1.1, median * 0.9, (median,) * 3),
-        "bytes": 8 * 4096**2,
         "gbps": 67.1,
         "speedup": {} if implementation == "reference" else {"reference": ratio},
         "peak_extra_bytes": 2**21,

@@ -26,7 +26,7 @@ def test_without_an_output_the_report_goes_to_standard_output(capsys):
 
 
 def test_each_result_is_on_disk_before_the_next_begins(tmp_path):
-    journal = tmp_path / "table.txt.jsonl"
+    journal = tmp_path / "table.txt.journal.jsonl"
     with Writer(run(), "table", tmp_path / "table.txt") as writer:
         assert [record["kind"] for record in lines(journal)] == ["bench"]
         writer.add(PAIR[0])
@@ -87,7 +87,7 @@ def test_a_device_is_written_to_and_never_replaced():
     with Writer(run(), "json", Path(os.devnull)) as writer:
         writer.add(PAIR[0])
     assert Path(os.devnull).is_char_device()
-    assert not Path(f"{os.devnull}.jsonl").exists()
+    assert not Path(f"{os.devnull}.journal.jsonl").exists()
 
 
 def test_a_pipe_behind_a_link_is_written_to(tmp_path):
@@ -113,12 +113,19 @@ def test_without_a_result_an_old_output_stays_and_nothing_is_printed(tmp_path, c
     assert capsys.readouterr().out == ""
 
 
-def test_a_file_in_the_place_of_the_journal_is_refused_and_kept(tmp_path):
-    other = tmp_path / "out.jsonl"
-    other.write_text("a report")
-    with pytest.raises(UsageError, match=r"out\.jsonl exists: .* Move it away or choose"):
+def test_the_journal_of_a_run_that_was_killed_is_kept(tmp_path):
+    journal = tmp_path / "out.journal.jsonl"
+    journal.write_text("finished cases")
+    with pytest.raises(UsageError, match=r"out\.journal\.jsonl holds .* Move it away or choose"):
         Writer(run(), "json", tmp_path / "out")
-    assert other.read_text() == "a report"
+    assert journal.read_text() == "finished cases"
+
+
+def test_the_journal_of_a_run_that_was_reported_is_replaced(tmp_path):
+    for _ in range(2):
+        with Writer(run(), "md", tmp_path / "out") as writer:
+            writer.add(PAIR[0])
+    assert len(lines(tmp_path / "out.journal.jsonl")) == 2
 
 
 def test_only_the_output_is_replaced_and_it_keeps_its_permissions(tmp_path):
@@ -142,10 +149,12 @@ def test_a_full_disk_is_one_message_and_the_journal_stays(tmp_path, monkeypatch)
             writer.add(PAIR[0])
             monkeypatch.setattr(os, "replace", fill)
 
-    with pytest.raises(UnfitError, match=r"out: No space left .*out\.jsonl holds the finished"):
+    with pytest.raises(
+        UnfitError, match=r"out: No space left .*out\.journal\.jsonl holds the finished"
+    ):
         finish_one()
-    assert os.listdir(tmp_path) == ["out.jsonl"]
-    assert len(lines(tmp_path / "out.jsonl")) == 2
+    assert os.listdir(tmp_path) == ["out.journal.jsonl"]
+    assert len(lines(tmp_path / "out.journal.jsonl")) == 2
 
 
 def test_a_full_device_is_named():

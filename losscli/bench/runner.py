@@ -163,7 +163,6 @@ def _conclude(gate: Gate, case: Case, pass_: str, entry: _Entry, stop: str) -> B
         OK,
         describe(stop, contender.samples),
         seconds=seconds,
-        bytes=count,
         gbps=count / seconds.median / 1e9,
         peak_extra_bytes=entry.peak_extra_bytes,
         error=entry.error,

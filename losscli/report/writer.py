@@ -19,17 +19,17 @@ from losscli.results import Result, Run
 class Writer:
     """A context that gathers results and, however it ends, reports those that there are.
 
-    With an output, ``OUTPUT.jsonl`` beside it is made at once and takes each result the moment it
-    is added; the report appears as a whole, by a rename. The JSONL file then goes if the report
-    holds all that it does. Without an output the report goes to standard output. Without a result
-    there is no report, and an old one stays.
+    With an output, a journal beside it, ``OUTPUT.journal.jsonl``, is made at once and takes each
+    result the moment it is added; the report appears as a whole, by a rename. The journal then goes
+    if the report holds all that it does. Without an output the report goes to standard output.
+    Without a result there is no report, and an old one stays.
     """
 
     def __init__(self, run: Run, format: str, output: Path | None) -> None:
         """``run`` has no results yet.
 
         Raises:
-            UsageError: the JSONL file exists.
+            UsageError: there is a journal whose run was never reported.
             UnfitError: nothing can be written beside ``output``.
         """
         self.run, self.format, self.output = run, format, output
@@ -37,8 +37,8 @@ class Writer:
         self._journal: TextIO | None = None
         if output and _is_replaceable(output):
             self.output = output = output.resolve()
-            self.journal_path = output.with_name(f"{output.name}.jsonl")
-            self._journal = _create(self.journal_path)
+            self.journal_path = output.with_name(f"{output.name}.journal.jsonl")
+            self._journal = _create(self.journal_path, output)
             self._append(json_line(header(run)))
 
     def __enter__(self) -> Writer:
@@ -103,15 +103,17 @@ def _is_replaceable(output: Path) -> bool:
     return output.is_file() or not output.exists()
 
 
-def _create(path: Path) -> TextIO:
-    """Open a journal that does not exist yet."""
+def _create(path: Path, output: Path) -> TextIO:
+    """Open a journal, in place of one whose run was reported."""
     try:
-        return path.open("x", encoding="utf-8")
-    except FileExistsError:
-        raise UsageError(
-            f"{path} exists: the journal of another run, or a report. "
-            "Move it away or choose another -o."
-        ) from None
+        if path.exists():
+            reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
+            if not reported:
+                raise UsageError(
+                    f"{path} holds the finished cases of a run that was killed. "
+                    "Move it away or choose another -o."
+                )
+        return path.open("w", encoding="utf-8")
     except OSError as error:
         raise UnfitError(f"cannot write {path}: {error.strerror}. Choose another -o.") from None
 
