@@ -11,8 +11,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from losscli.units import format_bytes, format_seconds, format_size
 
 ROOT = Path(__file__).parents[1]
@@ -44,12 +42,8 @@ def bench_table(run: dict[str, Any]) -> str:
     headers = ["loss", "pass", "losscli", "GB/s", *peers, "extra memory"]
     # A peer that ran nowhere, compile on a CPU say, needs no column.
     kept = [i for i in range(len(headers)) if any(row[i] for row in rows)]
-    return tabulate(
-        [[row[i] for i in kept] for row in rows],
-        [headers[i] for i in kept],
-        "github",
-        disable_numparse=True,
-    )
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join(f"| {' | '.join(line[i] for i in kept)} |" for line in lines)
 
 
 def with_tables(text: str) -> str:
