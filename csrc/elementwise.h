@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "losses.h"
 
@@ -14,9 +15,11 @@ constexpr int kMaxParameters = 4;
 
 enum class DType : int { float32, float64, float16, bfloat16 };
 
-constexpr int64_t item_bytes(DType dtype) {
-  return dtype == DType::float64 ? 8 : dtype == DType::float32 ? 4 : 2;
-}
+// The type computed with, for a type in memory: float, but for double.
+template <typename Stored>
+using RealOf = std::conditional_t<std::is_same_v<Stored, double>, double, float>;
+
+inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Element i of the iteration space reads data[(i / inner) % period]: with period = size and
 // inner = 1 the operand is flat, with inner = 1 it repeats over rows, with period = size / inner

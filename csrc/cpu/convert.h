@@ -20,16 +20,6 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// The type computed with, for each type in memory.
-template <typename Stored>
-struct Compute {
-  using Real = float;
-};
-template <>
-struct Compute<double> {
-  using Real = double;
-};
-
 inline float as_float(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof value);
@@ -84,12 +74,12 @@ inline void narrow(float value, Half& stored) {
 }
 
 template <typename Stored>
-void widen(const Stored* stored, typename Compute<Stored>::Real* values, int64_t count) {
+void widen(const Stored* stored, RealOf<Stored>* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] = widen(stored[i]);
 }
 
 template <typename Stored>
-void narrow(const typename Compute<Stored>::Real* values, Stored* stored, int64_t count) {
+void narrow(const RealOf<Stored>* values, Stored* stored, int64_t count) {
   for (int64_t i = 0; i < count; ++i) narrow(values[i], stored[i]);
 }
 

@@ -24,8 +24,6 @@ constexpr int64_t kSharedSlices = 64;
 
 constexpr int64_t kHugePage = int64_t{1} << 21;
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 template <typename Body>
 void parallel(const LaunchContext& context, int64_t count, Body body) {
   context.parallel(
@@ -36,9 +34,6 @@ void parallel(const LaunchContext& context, int64_t count, Body body) {
       },
       &body);
 }
-
-template <typename Stored>
-using RealOf = typename Compute<Stored>::Real;
 
 // Return elements [first, first + count) of an operand as Real, in `buffer` unless they lie in
 // memory just so.

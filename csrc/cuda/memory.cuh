@@ -29,18 +29,6 @@ struct StoredAs<DType::bfloat16> {
   using Type = __nv_bfloat16;
 };
 
-template <typename Stored>
-struct Compute {
-  using Real = float;
-};
-template <>
-struct Compute<double> {
-  using Real = double;
-};
-
-template <typename Stored>
-using RealOf = typename Compute<Stored>::Real;
-
 __device__ __forceinline__ float widen(float stored) { return stored; }
 __device__ __forceinline__ double widen(double stored) { return stored; }
 __device__ __forceinline__ float widen(__half stored) { return __half2float(stored); }
