@@ -15,6 +15,15 @@ constexpr int kMaxParameters = 4;
 
 enum class DType : int { float32, float64, float16, bfloat16 };
 
+// How a sum over everything is finished, once each block of the work has its own.
+enum class Strategy : int {
+  single_pass,  // in the same pass, in an order that only the shape decides
+  atomic,       // each block adds to one number, in the order in which they arrive
+  two_pass,     // a second pass adds all the blocks' sums
+  tree,         // further passes add a group of sums each, until one is left
+  torch_sum,    // the caller does: `value` takes the blocks' sums, in double and not scaled
+};
+
 // The type computed with, for a type in memory: float, but for double.
 template <typename Stored>
 using RealOf = std::conditional_t<std::is_same_v<Stored, double>, double, float>;
@@ -40,12 +49,13 @@ struct LossArguments {
   int64_t size;
   Operand input;
   Operand target;
-  bool reduce;                      // whether `value` is one element: scale * sum
-  double scale;                     // of the reduced value and of the gradients
-  void* value = nullptr;            // the loss, or null
-  void* grad_input = nullptr;       // of full size, or null
-  void* grad_target = nullptr;      // of full size, or null
-  Operand grad_output;              // multiplies the gradients; null data stands for 1
+  bool reduce;                                // whether `value` is one element: scale * sum
+  Strategy strategy = Strategy::single_pass;  // of that sum
+  double scale;                               // of the reduced value and of the gradients
+  void* value = nullptr;                      // the loss, or null
+  void* grad_input = nullptr;                 // of full size, or null
+  void* grad_target = nullptr;                // of full size, or null
+  Operand grad_output;                        // multiplies the gradients; null data stands for 1
   bool skip_unit_gradient = false;  // leave the gradients alone where the scalar grad_output is 1
 };
 
@@ -91,6 +101,7 @@ struct LaunchContext {
 
 // The entry points of one device. Each throws std::runtime_error where a launch fails.
 struct Engine {
+  int64_t (*block_count)(const LossArguments&);  // how many sums Strategy::torch_sum leaves
   size_t (*loss_workspace)(const LossArguments&);
   void (*loss)(const LossArguments&, const LaunchContext&);
   size_t (*shared_gradient_workspace)(const SharedGradientArguments&);

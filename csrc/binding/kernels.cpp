@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/result_type.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -127,6 +128,7 @@ LossArguments loss_arguments(const LossCall& call, const Operands& operands) {
   arguments.input = operands.input;
   arguments.target = operands.target;
   arguments.reduce = call.reduction != Reduction::none;
+  arguments.strategy = call.strategy;
   return arguments;
 }
 
@@ -231,6 +233,18 @@ Reduction parse_reduction(std::string_view name) {
   TORCH_CHECK_VALUE(false, "reduction must be 'none', 'mean' or 'sum', but is '", name, "'");
 }
 
+Strategy parse_strategy(std::string_view name) {
+  if (name == "single_pass") return Strategy::single_pass;
+  if (name == "atomic") return Strategy::atomic;
+  if (name == "two_pass") return Strategy::two_pass;
+  if (name == "tree") return Strategy::tree;
+  if (name == "torch_sum") return Strategy::torch_sum;
+  TORCH_CHECK_VALUE(false,
+                    "strategy must be 'single_pass', 'atomic', 'two_pass', 'tree' or 'torch_sum', "
+                    "but is '",
+                    name, "'");
+}
+
 void check_operands(const LossCall& call, const at::Tensor& input, const at::Tensor& target) {
   const auto type = at::result_type(input, target);
   TORCH_CHECK_TYPE(
@@ -254,7 +268,13 @@ LossAndGradients compute_loss(const LossCall& call, const at::Tensor& input,
   const auto options = input.options().dtype(type);
   LossArguments arguments = loss_arguments(call, operands);
   LossAndGradients result;
-  result.loss = arguments.reduce ? at::empty({}, options) : large_empty(operands.layout, options);
+  const bool sums_blocks = arguments.reduce && arguments.strategy == Strategy::torch_sum;
+  if (sums_blocks) {
+    const int64_t blocks = engine_for(call, input.device()).block_count(arguments);
+    result.loss = at::empty({blocks}, options.dtype(at::kDouble));
+  } else {
+    result.loss = arguments.reduce ? at::empty({}, options) : large_empty(operands.layout, options);
+  }
   arguments.value = result.loss.mutable_data_ptr();
   if (want_input && input.numel() == arguments.size) {
     result.grad_input = large_empty(operands.layout, options);
@@ -265,6 +285,7 @@ LossAndGradients compute_loss(const LossCall& call, const at::Tensor& input,
     arguments.grad_target = result.grad_target.mutable_data_ptr();
   }
   if (arguments.size > 0 || arguments.reduce) run_loss(call, arguments, input, target);
+  if (sums_blocks) result.loss = at::sum(result.loss).mul_(arguments.scale).to(type);
   return result;
 }
 

@@ -19,10 +19,12 @@ struct LossCall {
   const char* name;
   std::array<double, kMaxParameters> parameters{};
   Reduction reduction;
+  Strategy strategy = Strategy::single_pass;
 };
 
 // Throws ValueError for another word.
 Reduction parse_reduction(std::string_view name);
+Strategy parse_strategy(std::string_view name);
 
 // Throws TypeError, RuntimeError where no loss takes these tensors.
 void check_operands(const LossCall& call, const at::Tensor& input, const at::Tensor& target);

@@ -69,7 +69,7 @@ inline void put_call(const LossCall& call, Stack& stack) {
     stack.emplace_back(call.parameters[p]);
 }
 
-inline size_t call_length(LossId id) { return 1 + kLosses[static_cast<int>(id)].count; }
+constexpr size_t call_length(LossId id) { return 1 + kLosses[static_cast<int>(id)].count; }
 
 inline OperatorHandle find_op(const LossCall& call, const char* suffix) {
   const std::string name = std::string("losscli::") + call.name + suffix;

@@ -1,6 +1,6 @@
 // The ops `losscli::NAME` and what belongs to them, registered for every loss of the list:
 //
-//   NAME(input, target, reduction, parameters...) -> loss
+//   NAME(input, target, reduction, parameters..., strategy) -> loss
 //   NAME_with_grad(input, target, reduction, parameters...) -> (loss, grad_input)
 //   NAME_backward(grad_output, input, target, reduction, parameters..., grad_input, grad_target)
 //     -> (grad_input, grad_target), an empty tensor for one that is not asked for
@@ -28,13 +28,21 @@ void refuse_forward_mode(const LossCall& call, at::ArrayRef<Tensor> tensors) {
         ": forward-mode derivatives (jvp) are not supported; use reverse mode");
 }
 
+constexpr size_t loss_length(LossId id) { return 2 + call_length(id) + 1; }
+
+LossCall take_loss_call(LossId id, const c10::IValue* arguments) {
+  LossCall call = take_call(id, arguments + 2);
+  call.strategy = parse_strategy(arguments[loss_length(id) - 1].toStringView());
+  return call;
+}
+
 template <LossId id>
 void loss_kernel(const OperatorHandle&, Stack* stack) {
-  const LossCall call = take_call(id, &stack->end()[-call_length(id)]);
-  const auto arguments = stack->end() - (2 + call_length(id));
+  const auto arguments = stack->end() - loss_length(id);
+  const LossCall call = take_loss_call(id, &arguments[0]);
   Tensor loss =
       compute_loss(call, arguments[0].toTensor(), arguments[1].toTensor(), false, false).loss;
-  torch::jit::drop(*stack, 2 + call_length(id));
+  torch::jit::drop(*stack, loss_length(id));
   stack->emplace_back(std::move(loss));
 }
 
@@ -80,9 +88,9 @@ void double_backward_kernel(const OperatorHandle&, Stack* stack) {
 
 template <LossId id>
 void loss_autograd(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  const auto arguments = stack->end() - (2 + call_length(id));
+  const auto arguments = stack->end() - loss_length(id);
   const Tensor input = arguments[0].toTensor(), target = arguments[1].toTensor();
-  const LossCall call = take_call(id, &arguments[2]);
+  const LossCall call = take_loss_call(id, &arguments[0]);
   refuse_forward_mode(call, {input, target});
   const bool recorded = torch::autograd::compute_requires_grad(input, target);
 
@@ -90,7 +98,7 @@ void loss_autograd(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) 
     at::AutoDispatchBelowADInplaceOrView guard;
     op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
   } else {
-    torch::jit::drop(*stack, 2 + call_length(id));
+    torch::jit::drop(*stack, loss_length(id));
   }
   if (!recorded) return;
 
@@ -168,7 +176,8 @@ void define_loss(torch::Library& library) {
   const auto define = [&](const std::string& schema) {
     library.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
   };
-  define(name + "(Tensor input, Tensor target, " + settings + ") -> Tensor");
+  define(name + "(Tensor input, Tensor target, " + settings +
+         ", str strategy=\"single_pass\") -> Tensor");
   define(name + "_with_grad(Tensor input, Tensor target, " + settings + ") -> (Tensor, Tensor)");
   define(name + "_backward(Tensor grad_output, Tensor input, Tensor target, " + settings +
          ", bool grad_input, bool grad_target) -> (Tensor, Tensor)");

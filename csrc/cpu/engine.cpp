@@ -139,7 +139,9 @@ void loss(const LossArguments& arguments, const LaunchContext& context) {
     if (sum) sums[chunk] = chunk_sum;
   });
 
-  if (sum) {
+  if (sum && arguments.strategy == Strategy::torch_sum) {
+    std::copy(sums.begin(), sums.end(), static_cast<double*>(arguments.value));
+  } else if (sum) {
     double total = 0;
     for (const double part : sums) total += part;
     narrow(static_cast<Real>(total * arguments.scale), *static_cast<Stored*>(arguments.value));
@@ -300,6 +302,7 @@ const TileFunctions<Real>& tile_functions(LossId loss) {
 }
 
 const Engine engine{
+    [](const LossArguments& arguments) { return divide_up(arguments.size, kChunk); },
     [](const LossArguments&) -> size_t { return 0; },
     LOSSCLI_FOR_DTYPE(loss),
     [](const SharedGradientArguments&) -> size_t { return 0; },

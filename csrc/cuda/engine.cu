@@ -25,6 +25,7 @@ const Engine& instance(const Arguments& arguments) {
 }
 
 const Engine engine{
+    [](const LossArguments& arguments) { return instance(arguments).block_count(arguments); },
     [](const LossArguments& arguments) { return instance(arguments).loss_workspace(arguments); },
     [](const LossArguments& arguments, const LaunchContext& context) {
       instance(arguments).loss(arguments, context);

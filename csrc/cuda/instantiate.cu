@@ -10,6 +10,11 @@ namespace {
 
 using Stored = StoredAs<DType::LOSSCLI_DTYPE>::Type;
 
+int64_t loss_blocks(const LossArguments& arguments) {
+  return with_pass<Stored>(
+      arguments, [&](auto pass) { return block_count<Stored, decltype(pass)>(arguments); });
+}
+
 size_t loss_workspace(const LossArguments& arguments) {
   return with_pass<Stored>(arguments, [&](auto pass) -> size_t {
     using Pass = decltype(pass);
@@ -40,7 +45,11 @@ constexpr auto double_backward() -> void (*)(const DoubleBackwardArguments&, con
 // which is computed in float32.
 extern const Engine LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE);
 const Engine LOSSCLI_JOIN(LOSSCLI_LOSS, LOSSCLI_DTYPE){
-    loss_workspace,    loss, shared_gradient_bytes, launch_shared_gradient<LOSSCLI_LOSS, Stored>,
+    loss_blocks,
+    loss_workspace,
+    loss,
+    shared_gradient_bytes,
+    launch_shared_gradient<LOSSCLI_LOSS, Stored>,
     double_backward(),
 };
 

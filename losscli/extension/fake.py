@@ -17,7 +17,9 @@ def register() -> None:
         torch.library.register_fake(f"losscli::{name}_double_backward", _double_backward)
 
 
-def _loss(input: Tensor, target: Tensor, reduction: str, *parameters: float) -> Tensor:
+def _loss(
+    input: Tensor, target: Tensor, reduction: str, *parameters_and_strategy: float | str
+) -> Tensor:
     elements = input - target
     return elements if reduction == "none" else elements.new_empty(())
 

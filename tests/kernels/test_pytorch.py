@@ -131,7 +131,8 @@ def test_the_functions_come_without_the_compiler() -> None:
 def test_the_functors_parameters_are_those_of_the_registry(loss: str) -> None:
     schema = getattr(torch.ops.losscli, loss).default._schema
     names = [argument.name for argument in schema.arguments]
-    assert names == ["input", "target", "reduction", *(p.name for p in LOSSES[loss].parameters)]
+    parameters = [parameter.name for parameter in LOSSES[loss].parameters]
+    assert names == ["input", "target", "reduction", *parameters, "strategy"]
 
 
 def test_the_defaults_are_pytorchs() -> None:
