@@ -1,0 +1,75 @@
+// A pass down the rows of an input whose target is one row that repeats: a thread reads its part of
+// the target once.
+#pragma once
+
+#include <algorithm>
+
+#include "worker.cuh"
+
+namespace losscli::cuda {
+
+// How rows are cut into blocks: `width` packs of neighbouring threads along a row, `height` rows at
+// a time, `across` blocks side by side, `down` one below the other.
+struct RowCut {
+  int64_t packs;  // of a row
+  int64_t rows;
+  int width;
+  int height;
+  unsigned across;
+  unsigned down;
+};
+
+template <typename Loss, typename Stored, typename Pass>
+__global__ void __launch_bounds__(Pass::template cut<Stored>.threads,
+                                  Pass::template cut<Stored>.resident)
+    loss_rows_kernel(const Loss loss, const LossArguments arguments, const GridSum memory,
+                     const RowCut rows) {
+  using P = Pack<Stored>;
+  constexpr int kLoads = Pass::template cut<Stored>.loads;
+
+  RealOf<Stored> scale;
+  if (!find_scale<Stored, Pass>(arguments, scale)) return;
+  const Worker<Loss, Stored, Pass> worker(loss, arguments, scale);
+  const auto* input = static_cast<const P*>(arguments.input.data);
+
+  const int64_t column = int64_t{blockIdx.x % rows.across} * rows.width + threadIdx.x % rows.width;
+  const int64_t step = int64_t{rows.height} * kLoads;
+  const int line = threadIdx.x / rows.width;
+  double carried = 0;
+  if (line < rows.height && column < rows.packs) {
+    const P target = static_cast<const P*>(arguments.target.data)[column];
+    for (int64_t row = blockIdx.x / rows.across * step + line; row < rows.rows;
+         row += rows.down * step) {
+      RealOf<Stored> sum = 0;
+      P inputs[kLoads];
+#pragma unroll
+      for (int u = 0; u < kLoads; ++u)
+        if (row + u * rows.height < rows.rows)
+          inputs[u] = input[(row + u * rows.height) * rows.packs + column];
+#pragma unroll
+      for (int u = 0; u < kLoads; ++u)
+        if (row + u * rows.height < rows.rows)
+          worker.pack(inputs[u], target, P(),
+                      ((row + u * rows.height) * rows.packs + column) * P::kCount, sum);
+      carried += sum;
+    }
+  }
+  finish<Stored, Pass>(arguments, memory, carried);
+}
+
+template <typename Stored, typename Pass>
+RowCut row_cut(const LossArguments& arguments) {
+  constexpr Cut kCut = Pass::template cut<Stored>;
+  RowCut cut;
+  cut.packs = arguments.target.period / Pack<Stored>::kCount;
+  cut.rows = arguments.size / arguments.target.period;
+  cut.across = static_cast<unsigned>(divide_up(cut.packs, kCut.threads));
+  cut.width = static_cast<int>(divide_up(cut.packs, cut.across));
+  cut.height = kCut.threads / cut.width;
+  const int64_t steps = divide_up(cut.rows, int64_t{cut.height} * kCut.loads);
+  const int64_t most = arguments.skip_unit_gradient ? kRescaleBlocks : kCut.max_blocks;
+  cut.down = static_cast<unsigned>(std::clamp<int64_t>(most / cut.across, 1, steps));
+  return cut;
+}
+
+}  // namespace losscli::cuda

@@ -1,0 +1,116 @@
+// What a pass produces, and one thread's part of it.
+#pragma once
+
+#include "reduce.cuh"
+
+namespace losscli::cuda {
+
+// How the operands lie.
+enum class Walk {
+  flat,     // all contiguous and aligned: packs by their number
+  rows,     // the input so, the target one row that repeats: a thread keeps its columns
+  general,  // any: an operand's place is looked up
+};
+
+// What a pass produces, known when it is compiled.
+template <bool sum_, bool value_, bool gradient_, bool grad_output_, Walk walk_>
+struct Pass {
+  static constexpr bool sum = sum_;                  // the loss as one scaled sum
+  static constexpr bool value = value_;              // the loss of each element
+  static constexpr bool gradient = gradient_;        // of either operand, of both
+  static constexpr bool grad_output = grad_output_;  // multiplied by a tensor, not by one number
+  static constexpr Walk walk = walk_;
+
+  template <typename Stored>
+  static constexpr Cut cut = sum && !gradient                            ? kRead
+                             : walk == Walk::rows || sizeof(Stored) == 2 ? kWritePersistent
+                                                                         : kWrite;
+  template <typename Stored>
+  static constexpr int tile = cut<Stored>.threads * cut<Stored>.loads * Pack<Stored>::kCount;
+};
+
+// One thread's work on one pack: reads nothing, adds to `sum`, writes where results are wanted.
+template <typename Loss, typename Stored, typename Pass>
+struct Worker {
+  using Real = RealOf<Stored>;
+  using P = Pack<Stored>;
+
+  const Loss& loss;
+  Real scale;
+  Stored* value;
+  Stored* grad_input;
+  Stored* grad_target;
+
+  __device__ Worker(const Loss& loss, const LossArguments& arguments, Real scale)
+      : loss(loss),
+        scale(scale),
+        value(static_cast<Stored*>(arguments.value)),
+        grad_input(static_cast<Stored*>(arguments.grad_input)),
+        grad_target(static_cast<Stored*>(arguments.grad_target)) {}
+
+  __device__ __forceinline__ void element(Stored input, Stored target, Stored grad_output,
+                                          Real& sum, Stored& value_out, Stored& input_out,
+                                          Stored& target_out) const {
+    const Real x = widen(input), y = widen(target);
+    if constexpr (Pass::sum) sum += loss.value(x, y);
+    if constexpr (Pass::value) narrow(loss.value(x, y), value_out);
+    if constexpr (Pass::gradient) {
+      const Real incoming = Pass::grad_output ? scale * widen(grad_output) : scale;
+      const auto gradient = loss.gradient(x, y, incoming);
+      narrow(gradient.input, input_out);
+      narrow(gradient.target, target_out);
+    }
+  }
+
+  __device__ __forceinline__ void pack(const P& input, const P& target, const P& grad_output,
+                                       int64_t i, Real& sum) const {
+    P value_out, input_out, target_out;
+#pragma unroll
+    for (int k = 0; k < P::kCount; ++k)
+      element(input.values[k], target.values[k], grad_output.values[k], sum, value_out.values[k],
+              input_out.values[k], target_out.values[k]);
+    if constexpr (Pass::value) *reinterpret_cast<P*>(value + i) = value_out;
+    if constexpr (Pass::gradient) {
+      if (grad_input) *reinterpret_cast<P*>(grad_input + i) = input_out;
+      if (grad_target) *reinterpret_cast<P*>(grad_target + i) = target_out;
+    }
+  }
+
+  __device__ __forceinline__ void single(Stored input, Stored target, Stored grad_output, int64_t i,
+                                         Real& sum) const {
+    Stored value_out, input_out, target_out;
+    element(input, target, grad_output, sum, value_out, input_out, target_out);
+    if constexpr (Pass::value) value[i] = value_out;
+    if constexpr (Pass::gradient) {
+      if (grad_input) grad_input[i] = input_out;
+      if (grad_target) grad_target[i] = target_out;
+    }
+  }
+};
+
+// What the gradients are multiplied by, but for a tensor of incoming gradients; false where there
+// is nothing to do because the gradients are right already.
+template <typename Stored, typename Pass>
+__device__ __forceinline__ bool find_scale(const LossArguments& arguments, RealOf<Stored>& scale) {
+  double factor = arguments.scale;
+  if (Pass::gradient && !Pass::grad_output && arguments.grad_output.data) {
+    const double incoming = widen(*static_cast<const Stored*>(arguments.grad_output.data));
+    if (arguments.skip_unit_gradient && incoming == 1) return false;
+    factor *= incoming;
+  }
+  scale = static_cast<RealOf<Stored>>(factor);
+  return true;
+}
+
+template <typename Stored, typename Pass>
+__device__ __forceinline__ void finish(const LossArguments& arguments, const GridSum& memory,
+                                       double sum) {
+  if constexpr (Pass::sum) {
+    grid_sum(sum, memory, [&](double total) {
+      narrow(static_cast<RealOf<Stored>>(total * arguments.scale),
+             *static_cast<Stored*>(arguments.value));
+    });
+  }
+}
+
+}  // namespace losscli::cuda
