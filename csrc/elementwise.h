@@ -101,7 +101,8 @@ struct LaunchContext {
 
 // The entry points of one device. Each throws std::runtime_error where a launch fails.
 struct Engine {
-  int64_t (*block_count)(const LossArguments&);  // how many sums Strategy::torch_sum leaves
+  // How many sums Strategy::torch_sum leaves; `value` need not be there yet.
+  int64_t (*block_count)(const LossArguments&);
   size_t (*loss_workspace)(const LossArguments&);
   void (*loss)(const LossArguments&, const LaunchContext&);
   size_t (*shared_gradient_workspace)(const SharedGradientArguments&);

@@ -268,14 +268,6 @@ LossAndGradients compute_loss(const LossCall& call, const at::Tensor& input,
   const auto options = input.options().dtype(type);
   LossArguments arguments = loss_arguments(call, operands);
   LossAndGradients result;
-  const bool sums_blocks = arguments.reduce && arguments.strategy == Strategy::torch_sum;
-  if (sums_blocks) {
-    const int64_t blocks = engine_for(call, input.device()).block_count(arguments);
-    result.loss = at::empty({blocks}, options.dtype(at::kDouble));
-  } else {
-    result.loss = arguments.reduce ? at::empty({}, options) : large_empty(operands.layout, options);
-  }
-  arguments.value = result.loss.mutable_data_ptr();
   if (want_input && input.numel() == arguments.size) {
     result.grad_input = large_empty(operands.layout, options);
     arguments.grad_input = result.grad_input.mutable_data_ptr();
@@ -284,6 +276,14 @@ LossAndGradients compute_loss(const LossCall& call, const at::Tensor& input,
     result.grad_target = large_empty(operands.layout, options);
     arguments.grad_target = result.grad_target.mutable_data_ptr();
   }
+  const bool sums_blocks = arguments.reduce && arguments.strategy == Strategy::torch_sum;
+  if (sums_blocks) {
+    const int64_t blocks = engine_for(call, input.device()).block_count(arguments);
+    result.loss = at::empty({blocks}, options.dtype(at::kDouble));
+  } else {
+    result.loss = arguments.reduce ? at::empty({}, options) : large_empty(operands.layout, options);
+  }
+  arguments.value = result.loss.mutable_data_ptr();
   if (arguments.size > 0 || arguments.reduce) run_loss(call, arguments, input, target);
   if (sums_blocks) result.loss = at::sum(result.loss).mul_(arguments.scale).to(type);
   return result;

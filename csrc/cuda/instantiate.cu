@@ -10,7 +10,9 @@ namespace {
 
 using Stored = StoredAs<DType::LOSSCLI_DTYPE>::Type;
 
-int64_t loss_blocks(const LossArguments& arguments) {
+int64_t loss_blocks(const LossArguments& asked) {
+  LossArguments arguments = asked;
+  arguments.value = &arguments;  // any: a value will be asked for
   return with_pass<Stored>(
       arguments, [&](auto pass) { return block_count<Stored, decltype(pass)>(arguments); });
 }
@@ -18,7 +20,9 @@ int64_t loss_blocks(const LossArguments& arguments) {
 size_t loss_workspace(const LossArguments& arguments) {
   return with_pass<Stored>(arguments, [&](auto pass) -> size_t {
     using Pass = decltype(pass);
-    return Pass::sum ? GridSum::bytes(block_count<Stored, Pass>(arguments)) : 0;
+    if constexpr (!Pass::sum) return 0;
+    return workspace_sums(arguments.strategy, block_count<Stored, Pass>(arguments)) *
+           sizeof(double);
   });
 }
 

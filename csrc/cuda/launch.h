@@ -16,13 +16,16 @@ inline void check(cudaError_t status, const char* what) {
                            cudaGetErrorString(status));
 }
 
+inline std::string launch_name(const char* kernel, int64_t blocks, int64_t threads) {
+  return std::string(kernel) + "<<<" + std::to_string(blocks) + ", " + std::to_string(threads) +
+         ">>>";
+}
+
 // Throws where the launch just made was refused; names it and its shape.
 inline void check_launch(const char* kernel, int64_t blocks, int64_t threads) {
   const cudaError_t status = cudaGetLastError();
   if (status == cudaSuccess) return;
-  const std::string what =
-      std::string(kernel) + "<<<" + std::to_string(blocks) + ", " + std::to_string(threads) + ">>>";
-  check(status, what.c_str());
+  check(status, launch_name(kernel, blocks, threads).c_str());
 }
 
 }  // namespace losscli::cuda

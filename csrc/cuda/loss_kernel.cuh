@@ -3,6 +3,7 @@
 
 #include "launch.h"
 #include "rows_kernel.cuh"
+#include "sums.h"
 #include "tiles_kernel.cuh"
 
 namespace losscli::cuda {
@@ -19,6 +20,27 @@ int64_t block_count(const LossArguments& arguments) {
   return std::clamp<int64_t>(tiles, 1, most);
 }
 
+// Launches a kernel, its grid one cluster where asked for.
+template <typename... Parameters, typename... Arguments>
+void launch_grid(void (*kernel)(Parameters...), int64_t blocks, int threads, bool cluster,
+                 cudaStream_t stream, const Arguments&... arguments) {
+  const auto grid = static_cast<unsigned>(blocks);
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = grid;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(grid);
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = cluster ? 1 : 0;
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
+  if (status == cudaSuccess) return;
+  cudaGetLastError();
+  check(status, launch_name("loss kernel", blocks, threads).c_str());
+}
+
 template <template <typename> class Loss, typename Stored, typename Pass>
 void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
   using Functor = Loss<RealOf<Stored>>;
@@ -26,19 +48,23 @@ void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
   const Functor loss(arguments.parameters);
   const int64_t blocks = block_count<Stored, Pass>(arguments);
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  const GridSum memory(context.workspace, blocks);
-  if (Pass::sum && blocks > 1)
-    check(cudaMemsetAsync(memory.arrived, 0, GridSum::counter_bytes(blocks), stream),
-          "clearing the counters of a sum");
-  const auto grid = static_cast<unsigned>(blocks);
-  if constexpr (Pass::walk == Walk::rows) {
-    loss_rows_kernel<Functor, Stored, Pass>
-        <<<grid, kThreads, 0, stream>>>(loss, arguments, memory, row_cut<Stored, Pass>(arguments));
+  const auto launch = [&](const GridSum& sum) {
+    if constexpr (Pass::walk == Walk::rows) {
+      launch_grid(loss_rows_kernel<Functor, Stored, Pass>, blocks, kThreads, sum.cluster, stream,
+                  loss, arguments, sum, row_cut<Stored, Pass>(arguments));
+    } else {
+      launch_grid(loss_tiles_kernel<Functor, Stored, Pass>, blocks, kThreads, sum.cluster, stream,
+                  loss, arguments, sum);
+    }
+  };
+  if constexpr (Pass::sum) {
+    const SumMemory memory(arguments, context, blocks);
+    launch(memory.sum);
+    if (arguments.strategy == Strategy::two_pass || arguments.strategy == Strategy::tree)
+      add_sums<Stored>(arguments, context, blocks);
   } else {
-    loss_tiles_kernel<Functor, Stored, Pass>
-        <<<grid, kThreads, 0, stream>>>(loss, arguments, memory);
+    launch(GridSum());
   }
-  check_launch("loss kernel", blocks, kThreads);
 }
 
 // Finds the pass that a call asks for and hands it to `use`.

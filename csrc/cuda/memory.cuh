@@ -51,6 +51,11 @@ struct alignas(kPackBytes) Pack {
   Stored values[kCount];
 };
 
+template <typename Stored>
+__device__ __forceinline__ Pack<Stored> read(const Pack<Stored>* pack) {
+  return *pack;
+}
+
 __device__ __forceinline__ bool aligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % kPackBytes == 0;
 }

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(Pass::template cut<Stored>.threads,
 #pragma unroll
       for (int u = 0; u < kLoads; ++u)
         if (row + u * rows.height < rows.rows)
-          inputs[u] = input[(row + u * rows.height) * rows.packs + column];
+          inputs[u] = read(input + (row + u * rows.height) * rows.packs + column);
 #pragma unroll
       for (int u = 0; u < kLoads; ++u)
         if (row + u * rows.height < rows.rows)

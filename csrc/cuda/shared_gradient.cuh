@@ -83,6 +83,7 @@ __global__ void __launch_bounds__(kSharedThreads)
   const int64_t summands = cut.rows * shared.inner;
   for (int64_t element = blockIdx.x; element < shared.period; element += gridDim.x) {
     double sum = 0;
+#pragma unroll 1  // unrolled, the divisions leave a register to spill
     for (int64_t s = int64_t{blockIdx.y} * kSharedThreads + threadIdx.x; s < summands;
          s += cut.bands * kSharedThreads) {
       const int64_t row = cut.rows == 1 ? 0 : s / shared.inner;

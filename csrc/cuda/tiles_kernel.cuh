@@ -31,9 +31,10 @@ __global__ void __launch_bounds__(Pass::template cut<Stored>.threads,
         const int64_t first = base / P::kCount + threadIdx.x;
 #pragma unroll
         for (int u = 0; u < kCut.loads; ++u) {
-          input[u] = flat_input[first + u * kCut.threads];
-          target[u] = flat_target[first + u * kCut.threads];
-          if constexpr (Pass::grad_output) grad_output[u] = flat_output[first + u * kCut.threads];
+          input[u] = read(flat_input + first + u * kCut.threads);
+          target[u] = read(flat_target + first + u * kCut.threads);
+          if constexpr (Pass::grad_output)
+            grad_output[u] = read(flat_output + first + u * kCut.threads);
         }
       } else {
         const TileReader<Stored, kTile> inputs(arguments.input, base),
@@ -50,6 +51,35 @@ __global__ void __launch_bounds__(Pass::template cut<Stored>.threads,
       for (int u = 0; u < kCut.loads; ++u)
         worker.pack(input[u], target[u], grad_output[Pass::grad_output ? u : 0],
                     base + (u * kCut.threads + threadIdx.x) * P::kCount, sum);
+    } else if constexpr (Pass::walk == Walk::flat) {
+      const int count = static_cast<int>(arguments.size - base);
+      const int packs = count / P::kCount;
+      const int64_t first = base / P::kCount;
+      P input[kCut.loads], target[kCut.loads], grad_output[Pass::grad_output ? kCut.loads : 1];
+#pragma unroll
+      for (int u = 0; u < kCut.loads; ++u) {
+        const int pack = u * kCut.threads + threadIdx.x;
+        if (pack < packs) {
+          input[u] = read(flat_input + first + pack);
+          target[u] = read(flat_target + first + pack);
+          if constexpr (Pass::grad_output) grad_output[u] = read(flat_output + first + pack);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kCut.loads; ++u) {
+        const int pack = u * kCut.threads + threadIdx.x;
+        if (pack < packs)
+          worker.pack(input[u], target[u], grad_output[Pass::grad_output ? u : 0],
+                      (first + pack) * P::kCount, sum);
+      }
+      const int64_t last = base + packs * P::kCount + threadIdx.x;
+      if (last < arguments.size) {
+        const auto at = [&](const Operand& operand) {
+          return static_cast<const Stored*>(operand.data)[last];
+        };
+        worker.single(at(arguments.input), at(arguments.target),
+                      Pass::grad_output ? at(arguments.grad_output) : Stored(), last, sum);
+      }
     } else {
       const TileReader<Stored, kTile> inputs(arguments.input, base),
           targets(arguments.target, base), outputs(arguments.grad_output, base);

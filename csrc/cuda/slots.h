@@ -1,0 +1,25 @@
+// Memory for the sums of one launch, zero before it and left zero by it, so that no launch has to
+// clear anything first.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "tuning.h"
+
+namespace losscli::cuda {
+
+struct Slot {
+  double total;                  // of Strategy::atomic; left zero
+  unsigned arrived[kGroup + 1];  // blocks of each group, and groups; left zero
+  double blocks[kSlotBlocks];    // sums of the blocks, where they are few; left as they are
+};
+
+// A slot that no other launch uses at the same time: launches on one stream follow each other and
+// share one, a launch that is captured keeps its own for as long as the graph lives. Null where all
+// are taken.
+Slot* find_slot(cudaStream_t stream);
+
+// Whether clusters of blocks can be launched on the current device, by the kernels as compiled.
+bool launches_clusters();
+
+}  // namespace losscli::cuda
