@@ -1,23 +1,40 @@
 // The loss and its gradients in one pass: which kernel takes a call, and how it is launched.
 #pragma once
 
+#include <algorithm>
+
+#include "flat_kernel.cuh"
+#include "general_kernel.cuh"
 #include "launch.h"
 #include "rows_kernel.cuh"
 #include "sums.h"
-#include "tiles_kernel.cuh"
 
 namespace losscli::cuda {
 
+// Finds the cut of a call; hands its shape and the number of blocks to `use`.
+template <typename Stored, typename Pass, typename Use>
+auto with_cut(const LossArguments& arguments, Use use) {
+  constexpr Cuts kCuts = Pass::cuts(sizeof(Stored));
+  const auto with = [&](auto shape, int64_t most) {
+    using Shape = decltype(shape);
+    if (arguments.skip_unit_gradient) most = std::min(most, kRescaleBlocks);
+    if constexpr (Pass::walk == Walk::rows) {
+      const RowCut cut = row_cut<Stored, Shape>(arguments, most);
+      return use(shape, int64_t{cut.across} * cut.down);
+    } else {
+      constexpr int64_t kTile = int64_t{Shape::threads} * Shape::loads * Pack<Stored>::kCount;
+      return use(shape, std::clamp<int64_t>(divide_up(arguments.size, kTile), 1, most));
+    }
+  };
+  constexpr Cut kSmall = kCuts.small, kLarge = kCuts.large;
+  if (arguments.size * static_cast<int64_t>(sizeof(Stored)) < kCuts.large_bytes)
+    return with(Shape<kSmall.threads, kSmall.loads, kSmall.resident>(), kSmall.blocks);
+  return with(Shape<kLarge.threads, kLarge.loads, kLarge.resident>(), kLarge.blocks);
+}
+
 template <typename Stored, typename Pass>
 int64_t block_count(const LossArguments& arguments) {
-  if constexpr (Pass::walk == Walk::rows) {
-    const RowCut cut = row_cut<Stored, Pass>(arguments);
-    return int64_t{cut.across} * cut.down;
-  }
-  const int64_t tiles = divide_up(arguments.size, Pass::template tile<Stored>);
-  const int64_t most =
-      arguments.skip_unit_gradient ? kRescaleBlocks : Pass::template cut<Stored>.max_blocks;
-  return std::clamp<int64_t>(tiles, 1, most);
+  return with_cut<Stored, Pass>(arguments, [](auto, int64_t blocks) { return blocks; });
 }
 
 // Launches a kernel, its grid one cluster where asked for.
@@ -44,27 +61,32 @@ void launch_grid(void (*kernel)(Parameters...), int64_t blocks, int threads, boo
 template <template <typename> class Loss, typename Stored, typename Pass>
 void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
   using Functor = Loss<RealOf<Stored>>;
-  constexpr int kThreads = Pass::template cut<Stored>.threads;
   const Functor loss(arguments.parameters);
-  const int64_t blocks = block_count<Stored, Pass>(arguments);
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  const auto launch = [&](const GridSum& sum) {
-    if constexpr (Pass::walk == Walk::rows) {
-      launch_grid(loss_rows_kernel<Functor, Stored, Pass>, blocks, kThreads, sum.cluster, stream,
-                  loss, arguments, sum, row_cut<Stored, Pass>(arguments));
+  with_cut<Stored, Pass>(arguments, [&](auto shape, int64_t blocks) {
+    using Shape = decltype(shape);
+    const auto launch = [&](const GridSum& sum) {
+      if constexpr (Pass::walk == Walk::rows) {
+        launch_grid(loss_rows_kernel<Functor, Stored, Pass, Shape>, blocks, Shape::threads,
+                    sum.cluster, stream, loss, arguments, sum,
+                    row_cut<Stored, Shape>(arguments, blocks));
+      } else if constexpr (Pass::walk == Walk::flat) {
+        launch_grid(loss_flat_kernel<Functor, Stored, Pass, Shape>, blocks, Shape::threads,
+                    sum.cluster, stream, loss, arguments, sum);
+      } else {
+        launch_grid(loss_general_kernel<Functor, Stored, Pass, Shape>, blocks, Shape::threads,
+                    sum.cluster, stream, loss, arguments, sum);
+      }
+    };
+    if constexpr (Pass::sum) {
+      const SumMemory memory(arguments, context, blocks);
+      launch(memory.sum);
+      if (arguments.strategy == Strategy::two_pass || arguments.strategy == Strategy::tree)
+        add_sums<Stored>(arguments, context, blocks);
     } else {
-      launch_grid(loss_tiles_kernel<Functor, Stored, Pass>, blocks, kThreads, sum.cluster, stream,
-                  loss, arguments, sum);
+      launch(GridSum());
     }
-  };
-  if constexpr (Pass::sum) {
-    const SumMemory memory(arguments, context, blocks);
-    launch(memory.sum);
-    if (arguments.strategy == Strategy::two_pass || arguments.strategy == Strategy::tree)
-      add_sums<Stored>(arguments, context, blocks);
-  } else {
-    launch(GridSum());
-  }
+  });
 }
 
 // Finds the pass that a call asks for and hands it to `use`.

@@ -51,9 +51,22 @@ struct alignas(kPackBytes) Pack {
   Stored values[kCount];
 };
 
-template <typename Stored>
+// A pack that is read once. A kernel that only reads asks the second level of the cache alone: up
+// to a quarter faster at 2^24 elements; beside writes it is slower.
+template <bool writes, typename Stored>
 __device__ __forceinline__ Pack<Stored> read(const Pack<Stored>* pack) {
-  return *pack;
+  if constexpr (writes) {
+    return *pack;
+  } else {
+    union {
+      uint4 raw;
+      Pack<Stored> pack;
+    } bits;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(bits.raw.x), "=r"(bits.raw.y), "=r"(bits.raw.z), "=r"(bits.raw.w)
+                 : "l"(pack));
+    return bits.pack;
+  }
 }
 
 __device__ __forceinline__ bool aligned(const void* data) {

@@ -19,13 +19,12 @@ struct RowCut {
   unsigned down;
 };
 
-template <typename Loss, typename Stored, typename Pass>
-__global__ void __launch_bounds__(Pass::template cut<Stored>.threads,
-                                  Pass::template cut<Stored>.resident)
+template <typename Loss, typename Stored, typename Pass, typename Shape>
+__global__ void __launch_bounds__(Shape::threads, Shape::resident)
     loss_rows_kernel(const Loss loss, const LossArguments arguments, const GridSum memory,
                      const RowCut rows) {
   using P = Pack<Stored>;
-  constexpr int kLoads = Pass::template cut<Stored>.loads;
+  constexpr int kLoads = Shape::loads;
 
   RealOf<Stored> scale;
   if (!find_scale<Stored, Pass>(arguments, scale)) return;
@@ -45,7 +44,7 @@ __global__ void __launch_bounds__(Pass::template cut<Stored>.threads,
 #pragma unroll
       for (int u = 0; u < kLoads; ++u)
         if (row + u * rows.height < rows.rows)
-          inputs[u] = read(input + (row + u * rows.height) * rows.packs + column);
+          inputs[u] = read<Pass::writes>(input + (row + u * rows.height) * rows.packs + column);
 #pragma unroll
       for (int u = 0; u < kLoads; ++u)
         if (row + u * rows.height < rows.rows)
@@ -57,17 +56,16 @@ __global__ void __launch_bounds__(Pass::template cut<Stored>.threads,
   finish<Stored, Pass>(arguments, memory, carried);
 }
 
-template <typename Stored, typename Pass>
-RowCut row_cut(const LossArguments& arguments) {
-  constexpr Cut kCut = Pass::template cut<Stored>;
+// Cuts rows for a kernel of this shape, into about `most` blocks at most.
+template <typename Stored, typename Shape>
+RowCut row_cut(const LossArguments& arguments, int64_t most) {
   RowCut cut;
   cut.packs = arguments.target.period / Pack<Stored>::kCount;
   cut.rows = arguments.size / arguments.target.period;
-  cut.across = static_cast<unsigned>(divide_up(cut.packs, kCut.threads));
+  cut.across = static_cast<unsigned>(divide_up(cut.packs, Shape::threads));
   cut.width = static_cast<int>(divide_up(cut.packs, cut.across));
-  cut.height = kCut.threads / cut.width;
-  const int64_t steps = divide_up(cut.rows, int64_t{cut.height} * kCut.loads);
-  const int64_t most = arguments.skip_unit_gradient ? kRescaleBlocks : kCut.max_blocks;
+  cut.height = Shape::threads / cut.width;
+  const int64_t steps = divide_up(cut.rows, int64_t{cut.height} * Shape::loads);
   cut.down = static_cast<unsigned>(std::clamp<int64_t>(most / cut.across, 1, steps));
   return cut;
 }

@@ -9,10 +9,17 @@ namespace losscli::cuda {
 
 // How a pass is cut into blocks.
 struct Cut {
-  int threads;         // of a block
-  int loads;           // 16-byte loads in flight of each operand and thread
-  int resident;        // blocks a multiprocessor is to hold at least: bounds the registers
-  int64_t max_blocks;  // beyond, a block takes several tiles
+  int threads;     // of a block
+  int loads;       // 16-byte loads in flight of each operand and thread
+  int resident;    // blocks a multiprocessor is to hold at least: bounds the registers
+  int64_t blocks;  // at most; beyond, a block takes several tiles
+};
+
+// The cut of small tensors and that of large ones, from so many bytes of the input on.
+struct Cuts {
+  Cut small;
+  Cut large;
+  int64_t large_bytes;
 };
 
 // Partial sums that the last block of a group adds up.
@@ -28,21 +35,41 @@ constexpr int64_t kSlotBlocks = 256;
 // Blocks that exchange their sums without a counter; what every GPU with clusters can launch.
 constexpr int64_t kClusterBlocks = 8;
 
-// Reads only: a persistent grid of 132 x 64 blocks. H200, 2^30 elements: smooth L1 1.87 ms in
-// float32 and 0.94 ms in bfloat16, hinge 0.95 ms in float32; all within 1 % from 132 x 16 blocks to
-// 132 x 256, and 1.94 ms with one tile a block.
-constexpr Cut kRead{512, 4, 1, 132 * 64};
+// The times below: H200, microseconds, 2^20 / 2^24 / 2^28 / 2^30 elements, the best cut of a sweep
+// over 128, 256 and 512 threads, 2, 4 and 8 loads, 512 to 2,048 threads a multiprocessor and 1 to
+// 32 waves of blocks. What is written THREADS / LOADS x WAVES is one that was beaten.
 
-// Reads and writes, one tile a block. H200, smooth L1 with its gradient, 2^30 elements: 2.95 ms
-// with 512 threads and 4 loads, as torch.add's 2 reads and 1 write; 3.33 ms with 256 and 2, 4.30
-// with 256 and 1, for every block pays for its sum; 3.06 ms with a persistent grid of 8,448 blocks.
-// Streaming cache operators cost a tenth.
-constexpr Cut kWrite{512, 4, 1, kMostBlocks};
+// Reads only. Small tensors in one wave, which leaves no block to wait for; past the first level of
+// the cache (memory.cuh). Smooth L1, float32: 10.0 / 40.6 / 473 / 1,868; 256 / 4 x 1: 10.0 / 44.0 /
+// 477 / 1,892; bfloat16: 8.2 / 24.9 / 243 / 939. With 32 waves 2^24 takes twice as long.
+constexpr Cuts kReadFlat{{512, 2, 3, 132 * 3}, {512, 2, 3, 132 * 96}, int64_t{1} << 30};
 
-// The same down the rows of a repeated target, and in 16-bit dtypes, whose blocks do more for each
-// byte: a persistent grid. Hinge with its gradient, 2^30 float32: 2.07 ms, 2.57 with one tile a
-// block. Smooth L1, 2^30 bfloat16: 1.50 ms, 1.59 with one tile a block.
-constexpr Cut kWritePersistent{256, 4, 1, 132 * 256};
+// In 16 bits a thread needs the registers.
+constexpr Cuts kReadFlat16{{512, 2, 2, 132 * 2}, {512, 2, 2, 132 * 64}, int64_t{1} << 30};
+
+// The same down the rows of a repeated target, one tensor: more loads for each thread. Hinge,
+// float32: 8.8 / 24.4 / 242 / 944; bfloat16 2^30: 492, in one wave of 512 / 2 530.
+constexpr Cuts kReadRows{{512, 4, 2, 132 * 2}, {256, 4, 4, 132 * 32}, int64_t{1} << 30};
+
+// Reads and writes. Large tensors with few threads that have much in flight, and in more blocks
+// than fit, whose order keeps all of them at neighbouring places of the memory. Smooth L1 with its
+// gradient, float32: 10.7 / 56.0 / 747 / 2,949, where torch.add takes 2,947; one wave of 512 / 2 at
+// 2^30: 3,120; a block for each tile: 3,440, as each waits for its sum to be counted.
+constexpr Cuts kWriteFlat{{512, 2, 3, 132 * 3}, {512, 4, 1, 132 * 256}, int64_t{1} << 29};
+// Hinge with its gradient, float32: 9.5 / 41.1 / 525 / 2,053, where a copy takes 1,995; one wave of
+// 512 / 2 at 2^30: 2,190.
+constexpr Cuts kWriteRows{{512, 2, 2, 132 * 2}, {256, 8, 1, 132 * 256}, int64_t{1} << 29};
+
+// The same in 16 bits, where a load holds twice the elements and a thread needs the registers for
+// them: with 512 / 2 x 3 blocks a multiprocessor the times double. Smooth L1 with its gradient,
+// bfloat16: 9.1 / 33.0 / 380 / 1,519, where torch.add takes 1,468; hinge 8.3 / 25.1 / 271 / 1,065,
+// where a copy takes 1,008.
+constexpr Cuts kWriteFlat16{{512, 2, 2, 132 * 2}, {512, 4, 1, 132 * 64}, int64_t{1} << 29};
+constexpr Cuts kWriteRows16{{512, 2, 2, 132 * 2}, {128, 4, 1, 132 * 256}, int64_t{1} << 30};
+
+// What is not the sum of a loss, and operands that lie in any other way, whose places cost
+// registers.
+constexpr Cuts kPlain{{512, 2, 1, 132 * 4}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
 
 // Blocks that find nothing to do where the incoming gradient is 1: few, so that finding it out does
 // not grow with the tensor.

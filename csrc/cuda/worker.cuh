@@ -21,12 +21,24 @@ struct Pass {
   static constexpr bool grad_output = grad_output_;  // multiplied by a tensor, not by one number
   static constexpr Walk walk = walk_;
 
-  template <typename Stored>
-  static constexpr Cut cut = sum && !gradient                            ? kRead
-                             : walk == Walk::rows || sizeof(Stored) == 2 ? kWritePersistent
-                                                                         : kWrite;
-  template <typename Stored>
-  static constexpr int tile = cut<Stored>.threads * cut<Stored>.loads * Pack<Stored>::kCount;
+  static constexpr bool writes = value || gradient;
+
+  // In `bytes` an element.
+  static constexpr Cuts cuts(size_t bytes) {
+    if (!sum || walk == Walk::general) return kPlain;
+    if (walk == Walk::rows) return !writes ? kReadRows : bytes == 2 ? kWriteRows16 : kWriteRows;
+    if (bytes == 2) return writes ? kWriteFlat16 : kReadFlat16;
+    return writes ? kWriteFlat : kReadFlat;
+  }
+};
+
+// A cut, known when a kernel is compiled; cuts that differ in the number of blocks share the
+// kernel.
+template <int threads_, int loads_, int resident_>
+struct Shape {
+  static constexpr int threads = threads_;
+  static constexpr int loads = loads_;
+  static constexpr int resident = resident_;
 };
 
 // One thread's work on one pack: reads nothing, adds to `sum`, writes where results are wanted.

@@ -1,0 +1,61 @@
+// A pass over operands that are all contiguous and aligned: packs by their number.
+#pragma once
+
+#include "worker.cuh"
+
+namespace losscli::cuda {
+
+template <typename Loss, typename Stored, typename Pass, typename Shape>
+__global__ void __launch_bounds__(Shape::threads, Shape::resident)
+    loss_flat_kernel(const Loss loss, const LossArguments arguments, const GridSum memory) {
+  using P = Pack<Stored>;
+  constexpr int kThreads = Shape::threads, kLoads = Shape::loads;
+  constexpr int kPacks = kThreads * kLoads;
+
+  RealOf<Stored> scale;
+  if (!find_scale<Stored, Pass>(arguments, scale)) return;
+  const Worker<Loss, Stored, Pass> worker(loss, arguments, scale);
+  const auto* inputs = static_cast<const P*>(arguments.input.data);
+  const auto* targets = static_cast<const P*>(arguments.target.data);
+  const auto* outputs = static_cast<const P*>(arguments.grad_output.data);
+
+  const int64_t packs = arguments.size / P::kCount;
+  double carried = 0;
+  for (int64_t base = int64_t{blockIdx.x} * kPacks; base < packs;
+       base += int64_t{gridDim.x} * kPacks) {
+    // A tile's part of this thread in Real, the tiles' in double.
+    RealOf<Stored> sum = 0;
+    P input[kLoads], target[kLoads], grad_output[Pass::grad_output ? kLoads : 1];
+    const int64_t first = base + threadIdx.x;
+    const int left = static_cast<int>(min(packs - first, int64_t{kPacks}));
+#pragma unroll
+    for (int u = 0; u < kLoads; ++u) {
+      if (u * kThreads >= left) continue;
+      input[u] = read<Pass::writes>(inputs + first + u * kThreads);
+      target[u] = read<Pass::writes>(targets + first + u * kThreads);
+      if constexpr (Pass::grad_output)
+        grad_output[u] = read<Pass::writes>(outputs + first + u * kThreads);
+    }
+#pragma unroll
+    for (int u = 0; u < kLoads; ++u)
+      if (u * kThreads < left)
+        worker.pack(input[u], target[u], grad_output[Pass::grad_output ? u : 0],
+                    (first + u * kThreads) * P::kCount, sum);
+    carried += sum;
+  }
+
+  // What does not fill a pack.
+  const int64_t last = packs * P::kCount + threadIdx.x;
+  if (blockIdx.x == 0 && last < arguments.size) {
+    const auto at = [&](const Operand& operand) {
+      return static_cast<const Stored*>(operand.data)[last];
+    };
+    RealOf<Stored> sum = 0;
+    worker.single(at(arguments.input), at(arguments.target),
+                  Pass::grad_output ? at(arguments.grad_output) : Stored(), last, sum);
+    carried += sum;
+  }
+  finish<Stored, Pass>(arguments, memory, carried);
+}
+
+}  // namespace losscli::cuda
