@@ -35,37 +35,33 @@ constexpr int64_t kSlotBlocks = 256;
 // Blocks that exchange their sums without a counter; what every GPU with clusters can launch.
 constexpr int64_t kClusterBlocks = 8;
 
-// The times below: H200, microseconds, 2^20 / 2^24 / 2^28 / 2^30 elements, the best cut of a sweep
-// over 128, 256 and 512 threads, 2, 4 and 8 loads, 512 to 2,048 threads a multiprocessor and 1 to
-// 32 waves of blocks. What is written THREADS / LOADS x WAVES is one that was beaten.
+// The times below: H200, microseconds at 2^20 / 2^24 / 2^28 / 2^30 elements, the best of a sweep
+// over 128, 256 and 512 threads, 2, 4 and 8 loads, 512 to 2,048 threads a multiprocessor, and 1
+// wave of blocks to one tile a block. Cuts within 1 % of the best are as good as it.
 
-// Reads only. Small tensors in one wave, which leaves no block to wait for; past the first level of
-// the cache (memory.cuh). Smooth L1, float32: 10.0 / 40.6 / 473 / 1,868; 256 / 4 x 1: 10.0 / 44.0 /
-// 477 / 1,892; bfloat16: 8.2 / 24.9 / 243 / 939. With 32 waves 2^24 takes twice as long.
+// Reads only. Small tensors in one wave, which leaves no block to wait for. Smooth L1, float32: 10
+// / 40.6 / 473 / 1,868, where 2^24 takes 44 with 256 threads and 4 loads, 77 with 32 waves.
 constexpr Cuts kReadFlat{{512, 2, 3, 132 * 3}, {512, 2, 3, 132 * 96}, int64_t{1} << 30};
-
-// In 16 bits a thread needs the registers.
+// In 16 bits a thread needs the registers: 8.8 / 24.7 / 243 / 949 in bfloat16.
 constexpr Cuts kReadFlat16{{512, 2, 2, 132 * 2}, {512, 2, 2, 132 * 64}, int64_t{1} << 30};
 
 // The same down the rows of a repeated target, one tensor: more loads for each thread. Hinge,
-// float32: 8.8 / 24.4 / 242 / 944; bfloat16 2^30: 492, in one wave of 512 / 2 530.
+// float32: 8.8 / 24.4 / 242 / 944; bfloat16 2^30: 492, in one wave with 2 loads 530.
 constexpr Cuts kReadRows{{512, 4, 2, 132 * 2}, {256, 4, 4, 132 * 32}, int64_t{1} << 30};
 
-// Reads and writes. Large tensors with few threads that have much in flight, and in more blocks
-// than fit, whose order keeps all of them at neighbouring places of the memory. Smooth L1 with its
-// gradient, float32: 10.7 / 56.0 / 747 / 2,949, where torch.add takes 2,947; one wave of 512 / 2 at
-// 2^30: 3,120; a block for each tile: 3,440, as each waits for its sum to be counted.
-constexpr Cuts kWriteFlat{{512, 2, 3, 132 * 3}, {512, 4, 1, 132 * 256}, int64_t{1} << 29};
-// Hinge with its gradient, float32: 9.5 / 41.1 / 525 / 2,053, where a copy takes 1,995; one wave of
-// 512 / 2 at 2^30: 2,190.
-constexpr Cuts kWriteRows{{512, 2, 2, 132 * 2}, {256, 8, 1, 132 * 256}, int64_t{1} << 29};
+// Reads and writes. Large tensors with much in flight for each thread and more blocks than fit at a
+// time: the order in which they come keeps all at neighbouring places of the memory. Smooth L1 with
+// its gradient, float32: 10.4 / 56 / 740 / 2,924, where torch.add takes 2,947 for the same bytes;
+// one wave at 2^30: 3,130.
+constexpr Cuts kWriteFlat{{512, 2, 3, 132 * 3}, {512, 8, 1, kMostBlocks}, int64_t{1} << 29};
+// In 16 bits: 9.0 / 33 / 382 / 1,488, where torch.add takes 1,468; with registers for 3 blocks a
+// multiprocessor, not 2, the small ones take half as long again.
+constexpr Cuts kWriteFlat16{{512, 2, 2, 132 * 2}, {128, 8, 1, 132 * 512}, int64_t{1} << 29};
 
-// The same in 16 bits, where a load holds twice the elements and a thread needs the registers for
-// them: with 512 / 2 x 3 blocks a multiprocessor the times double. Smooth L1 with its gradient,
-// bfloat16: 9.1 / 33.0 / 380 / 1,519, where torch.add takes 1,468; hinge 8.3 / 25.1 / 271 / 1,065,
-// where a copy takes 1,008.
-constexpr Cuts kWriteFlat16{{512, 2, 2, 132 * 2}, {512, 4, 1, 132 * 64}, int64_t{1} << 29};
-constexpr Cuts kWriteRows16{{512, 2, 2, 132 * 2}, {128, 4, 1, 132 * 256}, int64_t{1} << 30};
+// The same down the rows. Hinge with its gradient, float32: 9.6 / 41 / 525 / 2,054, where a copy
+// takes 1,996; bfloat16: 8.3 / 25 / 271 / 1,065, where it takes 1,000.
+constexpr Cuts kWriteRows{{512, 2, 2, 132 * 2}, {256, 8, 1, 132 * 256}, int64_t{1} << 29};
+constexpr Cuts kWriteRows16{{512, 2, 2, 132 * 2}, {128, 4, 1, 132 * 128}, int64_t{1} << 30};
 
 // What is not the sum of a loss, and operands that lie in any other way, whose places cost
 // registers.
