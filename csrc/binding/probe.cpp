@@ -37,8 +37,7 @@ void check_tensor(const at::Tensor& tensor, const at::Tensor& like) {
 }
 
 void memory_probe(at::TensorList reads, at::TensorList writes, int64_t variant) {
-  TORCH_CHECK(reads.size() + writes.size() > 0 && reads.size() <= kMostProbeReads &&
-                  writes.size() <= kMostProbeWrites,
+  TORCH_CHECK(reads.size() <= kMostProbeReads && writes.size() <= kMostProbeWrites,
               "memory_probe: expected up to ", kMostProbeReads, " tensors to read and ",
               kMostProbeWrites, " to write, got ", reads.size(), " and ", writes.size());
   const at::Tensor& first = reads.empty() ? writes[0] : reads[0];
