@@ -6,6 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from losscli.bench.limit import Limits
+from losscli.bench.timer import make_timer
+
+from .losses import case_of
+
 MIXES = ((1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (3, 1), (2, 2))
 SIZES = (1, 15, 4096, 2**20 + 7)
 """Less than a pack; a tail alone; whole lines; several chunks and tiles with a tail."""
@@ -44,6 +49,16 @@ def test_no_dtype_matters_but_the_number_of_bytes_does(device: str) -> None:
     output = torch.empty(12, dtype=torch.float32, device=device)
     probe([source], [output])
     assert torch.equal(output.view(torch.float64), source)
+
+
+def test_bench_finds_a_limit_with_it(device: str) -> None:
+    case = case_of("mse", "none", *(torch.ones(64, 64, device=device) for _ in "xy"))
+    operands = [torch.ones(64, 64, device=device) for _ in "xyg"]
+    timer = make_timer(case.device, False)
+    limit = Limits(case.device).find(case, "forward_backward", timer, operands)
+    assert limit.reason == ""
+    assert limit.seconds is not None
+    assert limit.seconds > 0
 
 
 def test_an_empty_tensor_is_no_launch(device: str) -> None:
