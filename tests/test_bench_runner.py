@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -143,19 +144,29 @@ def test_the_host_is_as_long_busy_as_the_call_takes_on_a_cpu(bench):
     assert {result.host_seconds for result in bench()} == {None}
 
 
-def test_tables_are_run_one_after_the_other_each_in_its_own_way(bench, timer):
-    def table(title, size, samples):
-        return Config(
-            title=title,
-            losses=(LossChoice("mse"),),
-            sizes=(size,),
-            passes=("forward",),
-            implementations=("reference",),
-            timing=Timing(min_time=0.0, max_time=float(samples)),
-        )
+@pytest.mark.gpu
+def test_the_host_is_busy_for_a_while_with_a_call_to_a_gpu():
+    config = Config(
+        losses=(LossChoice("mse"),), sizes=((8, 8),), implementations=("reference",), timing=TIMING
+    )
+    (task,) = plan(config, "cuda:0")
+    for result in Runner("cuda:0").run(task):
+        assert 0 < result.host_seconds < 0.01
+        assert result.limit_gbps > 0
 
-    results = bench(tables=(table("small", (2,), 60), table("large", (4,), 5)))
-    assert [(r.table, r.case.shape) for r in results] == [("small", (2,)), ("large", (4,))]
+
+def test_tables_are_run_one_after_the_other_each_in_its_own_way(bench):
+    common = Config(losses=(LossChoice("mse"),), passes=("forward",), timing=TIMING)
+    results = bench(
+        tables=(
+            replace(common, title="small", sizes=((2,),), implementations=("reference",)),
+            replace(common, title="large", sizes=((4,),), implementations=("functional",)),
+        )
+    )
+    assert [(r.table, r.case.shape, r.implementation) for r in results] == [
+        ("small", (2,), "reference"),
+        ("large", (4,), "functional"),
+    ]
 
 
 def test_the_gradient_is_judged_where_it_is_timed(bench):
