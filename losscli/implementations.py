@@ -56,9 +56,42 @@ def _compile(case: Case) -> BoundLoss:
     return compiled
 
 
+def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
+    """Return what binds our kernel with another way to finish its sum."""
+
+    def bind(case: Case) -> BoundLoss:
+        import torch
+
+        from losscli.extension import load
+
+        load.load()
+        operator = getattr(torch.ops.losscli, case.loss).default
+        settings = (case.reduction, *case.spec.resolve(case.params).values(), strategy)
+
+        def function(input: Tensor, target: Tensor) -> Tensor:
+            loss: Tensor = operator(input, target, *settings)
+            return loss
+
+        return function
+
+    return bind
+
+
+def _needs_no_sum(case: Case) -> str | None:
+    return "there is no sum to finish" if case.reduction == "none" else None
+
+
 def _same_as_reference(case: Case) -> str | None:
     return None if case.spec.functional else f"torch has no other {case.loss} than the reference"
 
+
+STRATEGIES = {
+    "atomic": "one atomic add a block: one launch, other bits from run to run",
+    "two_pass": "block sums, then a second kernel adds them all: two launches, the same bits",
+    "tree": "block sums, then kernels that add groups until one is left: a launch a level",
+    "torch_sum": "block sums, then torch.sum, a product and a cast: PyTorch's launches on top",
+}
+"""The ways to finish a sum that are not the default, and what each costs."""
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     implementation.name: implementation
@@ -74,6 +107,16 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
             _same_as_reference,
         ),
         Implementation("compile", "torch.compile of the reference", _compile),
+        *(
+            Implementation(
+                f"custom:{strategy}",
+                description,
+                _finished_by(strategy),
+                _needs_no_sum,
+                temporaries=0,
+            )
+            for strategy, description in STRATEGIES.items()
+        ),
     )
 }
 

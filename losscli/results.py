@@ -13,6 +13,12 @@ SCHEMA_VERSION = 1
 OK, SKIPPED, FAILED = "ok", "skipped", "failed"
 PASS, WARN, FAIL = "pass", "warn", "fail"
 
+IMPOSSIBLE_SHARE = 1.05
+"""Of the memory's limit: whoever moves the bytes faster has not moved them."""
+CALL_SECONDS = 5e-6
+"""What one call may cost less than another beside the bytes: no share of a limit that is a few
+launches says anything about the memory."""
+
 
 @dataclass(frozen=True)
 class Seconds:
@@ -49,18 +55,38 @@ class BenchResult:
     """``ok``, ``skipped`` or ``failed``."""
     reason: str = ""
     seconds: Seconds | None = None
+    host_seconds: float | None = None
+    """Median time that one call keeps the host busy while the GPU is idle; None on the CPU."""
     gbps: float | None = None
     limit_gbps: float | None = None
+    """What kernels that only move the bytes reached in the same run, on the same sizes."""
     speedup: Mapping[str, float] = field(default_factory=dict)
     """Median of each other implementation over this one's: above 1 this one is faster."""
     peak_extra_bytes: int | None = None
     """Most bytes allocated during a call beyond inputs, loss and gradients."""
     error: Error = Error()
+    table: str = ""
+    """Title of the config's table that asked for this."""
 
     @property
     def bytes(self) -> int:
         """The floor of memory traffic, from the byte model."""
         return self.case.floor_bytes(self.pass_)
+
+    @property
+    def limit_share(self) -> float | None:
+        """Traffic over the limit of the memory."""
+        return self.gbps / self.limit_gbps if self.gbps and self.limit_gbps else None
+
+    @property
+    def impossible(self) -> bool:
+        """Whether this is faster than moving the bytes can be."""
+        share = self.limit_share
+        if self.seconds is None or self.limit_gbps is None or share is None:
+            return False
+        if share <= IMPOSSIBLE_SHARE:
+            return False
+        return self.bytes / self.limit_gbps / 1e9 - self.seconds.median > CALL_SECONDS
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields under their public names."""
@@ -71,12 +97,14 @@ class BenchResult:
             "status": self.status,
             "reason": self.reason,
             "seconds": asdict(self.seconds) if self.seconds else None,
+            "host_seconds": self.host_seconds,
             "bytes": self.bytes,
             "gbps": self.gbps,
             "limit_gbps": self.limit_gbps,
             "speedup": dict(self.speedup),
             "peak_extra_bytes": self.peak_extra_bytes,
             "error": asdict(self.error),
+            "table": self.table,
         }
 
 

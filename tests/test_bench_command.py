@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from losscli.bench import limit
 from losscli.cli.main import run
+from losscli.errors import UnfitError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 
 QUICK = ("--device", "cpu", "--size", "8x8", "--cache", "warm", "--max-time", "1ms")
@@ -12,6 +14,16 @@ QUICK = ("--device", "cpu", "--size", "8x8", "--cache", "warm", "--max-time", "1
 
 def bench(*arguments):
     return run(["bench", *QUICK, *arguments])
+
+
+@pytest.fixture(autouse=True)
+def _no_probe(monkeypatch):
+    """Build nothing: what the memory can do is of no account here."""
+
+    def refuse(device):
+        raise UnfitError("there is no compiler.")
+
+    monkeypatch.setattr(limit.Limits.__init__, "__defaults__", (refuse,))
 
 
 @pytest.fixture
@@ -47,6 +59,24 @@ def test_json_holds_both_passes_of_each_implementation(capsys):
     assert record["command"][0] == "losscli"
     assert record["environment"]["device"] == "cpu"
     assert captured.err == ""  # no bar where there is no terminal
+
+
+def test_without_a_probe_there_is_no_limit_and_all_else_is_there(capsys):
+    arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward", "--format", "json")
+    assert bench(*arguments) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert (result["status"], result["limit_gbps"]) == ("ok", None)
+    assert result["reason"].endswith("; no limit: there is no compiler")
+
+
+def test_options_hold_for_each_table_of_a_config(capsys, config):
+    path = config(
+        "{losses: mse, implementations: reference, passes: forward, tables:"
+        " [{title: one, sizes: 4}, {title: two, sizes: 9, timing: {max_time: 20s}}]}"
+    )
+    assert bench("-c", path, "--format", "json") == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [(r["table"], r["case"]["shape"]) for r in results] == [("one", [8, 8]), ("two", [8, 8])]
 
 
 def test_without_the_reference_there_is_no_speedup(capsys):

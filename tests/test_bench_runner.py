@@ -2,12 +2,14 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
 from fake_time import ClockTimer, FakeClock
 
 from losscli.bench import runner as runners
+from losscli.bench.limit import Limit
 from losscli.bench.plan import plan
 from losscli.bench.runner import Runner
 from losscli.config.schema import Config, Exclude, LossChoice, Timing, Tolerance
@@ -30,11 +32,23 @@ def timer():
     return StepTimer(FakeClock())
 
 
+class FixedLimits:
+    """Finds the same limit for all, and remembers what it was asked."""
+
+    def __init__(self, limit):
+        self.limit = limit
+        self.asked = []
+
+    def find(self, case, pass_, timer, reads):
+        self.asked.append((pass_, [tuple(tensor.shape) for tensor in reads]))
+        return self.limit
+
+
 @pytest.fixture
 def bench(timer):
     """Run a small config, every contender's samples constant."""
 
-    def run(free=2**40, **changes):
+    def run(free=2**40, limits=None, device="cpu", **changes):
         fields = {
             "losses": (LossChoice("mse"),),
             "sizes": ((8, 8),),
@@ -43,9 +57,12 @@ def bench(timer):
         }
         config = Config(**(fields | changes))
         runner = Runner(
-            config, "cpu", free_bytes=lambda device: free, make_timer=lambda device, evicts: timer
+            device,
+            free_bytes=lambda device: free,
+            make_timer=lambda device, evicts: timer,
+            limits=limits or FixedLimits(Limit()),
         )
-        return [result for task in plan(config, "cpu") for result in runner.run(task)]
+        return [result for task in plan(config, device) for result in runner.run(task)]
 
     return run
 
@@ -88,6 +105,68 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.error.grad_ulp is None
     assert functional.peak_extra_bytes >= 0
     assert functional.reason == "confidence: 13 samples, median known to 0.00%"
+
+
+def test_the_limit_stands_beside_the_traffic(bench):
+    limits = FixedLimits(Limit(seconds=0.5))
+    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    assert result.limit_gbps == pytest.approx(1024e-9)
+    assert result.limit_share == pytest.approx(0.5)
+    assert not result.impossible
+
+
+def test_the_probe_reads_the_operands_and_the_incoming_gradient(bench):
+    limits = FixedLimits(Limit())
+    bench(implementations=("reference",), reductions=("none",), limits=limits)
+    square = (8, 8)
+    assert limits.asked == [
+        ("forward", [square] * 2),
+        ("forward_backward", [square] * 3),
+    ]
+
+
+def test_who_is_faster_than_the_memory_is_called_impossible(bench):
+    limits = FixedLimits(Limit(seconds=1.1))
+    reference, functional = bench(passes=("forward",), limits=limits)
+    assert not reference.impossible
+    assert functional.impossible
+    assert functional.reason.startswith("IMPOSSIBLE, 110% of what moving the bytes alone allows; ")
+
+
+def test_a_limit_that_is_not_known_says_why(bench):
+    limits = FixedLimits(Limit(reason="no limit: out of memory"))
+    (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
+    assert (result.limit_gbps, result.impossible) == (None, False)
+    assert result.reason.endswith("; no limit: out of memory")
+
+
+def test_the_host_is_as_long_busy_as_the_call_takes_on_a_cpu(bench):
+    assert {result.host_seconds for result in bench()} == {None}
+
+
+@pytest.mark.gpu
+def test_the_host_is_busy_for_a_while_with_a_call_to_a_gpu():
+    config = Config(
+        losses=(LossChoice("mse"),), sizes=((8, 8),), implementations=("reference",), timing=TIMING
+    )
+    (task,) = plan(config, "cuda:0")
+    for result in Runner("cuda:0").run(task):
+        assert 0 < result.host_seconds < 0.01
+        assert result.limit_gbps > 0
+
+
+def test_tables_are_run_one_after_the_other_each_in_its_own_way(bench):
+    common = Config(losses=(LossChoice("mse"),), passes=("forward",), timing=TIMING)
+    results = bench(
+        tables=(
+            replace(common, title="small", sizes=((2,),), implementations=("reference",)),
+            replace(common, title="large", sizes=((4,),), implementations=("functional",)),
+        )
+    )
+    assert [(r.table, r.case.shape, r.implementation) for r in results] == [
+        ("small", (2,), "reference"),
+        ("large", (4,), "functional"),
+    ]
 
 
 def test_the_gradient_is_judged_where_it_is_timed(bench):

@@ -24,6 +24,17 @@ def test_a_long_call_is_warmed_up_twice_and_no_more():
     assert clock.seconds() == 6
 
 
+@pytest.mark.parametrize(
+    ("seconds", "calls"),
+    [(10e-6, 2000), (100e-6, 200), (250e-6, 200), (1e-3, 100), (3.0, 2)],
+    ids=["as long as any warm-up", "both", "often enough", "no longer than that", "twice"],
+)
+def test_a_gpu_is_warmed_up_until_the_time_of_the_host_is_known(seconds, calls):
+    clock = FakeClock()
+    call = clock.spend(seconds)
+    assert len(timers._settle(lambda: call() or 1e-6, clock, timers.HOST_CALLS)) == calls
+
+
 def test_a_sample_is_the_mean_of_its_block():
     clock = FakeClock()
     warm = Warm(clock.spend(1e-3, 3e-3), 2, 0.0)

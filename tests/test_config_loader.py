@@ -8,7 +8,14 @@ import pytest
 
 from losscli.cases import expand
 from losscli.config.fields import FIELDS
-from losscli.config.loader import EXTENDS, load_config, shipped_configs, shipped_directory
+from losscli.config.loader import (
+    EXTENDS,
+    TABLE_KEYS,
+    TABLES,
+    load_config,
+    shipped_configs,
+    shipped_directory,
+)
 from losscli.config.schema import (
     CACHES,
     DISTRIBUTIONS,
@@ -21,9 +28,11 @@ from losscli.config.schema import (
     Timing,
     Tolerance,
 )
+from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, REDUCTIONS
 
 FULL = """
+title: every key
 device: cuda:1
 losses: [mse, {smooth_l1: {beta: [0.5, 2]}}]
 sizes: [1024x1024, 7, 0x10, 010, {pow2: [10, 20, 5]}, 1K..4K*2]
@@ -46,6 +55,7 @@ def load(tmp_path, text, **overrides):
 
 def test_every_key(tmp_path):
     assert load(tmp_path, FULL) == Config(
+        title="every key",
         device="cuda:1",
         losses=(LossChoice("mse"), LossChoice("smooth_l1", {"beta": (0.5, 2.0)})),
         sizes=(
@@ -64,7 +74,7 @@ def test_every_key(tmp_path):
 
 
 def test_every_field_of_a_config_is_a_key():
-    assert set(FIELDS) == {field.name for field in fields(Config)}
+    assert {TABLES, *FIELDS} == {field.name for field in fields(Config)}
 
 
 def test_a_config_needs_sizes_only(tmp_path):
@@ -160,9 +170,79 @@ def test_a_tolerance_of_the_parent_outlives_its_case(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(shipped_configs()))
 def test_shipped_config(name):
-    config = load_config(name, {})
-    assert len({choice.name for choice in config.losses}) == len(LOSSES)
-    assert any(expand(config, "cpu"))
+    for block in load_config(name, {}).blocks:
+        assert len({choice.name for choice in block.losses}) == len(LOSSES)
+        assert any(expand(block, "cpu"))
+
+
+TABLED = """
+sizes: 8
+dtypes: float64
+inputs: {scale: 2, seed: 1}
+tables:
+  - title: as above
+  - {title: other, sizes: [4, 5], inputs: {seed: 3}, timing: {cache: warm}}
+"""
+
+
+def test_a_config_without_tables_is_run_itself(tmp_path):
+    config = load(tmp_path, FULL)
+    assert (config.tables, config.blocks) == ((), (config,))
+
+
+def test_a_table_is_the_config_with_its_own_keys_over_it(tmp_path):
+    above, other = load(tmp_path, TABLED).blocks
+    assert (above.title, above.sizes, above.inputs) == (
+        "as above",
+        ((8,),),
+        Inputs(scale=2, seed=1),
+    )
+    assert (other.title, other.sizes, other.dtypes) == ("other", ((4,), (5,)), ("float64",))
+    assert (other.inputs, other.timing) == (Inputs(scale=2, seed=3), Timing(cache="warm"))
+
+
+def test_the_command_line_wins_over_every_table(tmp_path):
+    blocks = load(tmp_path, TABLED, sizes=((2,),), seed=9, losses=("mse",)).blocks
+    assert [(b.title, b.sizes, b.inputs.seed) for b in blocks] == [
+        ("as above", ((2,),), 9),
+        ("other", ((2,),), 9),
+    ]
+    assert [b.losses for b in blocks] == [(LossChoice("mse"),)] * 2
+
+
+def test_sizes_may_stand_in_the_tables_alone(tmp_path):
+    (block,) = load(tmp_path, "tables: [{title: small, sizes: 3}]\n").blocks
+    assert block.sizes == ((3,),)
+
+
+def test_tables_are_inherited_with_their_own_keys_and_replaced_as_a_whole(tmp_path):
+    (tmp_path / "parent.yaml").write_text(TABLED)
+    kept = load(tmp_path, "extends: parent.yaml\nsizes: 7\n").blocks
+    assert [block.sizes for block in kept] == [((7,),), ((4,), (5,))]
+    (new,) = load(tmp_path, "extends: parent.yaml\ntables: [{title: new}]\n").blocks
+    assert (new.title, new.sizes) == ("new", ((8,),))
+
+
+def test_a_tolerance_may_be_for_a_case_of_any_table(tmp_path):
+    text = f"{TABLED}tolerances: {{mse 5 float64 mean: {{ulp: 9}}}}\n"
+    assert {b.tolerances for b in load(tmp_path, text).blocks} == {
+        (Tolerance("mse 5 float64 mean", 9.0),)
+    }
+
+
+def test_peers_is_the_matrix_and_the_strategies():
+    peers, strategies = load_config("peers", {}).blocks
+    cells = sum(len(peers.passes) for _ in expand(peers, "cuda:0"))
+    assert cells == 3 * 6 * 4 * 2
+    assert {case.elements for case in expand(peers, "cuda:0")} == {
+        2**exponent for exponent in (10, 15, 20, 24, 28, 30)
+    }
+    assert {c.target_shape for c in expand(peers, "cuda:0") if c.loss == "hinge"} == {
+        shape[-1:] for shape in peers.sizes
+    }
+    assert set(strategies.implementations) == {
+        name for name in IMPLEMENTATIONS if name.partition(":")[0] == "custom"
+    }
 
 
 def test_smoke_has_every_dtype_reduction_and_an_odd_size():
@@ -179,7 +259,9 @@ def test_smoke_has_no_parameter_at_its_default():
 def test_the_json_schema_has_the_keys_and_names_of_the_loader():
     schema = json.loads((shipped_directory() / "schema.json").read_text())
     properties, definitions = schema["properties"], schema["definitions"]
-    assert set(properties) == {EXTENDS, *FIELDS}
+    assert set(properties) == {EXTENDS, TABLES, *FIELDS}
+    *_, refused = properties[TABLES]["items"]["allOf"]
+    assert set(refused["properties"]) == set(properties) - set(TABLE_KEYS)
     assert set(properties["inputs"]["properties"]) == {"distribution", "scale", "seed"}
     assert set(properties["timing"]["properties"]) == {field.name for field in fields(Timing)}
     rule_keys = {field.name.rstrip("_") for field in fields(Exclude)}

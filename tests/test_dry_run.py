@@ -1,7 +1,9 @@
 """A dry run lists what would run, and what would not fit."""
 
+from dataclasses import replace
+
 from losscli.cli.dry_run import print_cases
-from losscli.config.schema import Config, Exclude, LossChoice
+from losscli.config.schema import PASSES, Config, Exclude, LossChoice
 
 
 def bytes_of(case, pass_, implementations):
@@ -19,13 +21,14 @@ def fit(case, pass_, implementations, free):
 CONFIG = Config(
     losses=(LossChoice("mse"), LossChoice("smooth_l1", {"beta": (0.5,)})),
     sizes=((1024,), (4096,)),
+    passes=("forward",),
     implementations=("custom", "reference", "functional"),
     exclude=(Exclude(loss="mse", size=(4096,)),),
 )
 
 
 def rows(capsys, free):
-    print_cases(CONFIG, "cpu", ("forward",), bytes_of, fit, free)
+    print_cases(CONFIG, "cpu", bytes_of, fit, free)
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
@@ -54,3 +57,16 @@ def test_a_case_of_which_nothing_fits_is_marked(capsys):
     assert [case.endswith("does not fit") for case in cases] == [False, False, True]
     assert "custom, reference 8.0 KiB does not fit" in " ".join(cases[-1].split())
     assert "; 1 too large for the 4.0 KiB free on cpu" in last
+
+
+def test_the_cases_of_all_tables_are_listed(capsys):
+    large = replace(CONFIG, losses=CONFIG.losses[:1], sizes=((1024,),), passes=PASSES)
+    tables = Config(tables=(large, replace(large, implementations=("custom",))))
+    print_cases(tables, "cpu", bytes_of, fit, 4096)
+    _, _, *cases, _ = capsys.readouterr().out.splitlines()
+    assert [" ".join(case.split()) for case in cases] == [
+        "mse 1024 float32 mean forward custom, reference, functional 3.0 KiB",
+        "mse 1024 float32 mean forward_backward custom, reference, functional 3.0 KiB",
+        "mse 1024 float32 mean forward custom 1.0 KiB",
+        "mse 1024 float32 mean forward_backward custom 1.0 KiB",
+    ]

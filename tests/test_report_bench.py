@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -74,6 +75,8 @@ def test_the_table():
         "mse 4096x4096  fwd   reference  8.000 ms  7.60-8.80  67.1       -  0.50  2.0 MiB",
         "               fwd   custom     2.000 ms  1.90-2.20  67.1   4.00x  0.50  2.0 MiB",
         "",
+        "custom is slower than the best peer in 0 of 1 cell",
+        "",
         "custom: 4.00x reference forward (1 case), largest error 0.50 ulp",
     ]
 
@@ -102,6 +105,7 @@ def test_a_table_of_wide_values_fits_100_columns():
         case=huge,
         seconds=Seconds(0.99999, 1e-9, 1e7, 1e-9, (1.0,)),
         gbps=123456.789,
+        limit_gbps=123456.789,
         speedup={"reference": 99999.9},
         peak_extra_bytes=1023 * 2**30 + 2**29,
         error=Error(value_ulp=8388607.0),
@@ -112,6 +116,69 @@ def test_a_table_of_wide_values_fits_100_columns():
     assert max(map(len, table.splitlines())) <= 100
     joined = "".join(line.split("  ")[0] for line in table.splitlines())
     assert "1048576x32768x32768" in joined  # broken, not lost
+
+
+def columns_of(text):
+    """Return the headers of a table, each with its lines joined."""
+    lines = text.splitlines()
+    rule = next(n for n, line in enumerate(lines) if line.startswith("---"))
+    heads, start = [], 0
+    for dashes in lines[rule].split():
+        start = lines[rule].index(dashes, start)
+        words = [line[start : start + len(dashes)].strip() for line in lines[rule - 2 : rule]]
+        heads.append(" ".join(filter(None, words)))
+        start += len(dashes)
+    return heads
+
+
+def test_the_share_of_the_limit_has_a_column_where_it_is_known():
+    assert "% of limit" not in columns_of(render(run(*PAIR), "table"))
+    text = render(run(PAIR[0], result(limit_gbps=70.0)), "table")
+    assert "% of limit" in columns_of(text)
+    rows = [line.split() for line in text.splitlines() if " fwd " in line]
+    assert [row[row.index("67.1") + 1] for row in rows] == ["-", "95.9"]
+    assert "| % of limit |" in " ".join(render(run(result(limit_gbps=70.0)), "md").split())
+
+
+def test_what_is_faster_than_the_memory_is_marked_and_counted():
+    text = render(
+        run(result(limit_gbps=60.0, reason="IMPOSSIBLE, 112%"), result("compile")), "table"
+    )
+    assert text.count("IMPOSSIBLE") == 3  # its cell, a note, the line to quote
+    assert "mse 4096x4096 float32 mean, custom, forward: IMPOSSIBLE, 112%" in text
+    assert text.splitlines()[-1].endswith(", 1 IMPOSSIBLE")
+
+
+@pytest.mark.parametrize(
+    ("limit", "impossible"), [(67.1 / 1.06, True), (67.1 / 1.04, False), (None, False)]
+)
+def test_five_percent_beyond_the_limit_are_noise(limit, impossible):
+    assert result(limit_gbps=limit).impossible is impossible
+
+
+def test_a_few_microseconds_beyond_the_limit_are_what_calls_cost():
+    small = case(shape=(32, 32), target_shape=(32, 32))
+    slow_probe = small.floor_bytes("forward") / 6e-6 / 1e9
+    quick = {"case": small, "median": 2e-6, "gbps": 3 * slow_probe, "limit_gbps": slow_probe}
+    assert not result(**quick).impossible
+
+
+def test_the_host_has_a_column_where_small_cases_ran_on_a_gpu():
+    small = case(shape=(32, 32), target_shape=(32, 32), device="cuda:0")
+    large = case(device="cuda:0")
+    timed = [result(case=small, host_seconds=12.34e-6), result(case=large, host_seconds=11e-6)]
+    assert "12.3 us" in render(run(*timed), "table")
+    assert "host" not in columns_of(render(run(timed[1]), "table"))
+
+
+def test_each_table_of_a_config_is_one_below_its_title():
+    strategies = [result(name, table="sums") for name in ("custom", "custom:tree")]
+    text = render(run(*(replace(r, table="peers") for r in PAIR), *strategies), "table")
+    _, first, peers, second, sums, *_ = text.split("\n\n")
+    assert (first, second) == ("peers", "sums")
+    assert [line.split()[-9] for line in peers.splitlines()[2:]] == ["reference", "custom"]
+    assert "custom:tree" in sums
+    assert "### sums\n\n| case" in render(run(*strategies), "md")
 
 
 def test_rows_of_a_case_stand_together_in_markdown_too():
@@ -198,12 +265,14 @@ def test_json_is_the_record_users_script_against():
         "status",
         "reason",
         "seconds",
+        "host_seconds",
         "bytes",
         "gbps",
         "limit_gbps",
         "speedup",
         "peak_extra_bytes",
         "error",
+        "table",
     ]
     assert list(custom["seconds"]) == ["median", "p20", "p80", "min", "samples"]
     assert custom["seconds"]["samples"] == [2e-3] * 3

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 RESERVE = 512 * 2**20
 """For what is not proportional to a case: the oracle's chunks, the eviction buffer, workspaces."""
+GPU_RESERVE = 2**30
+"""The same on a GPU, where the chunks are larger."""
 
 
 def needed_bytes(case: Case, pass_: str, implementations: Sequence[Implementation]) -> int:
@@ -32,7 +34,8 @@ def needed_bytes(case: Case, pass_: str, implementations: Sequence[Implementatio
     if pass_ == "forward_backward":
         tensors += 2 if case.reduction == "none" else 1
     elements = tensors * case.elements + math.prod(case.target_shape)
-    return elements * case.item_bytes + RESERVE
+    reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
+    return elements * case.item_bytes + reserve
 
 
 def fit(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from losscli.cases import Case, excluded, expand
-from losscli.config.schema import Config
+from losscli.config.schema import Config, Timing
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,11 @@ class Task:
 
     case: Case
     passes: Mapping[str, tuple[str, ...]]
+    timing: Timing
+    loosened: float | None = None
+    """ULP that the config grants this case by name."""
+    table: str = ""
+    """Title of the config's table that the case belongs to."""
 
     def __len__(self) -> int:
         """Return the number of results that the task ends in."""
@@ -23,6 +28,12 @@ class Task:
 
 def plan(config: Config, device: str) -> list[Task]:
     """Return the tasks of a config on a device that is no longer ``auto``."""
+    return [task for block in config.blocks for task in _plan(block, device)]
+
+
+def _plan(config: Config, device: str) -> list[Task]:
+    """Return the tasks of one table."""
+    loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
     tasks = []
     for case in expand(config, device):
         passes = {
@@ -33,7 +44,13 @@ def plan(config: Config, device: str) -> list[Task]:
             )
             for pass_ in config.passes
         }
-        task = Task(case, {pass_: names for pass_, names in passes.items() if names})
+        task = Task(
+            case,
+            {pass_: names for pass_, names in passes.items() if names},
+            config.timing,
+            loosened.get(case.name),
+            config.title,
+        )
         if len(task):
             tasks.append(task)
     return tasks

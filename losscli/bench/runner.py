@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from losscli import environment
+from losscli.bench.limit import Limit, Limits
 from losscli.bench.memory import fit, measure_peak_extra
 from losscli.bench.passes import Pass, PassFactory, gradients
 from losscli.bench.plan import Task
@@ -18,7 +19,6 @@ from losscli.bench.sampling import Contender, ContenderFailedError, describe, in
 from losscli.bench.statistics import summarize
 from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
-from losscli.config.schema import Config
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
@@ -45,20 +45,20 @@ class _Entry:
 
 
 class Runner:
-    """Times the tasks of a config on one device."""
+    """Times tasks on one device."""
 
     def __init__(
         self,
-        config: Config,
         device: str,
         *,
         free_bytes: Callable[[str], int] = environment.free_bytes,
         make_timer: Callable[[str, bool], Timer] = make_timer,
+        limits: Limits | None = None,
     ) -> None:
-        """``free_bytes`` and ``make_timer`` are the machine's, or a test's."""
-        self.device, self.timing = device, config.timing
-        self.tolerances = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
+        """``free_bytes``, ``make_timer`` and ``limits`` are the machine's, or a test's."""
+        self.device = device
         self.free_bytes = free_bytes
+        self.limits = limits or Limits(device)
         self.timer = cache(lambda evicts: make_timer(device, evicts))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
@@ -74,29 +74,33 @@ class Runner:
             if able and operands is None:
                 try:
                     operands = make_inputs(case)
-                    gate = Gate(case, *operands, self.tolerances.get(case.name))
+                    gate = Gate(case, *operands, task.loosened)
                 except Exception as error:
                     if not environment.is_out_of_memory(error):
                         raise
                     results |= {i.name: _gone_wrong(case, i.name, pass_, error) for i in able}
             if able and operands is not None:
-                results |= self._run_pass(gate, case, pass_, able, *operands)
-            yield from (results[name] for name in task.passes[pass_])
+                results |= self._run_pass(gate, task, pass_, able, *operands)
+            for name in task.passes[pass_]:
+                yield replace(results[name], table=task.table)
 
     def _run_pass(
         self,
         gate: Gate,
-        case: Case,
+        task: Task,
         pass_: str,
         implementations: Sequence[Implementation],
         input: Tensor,
         target: Tensor,
     ) -> dict[str, BenchResult]:
-        """Judge, warm up, sample and judge again."""
+        """Find the limit, judge, warm up, sample and judge again."""
+        case, timing = task.case, task.timing
         results: dict[str, BenchResult] = {}
         entries: list[_Entry] = []
         passes = PassFactory(pass_, case.reduction, input, target)
-        timer = self.timer(needs_eviction(self.device, self.timing.cache, case.floor_bytes(pass_)))
+        timer = self.timer(needs_eviction(self.device, timing.cache, case.floor_bytes(pass_)))
+        reads = [t for t in (input, target, passes.grad_output) if t is not None]
+        limit = self.limits.find(case, pass_, timer, reads)
         try:
             with gradients(pass_):
                 for implementation in implementations:
@@ -108,9 +112,9 @@ class Runner:
                 for entry in entries:
                     self._prepare(timer, entry)
                 contenders = [entry.contender for entry in entries]
-                stop = interleave(timer, contenders, self.timing, seed=case.seed)
+                stop = interleave(timer, contenders, timing, seed=case.seed)
             for entry in entries:
-                results[entry.contender.name] = _conclude(gate, case, pass_, entry, stop)
+                results[entry.contender.name] = _conclude(gate, case, pass_, entry, stop, limit)
         finally:
             # A Warm's call is its contender: the cycle would keep the operands of this case beside
             # those of the next until Python's collector runs.
@@ -144,7 +148,9 @@ def _admit(
     return _Entry(timed, Contender(name, timed), verdict.error, case.device)
 
 
-def _conclude(gate: Gate, case: Case, pass_: str, entry: _Entry, stop: str) -> BenchResult:
+def _conclude(
+    gate: Gate, case: Case, pass_: str, entry: _Entry, stop: str, limit: Limit
+) -> BenchResult:
     """Make the result of samples, unless the last call that was timed computed a wrong loss."""
     contender = entry.contender
     if contender.failure:
@@ -156,17 +162,24 @@ def _conclude(gate: Gate, case: Case, pass_: str, entry: _Entry, stop: str) -> B
         return BenchResult(case, contender.name, pass_, FAILED, reason, error=verdict.error)
     seconds = summarize(contender.samples)
     count = case.floor_bytes(pass_)
-    return BenchResult(
+    on_gpu = case.device != "cpu"
+    result = BenchResult(
         case,
         contender.name,
         pass_,
         OK,
-        describe(stop, contender.samples),
+        "; ".join(filter(None, (describe(stop, contender.samples), limit.reason))),
         seconds=seconds,
+        host_seconds=contender.warm.host_seconds if contender.warm and on_gpu else None,
         gbps=count / seconds.median / 1e9,
+        limit_gbps=count / limit.seconds / 1e9 if limit.seconds else None,
         peak_extra_bytes=entry.peak_extra_bytes,
         error=entry.error,
     )
+    if result.impossible:
+        share = f"IMPOSSIBLE, {result.limit_share:.0%} of what moving the bytes alone allows"
+        return replace(result, reason=f"{share}; {result.reason}")
+    return result
 
 
 def _lineup(

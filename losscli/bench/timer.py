@@ -27,6 +27,9 @@ MINIMUM_SAMPLE_SECONDS = 50e-6
 """Shortest block of calls: a reading of the clock costs about 50 ns, so a thousandth of it."""
 WARM_UP_SECONDS = 0.02
 WARM_UP_CALLS = 2
+HOST_CALLS = 200
+HOST_CALLS_SECONDS = 0.1
+"""Calls from which the host's time is known on a GPU, and what they may take beyond a warm-up."""
 QUEUED = 24
 """Samples queued on a GPU at a time: eager calls of some 15 launches stay within the 1,024
 launches that a stream holds before it makes the host wait."""
@@ -68,7 +71,7 @@ class CpuTimer:
 
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`."""
-        seconds = _settle(lambda: self._time(call, 1))
+        seconds = _settle(lambda: self._time(call, 1), self.clock)
         fastest = max(min(seconds), 1e-9)
         repeats = 1 if self.evict else math.ceil(MINIMUM_SAMPLE_SECONDS / fastest)
         return Warm(call, repeats, fastest)
@@ -114,7 +117,7 @@ class CudaTimer:
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`."""
         call()
-        seconds = _settle(lambda: self._host_seconds(call))
+        seconds = _settle(lambda: self._host_seconds(call), self.clock, HOST_CALLS)
         torch.cuda.synchronize(self.device)
         return Warm(call, 1, sorted(seconds)[len(seconds) // 2])
 
@@ -184,13 +187,20 @@ def make_timer(device: str, evicts: bool) -> Timer:
     return CudaTimer(device, None if buffer is None else buffer.zero_)
 
 
-def _settle(measure: Callable[[], float]) -> list[float]:
-    """Measure until it was done often and long enough; return the seconds of each time."""
+def _settle(measure: Callable[[], float], clock: Clock, calls: int = WARM_UP_CALLS) -> list[float]:
+    """Measure until it was done often and long enough; return the seconds of each time.
+
+    More than WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS.
+    """
+    start, elapsed = clock(), 0.0
     seconds: list[float] = []
-    total = 0.0
-    while len(seconds) < WARM_UP_CALLS or total < WARM_UP_SECONDS:
+    while (
+        len(seconds) < WARM_UP_CALLS
+        or elapsed < WARM_UP_SECONDS
+        or (len(seconds) < calls and elapsed < HOST_CALLS_SECONDS)
+    ):
         seconds.append(measure())
-        total += seconds[-1]
+        elapsed = (clock() - start) * 1e-9
     return seconds
 
 

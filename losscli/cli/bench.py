@@ -14,7 +14,7 @@ from losscli.bench.plan import plan
 from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, one_of, output_options, resolve_config
 from losscli.cli.reporting import report
-from losscli.config.schema import CACHES, Timing
+from losscli.config.schema import CACHES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.units import parse_fraction, parse_seconds
 
@@ -50,17 +50,21 @@ def command(
     what was finished is reported.
     """
     config = resolve_config(**axes)
-    timing = _override(config.timing, min_time, max_time, confidence=confidence, cache=cache)
-    config = replace(config, timing=timing)
+
+    def timed(block: Config) -> Config:
+        times = _override(block.timing, min_time, max_time, confidence=confidence, cache=cache)
+        return replace(block, timing=times, tables=tuple(map(timed, block.tables)))
+
+    config = timed(config)
     device = environment.resolve_device(config.device)
     if dry_run:
         free = environment.free_bytes(device)
-        print_cases(config, device, config.passes, needed_bytes, fit, free)
+        print_cases(config, device, needed_bytes, fit, free)
         return EXIT_OK
 
     from losscli.bench.runner import Runner
 
-    runner = Runner(config, device)
+    runner = Runner(device)
     return report("bench", device, plan(config, device), runner.run, format=format, output=output)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import click
@@ -20,12 +21,10 @@ NeededBytes = Callable[[Case, str, Sequence[Implementation]], int]
 """``f(case, pass, implementations)``: the most bytes that running them takes, inputs included."""
 
 
-def print_cases(
-    config: Config, device: str, passes: Sequence[str], needed: NeededBytes, fit: Fit, free: int
-) -> None:
+def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free: int) -> None:
     """Print a row for each case and pass: what would run, its bytes, and what does not fit."""
     rows, sizes, misfits = [], [], 0
-    for case, pass_, implementations in _plan(config, device, passes):
+    for case, pass_, implementations in _plan(config, device):
         able, left_out = fit(case, pass_, implementations, free)
         size = needed(case, pass_, able or implementations)
         fits = f"left out: {', '.join(left_out)}" if able and left_out else ""
@@ -42,16 +41,14 @@ def print_cases(
     )
 
 
-def _plan(
-    config: Config, device: str, passes: Sequence[str]
-) -> Iterator[tuple[Case, str, list[Implementation]]]:
+def _plan(config: Config, device: str) -> Iterator[tuple[Case, str, list[Implementation]]]:
     """Yield what runs side by side: a case, a pass, and its implementations."""
-    for case in expand(config, device):
-        for pass_ in passes:
+    for block in config.blocks:
+        for case, pass_ in itertools.product(expand(block, device), block.passes):
             implementations = [
                 find_implementation(name)
-                for name in config.implementations
-                if not excluded(config.exclude, case, name, pass_)
+                for name in block.implementations
+                if not excluded(block.exclude, case, name, pass_)
             ]
             able = [i for i in implementations if i.unavailable(case) is None]
             if able:

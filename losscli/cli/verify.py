@@ -35,7 +35,7 @@ def command(*, dry_run: bool, format: str, output: Path | None, **axes: Any) -> 
     device = environment.resolve_device(config.device)
     if dry_run:
         free = environment.free_bytes(device)
-        print_cases(config, device, config.passes, needed_bytes, fit, free)
+        print_cases(config, device, needed_bytes, fit, free)
         return EXIT_OK
 
     from losscli.verify.runner import plan, run

@@ -101,6 +101,13 @@ def _names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[
     return lambda node: tuple(dict.fromkeys(read(item) for item in _items(node, what)))
 
 
+def _title(node: Located) -> str:
+    title = _at(node, str.strip)
+    if not title or "\n" in title:
+        node.fail(f"expected a line of text, found {node.describe()}.")
+    return title
+
+
 def _device(node: Located) -> str:
     return _at(node, check_device)
 
@@ -270,6 +277,7 @@ def _tolerances(node: Located) -> tuple[Tolerance, ...]:
 
 
 FIELDS: Mapping[str, Callable[[Located], object]] = {
+    "title": _title,
     "device": _device,
     "losses": _losses,
     "sizes": _sizes,

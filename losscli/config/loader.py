@@ -1,4 +1,7 @@
-"""From a config's name to a Config: find the file, follow ``extends``, apply the command line."""
+"""From a config's name to a Config: find the file, follow ``extends``, apply the command line.
+
+A config with ``tables`` is several: each table is the config with the table's keys over its own.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ from losscli.losses import LOSSES
 
 DEFAULT = "default"
 EXTENDS = "extends"
+TABLES = "tables"
+TABLE_KEYS = tuple(key for key in FIELDS if key != "device")
+"""A run has one device."""
 
 
 def shipped_directory() -> Path:
@@ -44,16 +50,42 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
     """
     file = shipped_configs()[DEFAULT] if path is None else _find(path)
     keys = _follow(file, ())
-    config = Config(**{key: FIELDS[key](node) for key, node in keys.items()})  # type: ignore[arg-type]
-    if not config.losses:
-        config = replace(config, losses=tuple(LossChoice(name) for name in LOSSES))
-    if "tolerances" in keys and keys["tolerances"].file == str(file):
-        _check_tolerances(config, keys["tolerances"])
-    config = _override(config, overrides)
-    if not config.sizes:
+    tables = _tables(keys.pop(TABLES)) if TABLES in keys else []
+    config = _config(keys)
+    config = replace(config, tables=tuple(_config(_over(keys, table)) for table in tables))
+    for given in (keys, *tables):
+        if "tolerances" in given and given["tolerances"].file == str(file):
+            _check_tolerances(config, given["tolerances"])
+    overridden = tuple(_override(table, overrides) for table in config.tables)
+    config = replace(_override(config, overrides), tables=overridden)
+    if not all(block.sizes for block in config.blocks):
         message = "no sizes. Add `sizes: [1024x1024]` to the file or --size to the command."
         raise ConfigError(message, file=str(file))
     return config
+
+
+def _config(keys: Mapping[str, Located]) -> Config:
+    """Read every key."""
+    config = Config(**{key: FIELDS[key](node) for key, node in keys.items()})  # type: ignore[arg-type]
+    return config if config.losses else replace(config, losses=tuple(map(LossChoice, LOSSES)))
+
+
+def _tables(node: Located) -> list[dict[str, Located]]:
+    """Return the keys of each table."""
+    example = "{title: Large, sizes: 32Kx32K}"
+    if not isinstance(node.value, list) or not node.value:
+        node.fail(f"expected a list of tables such as {example}, found {node.describe()}.")
+    tables, titles = [], set()
+    for item in node.value:
+        keys = check_mapping(item, f"a table such as {example}", TABLE_KEYS)
+        if "title" not in keys:
+            item.fail(f"a table has no title. Add one, as in {example}.")
+        title = FIELDS["title"](keys["title"])
+        if title in titles:
+            keys["title"].fail(f"another table has the title '{title}'. Change one of them.")
+        titles.add(title)
+        tables.append(keys)
+    return tables
 
 
 def _find(name: str) -> Path:
@@ -79,7 +111,7 @@ def _find(name: str) -> Path:
 
 def _follow(file: Path, children: tuple[Path, ...]) -> dict[str, Located]:
     """Return the keys of a file over those of the files that it extends."""
-    keys = dict(check_mapping(read(file), "a mapping of keys", (EXTENDS, *FIELDS)))
+    keys = dict(check_mapping(read(file), "a mapping of keys", (EXTENDS, TABLES, *FIELDS)))
     extends = keys.pop(EXTENDS, None)
     if extends is None:
         return keys
@@ -115,7 +147,7 @@ def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[s
 
 def _check_tolerances(config: Config, node: Located) -> None:
     """Refuse a tolerance for a case that the config does not have: it would loosen nothing."""
-    cases = {case.name for case in expand(config, "cpu")}
+    cases = {case.name for block in config.blocks for case in expand(block, "cpu")}
     for case, entry in cast("dict[str, Located]", node.value).items():
         if cases and case not in cases and entry.key is not None:
             close = unknown("case", case, sorted(cases)).partition(" Choose from")[0]

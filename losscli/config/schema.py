@@ -67,6 +67,8 @@ class Tolerance:
 class Config:
     """Every axis of a run, and how it is timed. Losses left empty are all of them."""
 
+    title: str = ""
+    """What stands above the table of the results."""
     device: str = "auto"
     losses: tuple[LossChoice, ...] = ()
     sizes: tuple[Shape, ...] = ()
@@ -78,3 +80,10 @@ class Config:
     exclude: tuple[Exclude, ...] = ()
     timing: Timing = Timing()
     tolerances: tuple[Tolerance, ...] = ()
+    tables: tuple[Config, ...] = ()
+    """What is run instead, one after the other: this config with some keys replaced in each."""
+
+    @property
+    def blocks(self) -> tuple[Config, ...]:
+        """The configs whose cases are run: the tables, or this one."""
+        return self.tables or (self,)

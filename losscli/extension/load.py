@@ -69,12 +69,14 @@ def _load() -> None:
 
 
 def _register_cuda(library: Path, engine: Path) -> None:
-    """Hand the CUDA library's table of entry points to the binding."""
-    entry_points = ctypes.CDLL(str(engine)).losscli_cuda_engine
-    entry_points.restype = ctypes.c_void_p
-    register = ctypes.CDLL(str(library)).losscli_register_cuda_engine
-    register.argtypes = [ctypes.c_void_p]
-    register(entry_points())
+    """Hand the CUDA library's tables of entry points to the binding."""
+    cuda, binding = ctypes.CDLL(str(engine)), ctypes.CDLL(str(library))
+    for table in ("engine", "probe"):
+        entry_points = getattr(cuda, f"losscli_cuda_{table}")
+        entry_points.restype = ctypes.c_void_p
+        register = getattr(binding, f"losscli_register_cuda_{table}")
+        register.argtypes = [ctypes.c_void_p]
+        register(entry_points())
 
 
 def _notify(line: str) -> None:

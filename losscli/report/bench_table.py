@@ -1,18 +1,20 @@
 """A bench run as people read it: one row an implementation and pass, then a line to quote.
 
-Columns: ``case`` is the case's name, less the dtype and reduction that all cases share; ``pass`` is
-``fwd`` (no gradient) or ``fwd+bwd`` (the loss and the gradient of the prediction); ``median`` and
-``p20-p80`` are the time of one call, the latter in the unit of the former; ``GB/s`` is the least
-traffic that the pass can do with, over the median; ``vs ref`` is the median of the reference over
-this one; ``ulp`` is the largest error against the oracle, of the loss or of an element of the
-gradient, in units in the last place; ``extra`` is the most memory that a call takes beyond its
-inputs, loss and gradient.
+A config with tables makes one of each. Columns: ``case`` is the case's name, less the dtype and
+reduction that all cases share; ``pass`` is ``fwd`` (no gradient) or ``fwd+bwd`` (the loss and the
+gradient of the prediction); ``median`` and ``p20-p80`` are the time of one call, the latter in the
+unit of the former; ``GB/s`` is the least traffic that the pass can do with, over the median; ``% of
+limit`` is that over what kernels reach that only move the same bytes, IMPOSSIBLE where it is too
+much to be true; ``host`` is how long a call keeps the host busy, shown where small cases ran on a
+GPU; ``vs ref`` is the median of the reference over this one; ``ulp`` is the largest error against
+the oracle, of the loss or of an element of the gradient, in units in the last place; ``extra`` is
+the most memory that a call takes beyond its inputs, loss and gradient.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
 from losscli.cases import Case
@@ -23,27 +25,88 @@ from losscli.units import format_bytes, format_seconds
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 LONG_PASSES = {"forward": "forward", "forward_backward": "forward+backward"}
-HEADERS = ["pass", "impl", "median", "p20-p80", "GB/s", "vs ref", "ulp", "extra"]
 REFERENCE = "reference"
+IMPOSSIBLE = "IMPOSSIBLE"
+SMALL = 2**16
+"""Elements up to which a call may take the host longer than the GPU."""
 
 
-def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows, grouped by case; its name is broken to stay within a width."""
-    results = [result for result in _results(run) if result.status != SKIPPED]
-    groups: dict[str, list[list[str]]] = {}
-    for result in results:
-        groups.setdefault(_name(result.case, results), []).append(_figures(result))
-    return beside_case(HEADERS, groups, width)
+def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return the title, headers and rows of each table.
+
+    Rows are grouped by case, whose name is broken to stay within a width. A column of which the
+    table has nothing to say is left out.
+    """
+    ran = [result for result in _results(run) if result.status != SKIPPED]
+    by_title: dict[str, list[BenchResult]] = {}
+    for result in ran:
+        by_title.setdefault(result.table, []).append(result)
+    made = []
+    for title, results in by_title.items():
+        columns = _columns(results)
+        groups: dict[str, list[list[str]]] = {}
+        for result in results:
+            row = [cell(result) for cell in columns.values()]
+            groups.setdefault(_name(result.case, ran), []).append(row)
+        made.append((title, *beside_case(list(columns), groups, width)))
+    return made
+
+
+def _columns(results: Sequence[BenchResult]) -> dict[str, Callable[[BenchResult], str]]:
+    """Return how the cell of each column is made, by its header."""
+    columns: dict[str, Callable[[BenchResult], str]] = {
+        "pass": lambda result: SHORT_PASSES[result.pass_],
+        "impl": lambda result: shorten(result.implementation),
+        "median": lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
+        "p20-p80": lambda result: _spread(result.seconds) if result.seconds else "",
+        "GB/s": _timed(lambda result: result.gbps, _figure),
+        "% of\nlimit": _limit,
+        "host": _timed(lambda result: result.host_seconds, lambda t: format_seconds(t, 3)),
+        "vs ref": _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x"),
+        "ulp": _timed(_worst_ulp, format_ulp),
+        "extra": _timed(lambda result: result.peak_extra_bytes, format_bytes),
+    }
+    if not any(result.limit_gbps for result in results):
+        del columns["% of\nlimit"]
+    if not any(result.host_seconds and result.case.elements <= SMALL for result in results):
+        del columns["host"]
+    return columns
+
+
+def _timed(
+    value: Callable[[BenchResult], float | None], text: Callable[[float], str]
+) -> Callable[[BenchResult], str]:
+    """Return a cell: nothing where nothing was timed, a dash where there is no value."""
+
+    def cell(result: BenchResult) -> str:
+        if result.seconds is None:
+            return ""
+        found = value(result)
+        return "-" if found is None else text(found)
+
+    return cell
+
+
+def _limit(result: BenchResult) -> str:
+    if result.impossible:
+        return IMPOSSIBLE
+    return _timed(lambda r: r.limit_share, lambda share: f"{100 * share:.1f}")(result)
 
 
 def notes(run: Run) -> list[str]:
-    """Return each failure, then each reason for which something was skipped."""
+    """Return each failure, each result too good to be true, then why something was skipped."""
+    results = _results(run)
     texts = [
         f"FAILED {r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: {r.reason}"
-        for r in _results(run)
+        for r in results
         if r.status == FAILED
     ]
-    texts += skips(_results(run))
+    texts += [
+        f"{r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: {r.reason}"
+        for r in results
+        if r.impossible
+    ]
+    texts += skips(results)
     return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
 
 
@@ -63,7 +126,9 @@ def _quote(subject: str, pass_: str, results: Sequence[BenchResult]) -> str:
     """Return the line of one pass, empty where nothing of it was run."""
     timed = [result for result in results if result.seconds]
     failed = sum(result.status == FAILED for result in results)
+    impossible = sum(result.impossible for result in results)
     facts = [f"{failed} FAILED"] if failed else []
+    facts += [f"{impossible} {IMPOSSIBLE}"] if impossible else []
     ulps = [ulp for result in timed if (ulp := _worst_ulp(result)) is not None]
     if ulps:
         facts.insert(0, f"largest error {format_ulp(max(ulps))} ulp")
@@ -91,24 +156,6 @@ def _name(case: Case, results: Sequence[BenchResult]) -> str:
         if len(shared) == 1:
             words.remove(shared.pop())
     return " ".join(words)
-
-
-def _figures(result: BenchResult) -> list[str]:
-    """Return the cells of a result, after the case."""
-    cells = [SHORT_PASSES[result.pass_], shorten(result.implementation)]
-    if result.seconds is None:
-        return [*cells, result.status, *[""] * 5]
-    ratio = result.speedup.get(REFERENCE)
-    ulp, extra = _worst_ulp(result), result.peak_extra_bytes
-    return [
-        *cells,
-        format_seconds(result.seconds.median),
-        _spread(result.seconds),
-        "-" if result.gbps is None else _figure(result.gbps),
-        "-" if ratio is None else f"{_figure(ratio)}x",
-        "-" if ulp is None else format_ulp(ulp),
-        "-" if extra is None else format_bytes(extra),
-    ]
 
 
 def _spread(seconds: Seconds) -> str:

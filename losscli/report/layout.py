@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 CASE = "case"
 GAP = 2
 """Between columns."""
-NARROWEST_CASE = 10
-WIDEST_IMPLEMENTATION = 18
+NARROWEST_CASE = 8
+WIDEST_IMPLEMENTATION = 16
 
 
 def beside_case(
@@ -18,14 +19,15 @@ def beside_case(
     """Put the column of the cases before those of ``headers``.
 
     Args:
-        headers: of the other columns.
+        headers: of the other columns; they may have several lines.
         groups: the other cells of each row, by the name of its case.
         width: that the table is to stay within; names are broken to do so. None is any.
     """
     cells = [row for group in groups.values() for row in group]
     room = 0
     if width is not None:
-        widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+        titles = zip_longest(*(header.split("\n") for header in headers), fillvalue="")
+        widths = [max(map(len, column)) for column in zip(*titles, *cells, strict=True)]
         room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
     rows = []
     for name, group in groups.items():

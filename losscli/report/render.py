@@ -11,7 +11,7 @@ from typing import Any
 
 import tabulate
 
-from losscli.report import bench_table, verify_table
+from losscli.report import bench_table, peers, verify_table
 from losscli.results import Result, Run
 from losscli.units import format_size
 
@@ -27,8 +27,8 @@ def render(run: Run, format: str) -> str:
 
 
 def digest(run: Run) -> str:
-    """Return what a run came to, without its table: failures, what was skipped, the summary."""
-    return "\n".join([*_notes(run), *_summary(run)])
+    """Return what a run came to, without its tables: failures, what was skipped, the summary."""
+    return "\n".join([*_notes(run), *_comparison(run), *_summary(run)])
 
 
 def json_line(record: Mapping[str, Any]) -> str:
@@ -52,23 +52,40 @@ def _markdown(run: Run) -> str:
 
 
 def _page(run: Run, style: str, width: int | None) -> str:
-    """Lay out what people read: the machine, the table, the notes, the line to quote."""
-    tabled = bench_table.table if run.kind == "bench" else verify_table.table
-    headers, rows = tabled(run, width)
-    align = ["right" if _is_figure(rows, column) else "left" for column in range(len(headers))]
-    table = (
-        tabulate.tabulate(rows, headers, style, colalign=align, disable_numparse=True)
-        if rows
-        else ""
-    )
+    """Lay out what people read: the machine, the tables, the notes, the line to quote."""
+    parts = [_caption(run)]
+    for title, headers, rows in _tables(run, width):
+        parts += [title and (title if style == "simple" else f"### {title}")]
+        parts += [_tabulate(headers, rows, style)]
     # Markdown runs lines together that no empty line parts.
     line = "\n" if style == "simple" else "\n\n"
-    parts = [_caption(run), table, line.join(_notes(run)), line.join(_summary(run))]
+    parts += [line.join(_notes(run)), line.join(_comparison(run)), line.join(_summary(run))]
     return "\n\n".join(part for part in parts if part)
+
+
+def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return the title, headers and rows of each table."""
+    if run.kind == "bench":
+        return bench_table.tables(run, width)
+    return [("", *verify_table.table(run, width))]
+
+
+def _tabulate(headers: list[str], rows: list[list[str]], style: str) -> str:
+    """Lay out one table; only plain text has room for headers of several lines."""
+    if not rows:
+        return ""
+    align = ["right" if _is_figure(rows, column) else "left" for column in range(len(headers))]
+    if style != "simple":
+        headers = [" ".join(header.split("\n")) for header in headers]
+    return tabulate.tabulate(rows, headers, style, colalign=align, disable_numparse=True)
 
 
 def _notes(run: Run) -> list[str]:
     return bench_table.notes(run) if run.kind == "bench" else verify_table.notes(run)
+
+
+def _comparison(run: Run) -> list[str]:
+    return peers.lines(run) if run.kind == "bench" else []
 
 
 def _summary(run: Run) -> list[str]:
@@ -78,7 +95,7 @@ def _summary(run: Run) -> list[str]:
 
 def _is_figure(rows: list[list[str]], column: int) -> bool:
     """Tell whether a column holds figures, which are aligned to the right."""
-    cells = [row[column] for row in rows if row[column] not in ("", "-")]
+    cells = [row[column] for row in rows if row[column] not in ("", "-", bench_table.IMPOSSIBLE)]
     return bool(cells) and all(cell[0].isdigit() for cell in cells)
 
 

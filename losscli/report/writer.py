@@ -32,7 +32,9 @@ class Writer:
             UsageError: there is a journal whose run was never reported.
             UnfitError: nothing can be written beside ``output``.
         """
-        self.run, self.format, self.output = run, format, output
+        self.format, self.output = format, output
+        self._run = run
+        self._results: list[Result] = []
         self.journal_path: Path | None = None
         self._journal: TextIO | None = None
         if output and _is_replaceable(output):
@@ -44,9 +46,14 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
+    @property
+    def run(self) -> Run:
+        """The run with the results that there are."""
+        return replace(self._run, results=tuple(self._results))
+
     def add(self, result: Result) -> None:
         """Keep a result."""
-        self.run = replace(self.run, results=(*self.run.results, result))
+        self._results.append(result)
         self._append(json_line(result.to_json()))
 
     def __exit__(
@@ -60,9 +67,9 @@ class Writer:
             # Each line was flushed; what cannot be written now was refused before.
             with contextlib.suppress(OSError):
                 self._journal.close()
-        if self.run.results:
+        if self._results:
             self._report(render(self.run, self.format))
-        if self.journal_path and (self.format in ("json", "jsonl") or not self.run.results):
+        if self.journal_path and (self.format in ("json", "jsonl") or not self._results):
             self.journal_path.unlink()
 
     def _report(self, text: str) -> None:

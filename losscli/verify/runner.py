@@ -35,6 +35,11 @@ class Job:
 
 def plan(config: Config, device: str) -> list[Job]:
     """Return the jobs of a config, without what its rules exclude."""
+    return [job for block in config.blocks for job in _plan(block, device)]
+
+
+def _plan(config: Config, device: str) -> list[Job]:
+    """Return the jobs of one table."""
     loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
     implementations = [find_implementation(name) for name in config.implementations]
     jobs = []

@@ -1,0 +1,94 @@
+// The op `losscli::memory_probe`: one of the kernels that only move bytes, on tensors.
+#include "probe.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
+
+#include "cpu/engine.h"
+
+namespace losscli {
+namespace {
+
+const Probe* cuda_probe = nullptr;
+
+// As the losses ask for huge pages under what they allocate.
+constexpr int64_t kLargeBytes = int64_t{1} << 25;
+
+const Probe& probe_for(const at::Device& device) {
+  if (device.is_cpu()) return cpu::probe;
+  TORCH_CHECK(cuda_probe != nullptr,
+              "memory_probe: the CUDA kernels are not built; run `losscli build --device cuda` to "
+              "see why");
+  return *cuda_probe;
+}
+
+void check_tensor(const at::Tensor& tensor, const at::Tensor& like) {
+  TORCH_CHECK(tensor.device() == like.device(), "memory_probe: all tensors must be on one device, ",
+              "but are on ", like.device(), " and ", tensor.device());
+  TORCH_CHECK(tensor.is_contiguous(), "memory_probe: tensors must be contiguous, but one of shape ",
+              tensor.sizes(), " has strides ", tensor.strides());
+  TORCH_CHECK(tensor.nbytes() == like.nbytes(), "memory_probe: all tensors must be of one size, ",
+              "but have ", like.nbytes(), " and ", tensor.nbytes(), " bytes");
+  TORCH_CHECK(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0,
+              "memory_probe: tensors must begin at a multiple of 16 bytes");
+}
+
+void memory_probe(at::TensorList reads, at::TensorList writes, int64_t variant) {
+  TORCH_CHECK(reads.size() <= kMostProbeReads && writes.size() <= kMostProbeWrites,
+              "memory_probe: expected up to ", kMostProbeReads, " tensors to read and ",
+              kMostProbeWrites, " to write, got ", reads.size(), " and ", writes.size());
+  const at::Tensor& first = reads.empty() ? writes[0] : reads[0];
+  const Probe& probe = probe_for(first.device());
+  TORCH_CHECK_VALUE(variant >= 0 && variant < probe.variants, "memory_probe: variant must be 0 to ",
+                    probe.variants - 1, ", but is ", variant);
+  ProbeArguments arguments{};
+  arguments.bytes = static_cast<int64_t>(first.nbytes());
+  for (const at::Tensor& tensor : reads) {
+    check_tensor(tensor, first);
+    arguments.read[arguments.reads++] = tensor.const_data_ptr();
+  }
+  for (const at::Tensor& tensor : writes) {
+    check_tensor(tensor, first);
+    void* data = tensor.mutable_data_ptr();
+    if (tensor.is_cpu() && arguments.bytes >= kLargeBytes)
+      cpu::advise_huge_pages(data, arguments.bytes);
+    arguments.write[arguments.writes++] = data;
+  }
+  if (arguments.bytes == 0) return;
+
+  const c10::DeviceGuard guard(first.device());
+  LaunchContext context;
+  if (first.is_cpu()) {
+    context.parallel = [](int64_t count, void (*body)(void*, int64_t, int64_t), void* opaque) {
+      at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) { body(opaque, begin, end); });
+    };
+  } else {
+    const c10::impl::VirtualGuardImpl device(first.device().type());
+    context.stream = device.getStream(first.device()).native_handle();
+  }
+  try {
+    probe.run(arguments, static_cast<int>(variant), context);
+  } catch (const std::runtime_error& error) {
+    TORCH_CHECK(false, "memory_probe on ", first.device(), ": ", error.what());
+  }
+}
+
+int64_t memory_probe_variants(at::Device device) { return probe_for(device).variants; }
+
+}  // namespace
+}  // namespace losscli
+
+TORCH_LIBRARY_FRAGMENT(losscli, library) {
+  library.def("memory_probe(Tensor[] reads, Tensor(a!)[] writes, int variant) -> ()");
+  library.impl("memory_probe", c10::DispatchKey::CPU, losscli::memory_probe);
+  library.impl("memory_probe", c10::DispatchKey::CUDA, losscli::memory_probe);
+  library.def("memory_probe_variants(Device device) -> int", losscli::memory_probe_variants);
+}
+
+// Hands over the probe of the CUDA library, once it is loaded.
+extern "C" void losscli_register_cuda_probe(const losscli::Probe* probe) {
+  losscli::cuda_probe = probe;
+}

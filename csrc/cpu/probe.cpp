@@ -1,0 +1,124 @@
+// Moves bytes a cache line at a time, with ordinary stores and with such as bypass the caches.
+#include "probe.h"
+
+#include <algorithm>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace losscli::cpu {
+namespace {
+
+struct Shape {
+  bool stream;    // stores that bypass the caches, where the processor has them
+  int64_t chunk;  // bytes of each array that one thread takes at a time
+};
+
+// Little and much for one thread: what is worth waking a second one for is the machine's to say.
+constexpr Shape kShapes[] = {{false, 1 << 16}, {false, 1 << 20}, {true, 1 << 16}, {true, 1 << 20}};
+
+// In bytes; half of it for what is written. As the losses' own loops ask for memory.
+constexpr int64_t kAhead = 2048;
+
+// What one register holds, so that a line is a few of them. GCC takes wider vectors apart in
+// memory.
+#if defined(__AVX__)
+constexpr int64_t kWord = 32;
+#else
+constexpr int64_t kWord = 16;
+#endif
+typedef uint64_t Word __attribute__((vector_size(kWord)));
+constexpr int64_t kLine = 64;
+
+inline Word load(const char* from) {
+  Word word;
+  __builtin_memcpy(&word, from, kWord);
+  return word;
+}
+
+template <bool kStream>
+inline void store(char* to, Word word) {
+#if defined(__AVX__)
+  if constexpr (kStream) return _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)word);
+#elif defined(__SSE2__)
+  if constexpr (kStream) return _mm_stream_si128(reinterpret_cast<__m128i*>(to), (__m128i)word);
+#endif
+  __builtin_memcpy(to, &word, kWord);
+}
+
+// The bytes [first, last) of a mix.
+template <int kReads, int kWrites, bool kStream>
+void move(const ProbeArguments& arguments, int64_t first, int64_t last) {
+  const char* read[kReads + 1] = {};
+  char* write[kWrites + 1] = {};
+  for (int r = 0; r < kReads; ++r) read[r] = static_cast<const char*>(arguments.read[r]);
+  for (int w = 0; w < kWrites; ++w) write[w] = static_cast<char*>(arguments.write[w]);
+  Word folded{};
+  int64_t at = first;
+  for (; at + kLine <= last; at += kLine) {
+    for (int r = 0; r < kReads; ++r) __builtin_prefetch(read[r] + at + kAhead);
+    for (int w = 0; w < kWrites && !kStream; ++w) __builtin_prefetch(write[w] + at + kAhead / 2, 1);
+    for (int64_t part = at; part < at + kLine; part += kWord) {
+      Word words[kReads + 1];
+      for (int r = 0; r < kReads; ++r) words[r] = load(read[r] + part);
+      for (int r = 0; r < kReads && kWrites == 0; ++r) folded ^= words[r];
+      for (int w = 0; w < kWrites; ++w) {
+        Word out{};
+        for (int r = w; r < kReads; r += kWrites) out ^= words[r];
+        store<kStream>(write[w] + part, out);
+      }
+    }
+  }
+  char rest = 0;
+  for (; at < last; ++at) {
+    for (int r = 0; r < kReads && kWrites == 0; ++r) rest ^= read[r][at];
+    for (int w = 0; w < kWrites; ++w) {
+      char out = 0;
+      for (int r = w; r < kReads; r += kWrites) out ^= read[r][at];
+      write[w][at] = out;
+    }
+  }
+#if defined(__SSE2__)
+  if constexpr (kStream) _mm_sfence();
+#endif
+  // Nobody looks, but the compiler cannot know: the reads have to take place.
+  volatile uint64_t seen = rest;
+  for (size_t i = 0; i < kWord / sizeof(uint64_t); ++i) seen = seen ^ folded[i];
+}
+
+template <int kReads, int kWrites>
+void run_mix(const ProbeArguments& arguments, const Shape& shape, const LaunchContext& context) {
+  const auto aligned = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % kLine == 0;
+  };
+  struct Call {
+    const ProbeArguments& arguments;
+    int64_t chunk;
+    void (*move)(const ProbeArguments&, int64_t, int64_t);
+  };
+  const bool stream =
+      shape.stream && std::all_of(arguments.write, arguments.write + kWrites, aligned);
+  Call call{arguments, shape.chunk,
+            stream ? move<kReads, kWrites, true> : move<kReads, kWrites, false>};
+  context.parallel(
+      divide_up(arguments.bytes, shape.chunk),
+      [](void* opaque, int64_t first, int64_t last) {
+        const auto& call = *static_cast<const Call*>(opaque);
+        call.move(call.arguments, first * call.chunk,
+                  std::min(last * call.chunk, call.arguments.bytes));
+      },
+      &call);
+}
+
+void run(const ProbeArguments& arguments, int variant, const LaunchContext& context) {
+  with_mix(arguments, [&](auto reads, auto writes) {
+    run_mix<reads(), writes()>(arguments, kShapes[variant], context);
+  });
+}
+
+}  // namespace
+
+const Probe probe{sizeof(kShapes) / sizeof(kShapes[0]), run};
+
+}  // namespace losscli::cpu

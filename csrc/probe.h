@@ -1,0 +1,56 @@
+// Kernels that only move bytes: what this memory can do with so many arrays read and written is
+// what a loss of the same arrays is held against. Nothing here knows a dtype.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "elementwise.h"
+
+namespace losscli {
+
+constexpr int kMostProbeReads = 3, kMostProbeWrites = 2;
+
+// What a mix of reads and writes does: every array is read once; array w that is written takes the
+// exclusive or of those read whose number is w modulo the writes, or zeros where there is none.
+struct ProbeArguments {
+  int64_t bytes;  // of each array
+  int reads;
+  int writes;
+  const void* read[kMostProbeReads];
+  void* write[kMostProbeWrites];
+  void* never = nullptr;  // 16 bytes that would be written if it were not null: reads must not go
+};
+
+// The probe of one device. Which variant is fastest depends on the mix and the size.
+struct Probe {
+  int variants;
+  // Throws std::runtime_error where the launch fails or there is no kernel for such a mix.
+  void (*run)(const ProbeArguments&, int variant, const LaunchContext&);
+};
+
+namespace cpu {
+extern const Probe probe;
+}
+
+// Calls use(reads, writes), both known when it is compiled.
+template <typename Use>
+void with_mix(const ProbeArguments& arguments, Use use) {
+#define LOSSCLI_MIX(r, w)                            \
+  if (arguments.reads == r && arguments.writes == w) \
+  return use(std::integral_constant<int, r>(), std::integral_constant<int, w>())
+  LOSSCLI_MIX(1, 0);
+  LOSSCLI_MIX(2, 0);
+  LOSSCLI_MIX(0, 1);
+  LOSSCLI_MIX(1, 1);
+  LOSSCLI_MIX(2, 1);
+  LOSSCLI_MIX(3, 1);
+  LOSSCLI_MIX(2, 2);
+#undef LOSSCLI_MIX
+  throw std::runtime_error("no kernel reads " + std::to_string(arguments.reads) +
+                           " arrays and writes " + std::to_string(arguments.writes));
+}
+
+}  // namespace losscli

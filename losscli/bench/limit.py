@@ -1,0 +1,170 @@
+"""What the memory can do: kernels that only move bytes, timed just as the implementations are.
+
+A pass is held against as many reads and writes of whole arrays as it cannot do without. A target
+that is smaller than the prediction, a row that repeats say, stays in the cache and is left out of
+them; its bytes count all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from losscli import environment
+from losscli.bench.sampling import Contender, ContenderFailedError, interleave
+from losscli.bench.statistics import summarize
+from losscli.bench.timer import Timer
+from losscli.cases import Case
+from losscli.config.schema import Timing
+from losscli.errors import LosscliError
+from losscli.extension import load
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MIN_TIME, MAX_TIME = 0.05, 0.2
+"""Seconds that the variants of a probe are sampled, whatever a case is given."""
+
+
+class Mix(NamedTuple):
+    """Arrays of the prediction's size that one launch reads and writes."""
+
+    reads: int
+    writes: int
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How fast the bytes of a pass can be moved."""
+
+    seconds: float | None = None
+    reason: str = ""
+    """Why it is not known."""
+
+
+class Probe(NamedTuple):
+    """The op that only moves bytes, and how many variants of it there are on a device."""
+
+    move: Callable[[Sequence[Tensor], Sequence[Tensor], int], object]
+    variants: int
+
+
+def load_probe(device: str) -> Probe:
+    """Return the probe of a device, which may have to be built."""
+    load.load()
+    operators = torch.ops.losscli
+    variants = operators.memory_probe_variants(torch.device(device))
+    return Probe(operators.memory_probe.default, variants)
+
+
+def mixes(case: Case, pass_: str) -> tuple[Mix, ...]:
+    """Return the launches that a pass cannot do without.
+
+    Without a reduction the incoming gradient is known only when the loss is there, so that the
+    operands are read twice.
+    """
+    operands = 1 + (math.prod(case.target_shape) == case.elements)
+    if case.reduction != "none":
+        return (Mix(operands, int(pass_ == "forward_backward")),)
+    forward = Mix(operands, 1)
+    return (forward,) if pass_ == "forward" else (forward, Mix(operands + 1, 1))
+
+
+class Limits:
+    """Measures limits on one device, each once, and remembers them."""
+
+    def __init__(self, device: str, load_probe: Callable[[str], Probe] = load_probe) -> None:
+        """``load_probe`` is the machine's, or a test's."""
+        self.device, self.load_probe = device, load_probe
+        self.probe: Probe | None = None
+        self.missing = ""
+        self.found: dict[tuple[tuple[Mix, ...], int, Timer], Limit] = {}
+
+    def find(self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]) -> Limit:
+        """Return the limit of a pass.
+
+        Args:
+            case: whose bytes are moved.
+            pass_: of the case.
+            timer: that the implementations are timed with.
+            reads: the operands and, where there is one, the incoming gradient, to be read.
+        """
+        if case.elements == 0:
+            return Limit()
+        launches = mixes(case, pass_)
+        arrays = [tensor.detach() for tensor in reads if tensor.numel() == case.elements]
+        key = (launches, arrays[0].nbytes, timer)
+        if key not in self.found and self._load():
+            self.found[key] = self._measure(launches, arrays, timer, case.seed)
+        return self.found.get(key) or Limit(reason=f"no limit: {self.missing}")
+
+    def _load(self) -> bool:
+        """Load the probe, once; tell whether it is there."""
+        if self.probe is None and not self.missing:
+            try:
+                self.probe = self.load_probe(self.device)
+            except (LosscliError, RuntimeError) as error:
+                self.missing = _first_line(error)
+        return self.probe is not None
+
+    def _measure(
+        self,
+        launches: Sequence[Mix],
+        arrays: Sequence[Tensor],
+        timer: Timer,
+        seed: int,
+    ) -> Limit:
+        """Time the variants side by side; the fastest is the limit."""
+        assert self.probe
+        move, variants = self.probe
+        contenders: list[Contender] = []
+        try:
+            written = [
+                torch.empty(arrays[0].nbytes, dtype=torch.uint8, device=self.device)
+                for _ in range(max(mix.writes for mix in launches))
+            ]
+            steps = [(list(arrays[: mix.reads]), written[: mix.writes]) for mix in launches]
+
+            def call(variant: int) -> Callable[[], None]:
+                def run() -> None:
+                    for reads, writes in steps:
+                        move(reads, writes, variant)
+
+                return run
+
+            contenders = [Contender(str(n), call(n)) for n in range(variants)]
+            # What the first teaches of the host holds for all.
+            warm = timer.warm_up(contenders[0])
+            for contender in contenders:
+                contender()
+                contender.warm = replace(warm, call=contender)
+            timing = Timing(min_time=MIN_TIME, max_time=MAX_TIME)
+            interleave(timer, contenders, timing, seed=seed)
+        except ContenderFailedError:
+            pass
+        except Exception as error:
+            if not environment.is_out_of_memory(error):
+                raise
+            return _out_of_reach(error)
+        finally:
+            for contender in contenders:
+                contender.warm = None  # its call is the contender: a cycle that holds the operands
+        failure = next((c.failure for c in contenders if c.failure), None)
+        if failure:
+            return _out_of_reach(failure)
+        return Limit(min(summarize(contender.samples).median for contender in contenders))
+
+
+def _out_of_reach(error: Exception) -> Limit:
+    """Return why a limit was not measured."""
+    if environment.is_out_of_memory(error) and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return Limit(reason=f"no limit: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

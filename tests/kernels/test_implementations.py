@@ -1,0 +1,41 @@
+"""The strategies are implementations: the same loss and gradient, asked for by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from losscli.implementations import IMPLEMENTATIONS, STRATEGIES, find_implementation
+from losscli.losses import LOSSES
+
+from .losses import NAMES, case_of, make, reference
+
+
+def test_there_is_an_implementation_for_each_strategy() -> None:
+    named = [name for name in IMPLEMENTATIONS if name.startswith("custom:")]
+    assert named == [f"custom:{strategy}" for strategy in STRATEGIES]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_strategy_computes_the_loss_and_its_gradient(
+    device: str, loss: str, strategy: str, reduction: str
+) -> None:
+    filled = make(torch.float32, device)
+    input, target = filled((300, 1001)).requires_grad_(), filled((300, 1001))
+    case = case_of(loss, reduction, input, target)
+    value = find_implementation(f"custom:{strategy}").bind(case)(input, target)
+    expected = reference(loss, reduction)(input.double(), target.double())
+    torch.testing.assert_close(value.double(), expected, rtol=3e-7, atol=0.0)
+    (gradient,) = torch.autograd.grad(value, input)
+    (truth,) = torch.autograd.grad(expected, input)
+    torch.testing.assert_close(gradient, truth, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_without_a_reduction_there_is_nothing_to_finish(loss: str) -> None:
+    case = case_of(loss, "none", torch.ones(2, 2), torch.ones(2, 2))
+    for strategy in STRATEGIES:
+        reason = find_implementation(f"custom:{strategy}").unavailable(case)
+        assert reason == "there is no sum to finish"

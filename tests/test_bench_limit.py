@@ -1,0 +1,140 @@
+"""What a pass is held against: the fastest way to move as many bytes, measured once."""
+
+import pytest
+import torch
+from fake_time import ClockTimer, FakeClock
+
+from losscli.bench import limit as limits_module
+from losscli.bench.limit import Limits, Mix, Probe, mixes
+from losscli.cases import Case
+from losscli.errors import UnfitError
+
+
+def case(loss="mse", reduction="mean", shape=(8, 8), dtype="float32", target_shape=None):
+    target_shape = target_shape or (shape[-1:] if loss == "hinge" else shape)
+    return Case(loss, shape, target_shape, dtype, reduction, "cpu", {}, "uniform", 0)
+
+
+def operands(case):
+    dtype = getattr(torch, case.dtype)
+    return [torch.ones(case.shape, dtype=dtype), torch.ones(case.target_shape, dtype=dtype)]
+
+
+class FakeMemory:
+    """A probe whose variants take 4, 2 and 3 s by a fake clock."""
+
+    def __init__(self):
+        self.clock = FakeClock()
+        self.timer = ClockTimer(self.clock)
+        self.calls = [self.clock.spend(each) for each in (4.0, 2.0, 3.0)]
+        self.moved = []
+        self.loads = 0
+        self.failure = None
+
+    def load(self, device):
+        self.loads += 1
+        return Probe(self.move, len(self.calls))
+
+    def move(self, reads, writes, variant):
+        if self.failure:
+            raise self.failure
+        self.moved.append(([tensor.nbytes for tensor in reads], [t.nbytes for t in writes]))
+        self.calls[variant]()
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    """Sample until the median is known: fake calls take no real time."""
+    monkeypatch.setattr(limits_module, "MIN_TIME", 0.0)
+    monkeypatch.setattr(limits_module, "MAX_TIME", 60.0)
+
+
+@pytest.fixture
+def memory():
+    return FakeMemory()
+
+
+@pytest.mark.parametrize(
+    ("case", "pass_", "expected"),
+    [
+        (case(), "forward", [Mix(2, 0)]),
+        (case(), "forward_backward", [Mix(2, 1)]),
+        (case("hinge"), "forward", [Mix(1, 0)]),  # the row stays in the cache
+        (case("hinge"), "forward_backward", [Mix(1, 1)]),
+        (case("hinge", shape=(8,)), "forward", [Mix(2, 0)]),  # no row, but all of it
+        (case(reduction="sum"), "forward", [Mix(2, 0)]),
+        (case(reduction="none"), "forward", [Mix(2, 1)]),
+        (case(reduction="none"), "forward_backward", [Mix(2, 1), Mix(3, 1)]),
+        (case("hinge", "none"), "forward_backward", [Mix(1, 1), Mix(2, 1)]),
+    ],
+)
+def test_what_a_pass_cannot_do_without(case, pass_, expected):
+    assert mixes(case, pass_) == tuple(expected)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("pass_", ["forward", "forward_backward"])
+@pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
+def test_the_bytes_that_are_moved_are_those_of_the_byte_model(loss, pass_, reduction):
+    asked = case(loss, reduction, shape=(64, 4096))
+    arrays = sum(mix.reads + mix.writes for mix in mixes(asked, pass_))
+    moved = arrays * asked.elements * asked.item_bytes
+    assert moved == pytest.approx(asked.floor_bytes(pass_), rel=1 / 16)  # but for the row
+
+
+def test_the_fastest_variant_is_the_limit(memory):
+    found = Limits("cpu", memory.load).find(case(), "forward", memory.timer, operands(case()))
+    assert (found.seconds, found.reason) == (2.0, "")
+
+
+def test_whole_arrays_are_read_and_written_and_rows_are_not(memory):
+    asked = case("hinge", "none")
+    reads = [*operands(asked), torch.ones(asked.shape)]
+    Limits("cpu", memory.load).find(asked, "forward_backward", memory.timer, reads)
+    assert memory.moved[:2] == [([256], [256]), ([256, 256], [256])]
+
+
+def test_the_same_bytes_are_measured_once_whatever_loss_moves_them(memory):
+    limits = Limits("cpu", memory.load)
+    asked = [case(), case("smooth_l1", "sum"), case(shape=(4, 8), dtype="float64")]
+    found = [limits.find(c, "forward", memory.timer, operands(c)) for c in asked]
+    assert [limit.seconds for limit in found] == [2.0] * 3
+    before = len(memory.moved)
+    limits.find(case("mse"), "forward", memory.timer, operands(case()))
+    assert (len(memory.moved), memory.loads) == (before, 1)
+    limits.find(case(), "forward_backward", memory.timer, operands(case()))
+    assert len(memory.moved) > before
+
+
+def test_nothing_is_moved_where_there_is_nothing(memory):
+    empty = case(shape=(0, 8))
+    found = Limits("cpu", memory.load).find(empty, "forward", memory.timer, operands(empty))
+    assert (found.seconds, found.reason, memory.loads) == (None, "", 0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("no kernel reads 9 arrays.\nmore"), torch.OutOfMemoryError("out of memory\n")],
+    ids=["launch", "memory"],
+)
+def test_a_probe_that_fails_says_why(memory, error):
+    memory.failure = error
+    found = Limits("cpu", memory.load).find(case(), "forward", memory.timer, operands(case()))
+    first_line = str(error).partition("\n")[0].rstrip(".")
+    assert (found.seconds, found.reason) == (None, f"no limit: {first_line}")
+
+
+def test_a_probe_that_cannot_be_built_is_asked_for_once():
+    loads = []
+
+    def refuse(device):
+        loads.append(device)
+        raise UnfitError("there is no compiler.")
+
+    limits = Limits("cpu", refuse)
+    timer = ClockTimer(FakeClock())
+    for size in ((8, 8), (4, 4)):
+        asked = case(shape=size)
+        found = limits.find(asked, "forward", timer, operands(asked))
+        assert found.reason == "no limit: there is no compiler"
+    assert loads == ["cpu"]

@@ -1,0 +1,86 @@
+"""Where custom loses is counted and named, and noise is not called a loss."""
+
+import pytest
+from test_report_bench import case, failed, result, run
+
+from losscli.report import digest, render
+from losscli.report.peers import lines
+from losscli.results import Seconds
+
+
+def timed(name, samples, **changes):
+    middle = sorted(samples)[len(samples) // 2]
+    seconds = Seconds(middle, min(samples), max(samples), min(samples), tuple(samples))
+    return result(name, seconds=seconds, **changes)
+
+
+def around(median, width=0.001, count=11):
+    """Return samples within a width on both sides of a median."""
+    return [median * (1 + width * (n - count // 2) / (count // 2)) for n in range(count)]
+
+
+def test_one_line_where_there_is_no_loss():
+    results = [timed("custom", around(1.0)), timed("compile", around(1.1))]
+    assert lines(run(*results)) == ["custom is slower than the best peer in 0 of 1 cell"]
+
+
+def test_a_loss_is_named_with_the_best_peer_and_the_ratio():
+    results = [
+        timed("custom", around(1.0e-3)),
+        timed("reference", around(0.99e-3)),
+        timed("compile", around(0.95e-3)),
+        timed("custom", around(1.0e-3), pass_="forward_backward"),
+        timed("compile", around(2.0e-3), pass_="forward_backward"),
+    ]
+    assert lines(run(*results)) == [
+        "custom is slower than the best peer in 1 of 2 cells",
+        "    mse 4096x4096 float32 mean, forward: 0.950x compile (1.000 ms against 950.0 us)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("peer", "losses"),
+    [
+        (around(0.95, width=0.10), 0),  # their intervals overlap
+        (around(0.95, width=0.01), 1),
+        ([0.94, 0.95, 0.96], 1),  # too few for an interval: all that they span
+        ([0.94, 0.95, 1.5], 0),
+    ],
+)
+def test_noise_is_no_loss(peer, losses):
+    results = [timed("custom", around(1.0)), timed("compile", peer)]
+    assert lines(run(*results))[0] == f"custom is slower than the best peer in {losses} of 1 cell"
+
+
+def test_strategies_are_no_peers():
+    results = [timed("custom", around(1.0)), timed("custom:tree", around(0.5))]
+    assert lines(run(*results)) == []
+
+
+def test_the_same_case_in_two_tables_is_two_cells():
+    pair = [("custom", around(1.0)), ("compile", around(2.0))]
+    results = [timed(*each, table=title) for title in ("one", "two") for each in pair]
+    assert lines(run(*results)) == ["custom is slower than the best peer in 0 of 2 cells"]
+
+
+def test_a_cell_that_custom_has_no_time_for_is_no_win():
+    other = case(shape=(8, 8), target_shape=(8, 8))
+    results = [
+        failed(),
+        timed("compile", around(1.0)),
+        timed("custom", around(1.0), case=other),
+        timed("compile", around(2.0), case=other),
+    ]
+    assert lines(run(*results)) == [
+        "custom is slower than the best peer in 0 of 1 cell",
+        "custom was not timed in 1 cell where a peer was",
+        "    mse 4096x4096 float32 mean, forward: failed",
+    ]
+
+
+@pytest.mark.parametrize("format", ["table", "md"])
+def test_the_report_ends_with_it_before_the_line_to_quote(format):
+    bench = run(timed("custom", around(1.0)), timed("reference", around(1.1)))
+    *_, comparison, quoted = render(bench, format).split("\n\n")
+    assert comparison == "custom is slower than the best peer in 0 of 1 cell"
+    assert digest(bench).splitlines() == [comparison, quoted]
