@@ -8,11 +8,18 @@
 #include <type_traits>
 #include <vector>
 
+#include "chunk_sums.h"
 #include "convert.h"
 #include "lanes.h"
+#include "parallel.h"
+#include "reader.h"
+#include "stream.h"
 #include "tile.h"
 
 namespace losscli::cpu {
+
+const TileFunctions& tile_functions(LossId loss);
+
 namespace {
 
 // What one thread takes at a time. Sums are kept for each chunk and added in order, so that the
@@ -24,77 +31,8 @@ constexpr int64_t kSharedSlices = 64;
 
 constexpr int64_t kHugePage = int64_t{1} << 21;
 
-template <typename Body>
-void parallel(const LaunchContext& context, int64_t count, Body body) {
-  context.parallel(
-      count,
-      [](void* opaque, int64_t first, int64_t last) {
-        auto& call = *static_cast<Body*>(opaque);
-        for (int64_t i = first; i < last; ++i) call(i);
-      },
-      &body);
-}
-
-// Return elements [first, first + count) of an operand as Real, in `buffer` unless they lie in
-// memory just so.
-template <typename Stored>
-const RealOf<Stored>* load(const Operand& operand, int64_t first, int64_t count,
-                           RealOf<Stored>* buffer) {
-  const auto* data = static_cast<const Stored*>(operand.data);
-  int64_t element = (first / operand.inner) % operand.period;
-  if (operand.inner == 1 && element + count <= operand.period) {
-    if constexpr (std::is_same_v<Stored, RealOf<Stored>>) return data + element;
-    widen(data + element, buffer, count);
-    return buffer;
-  }
-  if (operand.period == 1) {
-    std::fill_n(buffer, count, widen(*data));
-    return buffer;
-  }
-  int64_t done = 0;
-  int64_t within = first % operand.inner;
-  while (done < count) {
-    int64_t run;
-    if (operand.inner == 1) {
-      run = std::min(operand.period - element, count - done);
-      widen(data + element, buffer + done, run);
-      element += run;
-    } else {
-      run = std::min(operand.inner - within, count - done);
-      std::fill_n(buffer + done, run, widen(data[element]));
-      within = 0;
-      element += 1;
-    }
-    done += run;
-    if (element == operand.period) element = 0;
-  }
-  return buffer;
-}
-
-// Where a tile's results go: straight to memory where the dtype allows, else through a buffer.
-template <typename Stored>
-class Output {
- public:
-  using Real = RealOf<Stored>;
-
-  Output(void* data, int64_t first)
-      : stored_(data ? static_cast<Stored*>(data) + first : nullptr) {}
-
-  Real* tile() {
-    if constexpr (std::is_same_v<Stored, Real>) return stored_;
-    return stored_ ? buffer_ : nullptr;
-  }
-
-  void store(int64_t count) {
-    if constexpr (!std::is_same_v<Stored, Real>) {
-      if (stored_) narrow(buffer_, stored_, count);
-    }
-  }
-
- private:
-  Stored* stored_;
-  alignas(64) Real buffer_[std::is_same_v<Stored, Real> ? 1 : kTile];
-};
+// From so many bytes an output goes past the caches, which it would leave before anyone reads it.
+constexpr int64_t kStreamBytes = int64_t{1} << 25;
 
 template <typename Stored>
 double scalar(const Operand& operand) {
@@ -102,50 +40,56 @@ double scalar(const Operand& operand) {
 }
 
 template <typename Stored>
+bool streams(const LossArguments& arguments) {
+  if (arguments.size * static_cast<int64_t>(sizeof(Stored)) < kStreamBytes) return false;
+  return can_stream(arguments.grad_input) && can_stream(arguments.grad_target) &&
+         (arguments.reduce || can_stream(arguments.value));
+}
+
+template <typename Stored>
 void loss(const LossArguments& arguments, const LaunchContext& context) {
   using Real = RealOf<Stored>;
-  const auto& functions = tile_functions<Real>(arguments.loss);
+  const auto function = std::get<LossFunction<Stored>>(tile_functions(arguments.loss));
   const bool sum = arguments.reduce && arguments.value;
   const bool one_gradient = arguments.grad_output.period == 1;
   const double factor = one_gradient ? scalar<Stored>(arguments.grad_output) : 1.0;
   if (arguments.skip_unit_gradient && factor == 1.0) return;
 
   const int64_t chunks = divide_up(arguments.size, kChunk);
-  std::vector<double> sums(sum ? chunks : 0);
+  const bool leave_sums = sum && arguments.strategy == Strategy::torch_sum;
+  ChunkSums sums(arguments.strategy, sum ? chunks : 0,
+                 leave_sums ? static_cast<double*>(arguments.value) : nullptr);
+  const auto at = [](void* data, int64_t first) {
+    return data ? static_cast<Stored*>(data) + first : nullptr;
+  };
+  const bool stream = streams<Stored>(arguments);
   parallel(context, chunks, [&](int64_t chunk) {
-    alignas(64) Real input[kTile], target[kTile], grad_output[kTile];
-    const int64_t end = std::min((chunk + 1) * kChunk, arguments.size);
+    const int64_t begin = chunk * kChunk, end = std::min(begin + kChunk, arguments.size);
+    Reader<Stored> input(arguments.input), target(arguments.target);
+    Reader<Stored> grad_output(arguments.grad_output);
     double chunk_sum = 0;
-    for (int64_t first = chunk * kChunk; first < end; first += kTile) {
+    for (int64_t first = begin; first < end; first += kTile) {
       const int64_t count = std::min(kTile, end - first);
-      Output<Stored> value(sum ? nullptr : arguments.value, first);
-      Output<Stored> grad_input(arguments.grad_input, first);
-      Output<Stored> grad_target(arguments.grad_target, first);
-      LossTile<Real> tile{
+      const LossTile<Stored> tile{
           count,
-          load<Stored>(arguments.input, first, count, input),
-          load<Stored>(arguments.target, first, count, target),
-          one_gradient ? nullptr : load<Stored>(arguments.grad_output, first, count, grad_output),
+          input.take(first, count),
+          target.take(first, count),
+          one_gradient ? nullptr : grad_output.take(first, count),
           static_cast<Real>(arguments.scale * factor),
-          value.tile(),
-          grad_input.tile(),
-          grad_target.tile(),
+          at(sum ? nullptr : arguments.value, first),
+          at(arguments.grad_input, first),
+          at(arguments.grad_target, first),
+          stream,
       };
-      chunk_sum += functions.loss(arguments.parameters, tile, sum);
-      value.store(count);
-      grad_input.store(count);
-      grad_target.store(count);
+      chunk_sum += function(arguments.parameters, tile, sum);
     }
-    if (sum) sums[chunk] = chunk_sum;
+    if (stream) end_stream();
+    if (sum) sums.put(chunk, chunk_sum);
   });
 
-  if (sum && arguments.strategy == Strategy::torch_sum) {
-    std::copy(sums.begin(), sums.end(), static_cast<double*>(arguments.value));
-  } else if (sum) {
-    double total = 0;
-    for (const double part : sums) total += part;
-    narrow(static_cast<Real>(total * arguments.scale), *static_cast<Stored*>(arguments.value));
-  }
+  if (sum && !leave_sums)
+    narrow(static_cast<Real>(sums.total(context) * arguments.scale),
+           *static_cast<Stored*>(arguments.value));
 }
 
 // Add a tile's gradients to the sums of the elements that share them; `within` is the position of
@@ -172,10 +116,11 @@ void accumulate(const Real* gradient, int64_t count, int64_t within, const Opera
 template <typename Stored>
 void shared_gradient(const SharedGradientArguments& arguments, const LaunchContext& context) {
   using Real = RealOf<Stored>;
-  const auto& functions = tile_functions<Real>(arguments.loss);
+  const auto function = std::get<LossFunction<Real>>(tile_functions(arguments.loss));
   const Operand& shared = arguments.for_target ? arguments.target : arguments.input;
   const bool one_gradient = arguments.grad_output.period == 1;
   const double factor = one_gradient ? scalar<Stored>(arguments.grad_output) : 1.0;
+  auto* out = static_cast<Stored*>(arguments.gradient);
 
   const int64_t row = shared.period * shared.inner;
   const int64_t rows = row ? arguments.size / row : 0;
@@ -184,15 +129,17 @@ void shared_gradient(const SharedGradientArguments& arguments, const LaunchConte
   const int64_t widths = divide_up(shared.period, width);
   const int64_t bands = std::max<int64_t>(1, std::min(rows, divide_up(kSharedSlices, widths)));
   const int64_t band = divide_up(rows, bands);
-  std::vector<double> sums(bands * shared.period);
+  std::vector<double> sums(bands > 1 ? bands * shared.period : 0);
 
   parallel(context, widths * bands, [&](int64_t slice) {
-    alignas(64) Real input[kTile], target[kTile], grad_output[kTile], gradient[kTile];
+    Reader<Stored, Real> input(arguments.input), target(arguments.target);
+    Reader<Stored, Real> grad_output(arguments.grad_output);
+    alignas(64) Real gradient[kTile];
+    double slice_sums[kTile] = {};
     const int64_t first_element = slice % widths * width;
     const int64_t last_element = std::min(first_element + width, shared.period);
     const int64_t first_row = slice / widths * band;
     const int64_t last_row = std::min(first_row + band, rows);
-    double* slice_sums = sums.data() + slice / widths * shared.period + first_element;
     // Rows that are taken whole lie one behind the other: walk them as one.
     const bool whole = first_element == 0 && last_element == shared.period;
     const int64_t runs = last_row <= first_row ? 0 : whole ? 1 : last_row - first_row;
@@ -203,58 +150,88 @@ void shared_gradient(const SharedGradientArguments& arguments, const LaunchConte
       for (int64_t done = 0; done < run; done += kTile) {
         const int64_t first = start + done;
         const int64_t count = std::min(kTile, run - done);
-        LossTile<Real> tile{
+        const LossTile<Real> tile{
             count,
-            load<Stored>(arguments.input, first, count, input),
-            load<Stored>(arguments.target, first, count, target),
-            one_gradient ? nullptr : load<Stored>(arguments.grad_output, first, count, grad_output),
+            input.take(first, count),
+            target.take(first, count),
+            one_gradient ? nullptr : grad_output.take(first, count),
             static_cast<Real>(factor),
             nullptr,
             arguments.for_target ? nullptr : gradient,
             arguments.for_target ? gradient : nullptr,
+            false,
         };
-        functions.loss(arguments.parameters, tile, false);
+        function(arguments.parameters, tile, false);
         accumulate(gradient, count, first % row, shared, first_element, slice_sums);
       }
     }
+    for (int64_t element = first_element; element < last_element; ++element) {
+      const double sum = slice_sums[element - first_element];
+      if (bands > 1)
+        sums[slice / widths * shared.period + element] = sum;
+      else
+        narrow(static_cast<Real>(sum * arguments.scale), out[element]);
+    }
   });
 
-  auto* out = static_cast<Stored*>(arguments.gradient);
-  for (int64_t element = 0; element < shared.period; ++element) {
+  // Several bands share no more than kSharedSlices tiles of elements: one thread adds them.
+  for (int64_t element = 0; bands > 1 && element < shared.period; ++element) {
     double sum = 0;
     for (int64_t b = 0; b < bands; ++b) sum += sums[b * shared.period + element];
     narrow(static_cast<Real>(sum * arguments.scale), out[element]);
   }
 }
 
+// Where a tile's results go: straight to memory where the dtype allows, else through a buffer.
+template <typename Stored>
+class Output {
+ public:
+  using Real = RealOf<Stored>;
+
+  Output(void* data, int64_t first) : stored_(static_cast<Stored*>(data) + first) {}
+
+  Real* tile() {
+    if constexpr (std::is_same_v<Stored, Real>) return stored_;
+    return buffer_;
+  }
+
+  void store(int64_t count) {
+    if constexpr (!std::is_same_v<Stored, Real>) narrow(buffer_, stored_, count);
+  }
+
+ private:
+  Stored* stored_;
+  alignas(64) Real buffer_[std::is_same_v<Stored, Real> ? 1 : kTile];
+};
+
 template <typename Stored>
 void double_backward(const DoubleBackwardArguments& arguments, const LaunchContext& context) {
   using Real = RealOf<Stored>;
-  const auto& functions = tile_functions<Real>(arguments.loss);
+  const auto function = std::get<DoubleBackwardFunction<Real>>(tile_functions(arguments.loss));
   const auto flat = [&](const void* data) { return Operand{data, 1, arguments.size}; };
   parallel(context, divide_up(arguments.size, kChunk), [&](int64_t chunk) {
-    alignas(64) Real input[kTile], target[kTile], grad_output[kTile], toward_input[kTile],
-        toward_target[kTile];
+    Reader<Stored, Real> input(flat(arguments.input)), target(flat(arguments.target));
+    Reader<Stored, Real> grad_output(arguments.grad_output);
+    Reader<Stored, Real> toward_input(flat(arguments.grad_grad_input));
+    Reader<Stored, Real> toward_target(flat(arguments.grad_grad_target));
     const int64_t end = std::min((chunk + 1) * kChunk, arguments.size);
     for (int64_t first = chunk * kChunk; first < end; first += kTile) {
       const int64_t count = std::min(kTile, end - first);
       Output<Stored> grad_grad_output(arguments.grad_grad_output, first);
       Output<Stored> grad_input(arguments.grad_input, first);
       Output<Stored> grad_target(arguments.grad_target, first);
-      functions.double_backward(
-          arguments.parameters,
-          {
-              count,
-              load<Stored>(flat(arguments.input), first, count, input),
-              load<Stored>(flat(arguments.target), first, count, target),
-              load<Stored>(arguments.grad_output, first, count, grad_output),
-              load<Stored>(flat(arguments.grad_grad_input), first, count, toward_input),
-              load<Stored>(flat(arguments.grad_grad_target), first, count, toward_target),
-              static_cast<Real>(arguments.scale),
-              grad_grad_output.tile(),
-              grad_input.tile(),
-              grad_target.tile(),
-          });
+      function(arguments.parameters, {
+                                         count,
+                                         input.take(first, count),
+                                         target.take(first, count),
+                                         grad_output.take(first, count),
+                                         toward_input.take(first, count),
+                                         toward_target.take(first, count),
+                                         static_cast<Real>(arguments.scale),
+                                         grad_grad_output.tile(),
+                                         grad_input.tile(),
+                                         grad_target.tile(),
+                                     });
       grad_grad_output.store(count);
       grad_input.store(count);
       grad_target.store(count);
@@ -279,22 +256,13 @@ void double_backward(const DoubleBackwardArguments& arguments, const LaunchConte
 
 }  // namespace
 
-#define LOSSCLI_DECLARE(name)                     \
-  extern const TileFunctions<float> name##_float; \
-  extern const TileFunctions<double> name##_double;
+#define LOSSCLI_DECLARE(name) extern const TileFunctions name##_tiles;
 LOSSCLI_FOR_EACH_LOSS(LOSSCLI_DECLARE)
 #undef LOSSCLI_DECLARE
 
-template <typename Real>
-const TileFunctions<Real>& tile_functions(LossId loss) {
-  static const TileFunctions<Real>* const table[] = {
-#define LOSSCLI_ENTRY(name)                    \
-  [] {                                         \
-    if constexpr (std::is_same_v<Real, float>) \
-      return &name##_float;                    \
-    else                                       \
-      return &name##_double;                   \
-  }(),
+const TileFunctions& tile_functions(LossId loss) {
+  static const TileFunctions* const table[] = {
+#define LOSSCLI_ENTRY(name) &name##_tiles,
       LOSSCLI_FOR_EACH_LOSS(LOSSCLI_ENTRY)
 #undef LOSSCLI_ENTRY
   };

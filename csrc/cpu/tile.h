@@ -1,27 +1,30 @@
-// One tile of contiguous elements in the first-level cache: where a loss's formula meets the data.
-// The engine knows losses only through these functions.
+// One tile of contiguous elements: where a loss's formula meets the data. The engine knows losses
+// only through these functions.
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
+#include "convert.h"
 #include "elementwise.h"
 
 namespace losscli::cpu {
 
-// Long enough to hide the call, short enough that every operand of a tile stays in the cache, and
-// that a float sum over it, of 16 values a lane, keeps its digits.
+// Long enough to hide the call, short enough that what is prepared of a tile stays in the
+// first-level cache, and that a float sum over it, of 16 values a lane, keeps its digits.
 constexpr int64_t kTile = 1024;
 
-template <typename Real>
+template <typename Stored>
 struct LossTile {
   int64_t count;
-  const Real* input;
-  const Real* target;
-  const Real* grad_output;  // multiplies the gradients, or null
-  Real scale;               // multiplies the gradients
-  Real* value;              // or null
-  Real* grad_input;         // or null
-  Real* grad_target;        // or null
+  const Stored* input;
+  const Stored* target;
+  const Stored* grad_output;  // multiplies the gradients, or null
+  RealOf<Stored> scale;       // multiplies the gradients
+  Stored* value;              // or null
+  Stored* grad_input;         // or null
+  Stored* grad_target;        // or null
+  bool stream;                // whether what is written goes past the caches; see can_stream
 };
 
 template <typename Real>
@@ -38,14 +41,18 @@ struct DoubleBackwardTile {
   Real* grad_target;
 };
 
-template <typename Real>
-struct TileFunctions {
-  // Returns the sum of the values where `sum` asks for it; then no array takes them.
-  Real (*loss)(const double* parameters, const LossTile<Real>& tile, bool sum);
-  void (*double_backward)(const double* parameters, const DoubleBackwardTile<Real>& tile);
-};
+// Returns the sum of the values where `sum` asks for it; then no array takes them.
+template <typename Stored>
+using LossFunction = RealOf<Stored> (*)(const double* parameters, const LossTile<Stored>& tile,
+                                        bool sum);
 
 template <typename Real>
-const TileFunctions<Real>& tile_functions(LossId loss);
+using DoubleBackwardFunction = void (*)(const double* parameters,
+                                        const DoubleBackwardTile<Real>& tile);
+
+// What there is of each loss, to be told apart by type.
+using TileFunctions = std::tuple<LossFunction<float>, LossFunction<double>, LossFunction<Half>,
+                                 LossFunction<BFloat16>, DoubleBackwardFunction<float>,
+                                 DoubleBackwardFunction<double>>;
 
 }  // namespace losscli::cpu

@@ -1,0 +1,130 @@
+"""How a sum is finished changes its rounding at most, on the CPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from .losses import DTYPES, NAMES, PARAMETERS, custom, make, reference
+
+STRATEGIES = ("single_pass", "atomic", "two_pass", "tree", "torch_sum")
+REPRODUCIBLE = tuple(name for name in STRATEGIES if name != "atomic")
+SIZES = {
+    1: "one element",
+    1025: "one tile and one element",
+    65537: "one chunk and one element",
+    1200007: "more chunks than are kept without an allocation, and an odd tail",
+}
+CHUNK = 65536
+
+
+def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """losscli's loss, its sum finished by a strategy."""
+    settings = PARAMETERS[loss].values()
+
+    def function(input: Tensor, target: Tensor) -> Tensor:
+        op = getattr(torch.ops.losscli, loss).default
+        result: Tensor = op(input, target, reduction, *settings, strategy)
+        return result
+
+    return function
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_value_is_that_of_float64(
+    strategy: str, loss: str, reduction: str, dtype: str, size: int
+) -> None:
+    values = make(DTYPES[dtype], "cpu")
+    input, target = values((size,)), values((size,))
+    result = strategic(loss, reduction, strategy)(input, target)
+    expected = reference(loss, reduction)(input.double(), target.double())
+    assert result.dtype == DTYPES[dtype]
+    assert result.shape == ()
+    if expected.abs() > torch.finfo(result.dtype).max:
+        assert math.isinf(result)
+        return
+    # All terms have one sign, so that the sum is as good as its terms, and rounded at the end. A
+    # term of the formulas is rounded up to four times, sixteen of them are added in a lane.
+    compute = 2**-24 if dtype != "float64" else 2**-53
+    close = torch.finfo(result.dtype).eps / 2 + 32 * compute
+    torch.testing.assert_close(result.double(), expected, rtol=close, atol=0)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_mean_of_nothing_is_nan_and_its_sum_zero(strategy: str, loss: str) -> None:
+    nothing = torch.empty(0)
+    assert strategic(loss, "mean", strategy)(nothing, nothing).isnan()
+    assert strategic(loss, "sum", strategy)(nothing, nothing) == 0
+
+
+@pytest.fixture(scope="module")
+def many_chunks() -> Tensor:
+    """Two levels of a tree with groups of 512; small integers, whose sums no order rounds."""
+    chunks = 1025
+    input = torch.zeros(chunks * CHUNK)
+    input[::CHUNK] = torch.arange(chunks) % 7 - 3.0
+    input[-1] = 5.0
+    return input
+
+
+@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_chunk_counts_once(strategy: str, loss: str, many_chunks: Tensor) -> None:
+    function = getattr(torch.ops.losscli, loss).default
+    settings = {"smooth_l1": (0.0,), "mse": (), "hinge": (0.0,)}[loss]
+    target = -torch.ones(1) if loss == "hinge" else torch.zeros(1)
+    result = function(many_chunks, target, "sum", *settings, strategy)
+    parts = many_chunks[many_chunks != 0]
+    expected = {
+        "smooth_l1": parts.abs().sum(),
+        "mse": (parts * parts).sum(),
+        "hinge": parts.clamp(min=0).sum(),
+    }[loss]
+    assert result.item() == expected.item()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("strategy", REPRODUCIBLE)
+def test_runs_and_threads_do_not_change_the_bits(strategy: str, loss: str, dtype: str) -> None:
+    values = make(DTYPES[dtype], "cpu")
+    input, target = values((1200007,)), values((1200007,))
+    function = strategic(loss, "sum" if dtype == "float64" else "mean", strategy)
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2, 3, 2, 1):
+            torch.set_num_threads(count)
+            results.append(function(input, target))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_gradients_are_those_of_the_default(strategy: str, loss: str, reduction: str) -> None:
+    values = make(torch.float32, "cpu")
+    leaves = values((301, 97)).requires_grad_(), values((97,)).requires_grad_()
+    result = strategic(loss, reduction, strategy)(*leaves)
+    expected = torch.autograd.grad(custom(loss, reduction)(*leaves), leaves, torch.tensor(-3.0))
+    for got, want in zip(
+        torch.autograd.grad(result, leaves, torch.tensor(-3.0)), expected, strict=True
+    ):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_an_unknown_strategy_is_refused(loss: str) -> None:
+    with pytest.raises(ValueError, match=r"strategy must be 'single_pass', 'atomic'.*'quick'"):
+        strategic(loss, "mean", "quick")(torch.ones(3), torch.ones(3))
