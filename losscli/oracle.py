@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -53,7 +54,7 @@ class Oracle:
     input: Tensor
     target: Tensor
 
-    @property
+    @cached_property
     def shape(self) -> torch.Size:
         """The shape that both operands broadcast to."""
         return torch.Size(torch.broadcast_shapes(self.input.shape, self.target.shape))
