@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from losscli.blocks import BLOCK_ELEMENTS
+from losscli.blocks import block_elements
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.units import format_bytes
@@ -50,7 +50,7 @@ def needed_bytes(
     most = max(_REFERENCE_TENSORS * case.elements, results + own)
     most += (held.operands - 1) * (case.elements + target) + (loss if backward else 0)
     sums = 2 * target if case.target_shape != case.shape else 0
-    block = _BLOCK_TEMPORARIES * min(case.elements, BLOCK_ELEMENTS)
+    block = _BLOCK_TEMPORARIES * min(case.elements, block_elements(case.device))
     return (case.elements + target + most) * case.item_bytes + (sums + block) * 8
 
 

@@ -180,10 +180,10 @@ WRONG = [
 ]
 
 
-def judge(case, function, *, free=PLENTY):
-    """Put a function to a case through every check."""
+def judge(case, function, *, checks=CHECKS, free=PLENTY):
+    """Put a function to a case through checks."""
     implementation = Implementation("planted", "", lambda case: lambda x, y: function(case, x, y))
-    return put(case, implementation, free=free)
+    return put(case, implementation, checks=checks, free=free)
 
 
 def put(case, implementation, *, checks=CHECKS, free=PLENTY, loosened=None):

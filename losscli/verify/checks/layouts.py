@@ -19,7 +19,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.inputs import make_inputs
 from losscli.losses import Shape
-from losscli.results import VerifyResult
+from losscli.results import FAIL, VerifyResult
 from losscli.verify.checks.check import Check, Worst, to_error
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject
@@ -103,21 +103,28 @@ def layout_case(case: Case) -> Case:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the loss and both gradients of each layout; the worst counts."""
+    """Judge the loss and both gradients of each layout; the worst counts, and all are named."""
     losses, gradients, worst = Worst(), Worst(), Worst()
+    failed: dict[str, None] = {}
     for name, variant in _variants(problem):
         fresh = subject.again()
         for incoming in (variant.usual, *variant.others[-1:]):
             answer = fresh.answer(variant.call(incoming))
-            judged = variant.judge_loss(answer.loss)
-            losses.add(*judged, "")
-            worst.add(*judged, f"{name}, loss: ")
+            judged = {"loss": variant.judge_loss(answer.loss)}
+            losses.add(*judged["loss"], "")
             for operand in incoming.wrt:
-                judged = variant.judge_gradient(operand, answer.gradients[operand], incoming)
-                gradients.add(*judged, "")
-                worst.add(*judged, f"{name}, {operand} gradient for {incoming.name}: ")
+                part = f"{operand} gradient for {incoming.name}"
+                judged[part] = variant.judge_gradient(operand, answer.gradients[operand], incoming)
+                gradients.add(*judged[part], "")
+            for part, (verdict, errors) in judged.items():
+                worst.add(verdict, errors, f"{name}, {part}: ")
+                if verdict.status == FAIL:
+                    failed[name] = None
     error = to_error(losses.errors, gradients.errors)
-    yield worst.result(problem, subject.name, "layouts", error)
+    result = worst.result(problem, subject.name, "layouts", error)
+    if len(failed) > 1:
+        result = replace(result, reason=f"{result.reason}. Wrong with {'; '.join(failed)}")
+    yield result
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
