@@ -17,8 +17,15 @@ Block = tuple[slice, ...]
 
 BLOCK_ELEMENTS = 2**18
 """2 MiB in float64: temporaries stay in a CPU's cache, and small enough that the allocator keeps
-them instead of asking for fresh pages each time (2^20 took nine times as long). A GPU still works
-longer on a block than its kernels take to launch."""
+them instead of asking for fresh pages each time (2^20 took nine times as long)."""
+GPU_BLOCK_ELEMENTS = 2**22
+"""A GPU works longer on such a block than its kernels take to launch, and sixteen float64
+temporaries are half a GiB."""
+
+
+def block_elements(device: str) -> int:
+    """Return how many elements are worked on at once on a device."""
+    return BLOCK_ELEMENTS if device == "cpu" else GPU_BLOCK_ELEMENTS
 
 
 def blocks(shape: Sequence[int], limit: int = BLOCK_ELEMENTS) -> Iterator[Block]:

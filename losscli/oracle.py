@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from losscli.blocks import Block, blocks, part
+from losscli.blocks import Block, block_elements, blocks, part
 from losscli.cases import Case
 
 Operand = Literal["input", "target"]
@@ -53,7 +54,7 @@ class Oracle:
     input: Tensor
     target: Tensor
 
-    @property
+    @cached_property
     def shape(self) -> torch.Size:
         """The shape that both operands broadcast to."""
         return torch.Size(torch.broadcast_shapes(self.input.shape, self.target.shape))
@@ -74,13 +75,13 @@ class Oracle:
     def value(self) -> Iterator[Truth]:
         """Yield the loss: block by block without a reduction, else one scalar."""
         if self.case.reduction == "none":
-            for block in blocks(self.shape):
+            for block in self._blocks(self.shape):
                 elements = self._elements(self._read("input", block), self._read("target", block))
                 yield Truth(block, elements)
             return
         sums: list[float] = []
         magnitudes: list[float] = []
-        for block in blocks(self.shape):
+        for block in self._blocks(self.shape):
             elements = self._elements(self._read("input", block), self._read("target", block))
             sums.append(_exact_sum(elements))
             one_sign = elements.numel() == 0 or bool(elements.min() >= 0)
@@ -98,19 +99,23 @@ class Oracle:
         """
         operand = self.operand(name)
         if operand.shape == self.shape:
-            for block in blocks(self.shape):
+            for block in self._blocks(self.shape):
                 yield Truth(block, self._gradient(name, block, grad_output))
             return
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude = torch.zeros_like(value)
-        for block in blocks(self.shape):
+        for block in self._blocks(self.shape):
             gradient = self._gradient(name, block, grad_output)
             own = part(value, block)
             own += gradient.sum_to_size(own.shape)
             own = part(magnitude, block)
             own += gradient.abs().sum_to_size(own.shape)
-        for block in blocks(operand.shape):
+        for block in self._blocks(operand.shape):
             yield Truth(block, value[block], magnitude[block])
+
+    def _blocks(self, shape: torch.Size) -> Iterator[Block]:
+        """Cut a shape into what the device of the operands works on at once."""
+        return blocks(shape, block_elements(self.input.device.type))
 
     def _gradient(self, name: Operand, block: Block, grad_output: Tensor) -> Tensor:
         """Return the gradient of one operand in the broadcast shape of a block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from losscli.verify.memory import fit, needed_bytes
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
 
+OWN = "custom"
+"""What losscli's own kernels are called, before the colon of a strategy."""
+
 
 @click.command("verify")
 @axis_options
@@ -24,14 +28,17 @@ DEFAULT_CONFIG = "smoke.yaml"
 def command(*, dry_run: bool, format: str, output: Path | None, **axes: Any) -> int:
     """Check losses and gradients against a float64 oracle.
 
-    Without -c the cases of smoke.yaml; without --impl losscli's own kernels alone.
+    Without -c the cases of smoke.yaml; without --impl those of losscli's own kernels that the
+    config names, or all that it names where it names none of them.
 
     Exit codes: 1 a check failed, 4 nothing could run on this machine, 130 interrupted; what was
     finished is reported.
     """
     axes["config"] = axes["config"] or DEFAULT_CONFIG
-    axes["implementations"] = axes["implementations"] or ("custom",)
     config = resolve_config(**axes)
+    own = tuple(name for name in config.implementations if name.partition(":")[0] == OWN)
+    if own and not axes["implementations"]:
+        config = replace(config, implementations=own)
     device = environment.resolve_device(config.device)
     if dry_run:
         free = environment.free_bytes(device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from losscli.results import SKIPPED, Result
 
@@ -26,18 +26,21 @@ def format_ulp(ulp: float) -> str:
 
 
 def skips(results: Iterable[Result]) -> list[str]:
-    """Return a line for each implementation and reason for which cases were skipped."""
+    """Return a line for each reason, the implementations and cases that were skipped for it."""
     cases: dict[tuple[str, str], dict[str, None]] = {}
     for result in results:
         if result.status == SKIPPED:
             why = (result.implementation, result.reason)
             cases.setdefault(why, {})[result.case.name] = None
+    together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (implementation, reason), names in cases.items():
+        together.setdefault((reason, tuple(names)), []).append(implementation)
     return [
-        f"skipped {implementation} ({_name_some(list(names))}): {reason}"
-        for (implementation, reason), names in cases.items()
+        f"skipped {', '.join(implementations)} ({_name_some(names)}): {reason}"
+        for (reason, names), implementations in together.items()
     ]
 
 
-def _name_some(names: list[str]) -> str:
+def _name_some(names: Sequence[str]) -> str:
     rest = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

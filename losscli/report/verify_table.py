@@ -3,7 +3,8 @@
 Columns: ``case`` is the case's name, less its dtype and reduction; ``rel`` and ``ulp`` are the
 error of the loss against the oracle, relative and in units in the last place; ``torch`` is that of
 PyTorch's own formula in ulp; ``input`` and ``target`` are the largest errors of an element of their
-gradients in ulp, over all incoming gradients; ``verdict`` is the worst of the checks.
+gradients in ulp, over all incoming gradients; ``verdict`` is the worst of the checks, those without
+a figure included. A case that only such checks were put to, and passed, has no row.
 Implementation, dtype and reduction have a column where the run has more than one.
 """
 
@@ -19,6 +20,8 @@ from losscli.report.phrases import count, format_ulp, skips
 from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 
 WIDTH = 100
+FIGURES = ("value", "input_gradient", "target_gradient")
+"""The checks whose errors have a column."""
 _WORST_FIRST = (FAIL, WARN, PASS, SKIPPED)
 
 Group = Sequence[VerifyResult]
@@ -27,7 +30,7 @@ Group = Sequence[VerifyResult]
 
 def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
     """Return the headers and rows of what was not skipped, grouped by case, within a width."""
-    groups = [group for group in _groups(run) if _verdict(group) != SKIPPED]
+    groups = [group for group in _groups(run) if _is_shown(group)]
     columns: dict[str, Callable[[Group], str]] = {
         "impl": lambda group: shorten(group[0].implementation),
         "dtype": lambda group: group[0].case.dtype,
@@ -87,6 +90,14 @@ def _groups(run: Run) -> list[Group]:
     for result in _results(run):
         groups.setdefault((result.case.name, result.implementation), []).append(result)
     return list(groups.values())
+
+
+def _is_shown(group: Group) -> bool:
+    """Tell whether there is a figure, or a failure or warning, to be seen."""
+    statuses = {result.status for result in group}
+    if statuses & {FAIL, WARN}:
+        return True
+    return any(result.check in FIGURES and result.status == PASS for result in group)
 
 
 def _name(case: Case) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from losscli.cases import Case
@@ -38,12 +37,8 @@ class Gate:
         worst.add(verdict, loss_errors, "loss: ")
         gradient_errors = None
         if pass_ == "forward_backward":
-            verdict, gradient_errors = self.problem.judge_gradient("input", gradient, self._ones())
+            verdict, gradient_errors = self.problem.judge_gradient(
+                "input", gradient, self.problem.alone[0]
+            )
             worst.add(verdict, gradient_errors, "gradient: ")
         return worst.result(self.problem, name, CHECK, to_error(loss_errors, gradient_errors))
-
-    def _ones(self) -> Tensor:
-        """Return the incoming gradient, in the shape of the loss."""
-        oracle = self.problem.oracle
-        one = torch.ones((), dtype=oracle.dtype, device=self.problem.input.device)
-        return one.expand(oracle.loss_shape())

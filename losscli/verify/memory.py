@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from losscli.blocks import BLOCK_ELEMENTS
+from losscli.blocks import block_elements
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.units import format_bytes
@@ -16,7 +17,24 @@ _REFERENCE_TENSORS = 2
 """Tensors of the prediction's size that PyTorch's own formula holds at once, forward only."""
 
 
-def needed_bytes(case: Case, pass_: str, implementations: Iterable[Implementation]) -> int:
+@dataclass(frozen=True)
+class Held:
+    """What a check holds at once."""
+
+    operands: int = 1
+    """Pairs of an input and a target."""
+    results: int = 1
+    """Losses with their gradients."""
+    streams: int = 1
+    """Streams and graphs, each of which keeps the temporaries of a call to itself."""
+
+
+_ONE = Held()
+
+
+def needed_bytes(
+    case: Case, pass_: str, implementations: Iterable[Implementation], held: Held = _ONE
+) -> int:
     """Return the most bytes that verifying one of these implementations takes, inputs included.
 
     The most of: PyTorch's own formula; the loss on the path that makes a gradient; in
@@ -26,19 +44,25 @@ def needed_bytes(case: Case, pass_: str, implementations: Iterable[Implementatio
     """
     target = math.prod(case.target_shape)
     loss = case.elements if case.reduction == "none" else 0
-    gradients = case.elements + (target + loss if pass_ == "forward_backward" else 0)
-    own = case.elements * max((i.temporaries for i in implementations), default=0)
-    most = max(_REFERENCE_TENSORS * case.elements, loss + gradients + own)
+    backward = pass_ == "forward_backward"
+    results = held.results * (loss + case.elements + (target if backward else 0))
+    own = held.streams * case.elements * max((i.temporaries for i in implementations), default=0)
+    most = max(_REFERENCE_TENSORS * case.elements, results + own)
+    most += (held.operands - 1) * (case.elements + target) + (loss if backward else 0)
     sums = 2 * target if case.target_shape != case.shape else 0
-    block = _BLOCK_TEMPORARIES * min(case.elements, BLOCK_ELEMENTS)
+    block = _BLOCK_TEMPORARIES * min(case.elements, block_elements(case.device))
     return (case.elements + target + most) * case.item_bytes + (sums + block) * 8
 
 
 def fit(
-    case: Case, pass_: str, implementations: Sequence[Implementation], free: int
+    case: Case,
+    pass_: str,
+    implementations: Sequence[Implementation],
+    free: int,
+    held: Held = _ONE,
 ) -> tuple[list[Implementation], dict[str, str]]:
     """Return the implementations that fit, each by itself, and why the others do not."""
-    needed = {i.name: needed_bytes(case, pass_, [i]) for i in implementations}
+    needed = {i.name: needed_bytes(case, pass_, [i], held) for i in implementations}
     reasons = {
         name: f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
         for name, size in needed.items()

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
+from losscli.blocks import BLOCK_ELEMENTS
 from losscli.cases import Case
 from losscli.implementations import find_implementation
-from losscli.oracle import Operand, Oracle, Truth
+from losscli.inputs import make_grad_output, make_inputs
+from losscli.oracle import OPERANDS, Operand, Oracle, Truth
 from losscli.results import FAIL
 from losscli.verify.errors import Errors, compare
-from losscli.verify.subject import Subject, misfit
+from losscli.verify.subject import Call, Subject, misfit
 from losscli.verify.tolerances import VALUE_ULP, Verdict, judge_elements, judge_sums, judge_value
+
+KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
+"""Up to here truths are kept for the next implementation instead of computed again."""
+
+_LARGEST_SCALE = 2**15
+"""The largest power of two in float16."""
+
+
+@dataclass(frozen=True, eq=False)
+class Incoming:
+    """An incoming gradient and who is asked for theirs; equal to itself alone, so a key."""
+
+    name: str
+    wrt: tuple[Operand, ...]
+    grad_output: Tensor
+    """Of the shape of the loss."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +46,13 @@ class Problem:
     target: Tensor
     loosened: float | None = None
     """ULP that the config grants this case by name."""
+    _kept: dict[tuple[Operand, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
+    _variants: dict[str, Problem] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, case: Case, loosened: float | None = None) -> Problem:
+        """Make the inputs of a case."""
+        return cls(case, *make_inputs(case), loosened)
 
     @property
     def tolerance(self) -> str:
@@ -43,6 +70,56 @@ class Problem:
         subject = Subject.bind(find_implementation("reference"), self.case)
         return compare(subject.loss(self.input, self.target), self._value())
 
+    def sibling(self) -> Problem:
+        """Return the same case with other contents."""
+        return Problem.of(replace(self.case, seed=self.case.seed + 1), self.loosened)
+
+    def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
+        """Return a problem derived from this one; it is made once."""
+        if name not in self._variants:
+            self._variants[name] = make()
+        return self._variants[name]
+
+    def call(self, incoming: Incoming) -> Call:
+        """Return the call that asks for the loss and the gradients of an incoming one."""
+        return Call(self.input, self.target, incoming.wrt, incoming.grad_output)
+
+    @cached_property
+    def ones(self) -> Tensor:
+        """An incoming gradient of 1, in the shape of the loss."""
+        one = torch.ones((), dtype=self.oracle.dtype, device=self.input.device)
+        return one.expand(self.oracle.loss_shape())
+
+    @cached_property
+    def alone(self) -> tuple[Incoming, ...]:
+        """An incoming gradient of 1 for each operand alone."""
+        return tuple(Incoming("1", (name,), self.ones) for name in OPERANDS)
+
+    @cached_property
+    def usual(self) -> Incoming:
+        """What training asks for: 1 where the loss is reduced, else what comes from above."""
+        if self.case.reduction == "none":
+            return Incoming("of normal values", OPERANDS, make_grad_output(self.case))
+        return Incoming("1", OPERANDS, self.ones)
+
+    @cached_property
+    def others(self) -> tuple[Incoming, ...]:
+        """Incoming gradients that have to be applied.
+
+        The mean in float16 has one that undoes its 1/N: there the gradient for 1 underflows, and
+        zeros pass.
+        """
+        if self.case.reduction == "none":
+            return (self.usual,)
+        factors = [-3.0]
+        if self.case.reduction == "mean" and self.oracle.dtype == torch.float16:
+            power = int(math.log2(max(self.oracle.shape.numel(), 1)))
+            factors.append(float(min(2**power, _LARGEST_SCALE)))
+        return tuple(
+            Incoming(f"{factor:g}", OPERANDS, torch.full_like(self.ones, factor))
+            for factor in factors
+        )
+
     def judge_loss(self, loss: Tensor | None) -> tuple[Verdict, Errors | None]:
         """Judge a loss; there are no errors of what has the wrong shape, dtype or device."""
         shape, dtype = self.oracle.loss_shape(), self.oracle.dtype
@@ -57,23 +134,38 @@ class Problem:
         return judge_value(errors, reference, dtype, self.loosened), errors
 
     def judge_gradient(
-        self, name: Operand, gradient: Tensor | None, grad_output: Tensor
+        self, name: Operand, gradient: Tensor | None, incoming: Incoming
     ) -> tuple[Verdict, Errors | None]:
         """Judge the gradient of an operand for an incoming gradient."""
         operand = self.oracle.operand(name)
         wrong = misfit(gradient, operand.shape, operand, operand.dtype)
         if wrong or gradient is None:
             return Verdict(FAIL, wrong), None
-        errors = compare(gradient, self.oracle.gradient(name, grad_output))
+        errors = compare(gradient, self._gradient(name, incoming))
         if operand.shape == self.oracle.shape:
             return judge_elements(errors, self.loosened), errors
         return judge_sums(errors, operand.dtype, self.loosened), errors
 
+    @property
+    def _keeps(self) -> bool:
+        """Whether truths of full size are small enough to be kept."""
+        return self.oracle.shape.numel() <= KEPT_ELEMENTS
+
     @cached_property
-    def _scalar(self) -> tuple[Truth, ...]:
-        """The truth of a reduced loss."""
+    def _whole_value(self) -> tuple[Truth, ...]:
+        """The truth of the loss, all of it."""
         return tuple(self.oracle.value())
 
     def _value(self) -> Iterable[Truth]:
-        """The truth of the loss; streamed again each time where it has a shape."""
-        return self.oracle.value() if self.case.reduction == "none" else self._scalar
+        """The truth of the loss; streamed again each time where it is large."""
+        small = self.case.reduction != "none" or self._keeps
+        return self._whole_value if small else self.oracle.value()
+
+    def _gradient(self, name: Operand, incoming: Incoming) -> Iterable[Truth]:
+        """The truth of a gradient; streamed again each time where it is large."""
+        if not self._keeps:
+            return self.oracle.gradient(name, incoming.grad_output)
+        key = (name, incoming)
+        if key not in self._kept:
+            self._kept[key] = tuple(self.oracle.gradient(name, incoming.grad_output))
+        return self._kept[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,53 +20,210 @@ from losscli.oracle import Operand
 if TYPE_CHECKING:
     from losscli.implementations import BoundLoss
 
+_HELD_UP_CYCLES = 20_000_000
+"""10 ms of a GPU: what is queued meanwhile starts together, and what strays to a stream that is
+not held up starts too early."""
+_WARM_UPS = 2
+"""Calls before a capture, in which an implementation sets up what a capture does not allow."""
+
 
 class SubjectError(Exception):
     """An implementation raised, or returned what cannot be differentiated."""
 
 
 @dataclass(frozen=True)
+class Call:
+    """What an implementation is asked for: the loss, and the gradients of ``wrt``."""
+
+    input: Tensor
+    target: Tensor
+    wrt: tuple[Operand, ...] = ()
+    grad_output: Tensor | None = None
+    """Of the shape of the loss; needed where ``wrt`` names an operand."""
+    contents: tuple[Tensor, Tensor] | None = None
+    """Copied into the operands just before, on the same stream."""
+
+    def fill(self) -> None:
+        """Bring the contents into the operands."""
+        if self.contents:
+            self.input.copy_(self.contents[0])
+            self.target.copy_(self.contents[1])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an implementation returned."""
+
+    loss: Tensor
+    gradients: dict[Operand, Tensor | None]
+    """Of the operands that were asked for; None where there is none."""
+
+    def items(self) -> dict[str, Tensor | None]:
+        """Return everything by the name that a report gives it."""
+        return {"loss": self.loss, **{f"{n} gradient": g for n, g in self.gradients.items()}}
+
+    def copy(self) -> Answer:
+        """Copy everything, on the current stream."""
+        gradients = {n: None if g is None else g.clone() for n, g in self.gradients.items()}
+        return Answer(self.loss.clone(), gradients)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A call captured in a CUDA graph; ``answer`` is what each replay writes to."""
+
+    graph: torch.cuda.CUDAGraph
+    call: Call
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A recording to be replayed once, on contents that may be new."""
+
+    recording: Recording
+    contents: tuple[Tensor, Tensor] | None = None
+
+
+@dataclass(frozen=True)
 class Subject:
     """An implementation with the reduction and parameters of a case fixed.
 
-    Both methods raise SubjectError, with the first line of what the implementation raised.
+    All methods raise SubjectError, with the first line of what the implementation raised.
     """
 
-    name: str
+    implementation: Implementation
+    case: Case
     function: BoundLoss
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> Subject:
         """Fix reduction and parameters."""
         with _blaming():
-            return cls(implementation.name, implementation.bind(case))
+            return cls(implementation, case, implementation.bind(case))
 
-    def loss(self, input: Tensor, target: Tensor, wrt: Sequence[Operand] = ()) -> Tensor:
+    @property
+    def name(self) -> str:
+        """That of the implementation."""
+        return self.implementation.name
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self.case.device
+
+    def again(self) -> Subject:
+        """Bind the implementation anew: one that compiles keeps nothing of what it has seen."""
+        return Subject.bind(self.implementation, self.case)
+
+    def loss(self, input: Tensor, target: Tensor, wrt: tuple[Operand, ...] = ()) -> Tensor:
         """Return the loss, computed as when the gradients of ``wrt`` will be asked for."""
-        return self._run(input, target, wrt)[0].detach()
+        loss, _ = self._forward(Call(input, target, wrt))
+        self._finish()
+        return loss.detach()
 
-    def gradients(
-        self, input: Tensor, target: Tensor, wrt: Sequence[Operand], grad_output: Tensor
-    ) -> tuple[Tensor, dict[Operand, Tensor | None]]:
-        """Return the loss and the gradients asked for; None where there is none."""
-        loss, operands = self._run(input, target, wrt)
+    def answer(self, call: Call) -> Answer:
+        """Return the loss and the gradients asked for, finished."""
+        answer = self._answer(call)
+        self._finish()
+        return answer
+
+    def on_streams(self, queues: Sequence[Sequence[Call | Replay]]) -> list[list[Answer]]:
+        """Work off each queue on a CUDA stream of its own, all at once, a request of each in turn.
+
+        The streams wait for the current one, which waits for them.
+        """
+        answers: list[list[Answer]] = [[] for _ in queues]
+        with torch.cuda.device(self.device):
+            origin = torch.cuda.current_stream()
+            streams = [torch.cuda.Stream() for _ in queues]
+            for stream in streams:
+                stream.wait_stream(origin)
+                with torch.cuda.stream(stream):
+                    torch.cuda._sleep(_HELD_UP_CYCLES)
+            for requests in zip_longest(*queues):
+                for stream, request, done in zip(streams, requests, answers, strict=True):
+                    with torch.cuda.stream(stream):
+                        if isinstance(request, Replay):
+                            done.append(self._replay(request))
+                        elif request is not None:
+                            done.append(self._answer(request))
+            for stream in streams:
+                origin.wait_stream(stream)
+            self._finish()
+        return answers
+
+    @contextmanager
+    def recordings(self, calls: Sequence[Call]) -> Iterator[list[Recording]]:
+        """Capture each call in a graph of its own; what they hold is freed at the end."""
+        recordings: list[Recording] = []
+        with torch.cuda.device(self.device):
+            try:
+                recordings += map(self._record, calls)
+                yield recordings
+            finally:
+                torch.cuda.synchronize()
+                for recording in recordings:
+                    recording.graph.reset()
+                recordings.clear()
+                torch.cuda.empty_cache()
+
+    def replay(self, replay: Replay) -> Answer:
+        """Replay on the current stream; return a copy of what it wrote, finished."""
+        answer = self._replay(replay)
+        self._finish()
+        return answer
+
+    def _finish(self) -> None:
+        """Wait for a GPU, so that what goes wrong in a kernel is blamed on who launched it."""
+        if self.device != "cpu":
+            with _blaming():
+                torch.cuda.synchronize(self.device)
+
+    def _record(self, call: Call) -> Recording:
+        """Capture a call after a few calls on a side stream, as PyTorch's notes ask for."""
+        self.on_streams([[call] * _WARM_UPS])
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with _blaming(), torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+                answer = self._answer(call)
+        except SubjectError as error:
+            # The end of a broken capture raises as well, and says less than what broke it.
+            first = error.__cause__.__context__ if error.__cause__ else None
+            cause = first if isinstance(first, SubjectError) else error
+            raise SubjectError(f"in a graph capture: {cause}") from error
+        return Recording(graph, call, answer)
+
+    def _replay(self, replay: Replay) -> Answer:
+        with _blaming():
+            if replay.contents:
+                replay.recording.call.input.copy_(replay.contents[0])
+                replay.recording.call.target.copy_(replay.contents[1])
+            replay.recording.graph.replay()
+            return replay.recording.answer.copy()
+
+    def _answer(self, call: Call) -> Answer:
+        """Answer without waiting for a GPU."""
+        call.fill()
+        loss, operands = self._forward(call)
+        if not call.wrt:
+            return Answer(loss.detach(), {})
         with _blaming():
             gradients = torch.autograd.grad(
-                loss, [operands[name] for name in wrt], grad_output, allow_unused=True
+                loss, [operands[name] for name in call.wrt], call.grad_output, allow_unused=True
             )
-            _finish(input)
-        return loss.detach(), dict(zip(wrt, gradients, strict=True))
+        return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
 
-    def _run(
-        self, input: Tensor, target: Tensor, wrt: Sequence[Operand]
-    ) -> tuple[Tensor, dict[Operand, Tensor]]:
+    def _forward(self, call: Call) -> tuple[Tensor, dict[Operand, Tensor]]:
         """Run the function on leaves of which those in ``wrt`` ask for a gradient."""
-        operands: dict[Operand, Tensor] = {"input": input.detach(), "target": target.detach()}
-        for name in wrt:
+        operands: dict[Operand, Tensor] = {
+            "input": call.input.detach(),
+            "target": call.target.detach(),
+        }
+        for name in call.wrt:
             operands[name].requires_grad_()
-        with _blaming(), torch.set_grad_enabled(bool(wrt)):
+        with _blaming(), torch.set_grad_enabled(bool(call.wrt)):
             loss = self.function(operands["input"], operands["target"])
-            _finish(input)
         if not isinstance(loss, Tensor):
             raise SubjectError(f"returned {str(loss)[:60]}, not a tensor")
         return loss, operands
@@ -79,19 +237,13 @@ def _blaming() -> Iterator[None]:
     """
     try:
         yield
-    except LosscliError:
+    except (LosscliError, SubjectError):
         raise
     except Exception as error:
         if is_out_of_memory(error):
             raise
         text = str(error).strip().partition("\n")[0]
         raise SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": ")) from error
-
-
-def _finish(input: Tensor) -> None:
-    """Wait for a GPU, so that what goes wrong in a kernel is blamed on who launched it."""
-    if input.is_cuda:
-        torch.cuda.synchronize(input.device)
 
 
 def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:

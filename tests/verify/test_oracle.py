@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from losscli import oracle as oracle_module
-from losscli.blocks import blocks
 from losscli.config.schema import DTYPES
 from losscli.losses import REDUCTIONS
 from losscli.oracle import OPERANDS, Oracle
@@ -28,7 +27,7 @@ BY_HAND = {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Cut even the smallest tensors, so that sums over blocks and cut operands are met."""
-    monkeypatch.setattr(oracle_module, "blocks", lambda shape: blocks(shape, 2))
+    monkeypatch.setattr(oracle_module, "block_elements", lambda device: 2)
 
 
 def make_oracle(make_case, loss, parameter, value, reduction, dtype="float32"):

@@ -9,7 +9,7 @@ from losscli.config.schema import DISTRIBUTIONS, DTYPES
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS
+from losscli.results import FAIL, PASS, WARN
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.gpu
 
 
 def put(case, implementation):
-    trials = tuple((implementation, check) for check in CHECKS.values())
-    return list(runner.run(runner.Job(case, trials)))
+    jobs = runner.split(case, [(implementation, check) for check in CHECKS.values()])
+    return [result for job in jobs for result in runner.run(job)]
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
@@ -41,7 +41,7 @@ def test_ours_passes(make_case, loss, reduction, dtype):
 
     results = put(case, find_implementation("custom"))
 
-    assert [(r.status, r.reason) for r in results] == [(PASS, "")] * 3
+    assert [(r.status, r.reason) for r in results] == [(PASS, "")] * 7
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
@@ -53,7 +53,10 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
 
     results = put(case, find_implementation("reference"))
 
-    assert [(r.status, r.reason) for r in results] == [(PASS, "")] * 3
+    # A shared gradient of PyTorch may be a little off: the layouts have many.
+    allowed = {"layouts": (PASS, WARN)}
+    assert len(results) == 7
+    assert all(r.status in allowed.get(r.check, (PASS,)) for r in results), results
 
 
 def test_a_result_on_another_device_is_failed(make_case):

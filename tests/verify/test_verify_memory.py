@@ -7,7 +7,7 @@ from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.results import SKIPPED
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
-from losscli.verify.memory import needed_bytes
+from losscli.verify.memory import Held, needed_bytes
 
 GIB = 2**30
 BLOCKS = 16 * 8 * BLOCK_ELEMENTS
@@ -60,11 +60,34 @@ def test_one_pass_may_fit_where_the_other_does_not(make_case):
     case = make_case("mse", shape=(100, 100), reduction="none")
     reference = find_implementation("reference")
     free = needed_bytes(case, "forward", [reference])
-    job = runner.Job(case, tuple((reference, check) for check in CHECKS.values()))
+    trials = tuple((reference, CHECKS[name]) for name in ("value", "gradients", "determinism"))
+    job = runner.Job(case, trials)
 
     results = list(runner.run(job, lambda device: free))
 
     assert [(r.check, r.status == SKIPPED) for r in results] == [
         ("value", False),
         ("gradients", True),
+        ("determinism", True),
     ]
+
+
+def test_a_check_that_holds_more_takes_more(make_case):
+    """Two inputs and three results with both gradients, beside the blocks."""
+    case = make_case("mse", shape=LARGE)
+
+    held = Held(operands=2, results=3)
+
+    assert needed_bytes(case, "forward_backward", CUSTOM, held) == (4 + 6) * 4 * GIB + BLOCKS
+
+
+def test_temporaries_count_once_a_stream(make_case):
+    case = make_case("mse", shape=LARGE)
+    reference = [IMPLEMENTATIONS["reference"]]
+
+    one, two = (
+        needed_bytes(case, "forward_backward", reference, Held(streams=streams))
+        for streams in (1, 2)
+    )
+
+    assert two - one == reference[0].temporaries * 4 * GIB

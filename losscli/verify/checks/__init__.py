@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from losscli.verify.checks import gradients, value
+from losscli.verify.checks import determinism, gradients, graphs, layouts, streams, value
 from losscli.verify.checks.check import Check
 
-CHECKS: dict[str, Check] = {check.name: check for check in (value.CHECK, gradients.CHECK)}
+CHECKS: dict[str, Check] = {
+    check.name: check
+    for check in (
+        value.CHECK,
+        gradients.CHECK,
+        layouts.CHECK,
+        determinism.CHECK,
+        streams.CHECK,
+        graphs.CHECK,
+    )
+}
 
 __all__ = ["CHECKS", "Check"]

@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from losscli.cases import Case
 from losscli.results import FAIL, PASS, WARN, Error, VerifyResult
 from losscli.verify.errors import Errors
+from losscli.verify.memory import Held
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject
 from losscli.verify.tolerances import Verdict
@@ -26,6 +28,27 @@ class Check:
     """What a subject that fails it got wrong, in a line."""
     run: Callable[[Problem, Subject], Iterator[VerifyResult]]
     """Yield a result for each thing judged; SubjectError where the subject raised."""
+    adapt: Callable[[Case], Case] = lambda case: case
+    """Make the case that it is put to of one of the config's."""
+    once: bool = False
+    """Whether the largest case that fits speaks for all of its loss, parameters, dtype and
+    reduction."""
+    needs_gpu: bool = False
+    held: Callable[[Case], Held] = lambda case: Held()
+    """What it holds in memory at once."""
+
+    def missing(self, case: Case) -> str:
+        """Say what it needs that the device of a case does not have; empty if nothing."""
+        if self.needs_gpu and case.device == "cpu":
+            return f"the check of {self.name} needs a GPU, in every case"
+        return ""
+
+    def key(self, case: Case) -> tuple[object, ...]:
+        """Return what cases have in common of which it needs to see one only."""
+        if self.missing(case):
+            return ()
+        kind = (case.loss, tuple(case.params.items()), case.dtype, case.reduction)
+        return kind if self.once else (*kind, case.shape, case.distribution)
 
 
 class Worst:
@@ -38,7 +61,9 @@ class Worst:
 
     def add(self, verdict: Verdict, errors: Errors | None, circumstance: str) -> None:
         """Keep a measurement if it is the worst so far; ``circumstance`` opens its reason."""
-        rank = (_RANK[verdict.status], errors.ulp if errors else math.inf)
+        # What fails without errors, a wrong shape say, is worse than any error.
+        without = 0.0 if verdict.status == PASS else math.inf
+        rank = (_RANK[verdict.status], errors.ulp if errors else without)
         if rank > self._rank:
             reason = circumstance + verdict.reason if verdict.reason else ""
             self.verdict, self.errors, self._rank = Verdict(verdict.status, reason), errors, rank
@@ -48,7 +73,7 @@ class Worst:
         problem: Problem,
         implementation: str,
         check: str,
-        error: Error,
+        error: Error | None = None,
         reference_error: Error | None = None,
     ) -> VerifyResult:
         """Return the verdict as a result, with errors under their public names."""
@@ -58,7 +83,7 @@ class Worst:
             check=check,
             status=self.verdict.status,
             reason=self.verdict.reason,
-            error=error,
+            error=error or Error(),
             reference_error=reference_error or Error(),
             tolerance=problem.tolerance,
         )

@@ -1,0 +1,63 @@
+"""The same bits every time.
+
+Catches: atomics or a race in a sum, a result read before it is finished, memory that is read
+without having been written. Twenty runs on the same operands, each with a loss and gradients of its
+own, have to agree bitwise. Graded: a subject whose runs differ but stay within the tolerances of
+the oracle is warned of, with the spread in ULP; beyond them it fails. The largest size is asked:
+the more blocks and threads share a sum, the more orders there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from losscli.results import FAIL, PASS, WARN, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.expectation import differing, distance, judge
+from losscli.verify.memory import Held
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject
+from losscli.verify.tolerances import Verdict
+
+RUNS = 20
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Compare each run with the first; judge by the oracle what differs."""
+    worst = Worst()
+    spread: dict[str, float] = {}
+    incoming = problem.usual
+    first = subject.answer(problem.call(incoming))
+    for number in range(2, RUNS + 1):
+        answer = subject.answer(problem.call(incoming))
+        for name in differing(first, answer):
+            want, got = first.items()[name], answer.items()[name]
+            if want is None or got is None or want.shape != got.shape:
+                reason = f"run {number} returned a {name} of another shape, or none"
+                worst.add(Verdict(FAIL, reason), None, "")
+                continue
+            errors = distance(want, got)
+            spread[name] = max(spread.get(name, 0.0), errors.ulp)
+            judge(problem, incoming, name, got, f"run {number} differs from run 1", worst)
+    if spread and worst.verdict.status in (PASS, WARN):
+        worst.add(Verdict(WARN, _describe(spread)), None, "")
+    yield worst.result(problem, subject.name, "determinism")
+
+
+def _describe(spread: dict[str, float]) -> str:
+    """Say by how much runs differ, and what that hints at."""
+    parts = " and ".join(f"the {name} by up to {ulp:.3g} ulp" for name, ulp in spread.items())
+    return (
+        f"expected the same bits in {RUNS} runs, but they differ in {parts}: the order of a sum "
+        "changes from run to run, as with atomics"
+    )
+
+
+CHECK = Check(
+    "determinism",
+    "forward_backward",
+    "results that change from run to run",
+    _run,
+    once=True,
+    held=lambda case: Held(results=2),
+)

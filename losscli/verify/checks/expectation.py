@@ -1,0 +1,96 @@
+"""What an implementation computes in the plainest way, to hold other ways of running it against.
+
+Bitwise, where three plain runs agree bitwise; else under the tolerances of the oracle, as a sum
+taken in another order each time has to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from losscli.blocks import Block, blocks
+from losscli.oracle import Truth
+from losscli.results import FAIL, PASS
+from losscli.verify.checks.check import Worst
+from losscli.verify.errors import Errors, compare
+from losscli.verify.problem import Incoming, Problem
+from losscli.verify.subject import Answer, Subject
+from losscli.verify.tolerances import Verdict, describe
+
+_RUNS = 3
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BLOCK_ELEMENTS = 2**24
+"""Compared at once: the temporaries stay below 16 MiB, and 2^30 elements take 64 looks."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a subject answers on the default stream."""
+
+    problem: Problem
+    incoming: Incoming
+    answer: Answer
+    steady: bool
+    """Whether it gives the same bits each time."""
+
+    @classmethod
+    def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> Expectation:
+        """Run a subject a few times."""
+        call = problem.call(incoming)
+        first = subject.answer(call)
+        steady = all(not differing(first, subject.answer(call)) for _ in range(_RUNS - 1))
+        return cls(problem, incoming, first, steady)
+
+    def judge(self, answer: Answer, where: str, worst: Worst) -> None:
+        """Judge an answer to the same question that was had in another way."""
+        for name in differing(self.answer, answer):
+            want, got = self.answer.items().get(name), answer.items()[name]
+            if self.steady and want is not None and got is not None and want.shape == got.shape:
+                reason = f"{describe(distance(want, got))}; plain runs give the same bits each time"
+                worst.add(Verdict(FAIL, reason), None, f"{where}, {name}: ")
+            else:
+                judge(self.problem, self.incoming, name, got, where, worst)
+        worst.add(Verdict(PASS), None, "")
+
+
+def judge(
+    problem: Problem, incoming: Incoming, name: str, got: Tensor | None, where: str, worst: Worst
+) -> None:
+    """Judge a part of an answer by the oracle."""
+    if name == "loss":
+        worst.add(*problem.judge_loss(got), f"{where}, loss: ")
+        return
+    for operand in incoming.wrt:
+        if name == f"{operand} gradient":
+            worst.add(*problem.judge_gradient(operand, got, incoming), f"{where}, {name}: ")
+
+
+def differing(one: Answer, other: Answer) -> list[str]:
+    """Name what is not bitwise the same in two answers to one question."""
+    others = other.items()
+    return [name for name, value in one.items().items() if not same_bits(value, others.get(name))]
+
+
+def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
+    """Tell whether two results are the same, bit for bit; NaN is itself."""
+    if one is None or other is None:
+        return one is other
+    if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
+        return False
+    return all(
+        torch.equal(_bits(one, block), _bits(other, block))
+        for block in blocks(one.shape, _BLOCK_ELEMENTS)
+    )
+
+
+def distance(want: Tensor, got: Tensor) -> Errors:
+    """Measure how far a result lies from another."""
+    return compare(got, (Truth(block, want[block].double()) for block in blocks(want.shape)))
+
+
+def _bits(tensor: Tensor, block: Block) -> Tensor:
+    """Return a block as integers, so that NaN equals itself and -0 is not 0."""
+    return tensor[block].view(_BITS[tensor.element_size()])

@@ -1,0 +1,222 @@
+"""Run the kernels under compute-sanitizer: `python -m tests.sanitize`, or `make sanitize`.
+
+memcheck finds what is read or written out of bounds, racecheck what threads of a block do to each
+other's shared memory, initcheck what is read without having been written, synccheck barriers that
+not all threads reach. A line a tool; the exit code is 1 if one finds something, 4 where there is
+no compute-sanitizer or no GPU. `--tool NAME` runs one alone, `--calls` makes the calls bare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+EXIT_FOUND, EXIT_UNFIT = 1, 4
+# Only what is compiled from csrc: PyTorch's kernels cost most of the time and are not in question.
+OURS = ("--kernel-regex", "kns=losscli")
+TOOLS: dict[str, tuple[str, ...]] = {
+    "memcheck": OURS,
+    "racecheck": OURS,
+    # What PyTorch's kernels write counts as written only where they are watched as well.
+    "initcheck": ("--track-unused-memory", "no"),
+    "synccheck": OURS,
+}
+
+SIZES: dict[int, str] = {
+    1: "one element",
+    3: "less than a pack",
+    4: "a float32 pack",
+    5: "one more",
+    8: "a 16-bit pack",
+    9: "one more",
+    1023: "less than any tile",
+    4097: "one more than the float32 tile of 256 threads",
+    8191: "one less than the float32 tile of 512 threads",
+    8193: "one more",
+    16385: "one more than the 16-bit tile",
+    24583: "three float32 tiles and a tail",
+}
+MANY: dict[int, str] = {
+    8 * 8192 + 5: "9 float32 tiles, the last ragged",
+    17 * 8192: "17 whole ones",
+    33 * 8192 + 1: "34, one element in the last",
+    70 * 8192 + 3: "71",
+}
+STRATEGIES = ("single_pass", "atomic", "two_pass", "tree", "torch_sum")
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an op, on operands of a layout."""
+
+    loss: str
+    dtype: str
+    layout: str = ""
+    """A layout of the kernel tests; empty is one dimension of ``size``."""
+    size: int = 0
+    reduction: str = "mean"
+    strategy: str = "single_pass"
+    order: int = 1
+    """Of the derivative: 0 the loss alone, 1 both gradients, 2 their derivatives as well."""
+    incoming: float = -3.0
+
+
+def calls() -> Iterator[Call]:
+    """Yield every call: some 800."""
+    from losscli.losses import LOSSES
+
+    from .kernels.layouts import LAYOUTS
+
+    losses = tuple(LOSSES)
+    for loss, dtype, size in itertools.product(losses, DTYPES, SIZES):
+        yield Call(loss, dtype, size=size, order=0)
+        yield Call(loss, dtype, size=size, incoming=1.0)
+    for loss, dtype, size in itertools.product(losses, DTYPES, (1, 9, 8193, 16385)):
+        yield Call(loss, dtype, size=size, reduction="none")
+    for loss, dtype, layout in itertools.product(losses, ("float32", "bfloat16"), LAYOUTS):
+        yield Call(loss, dtype, layout)
+    for loss, layout in itertools.product(losses, LAYOUTS):
+        yield Call(loss, "float32", layout, order=0)
+    for loss, dtype in itertools.product(losses, DTYPES):
+        yield Call(loss, dtype, "target one row", order=2)
+        yield Call(loss, dtype, size=1025, reduction="none", order=2)
+    turns = itertools.cycle(losses)
+    for strategy, dtype, size in itertools.product(
+        STRATEGIES, ("float32", "bfloat16"), (1, 8193, *MANY)
+    ):
+        for order in (0, 1):
+            yield Call(next(turns), dtype, size=size, strategy=strategy, order=order)
+    for strategy, dtype in itertools.product(STRATEGIES, ("float64", "float16")):
+        yield Call(next(turns), dtype, size=24583, reduction="sum", strategy=strategy)
+
+
+def make(call: Call) -> None:
+    """Make one call; values come from the host, so that initcheck knows who wrote them."""
+    import torch
+
+    from losscli.losses import LOSSES
+
+    from .kernels.layouts import LAYOUTS
+    from .kernels.losses import PARAMETERS
+
+    generator = torch.Generator().manual_seed(call.size)
+    dtype = getattr(torch, call.dtype)
+
+    def filled(shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(dtype).cuda()
+
+    shape = (call.size,)
+    pair = LAYOUTS[call.layout](filled) if call.layout else (filled(shape), filled(shape))
+    operands = [operand.detach().requires_grad_(call.order > 0) for operand in pair]
+    parameters = LOSSES[call.loss].resolve(PARAMETERS[call.loss]).values()
+    op = getattr(torch.ops.losscli, call.loss).default
+    loss = op(*operands, call.reduction, *parameters, call.strategy)
+    if call.order == 0:
+        return
+    incoming = torch.full(loss.shape, call.incoming).to(dtype).cuda()
+    gradients = torch.autograd.grad(loss, operands, incoming, create_graph=call.order == 2)
+    if call.order == 2:
+        toward = [filled(tuple(gradient.shape)) for gradient in gradients]
+        torch.autograd.grad(gradients, operands, toward, allow_unused=True)
+
+
+def make_all() -> int:
+    """Make every call; an error of CUDA is the sanitizer's to report."""
+    import torch
+
+    from losscli.extension import load
+
+    load.load()
+    count = 0
+    for call in calls():
+        try:
+            make(call)
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            print(f"{call}: {error}", file=sys.stderr)
+            return 1
+        count += 1
+    print(f"{count} calls")
+    return 0
+
+
+def find_sanitizer() -> str | None:
+    """Return compute-sanitizer: from the PATH, or from beside nvcc."""
+    places = [os.environ.get("PATH", os.defpath)]
+    homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        homes.append(str(Path(nvcc).resolve().parents[1]))
+    for home in [*filter(None, homes), "/usr/local/cuda"]:
+        places += [f"{home}/bin", f"{home}/compute-sanitizer"]
+    return shutil.which("compute-sanitizer", path=os.pathsep.join(places))
+
+
+def run_tool(sanitizer: str, name: str) -> bool:
+    """Run the calls under one tool, print its line, and tell whether it found nothing."""
+    # The allocator of PyTorch hands out parts of large blocks, whose ends no tool sees.
+    environ = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    command = [sanitizer, "--tool", name, "--error-exitcode", str(EXIT_FOUND), *TOOLS[name]]
+    command += [sys.executable, "-m", "tests.sanitize", "--calls"]
+    started = time.monotonic()
+    done = subprocess.run(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    seconds = time.monotonic() - started
+    lines = done.stdout.splitlines()
+    made = next((line for line in lines if line.endswith(" calls")), "the calls did not finish")
+    if done.returncode == 0 and made != "the calls did not finish":
+        print(f"{name}: clean, {made} in {seconds:.0f} s", flush=True)
+        return True
+    with tempfile.NamedTemporaryFile(
+        "w", prefix=f"sanitize-{name}-", suffix=".log", delete=False
+    ) as log:
+        log.write(done.stdout)
+    reported = [line for line in lines if line.startswith("=========") and len(line) > 12]
+    summary = next((line for line in reversed(lines) if "SUMMARY" in line), "")
+    what = " | ".join(line.strip("= ") for line in [*reported[1:4], summary] if line)
+    last = what or (lines[-1] if lines else f"exit code {done.returncode}")
+    print(f"{name}: FAILED ({made}, {seconds:.0f} s): {last}; all of it in {log.name}", flush=True)
+    return False
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the tools one after another."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sanitize")
+    parser.add_argument("--calls", action="store_true", help="make the calls, without a tool")
+    parser.add_argument("--tool", choices=TOOLS, action="append", help="run this tool alone")
+    given = parser.parse_args(arguments)
+    import torch
+
+    sanitizer = find_sanitizer()
+    if not torch.cuda.is_available():
+        print("sanitize: torch finds no GPU; run this where there is one", file=sys.stderr)
+        return EXIT_UNFIT
+    if given.calls:
+        return make_all()
+    if not sanitizer:
+        print(
+            "sanitize: there is no compute-sanitizer on the PATH, under CUDA_HOME or beside nvcc; "
+            "install the CUDA toolkit's sanitizer",
+            file=sys.stderr,
+        )
+        return EXIT_UNFIT
+    from losscli.extension import load
+
+    load.load()  # a build under the sanitizer would be watched as well
+    clean = [run_tool(sanitizer, name) for name in given.tool or TOOLS]
+    return 0 if all(clean) else EXIT_FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main())

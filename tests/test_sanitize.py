@@ -1,0 +1,81 @@
+"""`make sanitize`: its calls, and what it makes of what a tool says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kernels.layouts import LAYOUTS
+from standin import write_program
+
+from losscli.extension import load
+from losscli.losses import LOSSES
+from tests import sanitize
+
+CALLS = tuple(sanitize.calls())
+
+# Fails where the tool is racecheck, as compute-sanitizer fails.
+SANITIZER = """\
+#!/bin/sh
+echo "========= COMPUTE-SANITIZER"
+if [ "$2" = racecheck ]; then
+  echo "========= Error: Race reported between Write access and Read access"
+  echo "========= RACECHECK SUMMARY: 1 hazard displayed"
+  exit 1
+fi
+echo "12 calls"
+"""
+
+
+@pytest.fixture
+def gpu(monkeypatch, tmp_path):
+    """A GPU, and a sanitizer that stands in for the real one."""
+    write_program(tmp_path / "compute-sanitizer", SANITIZER)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(load, "load", lambda: None)
+    monkeypatch.setattr(sanitize.tempfile, "tempdir", str(tmp_path))
+
+
+def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
+    assert 300 <= len(CALLS) <= 800
+    assert {(c.loss, c.dtype) for c in CALLS} == {(a, b) for a in LOSSES for b in sanitize.DTYPES}
+    assert {c.layout for c in CALLS} == {"", *LAYOUTS}
+    assert {c.size for c in CALLS} >= {*sanitize.SIZES, *sanitize.MANY}
+    assert {(c.strategy, c.order) for c in CALLS} >= {
+        (strategy, order) for strategy in sanitize.STRATEGIES for order in (0, 1)
+    }
+    assert {(c.loss, c.order) for c in CALLS} == {(a, b) for a in LOSSES for b in (0, 1, 2)}
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_a_call_of_each_order_can_be_made(monkeypatch, order):
+    """On the CPU, which the tensors then stay on."""
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    load.load()
+    for call in [c for c in CALLS if c.order == order][:3]:
+        sanitize.make(call)
+
+
+def test_a_tool_that_finds_something_is_named_and_ends_with_1(gpu, capsys):
+    assert sanitize.main([]) == sanitize.EXIT_FOUND
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == list(sanitize.TOOLS)
+    assert lines[0].startswith("memcheck: clean, 12 calls in ")
+    assert lines[1].startswith("racecheck: FAILED")
+    assert "Race reported between Write access and Read access" in lines[1]
+    assert "1 hazard displayed" in lines[1]
+
+
+def test_tools_that_find_nothing_end_with_0(gpu, capsys):
+    assert sanitize.main(["--tool", "memcheck", "--tool", "initcheck"]) == 0
+    assert capsys.readouterr().out.count(": clean, 12 calls in ") == 2
+
+
+@pytest.mark.parametrize(("missing", "says"), [("gpu", "no GPU"), ("tool", "no compute-sanitizer")])
+def test_what_is_missing_is_one_message_and_ends_with_4(monkeypatch, capsys, missing, says):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: missing != "gpu")
+    monkeypatch.setattr(sanitize, "find_sanitizer", lambda: None)
+    assert sanitize.main([]) == sanitize.EXIT_UNFIT
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert says in captured.err

@@ -1,0 +1,107 @@
+"""Implementations whose results change from run to run."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from test_wrong_implementations import Rescale, Surrogate, judge, reference
+
+from losscli.config.schema import DTYPES
+from losscli.results import FAIL, PASS, WARN
+from losscli.verify.checks.expectation import same_bits
+
+
+def put(case, function):
+    (result,) = judge(case, function, checks=["determinism"])
+    return result
+
+
+def changing(factor):
+    """Return a loss whose every third value, from the second on, is off by a factor."""
+    runs = itertools.count()
+
+    def loss(case, input, target):
+        value = reference(case, input, target)
+        off = factor if next(runs) % 3 == 1 else 1.0
+        return Surrogate.apply(value.detach() * off, value)
+
+    return loss
+
+
+def changing_gradient(factor):
+    """Return a loss whose gradients are off by a factor in every second run."""
+    runs = itertools.count()
+
+    def loss(case, input, target):
+        off = factor if next(runs) % 2 else 1.0
+        return Rescale.apply(reference(case, input, target), lambda g: g * off)
+
+    return loss
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_pass(make_case, dtype):
+    assert put(make_case("mse", dtype=dtype), reference).status == PASS
+
+
+def test_a_spread_within_the_tolerance_is_a_warning_with_the_spread_and_a_hint(make_case):
+    result = put(make_case("mse"), changing(1 + 2**-23))
+
+    assert result.status == WARN
+    assert "differ in the loss by up to 1 ulp" in result.reason
+    assert "atomics" in result.reason
+
+
+def test_a_spread_beyond_the_tolerance_fails(make_case):
+    result = put(make_case("mse"), changing(1.001))
+
+    assert result.status == FAIL
+    assert result.reason.startswith("run 2 differs from run 1, loss: expected 0.")
+
+
+def test_gradients_that_change_fail(make_case):
+    result = put(make_case("mse", reduction="none"), changing_gradient(1.001))
+
+    assert result.status == FAIL
+    assert "gradient: expected " in result.reason
+
+
+def test_a_gradient_that_is_there_in_some_runs_only_fails(make_case):
+    runs = itertools.count()
+
+    def loss(case, input, target):
+        return reference(case, input, target.detach() if next(runs) % 2 else target)
+
+    result = put(make_case("mse"), loss)
+
+    assert result.status == FAIL
+    assert "target gradient" in result.reason
+
+
+def test_a_wrong_result_that_never_changes_is_left_to_other_checks(make_case):
+    assert put(make_case("mse"), lambda case, x, y: 2 * reference(case, x, y)).status == PASS
+
+
+def test_bits_are_compared_so_nan_is_itself_and_zeros_have_a_sign():
+    nan, zero = torch.tensor([1.0, torch.nan]), torch.zeros(3)
+
+    assert same_bits(nan, nan.clone())
+    assert not same_bits(zero, -zero)
+    assert not same_bits(zero, zero.double())
+    assert not same_bits(zero, None)
+    assert same_bits(None, None)
+    assert same_bits(torch.ones(4, 6).t(), torch.ones(6, 4))
+
+
+def test_the_implementation_is_asked_twenty_times(make_case):
+    runs = itertools.count(1)
+    seen = []
+
+    def loss(case, input, target):
+        seen.append(next(runs))
+        return reference(case, input, target)
+
+    assert put(make_case("mse"), loss).status == PASS
+    assert seen[-1] == 20

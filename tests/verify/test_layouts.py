@@ -1,0 +1,145 @@
+"""Implementations that are right on contiguous operands of one shape only."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from test_wrong_implementations import judge, reference
+
+from losscli.cases import Case
+from losscli.results import FAIL, PASS
+from losscli.verify.checks import CHECKS, layouts
+
+PLAIN = ("value", "gradients")
+
+
+def strides_of(shape):
+    """Those of a contiguous tensor."""
+    return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+
+
+def read_at(operand, strides, offset):
+    """What lies at other strides and another offset; the operand itself where that is outside."""
+    last = offset + sum(
+        (extent - 1) * stride for extent, stride in zip(operand.shape, strides, strict=True)
+    )
+    if last >= operand.untyped_storage().size() // operand.element_size():
+        return operand
+    return operand.as_strided(operand.shape, strides, offset)
+
+
+def assumes_contiguous(case, input, target):
+    return reference(
+        case, *(read_at(o, strides_of(o.shape), o.storage_offset()) for o in (input, target))
+    )
+
+
+def ignores_the_storage_offset(case, input, target):
+    return reference(case, *(read_at(o, o.stride(), 0) for o in (input, target)))
+
+
+def rounds_an_address_down(case, input, target):
+    return reference(
+        case, *(read_at(o, o.stride(), o.storage_offset() // 4 * 4) for o in (input, target))
+    )
+
+
+def takes_the_strides_of_the_input(case, input, target):
+    if input.shape == target.shape:
+        target = read_at(target, input.stride(), target.storage_offset())
+    return reference(case, input, target)
+
+
+def takes_a_column_for_a_row(case, input, target):
+    if target.dim() == 2 and target.shape[1] == 1 and input.shape[-1] > 1:
+        target = target.flatten()[torch.arange(input.shape[-1]) % len(target)]
+    return reference(case, input, target)
+
+
+def takes_the_gradient_of_one_row(case, input, target):
+    """Of all rows that share the target, the first alone counts for its gradient."""
+    if target.dim() == 1 and input.dim() == 2:
+        rest = target.detach().expand(len(input) - 1, -1)
+        target = torch.cat([target.expand(1, -1), rest])
+    return reference(case, input, target)
+
+
+WRONG = {
+    assumes_contiguous: "target transposed",
+    ignores_the_storage_offset: "cut out of larger ones",
+    rounds_an_address_down: "operands 1 and 3 elements off their alignment",
+    takes_the_strides_of_the_input: "input",
+    takes_a_column_for_a_row: "target of one column",
+    takes_the_gradient_of_one_row: "target of one row, target gradient",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda function: function.__name__)
+def test_a_layout_that_is_not_right_is_failed_and_named(make_case, wrong):
+    case = make_case("mse", distribution="normal")
+
+    plain = judge(case, wrong, checks=PLAIN)
+    (result,) = judge(case, wrong, checks=["layouts"])
+
+    assert {r.status for r in plain} == {PASS}
+    assert result.status == FAIL
+    assert WRONG[wrong] in result.reason
+    assert "expected " in result.reason
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_reason_names_the_layout_and_what_was_wrong_there(make_case, reduction):
+    case = make_case("mse", distribution="normal", reduction=reduction)
+
+    (result,) = judge(case, takes_a_column_for_a_row, checks=["layouts"])
+
+    assert result.reason.startswith("target of one column, ")
+    assert ", got " in result.reason
+
+
+@pytest.mark.parametrize(
+    ("shape", "small"),
+    [
+        ((8, 24), (8, 24)),
+        ((24, 24), (24, 23)),
+        ((32768, 32768), (67, 301)),
+        ((5,), (37, 101)),
+        ((), (37, 101)),
+        ((0, 5), (37, 101)),
+        ((2, 3, 5), (37, 101)),
+    ],
+)
+def test_the_shape_is_small_has_two_dimensions_and_is_not_square(make_case, shape, small):
+    case = layouts.layout_case(make_case("hinge", shape=shape))
+
+    assert isinstance(case, Case)
+    assert (case.shape, case.target_shape, case.distribution) == (small, small, "normal")
+
+
+def test_gaps_hold_nan_so_that_who_reads_them_has_it(make_case):
+    case = make_case("mse", shape=(4, 6))
+    values = torch.arange(24.0).view(4, 6)
+
+    assert case.shape == values.shape
+    for place_input, place_target in layouts.STORED.values():
+        for place in (place_input, place_target):
+            operand = place(values)
+            whole = torch.empty(0).set_(operand.untyped_storage())
+            held = whole[~whole.isnan()]
+            assert set(held.tolist()) >= set(operand.flatten().tolist())
+            assert operand.shape == values.shape
+    cut = layouts._cut_out(values)
+    assert torch.empty(0).set_(cut.untyped_storage()).isnan().any()
+
+
+def test_one_size_is_asked_for_its_layouts(make_case):
+    keys = {
+        CHECKS["layouts"].key(make_case("mse", shape=shape, distribution=distribution))
+        for shape in ((8, 24), (32, 32))
+        for distribution in ("uniform", "normal")
+    }
+
+    assert len(keys) == 1
+    assert CHECKS["layouts"].key(make_case("mse", dtype="float16")) not in keys
