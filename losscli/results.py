@@ -15,6 +15,8 @@ PASS, WARN, FAIL = "pass", "warn", "fail"
 
 IMPOSSIBLE_SHARE = 1.05
 """Of the memory's limit: whoever moves the bytes faster has not moved them."""
+NO_LIMIT = "no limit: "
+"""How a result's reason tells, in the end, why the limit is not known."""
 CALL_SECONDS = 5e-6
 """What one call may cost less than another beside the bytes: no share of a limit that is a few
 launches says anything about the memory."""
