@@ -32,6 +32,10 @@ class Seconds:
     min: float
     samples: tuple[float, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, the samples to as many digits as any clock has."""
+        return asdict(self) | {"samples": [float(f"{sample:.6g}") for sample in self.samples]}
+
 
 @dataclass(frozen=True)
 class Error:
@@ -98,7 +102,7 @@ class BenchResult:
             "pass": self.pass_,
             "status": self.status,
             "reason": self.reason,
-            "seconds": asdict(self.seconds) if self.seconds else None,
+            "seconds": self.seconds.to_json() if self.seconds else None,
             "host_seconds": self.host_seconds,
             "bytes": self.bytes,
             "gbps": self.gbps,

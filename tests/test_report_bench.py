@@ -286,6 +286,13 @@ def test_json_is_the_record_users_script_against():
     assert list(custom["error"]) == ["value_abs", "value_rel", "value_ulp", "grad_ulp", "grad_rel"]
 
 
+def test_the_samples_of_a_result_are_one_line_of_json():
+    seconds = Seconds(1e-3, 1e-3, 1e-3, 1e-3, (1.23456789e-3, 2e-7, 10.0))
+    text = render(run(result(seconds=seconds)), "json")
+    assert '"samples": [0.00123457, 2e-07, 10.0]' in text
+    assert '"shape": [4096, 4096]' in text
+
+
 def test_what_json_has_no_word_for_is_null():
     text = render(run(result(error=Error(value_ulp=math.inf, value_abs=math.nan))), "json")
     error = json.loads(text, parse_constant=pytest.fail)["results"][0]["error"]
