@@ -15,6 +15,8 @@ PASS, WARN, FAIL = "pass", "warn", "fail"
 
 IMPOSSIBLE_SHARE = 1.05
 """Of the memory's limit: whoever moves the bytes faster has not moved them."""
+NO_LIMIT = "no limit: "
+"""How a result's reason tells, in the end, why the limit is not known."""
 CALL_SECONDS = 5e-6
 """What one call may cost less than another beside the bytes: no share of a limit that is a few
 launches says anything about the memory."""
@@ -29,6 +31,10 @@ class Seconds:
     p80: float
     min: float
     samples: tuple[float, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, the samples to as many digits as any clock has."""
+        return asdict(self) | {"samples": [float(f"{sample:.6g}") for sample in self.samples]}
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class BenchResult:
             "pass": self.pass_,
             "status": self.status,
             "reason": self.reason,
-            "seconds": asdict(self.seconds) if self.seconds else None,
+            "seconds": self.seconds.to_json() if self.seconds else None,
             "host_seconds": self.host_seconds,
             "bytes": self.bytes,
             "gbps": self.gbps,

@@ -149,6 +149,12 @@ def test_what_is_faster_than_the_memory_is_marked_and_counted():
     assert text.splitlines()[-1].endswith(", 1 IMPOSSIBLE")
 
 
+def test_why_there_is_no_limit_is_said_once_for_each_reason():
+    reasons = ("2 samples; no limit: no nvcc", "3 samples; no limit: no nvcc", "no limit: no room")
+    text = render(run(*(result(reason=reason) for reason in reasons)), "table")
+    assert text.split("\n\n")[2] == "no limit: no nvcc\nno limit: no room"
+
+
 @pytest.mark.parametrize(
     ("limit", "impossible"), [(67.1 / 1.06, True), (67.1 / 1.04, False), (None, False)]
 )
@@ -278,6 +284,13 @@ def test_json_is_the_record_users_script_against():
     assert custom["seconds"]["samples"] == [2e-3] * 3
     assert custom["case"]["shape"] == [4096, 4096]
     assert list(custom["error"]) == ["value_abs", "value_rel", "value_ulp", "grad_ulp", "grad_rel"]
+
+
+def test_the_samples_of_a_result_are_one_line_of_json():
+    seconds = Seconds(1e-3, 1e-3, 1e-3, 1e-3, (1.23456789e-3, 2e-7, 10.0))
+    text = render(run(result(seconds=seconds)), "json")
+    assert '"samples": [0.00123457, 2e-07, 10.0]' in text
+    assert '"shape": [4096, 4096]' in text
 
 
 def test_what_json_has_no_word_for_is_null():

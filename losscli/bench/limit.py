@@ -22,6 +22,7 @@ from losscli.cases import Case
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.extension import load
+from losscli.results import NO_LIMIT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,7 +101,7 @@ class Limits:
         key = (launches, arrays[0].nbytes, timer)
         if key not in self.found and self._load():
             self.found[key] = self._measure(launches, arrays, timer, case.seed)
-        return self.found.get(key) or Limit(reason=f"no limit: {self.missing}")
+        return self.found.get(key) or Limit(reason=f"{NO_LIMIT}{self.missing}")
 
     def _load(self) -> bool:
         """Load the probe, once; tell whether it is there."""
@@ -163,7 +164,7 @@ def _out_of_reach(error: Exception) -> Limit:
     """Return why a limit was not measured."""
     if environment.is_out_of_memory(error) and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    return Limit(reason=f"no limit: {_first_line(error)}")
+    return Limit(reason=f"{NO_LIMIT}{_first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:

@@ -20,7 +20,7 @@ from statistics import geometric_mean
 from losscli.cases import Case
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips
-from losscli.results import FAILED, SKIPPED, BenchResult, Run, Seconds
+from losscli.results import FAILED, NO_LIMIT, SKIPPED, BenchResult, Run, Seconds
 from losscli.units import format_bytes, format_seconds
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
@@ -94,7 +94,7 @@ def _limit(result: BenchResult) -> str:
 
 
 def notes(run: Run) -> list[str]:
-    """Return each failure, each result too good to be true, then why something was skipped."""
+    """Return each failure and each result too good to be true; then why something is missing."""
     results = _results(run)
     texts = [
         f"FAILED {r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: {r.reason}"
@@ -107,6 +107,9 @@ def notes(run: Run) -> list[str]:
         if r.impossible
     ]
     texts += skips(results)
+    texts += dict.fromkeys(
+        NO_LIMIT + why for r in results if (why := r.reason.partition(NO_LIMIT)[2])
+    )
     return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
 
 

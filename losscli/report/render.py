@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -138,7 +139,9 @@ def _flatten(result: Result) -> dict[str, Any]:
 
 
 def _json(run: Run) -> str:
-    return json.dumps(_finite(run.to_json()), indent=2, allow_nan=False)
+    """One key a line, and a list of numbers, thousands of samples perhaps, on one line."""
+    text = json.dumps(_finite(run.to_json()), indent=2, allow_nan=False)
+    return re.sub(r"\[\n([-+.,e0-9\s]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
 
 
 def _jsonl(run: Run) -> str:
