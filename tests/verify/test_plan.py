@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from losscli.config.schema import Config, Exclude, Inputs, LossChoice
+import math
+
+from losscli.cases import expand
+from losscli.config.loader import load_config
+from losscli.config.schema import DTYPES, Config, Exclude, Inputs, LossChoice
+from losscli.implementations import find_implementation
+from losscli.losses import LOSSES
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from losscli.verify.memory import needed_bytes
 
 CONFIG = Config(
     losses=(LossChoice("mse"),), sizes=((8, 24), (64, 48), (5, 7)), implementations=("reference",)
@@ -74,3 +81,28 @@ def test_a_tolerance_of_a_case_holds_in_its_layouts_as_well(make_case):
 
     assert [job.case.shape for job in jobs] == [(1024, 1024), (67, 301)]
     assert {job.loosened for job in jobs} == {16.0}
+
+
+def test_the_gpus_config_has_every_dtype_at_2_to_the_30_elements_and_at_ragged_sizes():
+    cases = list(expand(load_config("gpu", {}), "cuda:0"))
+
+    assert {(c.loss, c.dtype) for c in cases if c.elements == 2**30} == {
+        (loss, dtype) for loss in LOSSES for dtype in DTYPES
+    }
+    assert {c.distribution for c in cases} == {"uniform", "heavy_tailed"}
+    assert any(extent % 2 for c in cases for extent in c.shape)
+
+
+def test_the_config_beyond_goes_beyond_32_bits():
+    cases = list(expand(load_config("beyond", {}), "cuda:0"))
+
+    assert {c.loss for c in cases} == set(LOSSES)
+    assert all(c.elements > 2**31 for c in cases)
+
+
+def test_the_oracle_takes_at_most_a_gib_beside_inputs_and_gradients_on_a_gpu():
+    implementation = find_implementation("custom")
+    for case in expand(load_config("gpu", {}), "cuda:0"):
+        both = 2 * case.item_bytes * (case.elements + math.prod(case.target_shape))
+        most = max(both, 4 * case.item_bytes * case.elements)  # PyTorch's formula, for its error
+        assert needed_bytes(case, "forward_backward", [implementation]) <= most + 2**30
