@@ -26,6 +26,9 @@ not held up starts too early."""
 _WARM_UPS = 2
 """Calls before a capture, in which an implementation sets up what a capture does not allow."""
 
+_broken: list[torch.cuda.CUDAGraph] = []
+"""Graphs whose capture failed: PyTorch's allocator may go on asking them what they capture."""
+
 
 class SubjectError(Exception):
     """An implementation raised, or returned what cannot be differentiated."""
@@ -188,6 +191,7 @@ class Subject:
             with _blaming(), torch.cuda.graph(graph, stream=torch.cuda.Stream()):
                 answer = self._answer(call)
         except SubjectError as error:
+            _broken.append(graph)
             # The end of a broken capture raises as well, and says less than what broke it.
             first = error.__cause__.__context__ if error.__cause__ else None
             cause = first if isinstance(first, SubjectError) else error

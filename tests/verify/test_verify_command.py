@@ -79,6 +79,27 @@ def test_one_pass_alone_runs_its_checks_alone():
     assert [r["check"] for r in json.loads(result.stdout)["results"]] == ["value"]
 
 
+@pytest.mark.parametrize(
+    ("named", "run"),
+    [
+        (["reference", "custom", "custom:tree"], {"custom", "custom:tree"}),
+        (["functional", "reference"], {"functional", "reference"}),
+    ],
+)
+def test_without_an_option_ours_are_verified_or_else_what_the_config_names(
+    monkeypatch, tmp_path, named, run
+):
+    bind = IMPLEMENTATIONS["reference"].bind
+    for name in named:
+        monkeypatch.setitem(IMPLEMENTATIONS, name, Implementation(name, "", bind))
+    config = tmp_path / "own.yaml"
+    config.write_text(f"losses: [mse]\nsizes: [8]\nimplementations: [{', '.join(named)}]\n")
+
+    result = invoke("-c", str(config), "--device", "cpu", "--pass", "forward", "--format", "json")
+
+    assert {r["implementation"] for r in json.loads(result.stdout)["results"]} == run
+
+
 def test_no_case_that_can_run_exits_4(capsys):
     assert run(["verify", *SMALL, "--loss", "hinge", "--impl", "functional"]) == EXIT_UNFIT
     assert (
@@ -92,7 +113,7 @@ def test_a_case_that_does_not_fit_is_skipped_and_the_run_goes_on():
     assert result.return_value == EXIT_OK
     skipped = "skipped reference (mse 1048576x1048576 float32 mean normal): needs 32.0 TiB, cpu"
     assert skipped in " ".join(result.stdout.split())
-    assert "5 checks of 1 case passed" in result.stdout
+    assert "5 checks of 2 cases passed" in result.stdout
 
 
 def test_an_interrupt_reports_what_was_finished(monkeypatch):

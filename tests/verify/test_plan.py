@@ -1,0 +1,108 @@
+"""Which checks are put to which cases."""
+
+from __future__ import annotations
+
+import math
+
+from losscli.cases import expand
+from losscli.config.loader import load_config
+from losscli.config.schema import DTYPES, Config, Exclude, Inputs, LossChoice
+from losscli.implementations import find_implementation
+from losscli.losses import LOSSES
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
+from losscli.verify.memory import needed_bytes
+
+CONFIG = Config(
+    losses=(LossChoice("mse"),), sizes=((8, 24), (64, 48), (5, 7)), implementations=("reference",)
+)
+PLENTY = 2**40
+
+
+def planned(config, free=PLENTY, device="cpu"):
+    """The shapes that each check is put to."""
+    shapes = {name: [] for name in CHECKS}
+    for job in runner.plan(config, device, lambda device: free):
+        for _, check in job.trials:
+            shapes[check.name].append(job.case.shape)
+    return shapes
+
+
+def test_value_and_gradients_are_asked_of_every_case():
+    shapes = planned(CONFIG)
+
+    assert shapes["value"] == shapes["gradients"] == list(CONFIG.sizes)
+
+
+def test_the_largest_size_is_asked_for_its_determinism_and_its_layouts():
+    shapes = planned(CONFIG)
+
+    assert shapes["determinism"] == shapes["layouts"] == [(64, 48)]
+
+
+def test_a_size_that_does_not_fit_leaves_determinism_to_the_next():
+    config = Config(**{**vars(CONFIG), "sizes": ((8, 24), (2**20, 2**20))})
+
+    assert planned(config)["determinism"] == [(8, 24)]
+
+
+def test_an_excluded_size_leaves_them_to_the_next():
+    config = Config(**{**vars(CONFIG), "exclude": (Exclude(size=(64, 48)),)})
+
+    assert planned(config)["determinism"] == [(8, 24)]
+
+
+def test_each_dtype_and_reduction_is_asked_for_its_layouts():
+    config = Config(
+        **{**vars(CONFIG), "dtypes": ("float32", "float64"), "reductions": ("none", "sum")}
+    )
+
+    assert planned(config)["layouts"] == [(64, 48)] * 4
+
+
+def test_one_distribution_is_asked_for_its_layouts_which_are_normal_anyway():
+    config = Config(**{**vars(CONFIG), "inputs": Inputs(("uniform", "heavy_tailed"))})
+
+    jobs = runner.plan(config, "cpu", lambda device: PLENTY)
+
+    asked = [job for job in jobs if CHECKS["layouts"] in [check for _, check in job.trials]]
+    assert [job.case.distribution for job in asked] == ["normal"]
+
+
+def test_what_needs_a_gpu_is_said_once_on_a_cpu_and_asked_of_every_case_on_a_gpu():
+    assert planned(CONFIG)["streams"] == [(64, 48)]
+    assert planned(CONFIG, device="cuda:0")["streams"] == list(CONFIG.sizes)
+
+
+def test_a_tolerance_of_a_case_holds_in_its_layouts_as_well(make_case):
+    trials = [(None, check) for check in CHECKS.values()]
+
+    jobs = runner.split(make_case("mse", shape=(1024, 1024)), trials, loosened=16.0)
+
+    assert [job.case.shape for job in jobs] == [(1024, 1024), (67, 301)]
+    assert {job.loosened for job in jobs} == {16.0}
+
+
+def test_the_gpus_config_has_every_dtype_at_2_to_the_30_elements_and_at_ragged_sizes():
+    cases = list(expand(load_config("gpu", {}), "cuda:0"))
+
+    assert {(c.loss, c.dtype) for c in cases if c.elements == 2**30} == {
+        (loss, dtype) for loss in LOSSES for dtype in DTYPES
+    }
+    assert {c.distribution for c in cases} == {"uniform", "heavy_tailed"}
+    assert any(extent % 2 for c in cases for extent in c.shape)
+
+
+def test_the_config_beyond_goes_beyond_32_bits():
+    cases = list(expand(load_config("beyond", {}), "cuda:0"))
+
+    assert {c.loss for c in cases} == set(LOSSES)
+    assert all(c.elements > 2**31 for c in cases)
+
+
+def test_the_oracle_takes_at_most_a_gib_beside_inputs_and_gradients_on_a_gpu():
+    implementation = find_implementation("custom")
+    for case in expand(load_config("gpu", {}), "cuda:0"):
+        both = 2 * case.item_bytes * (case.elements + math.prod(case.target_shape))
+        most = max(both, 4 * case.item_bytes * case.elements)  # PyTorch's formula, for its error
+        assert needed_bytes(case, "forward_backward", [implementation]) <= most + 2**30
