@@ -12,6 +12,7 @@ from losscli import environment
 from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, output_options, resolve_config
 from losscli.cli.reporting import report
+from losscli.config.schema import Config
 from losscli.errors import EXIT_OK
 from losscli.verify.memory import fit, needed_bytes
 
@@ -36,9 +37,8 @@ def command(*, dry_run: bool, format: str, output: Path | None, **axes: Any) -> 
     """
     axes["config"] = axes["config"] or DEFAULT_CONFIG
     config = resolve_config(**axes)
-    own = tuple(name for name in config.implementations if name.partition(":")[0] == OWN)
-    if own and not axes["implementations"]:
-        config = replace(config, implementations=own)
+    if not axes["implementations"]:
+        config = _of_our_own(config)
     device = environment.resolve_device(config.device)
     if dry_run:
         free = environment.free_bytes(device)
@@ -48,3 +48,10 @@ def command(*, dry_run: bool, format: str, output: Path | None, **axes: Any) -> 
     from losscli.verify.runner import plan, run
 
     return report("verify", device, plan(config, device), run, format=format, output=output)
+
+
+def _of_our_own(config: Config) -> Config:
+    """Return a config with losscli's own kernels alone, in each of its tables that names some."""
+    own = tuple(name for name in config.implementations if name.partition(":")[0] == OWN)
+    tables = tuple(_of_our_own(table) for table in config.tables)
+    return replace(config, implementations=own or config.implementations, tables=tables)
