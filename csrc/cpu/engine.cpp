@@ -173,12 +173,17 @@ void shared_gradient(const SharedGradientArguments& arguments, const LaunchConte
     }
   });
 
-  // Several bands share no more than kSharedSlices tiles of elements: one thread adds them.
-  for (int64_t element = 0; bands > 1 && element < shared.period; ++element) {
-    double sum = 0;
-    for (int64_t b = 0; b < bands; ++b) sum += sums[b * shared.period + element];
-    narrow(static_cast<Real>(sum * arguments.scale), out[element]);
-  }
+  // The bands in order, whatever the number of threads.
+  parallel(context, bands > 1 ? widths : 0, [&](int64_t part) {
+    double totals[kTile] = {};
+    const int64_t first = part * width, count = std::min(width, shared.period - first);
+    for (int64_t b = 0; b < bands; ++b) {
+      const double* const band_sums = sums.data() + b * shared.period + first;
+      for (int64_t i = 0; i < count; ++i) totals[i] += band_sums[i];
+    }
+    for (int64_t i = 0; i < count; ++i)
+      narrow(static_cast<Real>(totals[i] * arguments.scale), out[first + i]);
+  });
 }
 
 // Where a tile's results go: straight to memory where the dtype allows, else through a buffer.
