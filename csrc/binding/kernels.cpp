@@ -12,15 +12,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "cpu/engine.h"
+#include "fresh.h"
 #include "layout.h"
 
 namespace losscli {
 namespace {
 
 const Engine* cuda_engine = nullptr;
-
-// Pages are worth advice from here on; below, the allocator hands out memory it has used before.
-constexpr int64_t kLargeBytes = int64_t{1} << 25;
 
 DType dtype_of(at::ScalarType type) {
   switch (type) {
@@ -133,11 +131,10 @@ LossArguments loss_arguments(const LossCall& call, const Operands& operands) {
 }
 
 at::Tensor large_empty(const Layout& layout, const at::TensorOptions& options) {
-  at::Tensor tensor = layout.empty(options);
-  const auto bytes = static_cast<int64_t>(tensor.nbytes());
-  if (tensor.is_cpu() && bytes >= kLargeBytes)
-    cpu::advise_huge_pages(tensor.mutable_data_ptr(), bytes);
-  return tensor;
+  const auto type = c10::typeMetaToScalarType(options.dtype());
+  const auto bytes = layout.size() * static_cast<int64_t>(c10::elementSize(type));
+  if (!options.device().is_cpu() || bytes < kFreshBytes) return layout.empty(options);
+  return fresh_empty(layout.shape(), layout.strides(), type);
 }
 
 // The incoming gradient as an operand, broadcast to the loss's shape.

@@ -71,14 +71,18 @@ Layout::Dimensions Layout::expanded_strides(const at::Tensor& operand) const {
   return strides;
 }
 
-at::Tensor Layout::empty(const at::TensorOptions& options) const {
+Layout::Dimensions Layout::strides() const {
   Dimensions strides(shape_.size(), 1);
   int64_t stride = 1;
   for (const int64_t d : order_) {
     strides[d] = stride;
     stride *= std::max<int64_t>(shape_[d], 1);
   }
-  return at::empty_strided(shape_, strides, options);
+  return strides;
+}
+
+at::Tensor Layout::empty(const at::TensorOptions& options) const {
+  return at::empty_strided(shape_, strides(), options);
 }
 
 at::Tensor Layout::empty_for(const at::Tensor& operand, const at::TensorOptions& options) const {

@@ -21,8 +21,11 @@ class Layout {
   int64_t size() const { return size_; }
   at::IntArrayRef shape() const { return shape_; }
 
-  // A fresh tensor of the broadcast shape, dense in the order of the walk: the strides that
-  // PyTorch's own elementwise ops would give their result.
+  // Those of a tensor of the broadcast shape, dense in the order of the walk, as PyTorch's own
+  // elementwise ops would give them to their result.
+  Dimensions strides() const;
+
+  // A fresh tensor with these strides.
   at::Tensor empty(const at::TensorOptions& options) const;
 
   // A fresh tensor of one operand's shape, dense in the order of the walk.

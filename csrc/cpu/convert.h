@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __F16C__
+#if defined(__F16C__) && defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -83,8 +83,9 @@ void narrow(const RealOf<Stored>* values, Stored* stored, int64_t count) {
   for (int64_t i = 0; i < count; ++i) narrow(values[i], stored[i]);
 }
 
-#ifdef __F16C__
-// Compilers vectorise the formulas above poorly; the processor has instructions for half.
+#if defined(__F16C__) && defined(__AVX2__)
+// Compilers vectorise the formulas above poorly. Results are stored in whole vectors of 32 bytes,
+// as they are read again at once: a read that takes two stores together waits for both.
 template <>
 inline void widen<Half>(const Half* stored, float* values, int64_t count) {
   int64_t i = 0;
@@ -96,11 +97,48 @@ inline void widen<Half>(const Half* stored, float* values, int64_t count) {
 }
 
 template <>
-inline void narrow<Half>(const float* values, Half* stored, int64_t count) {
+inline void widen<BFloat16>(const BFloat16* stored, float* values, int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(stored + i), halves);
+    const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(stored + i));
+    const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16);
+    _mm256_storeu_ps(values + i, _mm256_castsi256_ps(bits));
+  }
+  for (; i < count; ++i) values[i] = widen(stored[i]);
+}
+
+template <>
+inline void narrow<Half>(const float* values, Half* stored, int64_t count) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT);
+    const __m128i high =
+        _mm256_cvtps_ph(_mm256_loadu_ps(values + i + 8), _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(stored + i), _mm256_set_m128i(high, low));
+  }
+  for (; i < count; ++i) narrow(values[i], stored[i]);
+}
+
+// The bits of eight bfloat16, each in 32.
+inline __m256i narrowed(__m256 values) {
+  const __m256i bits = _mm256_castps_si256(values);
+  const __m256i upper = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i unordered = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, quiet, unordered);
+}
+
+template <>
+inline void narrow<BFloat16>(const float* values, BFloat16* stored, int64_t count) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m256i low = narrowed(_mm256_loadu_ps(values + i));
+    const __m256i high = narrowed(_mm256_loadu_ps(values + i + 8));
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(stored + i), packed);
   }
   for (; i < count; ++i) narrow(values[i], stored[i]);
 }

@@ -2,8 +2,6 @@
 // loss's loop, stores what comes out.
 #include "engine.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -29,9 +27,10 @@ constexpr int64_t kChunk = 64 * kTile;
 // Slices of the work on the gradient of a shared operand, whatever the number of threads.
 constexpr int64_t kSharedSlices = 64;
 
-constexpr int64_t kHugePage = int64_t{1} << 21;
-
-// From so many bytes an output goes past the caches, which it would leave before anyone reads it.
+// From so many bytes an output goes past the caches, which it would leave before anyone reads it,
+// and is not read before it is written. Two cores, smooth L1 with its gradient, float32: 256 MiB
+// take 23.4 ms (28.8 through the caches), 32 MiB 3.3 ms (4.4), 16 MiB 1.26 ms (1.36); 8 MiB are
+// faster through the caches, 0.39 ms (0.45).
 constexpr int64_t kStreamBytes = int64_t{1} << 25;
 
 template <typename Stored>
@@ -174,12 +173,17 @@ void shared_gradient(const SharedGradientArguments& arguments, const LaunchConte
     }
   });
 
-  // Several bands share no more than kSharedSlices tiles of elements: one thread adds them.
-  for (int64_t element = 0; bands > 1 && element < shared.period; ++element) {
-    double sum = 0;
-    for (int64_t b = 0; b < bands; ++b) sum += sums[b * shared.period + element];
-    narrow(static_cast<Real>(sum * arguments.scale), out[element]);
-  }
+  // The bands in order, whatever the number of threads.
+  parallel(context, bands > 1 ? widths : 0, [&](int64_t part) {
+    double totals[kTile] = {};
+    const int64_t first = part * width, count = std::min(width, shared.period - first);
+    for (int64_t b = 0; b < bands; ++b) {
+      const double* const band_sums = sums.data() + b * shared.period + first;
+      for (int64_t i = 0; i < count; ++i) totals[i] += band_sums[i];
+    }
+    for (int64_t i = 0; i < count; ++i)
+      narrow(static_cast<Real>(totals[i] * arguments.scale), out[first + i]);
+  });
 }
 
 // Where a tile's results go: straight to memory where the dtype allows, else through a buffer.
@@ -277,15 +281,5 @@ const Engine engine{
     LOSSCLI_FOR_DTYPE(shared_gradient),
     LOSSCLI_FOR_DTYPE(double_backward),
 };
-
-void advise_huge_pages(void* data, int64_t bytes) {
-#ifdef MADV_HUGEPAGE
-  const auto begin = (reinterpret_cast<int64_t>(data) + kHugePage - 1) & -kHugePage;
-  const auto end = (reinterpret_cast<int64_t>(data) + bytes) & -kHugePage;
-  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#else
-  (void)data, (void)bytes;
-#endif
-}
 
 }  // namespace losscli::cpu
