@@ -111,6 +111,18 @@ class FreshAllocator final : public c10::Allocator {
 
 }  // namespace
 
+void advise_huge_pages(void* data, int64_t bytes) {
+#ifdef MADV_HUGEPAGE
+  auto* const begin = static_cast<char*>(data);
+  const size_t before = -reinterpret_cast<uintptr_t>(begin) % kHugePage;
+  const size_t whole = (static_cast<size_t>(bytes) - before) / kHugePage * kHugePage;
+  if (static_cast<size_t>(bytes) > before && whole > 0)
+    madvise(begin + before, whole, MADV_HUGEPAGE);
+#else
+  (void)data, (void)bytes;
+#endif
+}
+
 at::Tensor fresh_empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
   static FreshAllocator& allocator = *new FreshAllocator;
   return at::detail::empty_strided_generic(sizes, strides, &allocator,

@@ -14,6 +14,9 @@ namespace losscli {
 // From so many bytes on; below, the C library hands out memory that it has used before.
 constexpr int64_t kFreshBytes = int64_t{1} << 25;
 
+// Asks for huge pages under memory of another allocator.
+void advise_huge_pages(void* data, int64_t bytes);
+
 // A tensor on the CPU with contents undefined.
 at::Tensor fresh_empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type);
 

@@ -1,18 +1,16 @@
 #include "kernels.h"
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "cpu/engine.h"
 #include "fresh.h"
+#include "launch.h"
 #include "layout.h"
 
 namespace losscli {
@@ -43,35 +41,6 @@ const Engine& engine_for(const LossCall& call, const at::Device& device) {
               ": the CUDA kernels are not built; run `losscli build --device cuda` to see why");
   return *cuda_engine;
 }
-
-// A device's stream, threads and scratch memory, for one launch.
-class Launch {
- public:
-  explicit Launch(const at::Tensor& like) : guard_(like.device()), options_(like.options()) {
-    if (like.is_cpu()) {
-      context.parallel = [](int64_t count, void (*body)(void*, int64_t, int64_t), void* opaque) {
-        at::parallel_for(0, count, 1,
-                         [&](int64_t first, int64_t last) { body(opaque, first, last); });
-      };
-    } else {
-      const c10::impl::VirtualGuardImpl device(like.device().type());
-      context.stream = device.getStream(like.device()).native_handle();
-    }
-  }
-
-  void reserve(size_t bytes) {
-    if (bytes == 0) return;
-    workspace_ = at::empty({static_cast<int64_t>(bytes)}, options_.dtype(at::kByte));
-    context.workspace = workspace_.mutable_data_ptr();
-  }
-
-  LaunchContext context;
-
- private:
-  c10::DeviceGuard guard_;
-  at::TensorOptions options_;
-  at::Tensor workspace_;
-};
 
 // Runs a launch; an error names the loss and the shapes.
 template <typename Body>

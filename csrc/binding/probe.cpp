@@ -1,21 +1,15 @@
 // The op `losscli::memory_probe`: one of the kernels that only move bytes, on tensors.
 #include "probe.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
-#include "cpu/engine.h"
+#include "fresh.h"
+#include "launch.h"
 
 namespace losscli {
 namespace {
 
 const Probe* cuda_probe = nullptr;
-
-// As the losses ask for huge pages under what they allocate.
-constexpr int64_t kLargeBytes = int64_t{1} << 25;
 
 const Probe& probe_for(const at::Device& device) {
   if (device.is_cpu()) return cpu::probe;
@@ -53,24 +47,15 @@ void memory_probe(at::TensorList reads, at::TensorList writes, int64_t variant) 
   for (const at::Tensor& tensor : writes) {
     check_tensor(tensor, first);
     void* data = tensor.mutable_data_ptr();
-    if (tensor.is_cpu() && arguments.bytes >= kLargeBytes)
-      cpu::advise_huge_pages(data, arguments.bytes);
+    // As under what the losses allocate.
+    if (tensor.is_cpu() && arguments.bytes >= kFreshBytes) advise_huge_pages(data, arguments.bytes);
     arguments.write[arguments.writes++] = data;
   }
   if (arguments.bytes == 0) return;
 
-  const c10::DeviceGuard guard(first.device());
-  LaunchContext context;
-  if (first.is_cpu()) {
-    context.parallel = [](int64_t count, void (*body)(void*, int64_t, int64_t), void* opaque) {
-      at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) { body(opaque, begin, end); });
-    };
-  } else {
-    const c10::impl::VirtualGuardImpl device(first.device().type());
-    context.stream = device.getStream(first.device()).native_handle();
-  }
+  const Launch on(first);
   try {
-    probe.run(arguments, static_cast<int>(variant), context);
+    probe.run(arguments, static_cast<int>(variant), on.context);
   } catch (const std::runtime_error& error) {
     TORCH_CHECK(false, "memory_probe on ", first.device(), ": ", error.what());
   }

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
                   Pass::grad_output ? at(arguments.grad_output) : Stored(), last, sum);
     carried += sum;
   }
-  finish<Stored, Pass>(arguments, memory, carried);
+  finish<Stored, Pass, Shape>(arguments, memory, carried);
 }
 
 }  // namespace losscli::cuda

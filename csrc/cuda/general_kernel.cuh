@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
     }
     carried += sum;
   }
-  finish<Stored, Pass>(arguments, memory, carried);
+  finish<Stored, Pass, Shape>(arguments, memory, carried);
 }
 
 }  // namespace losscli::cuda

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "block_kernel.cuh"
 #include "flat_kernel.cuh"
 #include "general_kernel.cuh"
 #include "launch.h"
@@ -63,6 +64,14 @@ void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
   using Functor = Loss<RealOf<Stored>>;
   const Functor loss(arguments.parameters);
   const auto stream = static_cast<cudaStream_t>(context.stream);
+  if constexpr (Pass::sum) {
+    if (arguments.size <= kBlockElements && arguments.strategy == Strategy::single_pass) {
+      using Few = losscli::cuda::Pass<true, false, Pass::gradient, false, Walk::general>;
+      launch_grid(loss_block_kernel<Functor, Stored, Few>, 1, kBlockThreads, false, stream, loss,
+                  arguments);
+      return;
+    }
+  }
   with_cut<Stored, Pass>(arguments, [&](auto shape, int64_t blocks) {
     using Shape = decltype(shape);
     const auto launch = [&](const GridSum& sum) {

@@ -12,22 +12,26 @@ namespace losscli::cuda {
 
 constexpr int kWarp = 32;
 
+// The sum over the first `count` lanes of a warp, a power of two, in its lane 0.
+template <int count = kWarp>
 __device__ __forceinline__ double warp_sum(double value) {
 #pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+  for (int distance = count / 2; distance > 0; distance /= 2)
     value += __shfl_down_sync(0xffffffffu, value, distance);
   return value;
 }
 
-// The sum over the block, in thread 0. `scratch` holds a double for each warp.
+// The sum over a block of so many threads, in thread 0. `scratch` holds a double for each warp.
+template <int threads>
 __device__ __forceinline__ double block_sum(double value, double* scratch) {
+  constexpr int kWarps = threads / kWarp;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   value = warp_sum(value);
   __syncthreads();
   if (lane == 0) scratch[warp] = value;
   __syncthreads();
   if (warp != 0) return 0;
-  return warp_sum(lane < blockDim.x / kWarp ? scratch[lane] : 0.0);
+  return warp_sum<kWarps>(lane < kWarps ? scratch[lane] : 0.0);
 }
 
 // How a sum over a grid is finished, and the memory for it.
@@ -40,26 +44,40 @@ struct GridSum {
   double* groups = nullptr;     // a sum a group
 };
 
+// Counts one in; tells whether it was the last of `count`, with which the counter is back at zero.
+// What was written before can be read by whoever comes later.
+__device__ __forceinline__ bool arrive(unsigned* counter, unsigned count) {
+  unsigned before;
+#if __CUDA_ARCH__ >= 700
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(count - 1)
+               : "memory");
+#else
+  __threadfence();
+  before = atomicInc(counter, count - 1);
+  __threadfence();
+#endif
+  return before == count - 1;
+}
+
 // Tells one block, that which arrives last of `count`, that all sums of the others can be read.
 __device__ __forceinline__ bool arrives_last(unsigned* counter, unsigned count) {
   __shared__ bool last;
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicInc(counter, count - 1) == count - 1;  // back to zero with the last
-    __threadfence();
-  }
+  if (threadIdx.x == 0) last = arrive(counter, count);
   __syncthreads();
   return last;
 }
 
+template <int threads>
 __device__ __forceinline__ double sum_of(const double* values, int64_t count, double* scratch) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += __ldcg(values + i);
-  return block_sum(sum, scratch);
+  for (int64_t i = threadIdx.x; i < count; i += threads) sum += __ldcg(values + i);
+  return block_sum<threads>(sum, scratch);
 }
 
 // The last block of each group adds up its blocks, that of the last group the groups.
-template <typename Finish>
+template <int threads, typename Finish>
 __device__ __forceinline__ void single_pass(double sum, const GridSum& memory, double* scratch,
                                             Finish finish) {
   const unsigned group = blockIdx.x / kGroup;
@@ -68,12 +86,12 @@ __device__ __forceinline__ void single_pass(double sum, const GridSum& memory, d
   const unsigned members = min(gridDim.x - first, static_cast<unsigned>(kGroup));
   if (threadIdx.x == 0) memory.blocks[blockIdx.x] = sum;
   if (!arrives_last(memory.arrived + group, members)) return;
-  sum = sum_of(memory.blocks + first, members, scratch);
+  sum = sum_of<threads>(memory.blocks + first, members, scratch);
   if (groups > 1) {
     if (threadIdx.x == 0) memory.groups[group] = sum;
     __syncthreads();
     if (!arrives_last(memory.arrived + kGroup, groups)) return;
-    sum = sum_of(memory.groups, groups, scratch);
+    sum = sum_of<threads>(memory.groups, groups, scratch);
   }
   if (threadIdx.x == 0) finish(sum);
 }
@@ -99,9 +117,7 @@ template <typename Finish>
 __device__ __forceinline__ void atomic_pass(double sum, const GridSum& memory, Finish finish) {
   if (threadIdx.x != 0) return;
   atomicAdd(memory.total, sum);
-  __threadfence();
-  if (atomicInc(memory.arrived, gridDim.x - 1) != gridDim.x - 1) return;
-  __threadfence();
+  if (!arrive(memory.arrived, gridDim.x)) return;
   sum = __ldcg(memory.total);
   *memory.total = 0;
   finish(sum);
@@ -109,10 +125,10 @@ __device__ __forceinline__ void atomic_pass(double sum, const GridSum& memory, F
 
 // Adds every thread's `value` over the whole grid. `finish(total)` runs in one thread of one block,
 // unless the strategy leaves the sums of the blocks to another kernel.
-template <typename Finish>
+template <int threads, typename Finish>
 __device__ __forceinline__ void grid_sum(double value, const GridSum& memory, Finish finish) {
   __shared__ double scratch[kWarp];
-  const double sum = block_sum(value, scratch);
+  const double sum = block_sum<threads>(value, scratch);
   if (memory.strategy == Strategy::single_pass) {
     if (gridDim.x == 1) {
       if (threadIdx.x == 0) finish(sum);
@@ -121,7 +137,7 @@ __device__ __forceinline__ void grid_sum(double value, const GridSum& memory, Fi
 #if __CUDA_ARCH__ >= 900
     if (memory.cluster) return cluster_pass(sum, finish);
 #endif
-    return single_pass(sum, memory, scratch, finish);
+    return single_pass<threads>(sum, memory, scratch, finish);
   }
   if (memory.strategy == Strategy::atomic) return atomic_pass(sum, memory, finish);
   if (threadIdx.x == 0) memory.blocks[blockIdx.x] = sum;
@@ -134,7 +150,7 @@ __global__ void __launch_bounds__(kGroup)
                     void* value) {
   __shared__ double scratch[kWarp];
   const int64_t first = blockIdx.x * each;
-  const double sum = sum_of(sums + first, min(each, count - first), scratch);
+  const double sum = sum_of<kGroup>(sums + first, min(each, count - first), scratch);
   if (threadIdx.x != 0) return;
   if (gridDim.x > 1) {
     out[blockIdx.x] = sum;

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
       carried += sum;
     }
   }
-  finish<Stored, Pass>(arguments, memory, carried);
+  finish<Stored, Pass, Shape>(arguments, memory, carried);
 }
 
 // Cuts rows for a kernel of this shape, into about `most` blocks at most.

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kSharedThreads)
       const int64_t i = (row * shared.period + element) * shared.inner + (s - row * shared.inner);
       sum += shared_summand<Loss, Stored>(loss, arguments, element, i);
     }
-    sum = block_sum(sum, scratch);
+    sum = block_sum<kSharedThreads>(sum, scratch);
     if (threadIdx.x == 0) sums[blockIdx.y * shared.period + element] = sum;
   }
 }

@@ -29,6 +29,10 @@ constexpr int kGroup = 512;
 // where each block takes a tile.
 constexpr int64_t kMostBlocks = int64_t{kGroup} * kGroup;
 
+// What one block sums up by a kernel of its own. H200, 2^10 elements:
+constexpr int kBlockThreads = 256;
+constexpr int64_t kBlockElements = 4 * kBlockThreads;
+
 // Sums of blocks that need no memory of their own.
 constexpr int64_t kSlotBlocks = 256;
 

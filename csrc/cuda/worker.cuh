@@ -114,15 +114,18 @@ __device__ __forceinline__ bool find_scale(const LossArguments& arguments, RealO
   return true;
 }
 
-template <typename Stored, typename Pass>
+template <typename Stored>
+__device__ __forceinline__ void put_total(const LossArguments& arguments, double total) {
+  narrow(static_cast<RealOf<Stored>>(total * arguments.scale),
+         *static_cast<Stored*>(arguments.value));
+}
+
+template <typename Stored, typename Pass, typename Shape>
 __device__ __forceinline__ void finish(const LossArguments& arguments, const GridSum& memory,
                                        double sum) {
-  if constexpr (Pass::sum) {
-    grid_sum(sum, memory, [&](double total) {
-      narrow(static_cast<RealOf<Stored>>(total * arguments.scale),
-             *static_cast<Stored*>(arguments.value));
-    });
-  }
+  if constexpr (Pass::sum)
+    grid_sum<Shape::threads>(sum, memory,
+                             [&](double total) { put_total<Stored>(arguments, total); });
 }
 
 }  // namespace losscli::cuda
