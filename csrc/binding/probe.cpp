@@ -1,6 +1,7 @@
 // The op `losscli::memory_probe`: one of the kernels that only move bytes, on tensors.
 #include "probe.h"
 
+#include <ATen/core/stack.h>
 #include <torch/library.h>
 
 #include "fresh.h"
@@ -61,6 +62,13 @@ void memory_probe(at::TensorList reads, at::TensorList writes, int64_t variant) 
   }
 }
 
+// Boxed, as the losses are.
+void memory_probe_kernel(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const auto arguments = stack->end() - 3;
+  memory_probe(arguments[0].toTensorVector(), arguments[1].toTensorVector(), arguments[2].toInt());
+  torch::jit::drop(*stack, 3);
+}
+
 int64_t memory_probe_variants(at::Device device) { return probe_for(device).variants; }
 
 }  // namespace
@@ -68,8 +76,11 @@ int64_t memory_probe_variants(at::Device device) { return probe_for(device).vari
 
 TORCH_LIBRARY_FRAGMENT(losscli, library) {
   library.def("memory_probe(Tensor[] reads, Tensor(a!)[] writes, int variant) -> ()");
-  library.impl("memory_probe", c10::DispatchKey::CPU, losscli::memory_probe);
-  library.impl("memory_probe", c10::DispatchKey::CUDA, losscli::memory_probe);
+  for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
+    library.impl(
+        "memory_probe",
+        torch::dispatch(
+            key, torch::CppFunction::makeFromBoxedFunction<&losscli::memory_probe_kernel>()));
   library.def("memory_probe_variants(Device device) -> int", losscli::memory_probe_variants);
 }
 

@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
   constexpr int kPacks = kThreads * kLoads;
 
   RealOf<Stored> scale;
-  if (!find_scale<Stored, Pass>(arguments, scale)) return;
+  if (!find_scale<Stored, Pass>(arguments, arguments.grad_output.data, scale)) return;
   const Worker<Loss, Stored, Pass> worker(loss, arguments, scale);
   const auto* inputs = static_cast<const P*>(arguments.input.data);
   const auto* targets = static_cast<const P*>(arguments.target.data);
@@ -25,22 +25,26 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
        base += int64_t{gridDim.x} * kPacks) {
     // A tile's part of this thread in Real, the tiles' in double.
     RealOf<Stored> sum = 0;
-    P input[kLoads], target[kLoads], grad_output[Pass::grad_output ? kLoads : 1];
     const int64_t first = base + threadIdx.x;
-    const int left = static_cast<int>(min(packs - first, int64_t{kPacks}));
+    if (base + kPacks <= packs) {
+      P input[kLoads], target[kLoads], grad_output[Pass::grad_output ? kLoads : 1];
 #pragma unroll
-    for (int u = 0; u < kLoads; ++u) {
-      if (u * kThreads >= left) continue;
-      input[u] = read<Pass::writes>(inputs + first + u * kThreads);
-      target[u] = read<Pass::writes>(targets + first + u * kThreads);
-      if constexpr (Pass::grad_output)
-        grad_output[u] = read<Pass::writes>(outputs + first + u * kThreads);
-    }
+      for (int u = 0; u < kLoads; ++u) {
+        input[u] = read<Shape::past_first_level>(inputs + first + u * kThreads);
+        target[u] = read<Shape::past_first_level>(targets + first + u * kThreads);
+        if constexpr (Pass::grad_output)
+          grad_output[u] = read<Shape::past_first_level>(outputs + first + u * kThreads);
+      }
 #pragma unroll
-    for (int u = 0; u < kLoads; ++u)
-      if (u * kThreads < left)
+      for (int u = 0; u < kLoads; ++u)
         worker.pack(input[u], target[u], grad_output[Pass::grad_output ? u : 0],
                     (first + u * kThreads) * P::kCount, sum);
+    } else {
+#pragma unroll 1  // once in a launch; unrolled it would take registers from all
+      for (int64_t i = first; i < packs; i += kThreads)
+        worker.pack(inputs[i], targets[i], Pass::grad_output ? outputs[i] : P(), i * P::kCount,
+                    sum);
+    }
     carried += sum;
   }
 

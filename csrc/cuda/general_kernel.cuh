@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
   constexpr int kTile = kThreads * kLoads * P::kCount;
 
   RealOf<Stored> scale;
-  if (!find_scale<Stored, Pass>(arguments, scale)) return;
+  if (!find_scale<Stored, Pass>(arguments, arguments.grad_output.data, scale)) return;
   const Worker<Loss, Stored, Pass> worker(loss, arguments, scale);
 
   double carried = 0;

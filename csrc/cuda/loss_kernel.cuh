@@ -29,8 +29,10 @@ auto with_cut(const LossArguments& arguments, Use use) {
   };
   constexpr Cut kSmall = kCuts.small, kLarge = kCuts.large;
   if (arguments.size * static_cast<int64_t>(sizeof(Stored)) < kCuts.large_bytes)
-    return with(Shape<kSmall.threads, kSmall.loads, kSmall.resident>(), kSmall.blocks);
-  return with(Shape<kLarge.threads, kLarge.loads, kLarge.resident>(), kLarge.blocks);
+    return with(Shape<kSmall.threads, kSmall.loads, kSmall.resident, kSmall.past_first_level>(),
+                kSmall.blocks);
+  return with(Shape<kLarge.threads, kLarge.loads, kLarge.resident, kLarge.past_first_level>(),
+              kLarge.blocks);
 }
 
 template <typename Stored, typename Pass>
@@ -64,11 +66,12 @@ void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
   using Functor = Loss<RealOf<Stored>>;
   const Functor loss(arguments.parameters);
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  if constexpr (Pass::sum) {
-    if (arguments.size <= kBlockElements && arguments.strategy == Strategy::single_pass) {
-      using Few = losscli::cuda::Pass<true, false, Pass::gradient, false, Walk::general>;
+  if constexpr (!Pass::value && !Pass::grad_output) {
+    if (arguments.size > 0 && arguments.size <= kBlockElements &&
+        arguments.strategy == Strategy::single_pass) {
+      using Few = losscli::cuda::Pass<Pass::sum, false, Pass::gradient, false, Walk::general>;
       launch_grid(loss_block_kernel<Functor, Stored, Few>, 1, kBlockThreads, false, stream, loss,
-                  arguments);
+                  FewArguments(arguments));
       return;
     }
   }
@@ -77,14 +80,14 @@ void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
     const auto launch = [&](const GridSum& sum) {
       if constexpr (Pass::walk == Walk::rows) {
         launch_grid(loss_rows_kernel<Functor, Stored, Pass, Shape>, blocks, Shape::threads,
-                    sum.cluster, stream, loss, arguments, sum,
+                    sum.ending == Ending::cluster, stream, loss, arguments, sum,
                     row_cut<Stored, Shape>(arguments, blocks));
       } else if constexpr (Pass::walk == Walk::flat) {
         launch_grid(loss_flat_kernel<Functor, Stored, Pass, Shape>, blocks, Shape::threads,
-                    sum.cluster, stream, loss, arguments, sum);
+                    sum.ending == Ending::cluster, stream, loss, arguments, sum);
       } else {
         launch_grid(loss_general_kernel<Functor, Stored, Pass, Shape>, blocks, Shape::threads,
-                    sum.cluster, stream, loss, arguments, sum);
+                    sum.ending == Ending::cluster, stream, loss, arguments, sum);
       }
     };
     if constexpr (Pass::sum) {

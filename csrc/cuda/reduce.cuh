@@ -34,14 +34,24 @@ __device__ __forceinline__ double block_sum(double value, double* scratch) {
   return warp_sum<kWarps>(lane < kWarps ? scratch[lane] : 0.0);
 }
 
-// How a sum over a grid is finished, and the memory for it.
+// How the blocks of a launch come to one sum.
+enum class Ending : int {
+  cluster,  // they are one cluster, and read each other's memory
+  posted,   // each posts its sum, the first block collects them
+  counted,  // each is counted in; the last of each group adds up its group, the last group the
+            // groups
+  atomic,   // each adds to one number
+  left,     // each leaves its sum to another kernel
+};
+
+// What a launch adds up in. A launch of one block needs nothing.
 struct GridSum {
-  Strategy strategy = Strategy::single_pass;
-  bool cluster = false;         // the grid is one cluster, whose blocks read each other's memory
-  double* total = nullptr;      // of Strategy::atomic; zero, and left so
-  unsigned* arrived = nullptr;  // one a group, and one for the groups; zero, and left so
-  double* blocks = nullptr;     // a sum a block
-  double* groups = nullptr;     // a sum a group
+  Ending ending = Ending::left;
+  double* total = nullptr;               // zero, and left so
+  unsigned* arrived = nullptr;           // one a group, and one for the groups; zero, and left so
+  unsigned long long* posted = nullptr;  // one a block; zero, and left so
+  double* blocks = nullptr;              // a sum a block
+  double* groups = nullptr;              // a sum a group
 };
 
 // Counts one in; tells whether it was the last of `count`, with which the counter is back at zero.
@@ -72,13 +82,14 @@ __device__ __forceinline__ bool arrives_last(unsigned* counter, unsigned count) 
 template <int threads>
 __device__ __forceinline__ double sum_of(const double* values, int64_t count, double* scratch) {
   double sum = 0;
+#pragma unroll 1
   for (int64_t i = threadIdx.x; i < count; i += threads) sum += __ldcg(values + i);
   return block_sum<threads>(sum, scratch);
 }
 
 // The last block of each group adds up its blocks, that of the last group the groups.
 template <int threads, typename Finish>
-__device__ __forceinline__ void single_pass(double sum, const GridSum& memory, double* scratch,
+__device__ __forceinline__ void counted_sum(double sum, const GridSum& memory, double* scratch,
                                             Finish finish) {
   const unsigned group = blockIdx.x / kGroup;
   const unsigned groups = (gridDim.x + kGroup - 1) / kGroup;
@@ -96,10 +107,38 @@ __device__ __forceinline__ void single_pass(double sum, const GridSum& memory, d
   if (threadIdx.x == 0) finish(sum);
 }
 
-#if __CUDA_ARCH__ >= 900
-// The same in one cluster: its first block reads the sums of the others where they are.
+// A posted sum is its own flag: its bits, turned so that none is zero. No addition gives the NaN
+// that would be.
+constexpr unsigned long long kNeverASum = 0x7ff0000000000001;
+
+// The first block waits for the sums of the others, who wait for nothing. Nothing has to be ordered
+// by a fence, for what is waited for is what is read.
+template <int threads, typename Finish>
+__device__ __forceinline__ void posted_sum(double sum, const GridSum& memory, double* scratch,
+                                           Finish finish) {
+  volatile unsigned long long* const posted = memory.posted;
+  if (blockIdx.x != 0) {
+    if (threadIdx.x == 0) posted[blockIdx.x] = __double_as_longlong(sum) ^ kNeverASum;
+    return;
+  }
+  double collected = threadIdx.x == 0 ? sum : 0.0;
+#pragma unroll 1
+  for (unsigned i = threadIdx.x == 0 ? threads : threadIdx.x; i < gridDim.x; i += threads) {
+    unsigned long long bits;
+    do {
+      bits = posted[i];
+    } while (bits == 0);
+    posted[i] = 0;
+    collected += __longlong_as_double(bits ^ kNeverASum);
+  }
+  collected = block_sum<threads>(collected, scratch);
+  if (threadIdx.x == 0) finish(collected);
+}
+
+// The first block reads the sums of the others in the cluster where they are.
 template <typename Finish>
-__device__ __forceinline__ void cluster_pass(double sum, Finish finish) {
+__device__ __forceinline__ void cluster_sum(double sum, Finish finish) {
+#if __CUDA_ARCH__ >= 900
   __shared__ double block;
   const auto cluster = cooperative_groups::this_cluster();
   if (threadIdx.x == 0) block = sum;
@@ -109,12 +148,12 @@ __device__ __forceinline__ void cluster_pass(double sum, Finish finish) {
     if (threadIdx.x == 0) finish(sum);
   }
   cluster.sync();  // the memory of a block that has left is not there to be read
-}
 #endif
+}
 
 // One atomic addition a block; the last to arrive hands the total over.
 template <typename Finish>
-__device__ __forceinline__ void atomic_pass(double sum, const GridSum& memory, Finish finish) {
+__device__ __forceinline__ void atomic_sum(double sum, const GridSum& memory, Finish finish) {
   if (threadIdx.x != 0) return;
   atomicAdd(memory.total, sum);
   if (!arrive(memory.arrived, gridDim.x)) return;
@@ -124,23 +163,24 @@ __device__ __forceinline__ void atomic_pass(double sum, const GridSum& memory, F
 }
 
 // Adds every thread's `value` over the whole grid. `finish(total)` runs in one thread of one block,
-// unless the strategy leaves the sums of the blocks to another kernel.
+// unless the sums of the blocks are left to another kernel.
 template <int threads, typename Finish>
 __device__ __forceinline__ void grid_sum(double value, const GridSum& memory, Finish finish) {
   __shared__ double scratch[kWarp];
   const double sum = block_sum<threads>(value, scratch);
-  if (memory.strategy == Strategy::single_pass) {
-    if (gridDim.x == 1) {
-      if (threadIdx.x == 0) finish(sum);
-      return;
-    }
-#if __CUDA_ARCH__ >= 900
-    if (memory.cluster) return cluster_pass(sum, finish);
-#endif
-    return single_pass<threads>(sum, memory, scratch, finish);
+  if (memory.ending == Ending::left) {
+    if (threadIdx.x == 0) memory.blocks[blockIdx.x] = sum;
+  } else if (gridDim.x == 1) {
+    if (threadIdx.x == 0) finish(sum);
+  } else if (memory.ending == Ending::cluster) {
+    cluster_sum(sum, finish);
+  } else if (memory.ending == Ending::posted) {
+    posted_sum<threads>(sum, memory, scratch, finish);
+  } else if (memory.ending == Ending::counted) {
+    counted_sum<threads>(sum, memory, scratch, finish);
+  } else {
+    atomic_sum(sum, memory, finish);
   }
-  if (memory.strategy == Strategy::atomic) return atomic_pass(sum, memory, finish);
-  if (threadIdx.x == 0) memory.blocks[blockIdx.x] = sum;
 }
 
 // Adds up `count` sums, or `each` of them a block; the last level writes the scaled value.

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
   constexpr int kLoads = Shape::loads;
 
   RealOf<Stored> scale;
-  if (!find_scale<Stored, Pass>(arguments, scale)) return;
+  if (!find_scale<Stored, Pass>(arguments, arguments.grad_output.data, scale)) return;
   const Worker<Loss, Stored, Pass> worker(loss, arguments, scale);
   const auto* input = static_cast<const P*>(arguments.input.data);
 
@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
 #pragma unroll
       for (int u = 0; u < kLoads; ++u)
         if (row + u * rows.height < rows.rows)
-          inputs[u] = read<Pass::writes>(input + (row + u * rows.height) * rows.packs + column);
+          inputs[u] =
+              read<Shape::past_first_level>(input + (row + u * rows.height) * rows.packs + column);
 #pragma unroll
       for (int u = 0; u < kLoads; ++u)
         if (row + u * rows.height < rows.rows)

@@ -9,9 +9,9 @@
 namespace losscli::cuda {
 
 struct Slot {
-  double total;                  // of Strategy::atomic; left zero
-  unsigned arrived[kGroup + 1];  // blocks of each group, and groups; left zero
-  double blocks[kSlotBlocks];    // sums of the blocks, where they are few; left as they are
+  double total;                              // of Ending::atomic
+  unsigned arrived[kGroup + 1];              // of Ending::counted, and atomic
+  unsigned long long posted[kPostedBlocks];  // of Ending::posted
 };
 
 // A slot that no other launch uses at the same time: launches on one stream follow each other and

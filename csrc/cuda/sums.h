@@ -14,7 +14,7 @@ inline int64_t group_count(int64_t count) { return divide_up(count, kGroup); }
 inline int64_t workspace_sums(Strategy strategy, int64_t blocks) {
   switch (strategy) {
     case Strategy::single_pass:
-      return blocks <= kSlotBlocks ? 0 : blocks + group_count(blocks);
+      return blocks <= kPostedBlocks ? 0 : blocks + group_count(blocks);
     case Strategy::two_pass:
       return blocks;
     case Strategy::tree:
@@ -24,30 +24,32 @@ inline int64_t workspace_sums(Strategy strategy, int64_t blocks) {
   }
 }
 
+inline Ending ending_of(Strategy strategy, int64_t blocks) {
+  if (strategy == Strategy::atomic) return Ending::atomic;
+  if (strategy != Strategy::single_pass) return Ending::left;
+  if (blocks <= kClusterBlocks && launches_clusters()) return Ending::cluster;
+  return blocks <= kPostedBlocks ? Ending::posted : Ending::counted;
+}
+
 // What one launch adds up in.
 class SumMemory {
  public:
   SumMemory(const LossArguments& arguments, const LaunchContext& context, int64_t blocks)
       : stream_(static_cast<cudaStream_t>(context.stream)) {
-    const Strategy strategy = arguments.strategy;
-    sum.strategy = strategy;
-    sum.blocks =
-        static_cast<double*>(strategy == Strategy::torch_sum ? arguments.value : context.workspace);
+    sum.ending = ending_of(arguments.strategy, blocks);
+    sum.blocks = static_cast<double*>(
+        arguments.strategy == Strategy::torch_sum ? arguments.value : context.workspace);
     sum.groups = sum.blocks + blocks;
-    const bool single_pass = strategy == Strategy::single_pass && blocks > 1;
-    sum.cluster = single_pass && blocks <= kClusterBlocks && launches_clusters();
-    if (sum.cluster || !(single_pass || strategy == Strategy::atomic)) return;
+    if (blocks == 1 || sum.ending == Ending::cluster || sum.ending == Ending::left) return;
     Slot* slot = find_slot(stream_);
     if (!slot) {
-      check(cudaMallocAsync(&temporary_, sizeof(Slot), stream_),
-            "allocating the counters of a sum");
-      check(cudaMemsetAsync(temporary_, 0, sizeof(Slot), stream_),
-            "clearing the counters of a sum");
+      check(cudaMallocAsync(&temporary_, sizeof(Slot), stream_), "allocating the slot of a sum");
+      check(cudaMemsetAsync(temporary_, 0, sizeof(Slot), stream_), "clearing the slot of a sum");
       slot = static_cast<Slot*>(temporary_);
     }
     sum.total = &slot->total;
     sum.arrived = slot->arrived;
-    if (blocks <= kSlotBlocks) sum.blocks = slot->blocks;
+    sum.posted = slot->posted;
   }
 
   SumMemory(const SumMemory&) = delete;

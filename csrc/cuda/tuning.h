@@ -13,6 +13,7 @@ struct Cut {
   int loads;       // 16-byte loads in flight of each operand and thread
   int resident;    // blocks a multiprocessor is to hold at least: bounds the registers
   int64_t blocks;  // at most; beyond, a block takes several tiles
+  bool past_first_level = false;  // reads past the first level of the cache
 };
 
 // The cut of small tensors and that of large ones, from so many bytes of the input on.
@@ -29,12 +30,13 @@ constexpr int kGroup = 512;
 // where each block takes a tile.
 constexpr int64_t kMostBlocks = int64_t{kGroup} * kGroup;
 
-// What one block sums up by a kernel of its own. H200, 2^10 elements:
+// What one block takes by a kernel of its own.
 constexpr int kBlockThreads = 256;
 constexpr int64_t kBlockElements = 4 * kBlockThreads;
 
-// Sums of blocks that need no memory of their own.
-constexpr int64_t kSlotBlocks = 256;
+// Blocks whose first one waits for the sums of the others; more of them count each other in. It is
+// most of what a GPU holds at a time: the first block is not to wait for long.
+constexpr int64_t kPostedBlocks = 512;
 
 // Blocks that exchange their sums without a counter; what every GPU with clusters can launch.
 constexpr int64_t kClusterBlocks = 8;
@@ -43,15 +45,16 @@ constexpr int64_t kClusterBlocks = 8;
 // over 128, 256 and 512 threads, 2, 4 and 8 loads, 512 to 2,048 threads a multiprocessor, and 1
 // wave of blocks to one tile a block. Cuts within 1 % of the best are as good as it.
 
-// Reads only. Small tensors in one wave, which leaves no block to wait for. Smooth L1, float32: 10
-// / 40.6 / 473 / 1,868, where 2^24 takes 44 with 256 threads and 4 loads, 77 with 32 waves.
-constexpr Cuts kReadFlat{{512, 2, 3, 132 * 3}, {512, 2, 3, 132 * 96}, int64_t{1} << 30};
+// Reads only. Small tensors in one wave, which leaves no block to wait for, and past the first
+// level of the cache, which large ones take a twentieth longer with. Smooth L1, float32: 10 / 40.1
+// / 472 / 1,836; 2^24 takes 41.2 with 256 threads and 4 loads, 77 with 32 waves.
+constexpr Cuts kReadFlat{{512, 2, 3, 132 * 3, true}, {512, 4, 2, 132 * 64}, int64_t{1} << 28};
 // In 16 bits a thread needs the registers: 8.8 / 24.7 / 243 / 949 in bfloat16.
-constexpr Cuts kReadFlat16{{512, 2, 2, 132 * 2}, {512, 2, 2, 132 * 64}, int64_t{1} << 30};
+constexpr Cuts kReadFlat16{{512, 2, 2, 132 * 2, true}, {512, 2, 2, 132 * 64}, int64_t{1} << 29};
 
-// The same down the rows of a repeated target, one tensor: more loads for each thread. Hinge,
-// float32: 8.8 / 24.4 / 242 / 944; bfloat16 2^30: 492, in one wave with 2 loads 530.
-constexpr Cuts kReadRows{{512, 4, 2, 132 * 2}, {256, 4, 4, 132 * 32}, int64_t{1} << 30};
+// The same down the rows of a repeated target, one tensor. Hinge, float32: 8.8 / 24.9 / 250 / 937;
+// bfloat16: 8.1 / 17.1 / 138 / 485.
+constexpr Cuts kReadRows{{256, 4, 4, 132 * 3, true}, {256, 4, 4, 132 * 64}, int64_t{1} << 29};
 
 // Reads and writes. Large tensors with much in flight for each thread and more blocks than fit at a
 // time: the order in which they come keeps all at neighbouring places of the memory. Smooth L1 with
@@ -69,7 +72,7 @@ constexpr Cuts kWriteRows16{{512, 2, 2, 132 * 2}, {128, 4, 1, 132 * 128}, int64_
 
 // What is not the sum of a loss, and operands that lie in any other way, whose places cost
 // registers.
-constexpr Cuts kPlain{{512, 2, 1, 132 * 4}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
+constexpr Cuts kPlain{{512, 2, 1, 132 * 3}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
 
 // Blocks that find nothing to do where the incoming gradient is 1: few, so that finding it out does
 // not grow with the tensor.

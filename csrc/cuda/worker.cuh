@@ -34,11 +34,12 @@ struct Pass {
 
 // A cut, known when a kernel is compiled; cuts that differ in the number of blocks share the
 // kernel.
-template <int threads_, int loads_, int resident_>
+template <int threads_, int loads_, int resident_, bool past_first_level_>
 struct Shape {
   static constexpr int threads = threads_;
   static constexpr int loads = loads_;
   static constexpr int resident = resident_;
+  static constexpr bool past_first_level = past_first_level_;
 };
 
 // One thread's work on one pack: reads nothing, adds to `sum`, writes where results are wanted.
@@ -53,12 +54,20 @@ struct Worker {
   Stored* grad_input;
   Stored* grad_target;
 
-  __device__ Worker(const Loss& loss, const LossArguments& arguments, Real scale)
+  template <typename Arguments>
+  __device__ Worker(const Loss& loss, const Arguments& arguments, Real scale)
       : loss(loss),
         scale(scale),
         value(static_cast<Stored*>(arguments.value)),
         grad_input(static_cast<Stored*>(arguments.grad_input)),
         grad_target(static_cast<Stored*>(arguments.grad_target)) {}
+
+  // The pointer, which the compiler is not to remember: it would write the code of all that follows
+  // once for null and once not, for each of the unrolled packs.
+  static __device__ __forceinline__ Stored* wanted(Stored* gradient) {
+    asm volatile("" : "+l"(gradient));
+    return gradient;
+  }
 
   __device__ __forceinline__ void element(Stored input, Stored target, Stored grad_output,
                                           Real& sum, Stored& value_out, Stored& input_out,
@@ -83,8 +92,8 @@ struct Worker {
               input_out.values[k], target_out.values[k]);
     if constexpr (Pass::value) *reinterpret_cast<P*>(value + i) = value_out;
     if constexpr (Pass::gradient) {
-      if (grad_input) *reinterpret_cast<P*>(grad_input + i) = input_out;
-      if (grad_target) *reinterpret_cast<P*>(grad_target + i) = target_out;
+      if (Stored* out = wanted(grad_input)) *reinterpret_cast<P*>(out + i) = input_out;
+      if (Stored* out = wanted(grad_target)) *reinterpret_cast<P*>(out + i) = target_out;
     }
   }
 
@@ -94,19 +103,20 @@ struct Worker {
     element(input, target, grad_output, sum, value_out, input_out, target_out);
     if constexpr (Pass::value) value[i] = value_out;
     if constexpr (Pass::gradient) {
-      if (grad_input) grad_input[i] = input_out;
-      if (grad_target) grad_target[i] = target_out;
+      if (Stored* out = wanted(grad_input)) out[i] = input_out;
+      if (Stored* out = wanted(grad_target)) out[i] = target_out;
     }
   }
 };
 
 // What the gradients are multiplied by, but for a tensor of incoming gradients; false where there
 // is nothing to do because the gradients are right already.
-template <typename Stored, typename Pass>
-__device__ __forceinline__ bool find_scale(const LossArguments& arguments, RealOf<Stored>& scale) {
+template <typename Stored, typename Pass, typename Arguments>
+__device__ __forceinline__ bool find_scale(const Arguments& arguments, const void* grad_output,
+                                           RealOf<Stored>& scale) {
   double factor = arguments.scale;
-  if (Pass::gradient && !Pass::grad_output && arguments.grad_output.data) {
-    const double incoming = widen(*static_cast<const Stored*>(arguments.grad_output.data));
+  if (Pass::gradient && !Pass::grad_output && grad_output) {
+    const double incoming = widen(*static_cast<const Stored*>(grad_output));
     if (arguments.skip_unit_gradient && incoming == 1) return false;
     factor *= incoming;
   }
@@ -114,8 +124,8 @@ __device__ __forceinline__ bool find_scale(const LossArguments& arguments, RealO
   return true;
 }
 
-template <typename Stored>
-__device__ __forceinline__ void put_total(const LossArguments& arguments, double total) {
+template <typename Stored, typename Arguments>
+__device__ __forceinline__ void put_total(const Arguments& arguments, double total) {
   narrow(static_cast<RealOf<Stored>>(total * arguments.scale),
          *static_cast<Stored*>(arguments.value));
 }
