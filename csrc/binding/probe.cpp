@@ -81,6 +81,9 @@ TORCH_LIBRARY_FRAGMENT(losscli, library) {
         "memory_probe",
         torch::dispatch(
             key, torch::CppFunction::makeFromBoxedFunction<&losscli::memory_probe_kernel>()));
+  // There is nothing to differentiate, and nothing to warn about.
+  library.impl("memory_probe",
+               torch::dispatch(c10::DispatchKey::Autograd, torch::CppFunction::makeFallthrough()));
   library.def("memory_probe_variants(Device device) -> int", losscli::memory_probe_variants);
 }
 

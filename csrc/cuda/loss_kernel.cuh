@@ -66,12 +66,12 @@ void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
   using Functor = Loss<RealOf<Stored>>;
   const Functor loss(arguments.parameters);
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  if constexpr (!Pass::value && !Pass::grad_output) {
-    if (arguments.size > 0 && arguments.size <= kBlockElements &&
-        arguments.strategy == Strategy::single_pass) {
-      using Few = losscli::cuda::Pass<Pass::sum, false, Pass::gradient, false, Walk::general>;
-      launch_grid(loss_block_kernel<Functor, Stored, Few>, 1, kBlockThreads, false, stream, loss,
-                  FewArguments(arguments));
+  if constexpr (!Pass::value && !Pass::grad_output && Pass::walk != Walk::general) {
+    const bool few = arguments.size <= kFewElements && arguments.strategy == Strategy::single_pass;
+    if (few && (Pass::walk == Walk::flat || arguments.target.period > Pack<Stored>::kCount)) {
+      using Few = losscli::cuda::Pass<Pass::sum, false, Pass::gradient, false, Walk::flat>;
+      launch_grid(loss_block_kernel<Functor, Stored, Few>, 1, kFewThreads<Stored>, false, stream,
+                  loss, FewArguments(arguments, Pack<Stored>::kCount));
       return;
     }
   }

@@ -31,8 +31,7 @@ constexpr int kGroup = 512;
 constexpr int64_t kMostBlocks = int64_t{kGroup} * kGroup;
 
 // What one block takes by a kernel of its own.
-constexpr int kBlockThreads = 256;
-constexpr int64_t kBlockElements = 4 * kBlockThreads;
+constexpr int kFewElements = 1024;
 
 // Blocks whose first one waits for the sums of the others; more of them count each other in. It is
 // most of what a GPU holds at a time: the first block is not to wait for long.
