@@ -1,6 +1,6 @@
 // A pass over few elements by one block, a pack a thread, all of them aligned and the target flat
-// or a row that repeats. Such a launch is over before a larger kernel's code and arguments have
-// come from memory: both are as short as will do.
+// or a row of several packs that repeats. Such a launch is over before a larger kernel's code and
+// arguments have come from memory: both are as short as will do.
 #pragma once
 
 #include "worker.cuh"
@@ -33,7 +33,7 @@ struct FewArguments {
         period_inverse(0),
         skip_unit_gradient(arguments.skip_unit_gradient) {
     if (arguments.target.period < arguments.size)
-      period_inverse = static_cast<unsigned>((int64_t{1} << 32) / period + (period > 1));
+      period_inverse = static_cast<unsigned>((int64_t{1} << 32) / period + 1);
   }
 };
 
