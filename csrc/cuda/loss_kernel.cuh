@@ -29,10 +29,12 @@ auto with_cut(const LossArguments& arguments, Use use) {
   };
   constexpr Cut kSmall = kCuts.small, kLarge = kCuts.large;
   if (arguments.size * static_cast<int64_t>(sizeof(Stored)) < kCuts.large_bytes)
-    return with(Shape<kSmall.threads, kSmall.loads, kSmall.resident, kSmall.past_first_level>(),
+    return with(Shape<kSmall.threads, kSmall.loads, kSmall.resident, kSmall.past_first_level,
+                      kSmall.each>(),
                 kSmall.blocks);
-  return with(Shape<kLarge.threads, kLarge.loads, kLarge.resident, kLarge.past_first_level>(),
-              kLarge.blocks);
+  return with(
+      Shape<kLarge.threads, kLarge.loads, kLarge.resident, kLarge.past_first_level, kLarge.each>(),
+      kLarge.blocks);
 }
 
 template <typename Stored, typename Pass>
@@ -115,6 +117,7 @@ auto with_pass(const LossArguments& arguments, Use use) {
   const bool row = arguments.size > 0 && arguments.target.inner == 1 &&
                    arguments.target.period > 1 &&
                    arguments.target.period % Pack<Stored>::kCount == 0 &&
+                   arguments.target.period <= kMostRowPacks * Pack<Stored>::kCount &&
                    reinterpret_cast<uintptr_t>(arguments.target.data) % kPackBytes == 0;
   const Walk walk = !packed(arguments.input)                        ? Walk::general
                     : grad_output && !packed(arguments.grad_output) ? Walk::general

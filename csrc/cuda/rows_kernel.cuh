@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
   finish<Stored, Pass, Shape>(arguments, memory, carried);
 }
 
-// Cuts rows for a kernel of this shape, into about `most` blocks at most.
+// Cuts rows for a kernel of this shape: at most `most` blocks, or one strip of columns a block
+// where there are more.
 template <typename Stored, typename Shape>
 RowCut row_cut(const LossArguments& arguments, int64_t most) {
   RowCut cut;
@@ -67,7 +68,8 @@ RowCut row_cut(const LossArguments& arguments, int64_t most) {
   cut.width = static_cast<int>(divide_up(cut.packs, cut.across));
   cut.height = Shape::threads / cut.width;
   const int64_t steps = divide_up(cut.rows, int64_t{cut.height} * Shape::loads);
-  cut.down = static_cast<unsigned>(std::clamp<int64_t>(most / cut.across, 1, steps));
+  cut.down = static_cast<unsigned>(
+      std::clamp<int64_t>(most / cut.across, 1, divide_up(steps, Shape::each)));
   return cut;
 }
 

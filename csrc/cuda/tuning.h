@@ -14,6 +14,7 @@ struct Cut {
   int resident;    // blocks a multiprocessor is to hold at least: bounds the registers
   int64_t blocks;  // at most; beyond, a block takes several tiles
   bool past_first_level = false;  // reads past the first level of the cache
+  int each = 1;                   // tiles that a block takes at least, of a walk down rows
 };
 
 // The cut of small tensors and that of large ones, from so many bytes of the input on.
@@ -29,6 +30,9 @@ constexpr int kGroup = 512;
 // Blocks of a grid, so that one more group takes the sums of the groups: 2^31 elements of float32
 // where each block takes a tile.
 constexpr int64_t kMostBlocks = int64_t{kGroup} * kGroup;
+
+// Packs of a row that repeats: a strip of 128 columns of them for each block, no more than these.
+constexpr int64_t kMostRowPacks = kMostBlocks * 128;
 
 // What one block takes by a kernel of its own.
 constexpr int kFewElements = 1024;
@@ -66,7 +70,7 @@ constexpr Cuts kWriteFlat16{{512, 2, 2, 132 * 2}, {128, 8, 1, 132 * 512}, int64_
 
 // The same down the rows. Hinge with its gradient, float32: 9.6 / 41 / 525 / 2,054, where a copy
 // takes 1,996; bfloat16: 8.3 / 25 / 271 / 1,065, where it takes 1,000.
-constexpr Cuts kWriteRows{{512, 2, 2, 132 * 2}, {256, 8, 1, 132 * 256}, int64_t{1} << 29};
+constexpr Cuts kWriteRows{{512, 2, 2, 132 * 2}, {256, 8, 1, 132 * 256, false, 4}, int64_t{1} << 29};
 constexpr Cuts kWriteRows16{{512, 2, 2, 132 * 2}, {128, 4, 1, 132 * 128}, int64_t{1} << 30};
 
 // What is not the sum of a loss, and operands that lie in any other way, whose places cost

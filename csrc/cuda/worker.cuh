@@ -34,12 +34,13 @@ struct Pass {
 
 // A cut, known when a kernel is compiled; cuts that differ in the number of blocks share the
 // kernel.
-template <int threads_, int loads_, int resident_, bool past_first_level_>
+template <int threads_, int loads_, int resident_, bool past_first_level_, int each_>
 struct Shape {
   static constexpr int threads = threads_;
   static constexpr int loads = loads_;
   static constexpr int resident = resident_;
   static constexpr bool past_first_level = past_first_level_;
+  static constexpr int each = each_;
 };
 
 // One thread's work on one pack: reads nothing, adds to `sum`, writes where results are wanted.
