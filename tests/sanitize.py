@@ -27,7 +27,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "memcheck": OURS,
     "racecheck": OURS,
     # What PyTorch's kernels write counts as written only where they are watched as well.
-    "initcheck": ("--track-unused-memory", "no"),
+    "initcheck": (),
     "synccheck": OURS,
 }
 
@@ -38,19 +38,22 @@ SIZES: dict[int, str] = {
     5: "one more",
     8: "a 16-bit pack",
     9: "one more",
-    1023: "less than any tile",
-    4097: "one more than the float32 tile of 256 threads",
-    8191: "one less than the float32 tile of 512 threads",
-    8193: "one more",
-    16385: "one more than the 16-bit tile",
-    24583: "three float32 tiles and a tail",
+    1023: "less than one block takes by a kernel of its own",
+    1024: "as much",
+    1025: "one more",
+    4097: "one more than a float32 tile",
+    8193: "one more than a 16-bit tile",
+    24583: "a cluster of blocks, the last one ragged",
 }
 MANY: dict[int, str] = {
-    8 * 8192 + 5: "9 float32 tiles, the last ragged",
-    17 * 8192: "17 whole ones",
-    33 * 8192 + 1: "34, one element in the last",
-    70 * 8192 + 3: "71",
+    8 * 8192 + 5: "more blocks than a cluster has",
+    33 * 8192 + 1: "one element in the last",
+    450 * 4096 + 3: "more float32 tiles than blocks",
 }
+LARGE: dict[str, int] = {"float32": 2**27 + 5, "bfloat16": 2**28 + 9}
+"""Elements from which blocks are counted, by dtype: 512 MiB."""
+LARGE_ROW = 8192
+
 STRATEGIES = ("single_pass", "atomic", "two_pass", "tree", "torch_sum")
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 
@@ -64,6 +67,8 @@ class Call:
     layout: str = ""
     """A layout of the kernel tests; empty is one dimension of ``size``."""
     size: int = 0
+    row: int = 0
+    """Columns that the target repeats, with ``size`` rows of them; 0 where it does not."""
     reduction: str = "mean"
     strategy: str = "single_pass"
     order: int = 1
@@ -72,7 +77,7 @@ class Call:
 
 
 def calls() -> Iterator[Call]:
-    """Yield every call: some 800."""
+    """Yield every call: some 700."""
     from losscli.losses import LOSSES
 
     from .kernels.layouts import LAYOUTS
@@ -98,6 +103,9 @@ def calls() -> Iterator[Call]:
             yield Call(next(turns), dtype, size=size, strategy=strategy, order=order)
     for strategy, dtype in itertools.product(STRATEGIES, ("float64", "float16")):
         yield Call(next(turns), dtype, size=24583, reduction="sum", strategy=strategy)
+    for (dtype, size), order in itertools.product(LARGE.items(), (0, 1)):
+        yield Call("smooth_l1", dtype, size=size, order=order)
+        yield Call("hinge", dtype, size=size // LARGE_ROW + 1, row=LARGE_ROW, order=order)
 
 
 def make(call: Call) -> None:
@@ -115,8 +123,8 @@ def make(call: Call) -> None:
     def filled(shape: tuple[int, ...]) -> torch.Tensor:
         return torch.randn(shape, generator=generator).to(dtype).cuda()
 
-    shape = (call.size,)
-    pair = LAYOUTS[call.layout](filled) if call.layout else (filled(shape), filled(shape))
+    shape = (call.size, call.row) if call.row else (call.size,)
+    pair = LAYOUTS[call.layout](filled) if call.layout else (filled(shape), filled(shape[-1:]))
     operands = [operand.detach().requires_grad_(call.order > 0) for operand in pair]
     parameters = LOSSES[call.loss].resolve(PARAMETERS[call.loss]).values()
     op = getattr(torch.ops.losscli, call.loss).default
