@@ -1,60 +1,317 @@
-"""Write the tables of the README from the measured results in docs/results.
+"""Write the tables of the README and of performance.md from the records in docs/results.
 
-A table stands between `<!-- bench: FILE -->` and `<!-- end -->`. Run this file after replacing a
-result: `python docs/tables.py`. A test holds that the README shows what the results say.
+A table stands between `<!-- KIND: FILE key=value ... -->` and `<!-- end -->`. The kinds are at the
+end of this file; the keys, `loss`, `dtype`, `size` and `pass`, leave out all other results. Run
+this file after replacing a record: `python docs/tables.py`. A test holds that the documents show
+what the records say.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from losscli.cases import Case
+from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
+from losscli.report.peers import CUSTOM, Cell, best_peer, cells, is_slower
+from losscli.report.phrases import count, format_ulp
+from losscli.results import BenchResult, Error, Run, Seconds
 from losscli.units import format_bytes, format_seconds, format_size
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-RESULTS = ROOT / "docs" / "results"
-TITLES = {"forward": "forward", "forward_backward": "forward + backward"}
+DOCS = Path(__file__).parent
+RESULTS = DOCS / "results"
+DOCUMENTS = (DOCS.parent / "README.md", DOCS / "performance.md")
+MARKER = re.compile(
+    r"<!-- (?P<kind>\w+): (?P<file>\S+)(?P<keys>( \w+=\S+)*) -->.*?<!-- end -->", re.DOTALL
+)
+WIDTH = 100
 PEERS = ("reference", "functional", "compile")
-
-
-def bench_table(run: dict[str, Any]) -> str:
-    """Return a row a case and pass: losscli's time, each peer's, and the ratios."""
-    cells: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
-    for result in run["results"]:
-        case = result["case"]
-        key = (case["loss"], format_size(case["shape"]), result["pass"])
-        cells.setdefault(key, {})[result["implementation"]] = result
-    rows = []
-    for (loss, size, pass_), by_name in cells.items():
-        custom = by_name["custom"]
-        row = [f"{loss} {size}", TITLES[pass_], format_seconds(custom["seconds"]["median"])]
-        row.append(f"{custom['gbps']:,.0f}")
-        for peer in PEERS:
-            seconds = by_name.get(peer, {}).get("seconds")
-            ratio = custom["speedup"].get(peer)
-            row.append(f"{format_seconds(seconds['median'])} ({ratio:.2f}x)" if seconds else "")
-        row.append(format_bytes(custom["peak_extra_bytes"]))
-        rows.append(row)
-    peers = [f"{peer} (losscli's speedup)" for peer in PEERS]
-    headers = ["loss", "pass", "losscli", "GB/s", *peers, "extra memory"]
-    # A peer that ran nowhere, compile on a CPU say, needs no column.
-    kept = [i for i in range(len(headers)) if any(row[i] for row in rows)]
-    lines = [headers, ["---"] * len(headers), *rows]
-    return "\n".join(f"| {' | '.join(line[i] for i in kept)} |" for line in lines)
 
 
 def with_tables(text: str) -> str:
     """Return a document with its tables made anew."""
 
-    def table(match: re.Match[str]) -> str:
-        run = json.loads((RESULTS / match["file"]).read_text())
-        return f"<!-- bench: {match['file']} -->\n\n{bench_table(run)}\n\n<!-- end -->"
+    def made_anew(match: re.Match[str]) -> str:
+        opening = match[0].partition(" -->")[0] + " -->"
+        keys = dict(key.split("=", 1) for key in match["keys"].split())
+        run = only(load(RESULTS / match["file"]), keys)
+        return f"{opening}\n\n{KINDS[match['kind']](run)}\n\n<!-- end -->"
 
-    return re.sub(r"<!-- bench: (?P<file>\S+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+    return MARKER.sub(made_anew, text)
+
+
+def load(path: Path) -> Run:
+    """Read the record of a bench."""
+    record = json.loads(path.read_text())
+    results = tuple(_result(fields) for fields in record["results"])
+    return Run(
+        record["kind"], tuple(record["command"]), record["created"], record["environment"], results
+    )
+
+
+def _result(record: Mapping[str, Any]) -> BenchResult:
+    case = record["case"]
+    shapes = {key: tuple(case[key]) for key in ("shape", "target_shape")}
+    seconds = record["seconds"]
+    known = {field.name for field in fields(BenchResult)}
+    return BenchResult(
+        **{key: value for key, value in record.items() if key in known}
+        | {
+            "case": Case(**case | shapes),
+            "pass_": record["pass"],
+            "seconds": seconds and Seconds(**seconds | {"samples": tuple(seconds["samples"])}),
+            "error": Error(**record["error"]),
+        }
+    )
+
+
+def only(run: Run, keys: Mapping[str, str]) -> Run:
+    """Return a run with the results that the keys of a marker choose."""
+
+    def facts(result: BenchResult) -> dict[str, str]:
+        case = result.case
+        size = format_size(case.shape)
+        return {"loss": case.loss, "dtype": case.dtype, "size": size, "pass": result.pass_}
+
+    chosen = tuple(r for r in run.results if keys.items() <= facts(r).items())
+    if not chosen:
+        raise ValueError(f"no result has {dict(keys)}")
+    return replace(run, results=chosen)
+
+
+def environment(run: Run) -> str:
+    """Return a sentence on the machine and on what ran there."""
+    facts = run.environment
+    cpu = f"{facts['cpu_cores']} cores of {facts['cpu']}"
+    parts = [f"{cpu}, {format_bytes(facts['cpu_cache_bytes'])} of cache"]
+    torch = f"torch {facts['torch']}"
+    if facts["gpu"]:
+        memory, cache = (format_bytes(facts[f"gpu_{name}_bytes"]) for name in ("memory", "cache"))
+        parts = [
+            f"one {facts['gpu']}: {facts['gpu_sms']} multiprocessors, {memory}, {cache} of L2",
+            f"driver {facts['gpu_driver']}",
+            cpu,
+        ]
+        torch += f" with CUDA {facts['torch_cuda']}"
+    day = run.created.partition("T")[0]
+    return textwrap.fill(f"Measured on {'; '.join([*parts, torch])}; {day}.", WIDTH)
+
+
+def bench(run: Run) -> str:
+    """Return a row a case and pass: losscli's time, that of each peer, and the ratios."""
+    rows = []
+    for group in _beside_peers(run):
+        custom = group[0][CUSTOM]
+        rows.append(
+            [
+                custom.case.loss,
+                SHORT_PASSES[custom.pass_],
+                _time(custom),
+                f"{custom.gbps:,.0f}" if custom.gbps else "",
+                _share(custom),
+                *(_peer(group, peer) for peer in PEERS),
+                "" if custom.peak_extra_bytes is None else format_bytes(custom.peak_extra_bytes),
+            ]
+        )
+    headers = ["loss", "pass", "losscli", "GB/s", "% of limit", *PEERS, "extra memory"]
+    return _table(headers, rows)
+
+
+def limits(run: Run) -> str:
+    """Return a row a loss and dtype: for each pass the time, the share, and the ratios."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for group in _beside_peers(run):
+        custom = group[0][CUSTOM]
+        row = rows.setdefault((custom.case.loss, custom.case.dtype), [])
+        ratios = [_speedup(group, peer) for peer in ("reference", "compile")]
+        row += [
+            _time(custom),
+            _share(custom),
+            *(f"{ratio:.2f}x" if ratio else "" for ratio in ratios),
+        ]
+    columns = ["% of limit", "vs reference", "vs compile"]
+    passes = [[pass_, *columns] for pass_ in SHORT_PASSES.values()]
+    headers = ["loss", "dtype", *(header for pass_ in passes for header in pass_)]
+    return _table(headers, [[*key, *row] for key, row in rows.items()])
+
+
+def floors(run: Run) -> str:
+    """Return a row a loss and pass: the bytes it has to move, how fast they can be, who is so."""
+    rows = []
+    for group in _beside_peers(run):
+        custom = group[0][CUSTOM]
+        limit = custom.limit_gbps
+        rows.append(
+            [
+                custom.case.loss,
+                SHORT_PASSES[custom.pass_],
+                f"{custom.bytes / custom.case.elements:.0f}",
+                f"{limit:,.0f}" if limit else "",
+                format_seconds(custom.bytes / limit / 1e9) if limit else "",
+                *(_share(group[0][name]) if name in group[0] else "" for name in (CUSTOM, *PEERS)),
+            ]
+        )
+    headers = ["loss", "pass", "bytes an element", "limit, GB/s", "floor"]
+    return _table([*headers, *(f"{name}, %" for name in ("losscli", *PEERS))], rows)
+
+
+def ratios(run: Run) -> str:
+    """Return the fastest peer's median over losscli's: a row a loss, pass and dtype."""
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for group in _beside_peers(run):
+        cell = _worst(group)
+        custom = cell[CUSTOM]
+        key = (custom.case.loss, SHORT_PASSES[custom.pass_], custom.case.dtype)
+        text = custom.status if custom.seconds is None else f"{_ratio(cell):.2f}"
+        shown = f"**{text}**" if is_slower(cell) or custom.seconds is None else text
+        rows.setdefault(key, {})[_elements(custom.case)] = shown
+    sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
+    # A record goes through the sizes first; whoever reads this compares dtypes.
+    axes = [dict.fromkeys(axis) for axis in zip(*rows, strict=True)]
+    ordered = [key for key in product(*axes) if key in rows]
+    body = [[*key, *(rows[key].get(size, "") for size in sizes)] for key in ordered]
+    return f"{_table(['loss', 'pass', 'dtype', *sizes], body)}\n\n{slower(run)}"
+
+
+def slower(run: Run) -> str:
+    """Return a sentence: in how many cells losscli is slower than a peer, where and by how much."""
+    worst = [_worst(group) for group in _beside_peers(run)]
+    untimed = sum(cell[CUSTOM].seconds is None for cell in worst)
+    losing = [cell for cell in worst if is_slower(cell)]
+    by_size: dict[str, list[Cell]] = {}
+    for cell in losing:
+        by_size.setdefault(_elements(cell[CUSTOM].case), []).append(cell)
+    told = [
+        f"{len(group) if len(by_size) > 1 else 'all'} at {size} elements ({_behind(group)})"
+        for size, group in by_size.items()
+    ]
+    of = f"{len(losing) or 'none'} of {count(len(worst), 'cell')}"
+    where = f": {', '.join(told)}" if told else ""
+    failed = f" In {count(untimed, 'cell')} it has no time." if untimed else ""
+    said = f"losscli is slower than its fastest peer, beyond the noise, in {of}{where}.{failed}"
+    return textwrap.fill(said, WIDTH)
+
+
+def host(run: Run) -> str:
+    """Return how long a call keeps the host busy, where the tensors are small."""
+    rows = []
+    for cell, *_ in _beside_peers(run):
+        custom = cell[CUSTOM]
+        if custom.case.elements > SMALL or not custom.host_seconds:
+            continue
+        row = [custom.case.loss, SHORT_PASSES[custom.pass_], _elements(custom.case)]
+        row.append(format_seconds(custom.host_seconds, 3))
+        for peer in PEERS:
+            seconds = cell[peer].host_seconds if peer in cell else None
+            ratio = (seconds or 0) / custom.host_seconds
+            row.append(f"{format_seconds(seconds, 3)} ({ratio:.1f}x)" if seconds else "")
+        rows.append(row)
+    return _table(["loss", "pass", "elements", "losscli", *PEERS], rows)
+
+
+def strategies(run: Run) -> str:
+    """Return a row a way to finish the sum: its time at each size, and its largest error."""
+    rows: dict[str, dict[str, BenchResult]] = {}
+    for cell in cells(run):
+        if CUSTOM in cell and not best_peer(cell):
+            for name, result in cell.items():
+                rows.setdefault(name, {})[_elements(result.case)] = result
+    sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
+    body = []
+    for name, row in rows.items():
+        errors = [r.error.value_ulp for r in row.values() if r.error.value_ulp is not None]
+        times = [_time(row[size]) if size in row else "" for size in sizes]
+        body.append([f"`{name}`", *times, format_ulp(max(errors)) if errors else ""])
+    return _table(["implementation", *sizes, "largest error, ULP"], body)
+
+
+def _beside_peers(run: Run) -> list[list[Cell]]:
+    """Return the cells of each case and pass, of each table of the config that has peers in it."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells(run):
+        if CUSTOM in cell and best_peer(cell):
+            groups.setdefault((cell[CUSTOM].case.name, cell[CUSTOM].pass_), []).append(cell)
+    return list(groups.values())
+
+
+def _time(result: BenchResult) -> str:
+    return format_seconds(result.seconds.median) if result.seconds else result.status
+
+
+def _share(result: BenchResult) -> str:
+    if result.impossible:
+        return IMPOSSIBLE
+    return f"{100 * result.limit_share:.1f}" if result.limit_share else ""
+
+
+def _speedup(group: Sequence[Cell], peer: str) -> float | None:
+    """Return a peer's median over losscli's, from the first table in which both have one."""
+    return next((r for cell in group if (r := cell[CUSTOM].speedup.get(peer))), None)
+
+
+def _peer(group: Sequence[Cell], peer: str) -> str:
+    """Return a peer's time and the ratio; of another table than the first the ratio alone."""
+    ratio = _speedup(group, peer)
+    if not ratio:
+        return ""
+    first = group[0].get(peer)
+    return f"{_time(first)} ({ratio:.2f}x)" if first and first.seconds else f"{ratio:.2f}x"
+
+
+def _ratio(cell: Cell) -> float:
+    """Return the fastest peer's median over losscli's."""
+    custom, peer = cell[CUSTOM].seconds, best_peer(cell)
+    assert custom
+    assert peer
+    assert peer.seconds
+    return peer.seconds.median / custom.median
+
+
+def _worst(group: Sequence[Cell]) -> Cell:
+    """Return the cell in which losscli does worst."""
+    untimed = [cell for cell in group if cell[CUSTOM].seconds is None]
+    return untimed[0] if untimed else min(group, key=lambda c: (not is_slower(c), _ratio(c)))
+
+
+def _behind(losing: Iterable[Cell]) -> str:
+    """Return which peers are faster, and by how much at most."""
+    names: Counter[str] = Counter()
+    most = 0.0
+    for cell in losing:
+        custom, peer = cell[CUSTOM].seconds, best_peer(cell)
+        assert custom
+        assert peer
+        assert peer.seconds
+        names[peer.implementation] += 1
+        most = max(most, custom.median - peer.seconds.median)
+    return f"behind {' and '.join(names)} by at most {format_seconds(most, 2)}"
+
+
+def _elements(case: Case) -> str:
+    power = case.elements.bit_length() - 1
+    return f"2^{power}" if power and case.elements == 1 << power else str(case.elements)
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return the lines of a table, without the columns that have nothing to say."""
+    kept = [i for i in range(len(headers)) if any(row[i] for row in rows)]
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join(f"| {' | '.join(line[i] for i in kept)} |" for line in lines)
+
+
+KINDS: dict[str, Callable[[Run], str]] = {
+    kind.__name__: kind
+    for kind in (environment, bench, limits, floors, ratios, slower, host, strategies)
+}
 
 
 if __name__ == "__main__":
-    README.write_text(with_tables(README.read_text()))
+    for document in DOCUMENTS:
+        document.write_text(with_tables(document.read_text()))

@@ -22,12 +22,12 @@ Cell = Mapping[str, BenchResult]
 
 def lines(run: Run) -> list[str]:
     """Return in how many cells custom is slower, then those cells; nothing without a peer."""
-    cells = [cell for cell in _cells(run) if CUSTOM in cell and _best_peer(cell)]
-    if not cells:
+    compared = [cell for cell in cells(run) if CUSTOM in cell and best_peer(cell)]
+    if not compared:
         return []
-    untimed = [cell for cell in cells if cell[CUSTOM].seconds is None]
-    slower = [cell for cell in cells if _is_slower(cell)]
-    total = count(len(cells) - len(untimed), "cell")
+    untimed = [cell for cell in compared if cell[CUSTOM].seconds is None]
+    slower = [cell for cell in compared if is_slower(cell)]
+    total = count(len(compared) - len(untimed), "cell")
     told = [f"custom is slower than the best peer in {len(slower)} of {total}"]
     told += [f"    {_describe(cell)}" for cell in slower]
     if untimed:
@@ -36,17 +36,17 @@ def lines(run: Run) -> list[str]:
     return told
 
 
-def _cells(run: Run) -> list[Cell]:
+def cells(run: Run) -> list[Cell]:
     """Gather the results of each case and pass."""
-    cells: dict[tuple[str, str, str], dict[str, BenchResult]] = {}
+    gathered: dict[tuple[str, str, str], dict[str, BenchResult]] = {}
     for result in run.results:
         if isinstance(result, BenchResult):
             key = (result.table, result.case.name, result.pass_)
-            cells.setdefault(key, {})[result.implementation] = result
-    return list(cells.values())
+            gathered.setdefault(key, {})[result.implementation] = result
+    return list(gathered.values())
 
 
-def _best_peer(cell: Cell) -> BenchResult | None:
+def best_peer(cell: Cell) -> BenchResult | None:
     """Return the fastest of what is not losscli's own."""
     peers = {
         result.seconds.median: result
@@ -56,8 +56,9 @@ def _best_peer(cell: Cell) -> BenchResult | None:
     return peers[min(peers)] if peers else None
 
 
-def _is_slower(cell: Cell) -> bool:
-    custom, peer = cell[CUSTOM].seconds, _best_peer(cell)
+def is_slower(cell: Cell) -> bool:
+    """Tell whether custom is slower than its best peer by more than noise explains."""
+    custom, peer = cell[CUSTOM].seconds, best_peer(cell)
     if custom is None or peer is None or peer.seconds is None:
         return False
     return _interval(custom)[0] > _interval(peer.seconds)[1]
@@ -75,7 +76,7 @@ def _name(cell: Cell) -> str:
 
 def _describe(cell: Cell) -> str:
     """Say how fast custom is next to the peer that is faster."""
-    custom, peer = cell[CUSTOM].seconds, _best_peer(cell)
+    custom, peer = cell[CUSTOM].seconds, best_peer(cell)
     assert custom
     assert peer
     assert peer.seconds

@@ -1,0 +1,89 @@
+"""What the tables of the documents make of a record."""
+
+import pytest
+from test_docs import tables
+from test_report_bench import case, result, run
+from test_report_peers import around, timed
+
+SMALL = case(shape=(32, 32), target_shape=(32, 32))
+
+
+def rows(table):
+    """Return the cells of each row, the headers first."""
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    return [line.strip("| ").split(" | ") for line in (lines[0], *lines[2:])]
+
+
+def test_a_lost_cell_is_bold_and_counted_where_it_is():
+    results = [
+        timed("custom", around(4.5e-6), case=SMALL),
+        timed("reference", around(9.0e-6), case=SMALL),
+        timed("compile", around(4.0e-6), case=SMALL),
+        timed("custom", around(1.0e-3)),
+        timed("compile", around(2.0e-3)),
+    ]
+    text = tables.ratios(run(*results))
+    assert rows(text) == [
+        ["loss", "pass", "dtype", "2^10", "2^24"],
+        ["mse", "fwd", "float32", "**0.89**", "2.00"],
+    ]
+    said = " ".join(text.splitlines()[-2:])
+    assert said.endswith("1 of 2 cells: all at 2^10 elements (behind compile by at most 500 ns).")
+
+
+def test_noise_is_not_bold():
+    results = [timed("custom", around(1.0)), timed("compile", around(0.95, width=0.1))]
+    text = tables.ratios(run(*results))
+    assert rows(text)[1][-1] == "0.95"
+    assert "in none of 1 cell." in text
+
+
+def test_a_case_of_two_tables_is_one_cell_the_worse():
+    results = [
+        timed(name, around(seconds), table=table)
+        for table, name, seconds in (
+            ("one", "custom", 1.0),
+            ("one", "reference", 3.0),
+            ("two", "custom", 2.0),
+            ("two", "compile", 1.0),
+        )
+    ]
+    text = tables.ratios(run(*results))
+    assert rows(text)[1][-1] == "**0.50**"
+    assert "in 1 of 1 cell" in text
+
+
+def test_strategies_stand_in_their_own_table_only():
+    results = [
+        timed("custom", around(1.0), table="peers"),
+        timed("compile", around(2.0), table="peers"),
+        timed("custom", around(3.0), table="sums"),
+        timed("custom:tree", around(4.0), table="sums"),
+    ]
+    made = rows(tables.strategies(run(*results)))
+    assert [row[:2] for row in made[1:]] == [["`custom`", "3.000 s"], ["`custom:tree`", "4.000 s"]]
+    assert "tree" not in tables.bench(run(*results))
+
+
+def test_a_speedup_of_another_table_stands_without_its_time():
+    results = [
+        result("custom", table="one", speedup={"reference": 2.0}),
+        timed("reference", around(1.0), table="one"),
+        result("custom", table="two", speedup={"compile": 1.5}),
+        timed("compile", around(1.0), table="two"),
+    ]
+    headers, row = rows(tables.bench(run(*results)))
+    assert row[headers.index("reference")] == "1.000 s (2.00x)"
+    assert row[headers.index("compile")] == "1.50x"
+
+
+def test_the_keys_of_a_marker_choose():
+    bench = run(timed("custom", around(1.0)), timed("custom", around(2.0), case=SMALL))
+    (chosen,) = tables.only(bench, {"loss": "mse", "size": "32x32"}).results
+    assert chosen.case == SMALL
+
+
+@pytest.mark.parametrize("keys", [{"loss": "huber"}, {"shape": "32x32"}])
+def test_keys_that_choose_nothing_are_a_mistake(keys):
+    with pytest.raises(ValueError, match="no result has"):
+        tables.only(run(timed("custom", around(1.0))), keys)
