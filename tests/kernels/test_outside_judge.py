@@ -1,0 +1,288 @@
+"""PyTorch's own test suite judges the losses: its samples, its references, its tolerances.
+
+torch keeps an entry for each of its operators and modules in ``torch.testing._internal``. Here
+losscli stands in copies of the entries for the losses that it shares with torch, so that none of
+what is expected was chosen by this project. Arguments that losscli does not have are left out.
+
+The package is private: without it, or without what is used of it, every test here is skipped with
+the reason. It imports ``expecttest``, which is in the extra ``dev``.
+
+The tolerances are the defaults of ``torch.testing.assert_close``, which forgive more than those of
+``losscli verify``.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from losscli import functional, nn
+
+from .losses import DTYPES
+
+Loss = Callable[..., Tensor]
+
+OPERATORS: dict[str, Loss] = {
+    "smooth_l1": functional.smooth_l1_loss,
+    "mse": functional.mse_loss,
+}
+MODULES: dict[str, type[torch.nn.Module]] = {
+    "SmoothL1Loss": nn.SmoothL1Loss,
+    "MSELoss": nn.MSELoss,
+}
+FUNCTIONAL_MODULES = (
+    "smoothl1loss_no_reduce_test",
+    "smoothl1loss_no_reduce_scalar_test",
+    "smoothl1loss_beta_test",
+    "smoothl1loss_zero_beta_test",
+    "mseloss_no_reduce_test",
+    "mseloss_no_reduce_scalar_test",
+)
+NOT_IN_LOSSCLI = frozenset({"size_average", "reduce", "weight"})
+LAYOUTS = ("contiguous", "noncontiguous")
+
+
+@pytest.fixture(scope="module")
+def judge() -> SimpleNamespace:
+    """torch's entries by our names for them."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that hypothesis, which is not needed, is absent
+            from torch.testing._internal import (
+                common_methods_invocations,
+                common_modules,
+                common_nn,
+            )
+        operators = {info.name: info for info in common_methods_invocations.op_db}
+        modules = {info.module_cls: info for info in common_modules.module_db}
+        found = SimpleNamespace(
+            operators={loss: operators[f"nn.functional.{loss}_loss"] for loss in OPERATORS},
+            modules={name: modules[getattr(torch.nn, name)] for name in MODULES},
+            common_nn=common_nn,
+            with_errors=operators["nn.functional.l1_loss"],
+        )
+        used = {
+            common_nn: ("F", *FUNCTIONAL_MODULES),
+            common_methods_invocations.OpInfo: ("reference_inputs", "error_inputs"),
+            common_methods_invocations.SampleInput: ("noncontiguous", "numpy", "transform"),
+        }
+        for owner, names in used.items():
+            for name in names:
+                getattr(owner, name)
+    except (ImportError, AttributeError, KeyError) as error:
+        pytest.skip(f"torch.testing._internal cannot be the judge: {error!r}")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """Fix what the entries draw where they set no seed of their own."""
+    torch.manual_seed(0)
+
+
+def in_place_of(entry: Any, loss: Loss) -> Any:
+    """Copy torch's entry of an operator and put a loss in it."""
+    entry = copy.copy(entry)
+    entry.op = loss
+    return entry
+
+
+def samples(entry: Any, device: str, dtype: torch.dtype, layout: str = "contiguous") -> list[Any]:
+    """Draw the entry's reference inputs, which are its sample inputs where it has no others."""
+    drawn = entry.reference_inputs(device, dtype, requires_grad=True)
+    kept = [sample for sample in drawn if not NOT_IN_LOSSCLI & sample.kwargs.keys()]
+    assert kept
+    return [sample.noncontiguous() for sample in kept] if layout == "noncontiguous" else kept
+
+
+def torchs_dtype(dtype: str) -> torch.dtype:
+    """What torch computes in: 16-bit values it would round after each step."""
+    return torch.float64 if dtype == "float64" else torch.float32
+
+
+def in_dtype(sample: Any, dtype: torch.dtype) -> Any:
+    """Copy a sample with the same values in another dtype."""
+    return sample.transform(lambda tensor: tensor.to(dtype).requires_grad_(tensor.requires_grad))
+
+
+def value_and_gradients(
+    loss: Loss, operands: Sequence[Tensor], **arguments: Any
+) -> tuple[Tensor, ...]:
+    """Return the loss and the gradient of each operand that wants one."""
+    result = loss(*operands, **arguments)
+    leaves = [operand for operand in operands if operand.requires_grad]
+    # Small integers, the same in every dtype, and -3 for a single loss.
+    incoming = (torch.arange(result.numel()) % 7 - 3).view(result.shape).to(result)
+    return (result.detach(), *torch.autograd.grad(result, leaves, incoming))
+
+
+def judge_against_torch(entry: Any, torchs: Any, device: str, dtype: str, layout: str) -> None:
+    """Compare value and gradients with those of torch's own entry."""
+    for sample in samples(torchs, device, DTYPES[dtype], layout):
+        other = in_dtype(sample, torchs_dtype(dtype))
+        got = value_and_gradients(entry, (sample.input, *sample.args), **sample.kwargs)
+        wanted = value_and_gradients(torchs, (other.input, *other.args), **other.kwargs)
+        for ours, expected in zip(got, wanted, strict=True):
+            assert_close(ours, expected.to(DTYPES[dtype]))
+
+
+def judge_by_differences(entry: Any, device: str) -> None:
+    """Compare first and second derivatives with quotients of differences."""
+    for sample in samples(entry, device, torch.float64):
+        loss = functools.partial(entry, **sample.kwargs)
+        operands = (sample.input, *sample.args)
+        assert torch.autograd.gradcheck(loss, operands, check_batched_grad=True)
+        assert torch.autograd.gradgradcheck(loss, operands, gen_non_contig_grad_outputs=True)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", OPERATORS)
+def test_an_operator_equals_torchs(
+    judge: SimpleNamespace, loss: str, dtype: str, layout: str, device: str
+) -> None:
+    torchs = judge.operators[loss]
+    judge_against_torch(in_place_of(torchs, OPERATORS[loss]), torchs, device, dtype, layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", OPERATORS)
+def test_an_operator_equals_its_numpy_reference(
+    judge: SimpleNamespace, loss: str, dtype: str, layout: str, device: str
+) -> None:
+    entry = in_place_of(judge.operators[loss], OPERATORS[loss])
+    for sample in samples(entry, device, DTYPES[dtype], layout):
+        got = entry(sample.input, *sample.args, **sample.kwargs).detach()
+        exact = in_dtype(sample, torch.float64).numpy()
+        expected = entry.ref(exact.input, *exact.args, **exact.kwargs)
+        assert_close(got.cpu(), torch.as_tensor(expected).to(DTYPES[dtype]))
+
+
+@pytest.mark.parametrize("loss", OPERATORS)
+def test_the_derivatives_of_an_operator(judge: SimpleNamespace, loss: str, device: str) -> None:
+    judge_by_differences(in_place_of(judge.operators[loss], OPERATORS[loss]), device)
+
+
+@pytest.mark.parametrize("loss", OPERATORS)
+def test_the_errors_of_an_operator(judge: SimpleNamespace, loss: str, device: str) -> None:
+    """torch lists errors for no loss of ours; those of l1_loss take the same arguments."""
+    errors = [
+        error
+        for error in judge.with_errors.error_inputs(device)
+        if not NOT_IN_LOSSCLI & error.sample_input.kwargs.keys()
+    ]
+    assert errors
+    for error in errors:
+        sample = error.sample_input
+        with pytest.raises(error.error_type):
+            OPERATORS[loss](sample.input, *sample.args, **sample.kwargs)
+
+
+def module_inputs(entry: Any, device: str, dtype: torch.dtype) -> list[Any]:
+    """Draw what to build a module with and what to call it with."""
+    drawn = entry.module_inputs_func(
+        entry, device=device, dtype=dtype, requires_grad=True, training=True
+    )
+    kept = [one for one in drawn if not NOT_IN_LOSSCLI & one.constructor_input.kwargs.keys()]
+    assert kept
+    return kept
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_equals_torchs_and_its_reference(
+    judge: SimpleNamespace, name: str, dtype: str, device: str
+) -> None:
+    entry = judge.modules[name]
+    wide = torchs_dtype(dtype)
+    for inputs in module_inputs(entry, device, DTYPES[dtype]):
+        settings, operands = inputs.constructor_input, inputs.forward_input.args
+        ours = MODULES[name](*settings.args, **settings.kwargs)
+        torchs = entry.module_cls(*settings.args, **settings.kwargs)
+        others = [one.detach().to(wide).requires_grad_(one.requires_grad) for one in operands]
+        got = value_and_gradients(ours, operands)
+        for mine, expected in zip(got, value_and_gradients(torchs, others), strict=True):
+            assert_close(mine, expected.to(DTYPES[dtype]))
+        exact = [operand.detach().double() for operand in operands]
+        assert_close(got[0], inputs.reference_fn(ours, *exact).to(DTYPES[dtype]))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_derivatives_of_a_module(judge: SimpleNamespace, name: str, device: str) -> None:
+    for inputs in module_inputs(judge.modules[name], device, torch.float64):
+        settings = inputs.constructor_input
+        module = MODULES[name](*settings.args, **settings.kwargs)
+        assert torch.autograd.gradcheck(module, inputs.forward_input.args)
+        assert torch.autograd.gradgradcheck(module, inputs.forward_input.args)
+
+
+@pytest.mark.parametrize("name", FUNCTIONAL_MODULES)
+def test_a_functional_module_equals_its_reference(
+    judge: SimpleNamespace, name: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These entries look the loss up in their module's F when they are called."""
+    ours = SimpleNamespace(**{f"{loss}_loss": function for loss, function in OPERATORS.items()})
+    monkeypatch.setattr(judge.common_nn, "F", ours)
+    entry = getattr(judge.common_nn, name)()
+    module = entry["constructor"]()
+    input = entry["input_fn"]() if "input_fn" in entry else torch.randn(entry["input_size"])
+    input = input.to(device, torch.float64).requires_grad_()
+    expected = entry["reference_fn"](input.detach().cpu())
+    assert_close(module(input).detach().cpu(), expected)
+    assert torch.autograd.gradcheck(module, input)
+    assert torch.autograd.gradgradcheck(module, input)
+
+
+def with_twice_the_beta(input: Tensor, target: Tensor, beta: float = 1.0, **rest: Any) -> Tensor:
+    return functional.smooth_l1_loss(input, target, beta=2 * beta, **rest)
+
+
+def without_the_targets_gradient(input: Tensor, target: Tensor, **arguments: Any) -> Tensor:
+    return functional.smooth_l1_loss(input, target.detach(), **arguments) + 0 * target.sum()
+
+
+def without_strides(input: Tensor, target: Tensor, **arguments: Any) -> Tensor:
+    packed = torch.empty(input.shape).stride()
+    return functional.smooth_l1_loss(input.as_strided(input.shape, packed), target, **arguments)
+
+
+def without_second_derivatives(input: Tensor, target: Tensor, **arguments: Any) -> Tensor:
+    result = functional.smooth_l1_loss(input, target, **arguments)
+    slopes = torch.autograd.grad(result.sum(), (input, target))
+    change = (input - input.detach()) * slopes[0] + (target - target.detach()) * slopes[1]
+    return result.detach() + change.sum_to_size(result.shape)
+
+
+@pytest.mark.parametrize("wrong", [with_twice_the_beta, without_the_targets_gradient])
+def test_a_wrong_value_or_gradient_is_caught(
+    judge: SimpleNamespace, wrong: Loss, device: str
+) -> None:
+    torchs = judge.operators["smooth_l1"]
+    with pytest.raises(AssertionError, match="not close"):
+        judge_against_torch(in_place_of(torchs, wrong), torchs, device, "float32", "contiguous")
+
+
+def test_strides_that_are_not_looked_at_are_caught(judge: SimpleNamespace, device: str) -> None:
+    torchs = judge.operators["smooth_l1"]
+    entry = in_place_of(torchs, without_strides)
+    judge_against_torch(entry, torchs, device, "float32", "contiguous")
+    with pytest.raises(AssertionError, match="not close"):
+        judge_against_torch(entry, torchs, device, "float32", "noncontiguous")
+
+
+def test_absent_second_derivatives_are_caught(judge: SimpleNamespace, device: str) -> None:
+    torchs = judge.operators["smooth_l1"]
+    entry = in_place_of(torchs, without_second_derivatives)
+    judge_against_torch(entry, torchs, device, "float64", "contiguous")
+    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        judge_by_differences(entry, device)
