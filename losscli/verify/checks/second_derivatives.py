@@ -4,14 +4,14 @@ Catches: second derivatives that are silently zero, wrong in sign or in a branch
 what an operand was broadcast along; an incoming gradient that is no part of them. The gradients of
 both operands are multiplied by values of both signs and added up, and what comes out is
 differentiated for both operands and the incoming gradient. Judged against float64 autograd through
-the reference, relative to the largest derivative. Who raises has no second derivatives, which is
+the reference, relative to the largest. Who raises has no second derivatives, which is
 honest: the check is skipped, and says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,8 +24,9 @@ from losscli.verify.problem import Problem
 from losscli.verify.subject import Curvature, Subject, SubjectError, misfit
 
 ROUNDINGS = 32
-"""Of the largest derivative, in units of the dtype's roundoff: sums of a few products, and over
-what a small operand was broadcast along."""
+"""That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its
+terms: a few products each, and sums of them."""
+NAMES = ("input", "target", "incoming gradient")
 
 
 def curvature_case(case: Case) -> Case:
@@ -40,11 +41,16 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     result = VerifyResult(problem.case, subject.name, CHECK.name, PASS)
     try:
         found = subject.second_derivatives(curvature)
+        missing = (
+            "" if any(f is not None for f in found.values()) else "its gradients have no history"
+        )
     except SubjectError as error:
-        yield replace(result, status=SKIPPED, reason=f"no second derivatives: {error}")
+        missing = str(error)
+    if missing:
+        yield replace(result, status=SKIPPED, reason=f"no second derivatives: {missing}")
         return
-    for name, (operand, truth) in _truth(problem, curvature).items():
-        wrong = _judge(found[name], operand, truth)
+    for name, truth in _truth(problem, curvature).items():
+        wrong = _judge(found[name], truth)
         if wrong:
             yield replace(result, status=FAIL, reason=f"of the {name}: {wrong}")
             return
@@ -65,46 +71,59 @@ def _question(problem: Problem) -> Curvature:
     )
 
 
-def _truth(problem: Problem, asked: Curvature) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return each operand and the truth of it, by float64 autograd through the reference."""
-    case = problem.case
-    x, y, g = (
-        tensor.detach().double().requires_grad_()
-        for tensor in (asked.input, asked.target, asked.grad_output)
-    )
+@dataclass(frozen=True)
+class _Truth:
+    """One of the three, in float64."""
+
+    operand: Tensor
+    value: Tensor
+    largest: float
+    """The most that the terms of an element add up to in magnitude."""
+
+
+def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
+    """Return the truth by float64 autograd through the reference, element by element.
+
+    Operands are expanded first, so that what each element of the loss has to do with them is known
+    by itself, and how much of it cancels.
+    """
+    case, shape = problem.case, problem.oracle.shape
+    operands = (asked.input, asked.target, asked.grad_output)
+    x, y, g = (operand.double().expand(shape).contiguous().requires_grad_() for operand in operands)
     settings = case.spec.resolve(case.params)
-    loss = case.spec.reference(x, y, reduction=case.reduction, **settings)
-    gradients = torch.autograd.grad(loss, (x, y), g, create_graph=True)
+    loss = case.spec.reference(x, y, reduction="none", **settings)
+    share = 1 / loss.numel() if case.reduction == "mean" else 1.0
+    gradients = torch.autograd.grad(loss, (x, y), g * share, create_graph=True)
     products = [
-        (gradient * toward.double()).sum()
+        (gradient * toward.double().expand(shape)).sum()
         for gradient, toward in zip(gradients, asked.toward, strict=True)
     ]
     found = torch.autograd.grad(products[0] + products[1], (x, y, g), allow_unused=True)
-    names = ("input", "target", "incoming gradient")
-    operands = (asked.input, asked.target, asked.grad_output)
-    return {
-        name: (operand, torch.zeros_like(operand, dtype=torch.float64) if f is None else f)
-        for name, operand, f in zip(names, operands, found, strict=True)
-    }
+    truths = {}
+    for name, operand, terms in zip(NAMES, operands, found, strict=True):
+        terms = torch.zeros_like(x) if terms is None else terms
+        magnitude = terms.abs().sum_to_size(operand.shape)
+        largest = float(magnitude.max()) if magnitude.numel() else 0.0
+        truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest)
+    return truths
 
 
-def _judge(found: Tensor | None, operand: Tensor, truth: Tensor) -> str:
+def _judge(found: Tensor | None, truth: _Truth) -> str:
     """Say what is wrong; empty if nothing is."""
-    largest = float(truth.abs().max()) if truth.numel() else 0.0
     if found is None:
-        return f"expected values up to {largest:.3g}, got none" if largest else ""
-    wrong = misfit(found, operand.shape, operand, operand.dtype)
+        return f"expected terms up to {truth.largest:.3g}, got none" if truth.largest else ""
+    wrong = misfit(found, truth.operand.shape, truth.operand, truth.operand.dtype)
     if wrong:
         return wrong
-    error = (found.double() - truth).abs()
-    bound = ROUNDINGS * torch.finfo(found.dtype).eps / 2 * largest
+    error = (found.double() - truth.value).abs()
+    bound = ROUNDINGS * torch.finfo(found.dtype).eps / 2 * truth.largest
     # Written so that NaN is wrong.
     if bool((error <= bound).all()):
         return ""
     place = int(error.nan_to_num(nan=torch.inf).argmax())
-    expected, got = float(truth.flatten()[place]), float(found.flatten()[place])
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), found.shape))
-    return f"expected {expected:.6g}, got {got:.6g} at {index}, where up to {bound:.2g} is rounding"
+    expected, got = float(truth.value.flatten()[place]), float(found.flatten()[place])
+    index = [int(i) for i in torch.unravel_index(torch.tensor(place), found.shape)]
+    return f"expected {expected:.6g}, got {got:.6g} at {index}; up to {bound:.2g} is rounding"
 
 
 CHECK = Check(

@@ -39,8 +39,8 @@ def special_values(dtype: torch.dtype) -> dict[str, float]:
         "infinity": math.inf,
         "-infinity": -math.inf,
         "a number whose square is out of range": limits.max**0.75,
-        "the smallest normal number": limits.tiny,
-        "the smallest number": limits.smallest_normal * limits.eps,
+        "a subnormal number": limits.tiny * 0.75,
+        "a negative subnormal number": limits.tiny * -0.75,
         "-0": -0.0,
     }
 
