@@ -144,7 +144,43 @@ class VerifyResult:
         }
 
 
-Result = BenchResult | VerifyResult
+@dataclass(frozen=True)
+class SelfTestResult:
+    """What became of an implementation known to be wrong, or to be honest, on one loss."""
+
+    case: Case
+    """Where it was failed, or the first that it was put to."""
+    implementation: str
+    honest: bool
+    failed: bool
+    check: str = ""
+    """The first that failed it."""
+    reason: str = ""
+
+    @property
+    def surprising(self) -> bool:
+        """Whether a wrong one passed, or an honest one did not."""
+        return self.failed == self.honest
+
+    @property
+    def status(self) -> str:
+        """``fail`` where verification itself is at fault."""
+        return FAIL if self.surprising else PASS
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return {
+            "case": self.case.to_json(),
+            "implementation": self.implementation,
+            "honest": self.honest,
+            "failed": self.failed,
+            "check": self.check,
+            "status": self.status,
+            "reason": self.reason,
+        }
+
+
+Result = BenchResult | VerifyResult | SelfTestResult
 
 
 @dataclass(frozen=True)
@@ -152,7 +188,7 @@ class Run:
     """Everything a command measured."""
 
     kind: str
-    """``bench`` or ``verify``."""
+    """``bench``, ``verify`` or ``self-test``."""
     command: tuple[str, ...]
     created: str
     """ISO 8601, UTC."""

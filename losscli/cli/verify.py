@@ -25,8 +25,11 @@ OWN = "custom"
 
 @click.command("verify")
 @axis_options
+@click.option("--self-test", is_flag=True, help="Verify the checks: the wrong must not pass.")
 @output_options
-def command(*, dry_run: bool, format: str, output: Path | None, **axes: Any) -> int:
+def command(
+    *, dry_run: bool, self_test: bool, format: str, output: Path | None, **axes: Any
+) -> int:
     """Check losses and gradients against a float64 oracle.
 
     Without -c the cases of smoke.yaml; without --impl those of losscli's own kernels that the
@@ -40,6 +43,17 @@ def command(*, dry_run: bool, format: str, output: Path | None, **axes: Any) -> 
     if not axes["implementations"]:
         config = _of_our_own(config)
     device = environment.resolve_device(config.device)
+    if self_test:
+        from losscli.verify.selftest import run as selftest
+
+        return report(
+            "self-test",
+            device,
+            selftest.plan(device),
+            selftest.run,
+            format=format,
+            output=output,
+        )
     if dry_run:
         free = environment.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)

@@ -12,11 +12,18 @@ from typing import Any
 
 import tabulate
 
-from losscli.report import bench_table, peers, verify_table
+from losscli.report import bench_table, peers, selftest_table, verify_table
 from losscli.results import Result, Run
 from losscli.units import format_size
 
 WIDTH = 100
+
+_TABLES: dict[str, Any] = {
+    "bench": bench_table,
+    "verify": verify_table,
+    "self-test": selftest_table,
+}
+"""Who lays out a run, by its kind."""
 
 tabulate.MIN_PADDING = 0
 """Headers take no more room than they need."""
@@ -68,7 +75,7 @@ def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list
     """Return the title, headers and rows of each table."""
     if run.kind == "bench":
         return bench_table.tables(run, width)
-    return [("", *verify_table.table(run, width))]
+    return [("", *_TABLES[run.kind].table(run, width))]
 
 
 def _tabulate(headers: list[str], rows: list[list[str]], style: str) -> str:
@@ -82,7 +89,8 @@ def _tabulate(headers: list[str], rows: list[list[str]], style: str) -> str:
 
 
 def _notes(run: Run) -> list[str]:
-    return bench_table.notes(run) if run.kind == "bench" else verify_table.notes(run)
+    lines: list[str] = _TABLES[run.kind].notes(run)
+    return lines
 
 
 def _comparison(run: Run) -> list[str]:
@@ -90,8 +98,8 @@ def _comparison(run: Run) -> list[str]:
 
 
 def _summary(run: Run) -> list[str]:
-    summary = bench_table.summary if run.kind == "bench" else verify_table.summary
-    return summary(run).splitlines()
+    text: str = _TABLES[run.kind].summary(run)
+    return text.splitlines()
 
 
 def _is_figure(rows: list[list[str]], column: int) -> bool:

@@ -72,6 +72,23 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Curvature:
+    """A question for second derivatives: those of the gradients' product with two tensors."""
+
+    input: Tensor
+    target: Tensor
+    grad_output: Tensor
+    """Of the shape of the loss."""
+    toward_input: Tensor
+    toward_target: Tensor
+
+    @property
+    def toward(self) -> tuple[Tensor, Tensor]:
+        """What the gradients are multiplied by."""
+        return self.toward_input, self.toward_target
+
+
+@dataclass(frozen=True)
 class Recording:
     """A call captured in a CUDA graph; ``answer`` is what each replay writes to."""
 
@@ -130,6 +147,22 @@ class Subject:
         answer = self._answer(call)
         self._finish()
         return answer
+
+    def second_derivatives(self, asked: Curvature) -> dict[str, Tensor | None]:
+        """Return what the question's three tensors get; None where nothing reaches one."""
+        with _blaming():
+            x, y, g = (
+                tensor.detach().clone().requires_grad_()
+                for tensor in (asked.input, asked.target, asked.grad_output)
+            )
+            gradients = torch.autograd.grad(self.function(x, y), (x, y), g, create_graph=True)
+            products = [
+                (gradient * toward).sum()
+                for gradient, toward in zip(gradients, asked.toward, strict=True)
+            ]
+            found = torch.autograd.grad(products[0] + products[1], (x, y, g), allow_unused=True)
+        self._finish()
+        return dict(zip(("input", "target", "incoming gradient"), found, strict=True))
 
     def on_streams(self, queues: Sequence[Sequence[Call | Replay]]) -> list[list[Answer]]:
         """Work off each queue on a CUDA stream of its own, all at once, a request of each in turn.

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from losscli.verify.checks import determinism, gradients, graphs, layouts, streams, value
+from losscli.verify.checks import (
+    determinism,
+    gradients,
+    graphs,
+    layouts,
+    second_derivatives,
+    specials,
+    streams,
+    value,
+)
 from losscli.verify.checks.check import Check
 
 CHECKS: dict[str, Check] = {
@@ -11,6 +20,8 @@ CHECKS: dict[str, Check] = {
         value.CHECK,
         gradients.CHECK,
         layouts.CHECK,
+        specials.CHECK,
+        second_derivatives.CHECK,
         determinism.CHECK,
         streams.CHECK,
         graphs.CHECK,

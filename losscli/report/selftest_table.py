@@ -1,0 +1,67 @@
+"""The self-test as people read it: who caught what, and who was failed without reason.
+
+A row an implementation, a column a loss: the first check that a wrong one fails, SURVIVED where
+there is none; for an honest one ``passed``, or FAILED with the check.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from losscli.results import Run, SelfTestResult
+
+WIDTH = 100
+SURVIVED = "SURVIVED"
+
+
+def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and rows."""
+    results = _results(run)
+    losses = list(dict.fromkeys(result.case.loss for result in results))
+    by_name: dict[str, dict[str, SelfTestResult]] = {}
+    for result in results:
+        by_name.setdefault(result.implementation, {})[result.case.loss] = result
+    rows = [
+        [name, *(_cell(own[loss]) if loss in own else "-" for loss in losses)]
+        for name, own in by_name.items()
+    ]
+    return ["implementation", *losses], rows
+
+
+def notes(run: Run) -> list[str]:
+    """Return, in full, what should not have happened."""
+    return [
+        textwrap.fill(_complaint(result), WIDTH, subsequent_indent="    ")
+        for result in _results(run)
+        if result.surprising
+    ]
+
+
+def summary(run: Run) -> str:
+    """Return the line to quote."""
+    results = _results(run)
+    wrong = [result for result in results if not result.honest]
+    honest = [result for result in results if result.honest]
+    killed = sum(result.failed for result in wrong)
+    passed = sum(not result.failed for result in honest)
+    return (
+        f"self-test: {killed} of {len(wrong)} wrong implementations caught, "
+        f"{passed} of {len(honest)} honest ones passed"
+    )
+
+
+def _results(run: Run) -> list[SelfTestResult]:
+    return [result for result in run.results if isinstance(result, SelfTestResult)]
+
+
+def _cell(result: SelfTestResult) -> str:
+    if result.honest:
+        return f"FAILED {result.check}" if result.failed else "passed"
+    return result.check if result.failed else SURVIVED
+
+
+def _complaint(result: SelfTestResult) -> str:
+    name = f"{result.implementation}, {result.case.loss}"
+    if result.honest:
+        return f"FAILED {name}, {result.check} of {result.case.name}: {result.reason}"
+    return f"{SURVIVED} {name}: no check fails it"

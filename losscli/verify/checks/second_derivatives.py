@@ -1,0 +1,136 @@
+"""The gradients of the gradients.
+
+Catches: second derivatives that are silently zero, wrong in sign or in a branch, or not summed over
+what an operand was broadcast along; an incoming gradient that is no part of them. The gradients of
+both operands are multiplied by values of both signs and added up, and what comes out is
+differentiated for both operands and the incoming gradient. Judged against float64 autograd through
+the reference, relative to the largest. Who raises has no second derivatives, which is
+honest: the check is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.results import FAIL, PASS, SKIPPED, VerifyResult
+from losscli.verify.checks.check import Check
+from losscli.verify.checks.layouts import layout_case
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Curvature, Subject, SubjectError, misfit
+
+ROUNDINGS = 32
+"""That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its
+terms: a few products each, and sums of them."""
+NAMES = ("input", "target", "incoming gradient")
+
+
+def curvature_case(case: Case) -> Case:
+    """Return the case with a small shape, whose target is broadcast as the loss's own is."""
+    small = layout_case(case)
+    return replace(small, target_shape=case.spec.default_target_shape(small.shape))
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge each of the three; the first that is wrong counts."""
+    curvature = _question(problem)
+    result = VerifyResult(problem.case, subject.name, CHECK.name, PASS)
+    try:
+        found = subject.second_derivatives(curvature)
+        missing = (
+            "" if any(f is not None for f in found.values()) else "its gradients have no history"
+        )
+    except SubjectError as error:
+        missing = str(error)
+    if missing:
+        yield replace(result, status=SKIPPED, reason=f"no second derivatives: {missing}")
+        return
+    for name, truth in _truth(problem, curvature).items():
+        wrong = _judge(found[name], truth)
+        if wrong:
+            yield replace(result, status=FAIL, reason=f"of the {name}: {wrong}")
+            return
+    yield result
+
+
+def _question(problem: Problem) -> Curvature:
+    """Return what is asked: values of both signs toward both gradients."""
+    generator = torch.Generator().manual_seed(problem.case.seed)
+
+    def drawn(like: Tensor) -> Tensor:
+        values = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+        return values.to(like.device, like.dtype)
+
+    grad_output = drawn(problem.ones) if problem.case.reduction == "none" else problem.ones * 3
+    return Curvature(
+        problem.input, problem.target, grad_output, drawn(problem.input), drawn(problem.target)
+    )
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """One of the three, in float64."""
+
+    operand: Tensor
+    value: Tensor
+    largest: float
+    """The most that the terms of an element add up to in magnitude."""
+
+
+def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
+    """Return the truth by float64 autograd through the reference, element by element.
+
+    Operands are expanded first, so that what each element of the loss has to do with them is known
+    by itself, and how much of it cancels.
+    """
+    case, shape = problem.case, problem.oracle.shape
+    operands = (asked.input, asked.target, asked.grad_output)
+    x, y, g = (operand.double().expand(shape).contiguous().requires_grad_() for operand in operands)
+    settings = case.spec.resolve(case.params)
+    loss = case.spec.reference(x, y, reduction="none", **settings)
+    share = 1 / loss.numel() if case.reduction == "mean" else 1.0
+    gradients = torch.autograd.grad(loss, (x, y), g * share, create_graph=True)
+    products = [
+        (gradient * toward.double().expand(shape)).sum()
+        for gradient, toward in zip(gradients, asked.toward, strict=True)
+    ]
+    found = torch.autograd.grad(products[0] + products[1], (x, y, g), allow_unused=True)
+    truths = {}
+    for name, operand, terms in zip(NAMES, operands, found, strict=True):
+        terms = torch.zeros_like(x) if terms is None else terms
+        magnitude = terms.abs().sum_to_size(operand.shape)
+        largest = float(magnitude.max()) if magnitude.numel() else 0.0
+        truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest)
+    return truths
+
+
+def _judge(found: Tensor | None, truth: _Truth) -> str:
+    """Say what is wrong; empty if nothing is."""
+    if found is None:
+        return f"expected terms up to {truth.largest:.3g}, got none" if truth.largest else ""
+    wrong = misfit(found, truth.operand.shape, truth.operand, truth.operand.dtype)
+    if wrong:
+        return wrong
+    error = (found.double() - truth.value).abs()
+    bound = ROUNDINGS * torch.finfo(found.dtype).eps / 2 * truth.largest
+    # Written so that NaN is wrong.
+    if bool((error <= bound).all()):
+        return ""
+    place = int(error.nan_to_num(nan=torch.inf).argmax())
+    expected, got = float(truth.value.flatten()[place]), float(found.flatten()[place])
+    index = [int(i) for i in torch.unravel_index(torch.tensor(place), found.shape)]
+    return f"expected {expected:.6g}, got {got:.6g} at {index}; up to {bound:.2g} is rounding"
+
+
+CHECK = Check(
+    "second_derivatives",
+    "forward_backward",
+    "second derivatives that are zero or wrong",
+    _run,
+    adapt=curvature_case,
+    once=True,
+)

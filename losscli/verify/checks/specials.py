@@ -1,0 +1,125 @@
+"""Values at the ends of what a dtype holds.
+
+Catches: NaN or infinity that is scrubbed or clamped away, a branch that compares the wrong way
+where nothing compares, a gradient that is not PyTorch's there, subnormals flushed to zero, squares
+that overflow where they need not. Where PyTorch's own gradient is NaN any will do, for that of
+torch.compile is another there; the loss, which is NaN as well, has to be. One value at a time,
+first in the input, then in the target (but where targets are signs), among values all over; one
+small size is enough for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.oracle import Operand
+from losscli.results import FAIL, VerifyResult
+from losscli.verify.checks.check import Check, Worst, to_error
+from losscli.verify.errors import Errors, compare
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject, misfit
+from losscli.verify.tolerances import Verdict, judge_elements, judge_sums
+
+SHAPE = (13, 37)
+PLACE = (7, 19)
+"""Of the value: in the middle of a vector, far from either end."""
+
+
+def special_values(dtype: torch.dtype) -> dict[str, float]:
+    """Return the values by their names."""
+    limits = torch.finfo(dtype)
+    return {
+        "NaN": math.nan,
+        "infinity": math.inf,
+        "-infinity": -math.inf,
+        "a number whose square is out of range": limits.max**0.75,
+        "a subnormal number": limits.tiny * 0.75,
+        "a negative subnormal number": limits.tiny * -0.75,
+        "-0": -0.0,
+    }
+
+
+def specials_case(case: Case) -> Case:
+    """Return the case with a small shape, and values all over."""
+    target = case.spec.default_target_shape(SHAPE)
+    return replace(case, shape=SHAPE, target_shape=target, distribution="normal")
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the loss and both gradients with each value; the worst counts, and all are named."""
+    losses, gradients, worst = Worst(), Worst(), Worst()
+    failed: list[str] = []
+    for name, variant in _variants(problem):
+        answer = subject.answer(variant.call(variant.usual))
+        judged = {"loss": variant.judge_loss(answer.loss)}
+        losses.add(*judged["loss"], "")
+        for operand in variant.usual.wrt:
+            found = _judge_gradient(variant, operand, answer.gradients[operand])
+            gradients.add(*found, "")
+            judged[f"{operand} gradient"] = found
+        for part, (verdict, errors) in judged.items():
+            worst.add(verdict, errors, f"{name}, {part}: ")
+        if any(verdict.status == FAIL for verdict, _ in judged.values()):
+            failed.append(name)
+    error = to_error(losses.errors, gradients.errors)
+    result = worst.result(problem, subject.name, CHECK.name, error)
+    if len(failed) > 1:
+        result = replace(result, reason=f"{result.reason}. Wrong with {'; '.join(failed)}")
+    yield result
+
+
+def _judge_gradient(
+    problem: Problem, name: Operand, gradient: Tensor | None
+) -> tuple[Verdict, Errors | None]:
+    """Judge a gradient but where the truth is NaN."""
+    operand = problem.oracle.operand(name)
+    wrong = misfit(gradient, operand.shape, operand, operand.dtype)
+    if wrong or gradient is None:
+        return Verdict(FAIL, wrong), None
+    truths = [
+        replace(truth, value=torch.where(truth.value.isnan(), gradient[truth.block], truth.value))
+        for truth in problem.oracle.gradient(name, problem.usual.grad_output)
+    ]
+    errors = compare(gradient, truths)
+    if operand.shape == problem.oracle.shape:
+        return judge_elements(errors, problem.loosened), errors
+    return judge_sums(errors, operand.dtype, problem.loosened), errors
+
+
+def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """Yield the case with each value in each operand."""
+    for name, value in special_values(problem.oracle.dtype).items():
+        yield f"{name} in the input", _planted(problem, value, 0.0)
+        if not problem.case.spec.sign_targets:
+            yield f"{name} in the target", _planted(problem, 0.0, value)
+            yield f"{name} in both", _planted(problem, value, value)
+
+
+def _planted(problem: Problem, input: float, target: float) -> Problem:
+    """Return the problem with values in one place; 0 leaves an operand as it is."""
+
+    def put(values: Tensor, value: float) -> Tensor:
+        if value == 0.0 and not math.copysign(1, value) < 0:
+            return values
+        values = values.clone()
+        values[PLACE[-values.dim() :]] = value
+        return values
+
+    operands = put(problem.input, input), put(problem.target, target)
+    return Problem(problem.case, *operands, problem.loosened)
+
+
+CHECK = Check(
+    "specials",
+    "forward_backward",
+    "NaN, infinities, subnormals, squares out of range",
+    _run,
+    adapt=specials_case,
+    once=True,
+)

@@ -1,0 +1,1 @@
+"""Whether verification itself can be believed: the wrong are to fail, the honest are not to."""

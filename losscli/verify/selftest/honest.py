@@ -1,0 +1,89 @@
+"""Implementations that are right, each in a way of its own: a gate that fails one is too narrow."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.verify.selftest.surgery import graft
+
+_LANES = 64
+
+
+def _elements(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    settings = case.spec.resolve(case.params)
+    return case.spec.reference(input, target, reduction="none", **settings)
+
+
+def _finished(case: Case, total: Tensor, elements: Tensor) -> Tensor:
+    """Return a sum of the elements as the case reduces them, differentiable as PyTorch's own."""
+    own = elements.mean() if case.reduction == "mean" else elements.sum()
+    if case.reduction == "mean":
+        total = total / elements.numel()
+    return graft(total.to(own.dtype), own)
+
+
+def _by(add: object) -> object:
+    """Bind a way to add up float32 or float64 elements; without a reduction there is none."""
+
+    def bind(case: Case) -> object:
+        def function(input: Tensor, target: Tensor) -> Tensor:
+            elements = _elements(case, input, target)
+            if case.reduction == "none":
+                return elements
+            wide = elements.detach().to(torch.promote_types(elements.dtype, torch.float32))
+            return _finished(case, add(wide.flatten()), elements)  # type: ignore[operator]
+
+        return function
+
+    return bind
+
+
+def _lanes(values: Tensor) -> Tensor:
+    """Return the values in rows of lanes, filled up with zeros."""
+    missing = -len(values) % _LANES
+    return torch.nn.functional.pad(values, (0, missing)).reshape(-1, _LANES)
+
+
+def _kahan(values: Tensor) -> Tensor:
+    """Add with a compensation (Kahan, 1965), in lanes side by side."""
+    total = torch.zeros(_LANES, dtype=values.dtype, device=values.device)
+    lost = torch.zeros_like(total)
+    for row in _lanes(values):
+        term = row - lost
+        grown = total + term
+        lost = ((grown - total) - term).nan_to_num(0.0)  # of infinities there is nothing to keep
+        total = grown
+    return total.double().sum()
+
+
+def _float64(values: Tensor) -> Tensor:
+    return values.double().sum()
+
+
+def _any_order(values: Tensor) -> Tensor:
+    """Add blocks in the order in which they happen to arrive, as atomic additions do."""
+    blocks = _lanes(values).sum(1, dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=values.device)
+    for start in torch.randperm(len(blocks), device=values.device).split(16):
+        total += blocks[start].sum()
+    return total
+
+
+def _two_passes(values: Tensor) -> Tensor:
+    return _lanes(values).sum(1).sum(dtype=torch.float64)
+
+
+def _own(name: str, description: str, add: object) -> Implementation:
+    return Implementation(f"honest:{name}", description, _by(add))  # type: ignore[arg-type]
+
+
+HONEST: tuple[Implementation, ...] = (
+    *(IMPLEMENTATIONS[name] for name in ("custom", "reference", "functional", "compile")),
+    _own("Kahan", "compensated float32", _kahan),
+    _own("float64", "a float64 accumulator", _float64),
+    _own("any order", "block sums as they arrive", _any_order),
+    _own("two passes", "block sums, then their sum", _two_passes),
+)

@@ -1,0 +1,102 @@
+"""Puts what is wrong and what is honest through the gate that everything goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+from losscli.cases import Case
+from losscli.implementations import Implementation
+from losscli.losses import LOSSES
+from losscli.results import FAIL, SKIPPED, SelfTestResult, VerifyResult
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
+from losscli.verify.selftest.honest import HONEST
+from losscli.verify.selftest.wrong import WRONG
+
+PARAMETERS = {"smooth_l1": {"beta": 0.5}, "mse": {}, "hinge": {"margin": 1.5}}
+"""None of them a default, which an implementation could take without being told."""
+SHAPES = {"mean": (67, 301), "none": (37, 101)}
+"""By reduction: odd rows and tails."""
+LONG = (512, 2048)
+"""Where a sum needs digits."""
+COMPILED = "smooth_l1"
+"""The one loss that is compiled: compiling takes longer than all the rest."""
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """One implementation and the cases of one loss that it is put to."""
+
+    implementation: Implementation
+    cases: tuple[Case, ...]
+    honest: bool
+
+    @property
+    def case(self) -> Case:
+        """The first."""
+        return self.cases[0]
+
+
+def plan(device: str) -> list[SelfTest]:
+    """Return every implementation with every loss that it has to do with."""
+    tests = []
+    for loss in LOSSES:
+        cases = tuple(_cases(loss, device))
+        for wrong in WRONG:
+            own = tuple(case for case in cases if wrong.applies(case))
+            if own:
+                tests.append(SelfTest(wrong.implementation(), own, honest=False))
+        for implementation in HONEST:
+            if implementation.unavailable(cases[0]):
+                continue
+            if implementation.name != "compile":
+                tests.append(SelfTest(implementation, cases, honest=True))
+            elif loss == COMPILED:
+                tests.append(SelfTest(implementation, cases[:1], honest=True))
+    return tests
+
+
+def _cases(loss: str, device: str) -> Iterator[Case]:
+    for reduction, shape in (*SHAPES.items(), ("mean", LONG)):
+        yield Case(
+            loss=loss,
+            shape=shape,
+            target_shape=LOSSES[loss].default_target_shape(shape),
+            dtype="float32",
+            reduction=reduction,
+            device=device,
+            params=LOSSES[loss].resolve(PARAMETERS[loss]),
+            distribution="normal",
+            seed=0,
+            scale=2.0,
+        )
+
+
+def run(test: SelfTest) -> Generator[SelfTestResult, None, None]:
+    """Yield one result: the first check that fails, or that none does."""
+    name, honest = test.implementation.name, test.honest
+    ran = False
+    for result in _results(test):
+        ran = ran or result.status != SKIPPED
+        if result.status == FAIL:
+            yield SelfTestResult(result.case, name, honest, True, result.check, result.reason)
+            return
+    assert ran
+    yield SelfTestResult(test.case, name, honest, False)
+
+
+def _results(test: SelfTest) -> Iterator[VerifyResult]:
+    """Yield the results of each check on each case, the cheap ones first."""
+    for case in test.cases:
+        # Each layout would be compiled anew: half a minute for what is PyTorch's own.
+        left_out = ("layouts",) if test.implementation.name == "compile" else ()
+        trials = [
+            (test.implementation, check)
+            for check in CHECKS.values()
+            if not check.missing(case) and check.name not in left_out
+        ]
+        if case.shape == LONG:
+            trials = [trial for trial in trials if trial[1].name == "value"]
+        for job in runner.split(case, trials):
+            yield from runner.run(job)

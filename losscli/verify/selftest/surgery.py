@@ -1,0 +1,79 @@
+"""Autograd functions by which a loss is made to go wrong in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Grafted(torch.autograd.Function):
+    """The value of one tensor, the gradient of another."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, differentiable: Tensor) -> Tensor:
+        """Return a copy of the value."""
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[None, Tensor]:
+        """Pass the incoming gradient to the differentiable one."""
+        return None, grad_outputs[0]
+
+
+class Regraded(torch.autograd.Function):
+    """The identity, whose incoming gradient goes through a function."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return a copy."""
+        ctx.function = function
+        return tensor.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        """Apply the function."""
+        return ctx.function(grad_outputs[0]), None
+
+
+class Linear(torch.autograd.Function):
+    """A function of two operands, linear as far as its gradients can tell."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, target: Tensor, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """Apply the function to leaves of its own."""
+        with torch.enable_grad():
+            leaves = input.detach().requires_grad_(), target.detach().requires_grad_()
+            loss = function(*leaves)
+        ctx.leaves, ctx.loss = leaves, loss
+        return loss.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Return the right gradients, with nothing but the incoming one behind them."""
+        incoming = grad_outputs[0]
+        found = torch.autograd.grad(ctx.loss, ctx.leaves, incoming.detach(), retain_graph=True)
+        nothing = 0 * incoming.sum()
+        return found[0] + nothing, found[1] + nothing, None
+
+
+def graft(value: Tensor, differentiable: Tensor) -> Tensor:
+    """Return a tensor with the value of one and the derivatives of the other."""
+    result: Tensor = Grafted.apply(value.detach(), differentiable)  # type: ignore[no-untyped-call]
+    return result
+
+
+def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the tensor; what comes back to it goes through a function first."""
+    result: Tensor = Regraded.apply(tensor, function)  # type: ignore[no-untyped-call]
+    return result
+
+
+def linear(function: Callable[[Tensor, Tensor], Tensor], input: Tensor, target: Tensor) -> Tensor:
+    """Return the function's value, whose second derivatives are zero."""
+    result: Tensor = Linear.apply(input, target, function)  # type: ignore[no-untyped-call]
+    return result

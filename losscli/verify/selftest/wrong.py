@@ -1,0 +1,297 @@
+"""Implementations that are wrong on purpose, one mistake each: what people write, and believe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.implementations import Implementation
+from losscli.verify.selftest.surgery import graft, linear, regrade
+
+if TYPE_CHECKING:
+    from losscli.implementations import BoundLoss
+
+Make = Callable[[Case], "BoundLoss"]
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One mistake."""
+
+    name: str
+    mistake: str
+    bind: Make
+    applies: Callable[[Case], bool] = lambda case: True
+    """Whether it is a mistake in a case: there is no clamp to forget but in hinge."""
+
+    def implementation(self) -> Implementation:
+        """Return it as verification takes implementations."""
+        return Implementation(f"wrong:{self.name}", self.mistake, self.bind)
+
+
+def _formula(case: Case, input: Tensor, target: Tensor, **changes: object) -> Tensor:
+    """Return the reference, some of whose settings may be changed."""
+    settings = {"reduction": case.reduction, **case.spec.resolve(case.params), **changes}
+    return case.spec.reference(input, target, **settings)
+
+
+def _elements(case: Case, input: Tensor, target: Tensor, **changes: object) -> Tensor:
+    return _formula(case, input, target, reduction="none", **changes)
+
+
+def _reduced(case: Case, elements: Tensor, count: int | None = None) -> Tensor:
+    """Reduce elements as the case asks for; a mean over ``count``, or over all that are given."""
+    if case.reduction == "none":
+        return elements
+    total = elements.sum()
+    return total / (count or elements.numel()) if case.reduction == "mean" else total
+
+
+def _simple(function: Callable[[Case, Tensor, Tensor], Tensor]) -> Make:
+    """Bind a function of case, input and target."""
+    return lambda case: partial(function, case)
+
+
+def _constant(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    loss = _formula(case, input, target)
+    return graft(torch.full_like(loss, 0.375), loss)
+
+
+def _zeros(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    loss = _formula(case, input, target)
+    return graft(loss, 0 * loss)
+
+
+def _one_percent(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    elements = _elements(case, input, target)
+    seen = elements[::100]
+    if case.reduction == "none":
+        return graft(
+            torch.zeros_like(elements).index_copy(0, _every(elements, 100), seen), elements
+        )
+    mean = seen.mean()
+    value = mean if case.reduction == "mean" else mean * elements.numel()
+    return graft(value, _reduced(case, elements))
+
+
+def _every(elements: Tensor, step: int) -> Tensor:
+    return torch.arange(0, len(elements), step, device=elements.device)
+
+
+def _dropped_tail(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    elements = _elements(case, input, target)
+    flat = elements.flatten()
+    kept = len(flat) - len(flat) % 8
+    cut = torch.cat([flat[:kept], 0 * flat[kept:]]).reshape(elements.shape)
+    return _reduced(case, cut)
+
+
+def _ignored_parameters(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, input, target, **{p.name: p.default for p in case.spec.parameters})
+
+
+def _quadratic(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _reduced(case, 0.5 * (input - target) ** 2 / case.params["beta"])
+
+
+def _no_clamp(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _reduced(case, case.params["margin"] - input * target)
+
+
+def _wrong_axis(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    if target.dim() == 1 and input.dim() == 2:
+        rows = torch.arange(len(input), device=input.device) % len(target)
+        return _formula(case, input, target[rows][:, None])
+    return _formula(case, input, target)
+
+
+def _sum_for_mean(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, input, target, reduction="sum")
+
+
+def _rows_for_elements(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, input, target, reduction="sum") / input.shape[0]
+
+
+def _ignored_incoming(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return regrade(_formula(case, input, target), torch.ones_like)
+
+
+def _wrong_sign(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, input, regrade(target, torch.neg))
+
+
+def _absent_target(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, input, target.detach())
+
+
+def _detached(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, input, target).detach()
+
+
+def _half_inside(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, input.half(), target.half()).to(input.dtype)
+
+
+def _narrow_accumulator(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Adds in float32, one element after the other."""
+    elements = _elements(case, input, target)
+    running = elements.detach().float().flatten().cumsum(0)
+    # PyTorch's cumsum adds in float64 on a CPU: round what has been carried so far, now and then.
+    total = torch.zeros((), dtype=torch.float32, device=input.device)
+    last = torch.zeros((), dtype=torch.float32, device=input.device)
+    for step in running[:: max(len(running) // 4096, 1)]:
+        total, last = (total + (step - last)).bfloat16().float(), step
+    loss = _reduced(case, elements)
+    return graft((total / elements.numel() if case.reduction == "mean" else total).to(loss), loss)
+
+
+def _contiguous(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads operands as if they lay in one piece, as a kernel that takes pointers does."""
+
+    def straight(tensor: Tensor) -> Tensor:
+        wanted = torch.empty(tensor.shape).stride()
+        last = tensor.storage_offset() + tensor.numel() - 1
+        if (
+            tensor.stride() == wanted
+            or last >= tensor.untyped_storage().nbytes() // tensor.itemsize
+        ):
+            return tensor
+        return graft(tensor.detach().as_strided(tensor.shape, wanted), tensor)
+
+    return _formula(case, straight(input), straight(target))
+
+
+def _scrubbed(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, torch.nan_to_num(input), target)
+
+
+def _in_place(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    loss = _formula(case, input, target)
+    with torch.no_grad():
+        input.view_as(input).add_(0.25)
+    return loss
+
+
+def _cached(case: Case) -> BoundLoss:
+    known: dict[object, Tensor] = {}
+
+    def function(input: Tensor, target: Tensor) -> Tensor:
+        loss = _formula(case, input, target)
+        key = (input.data_ptr(), target.data_ptr(), input.shape)
+        return graft(known.setdefault(key, loss.detach().clone()), loss)
+
+    return function
+
+
+def _first_call_only(case: Case) -> BoundLoss:
+    calls = 0
+
+    def function(input: Tensor, target: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        loss = _formula(case, input, target)
+        return loss if calls == 1 else graft(loss.detach() * 2, loss)
+
+    return function
+
+
+def _uninitialised(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Adds up blocks in memory of which the last has never been written."""
+    elements = _elements(case, input, target)
+    if case.reduction == "none":
+        out = torch.empty_like(elements)
+        out.flatten()[:-1] = elements.detach().flatten()[:-1]
+        return graft(out, elements)
+    rows = torch.empty(len(elements) + 1, dtype=elements.dtype, device=elements.device)
+    rows[:-1] = elements.detach().flatten(1).sum(1) if elements.dim() > 1 else elements.detach()
+    loss = _reduced(case, elements)
+    total = rows.sum()
+    return graft(total / elements.numel() if case.reduction == "mean" else total, loss)
+
+
+def _beyond_the_end(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads the element behind the last, where the memory is there to be read."""
+    loss = _formula(case, input, target)
+    behind = input.storage_offset() + input.numel()
+    if not input.is_contiguous() or behind >= input.untyped_storage().nbytes() // input.itemsize:
+        return loss
+    more = input.detach().as_strided((1,), (1,), behind)
+    return graft(loss.detach() + 0 * more.sum(), loss)
+
+
+def _unsteady(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    loss = _formula(case, input, target)
+    noise = torch.rand((), device=loss.device) * 1e-3
+    return graft(loss.detach() * (1 + noise).to(loss.dtype), loss)
+
+
+def _shape_of_one(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, input, target).reshape(1)
+
+
+def _other_dtype(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    loss = _formula(case, input, target)
+    return loss.double() if loss.dtype != torch.float64 else loss.float()
+
+
+def _no_curvature(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """The gradients are numbers to whoever differentiates them."""
+    return linear(partial(_formula, case), input, target)
+
+
+def _is_reduced(case: Case) -> bool:
+    return case.reduction != "none"
+
+
+def _is_mean(case: Case) -> bool:
+    return case.reduction == "mean"
+
+
+def _of(loss: str) -> Callable[[Case], bool]:
+    return lambda case: case.loss == loss
+
+
+def _has_parameters(case: Case) -> bool:
+    return bool(case.spec.parameters)
+
+
+def _broadcasts(case: Case) -> bool:
+    return case.target_shape != case.shape
+
+
+WRONG: tuple[Wrong, ...] = (
+    Wrong("constant", "returns a number of its own", _simple(_constant)),
+    Wrong("zeros", "gradients of zero", _simple(_zeros)),
+    Wrong("one percent", "reads every hundredth row", _simple(_one_percent)),
+    Wrong("dropped tail", "leaves out what does not fill a vector of 8", _simple(_dropped_tail)),
+    Wrong("ignored parameter", "takes the default", _simple(_ignored_parameters), _has_parameters),
+    Wrong("quadratic only", "no linear part", _simple(_quadratic), _of("smooth_l1")),
+    Wrong("no clamp", "negative losses", _simple(_no_clamp), _of("hinge")),
+    Wrong("wrong axis", "broadcasts the target down the rows", _simple(_wrong_axis), _broadcasts),
+    Wrong("sum for mean", "does not divide", _simple(_sum_for_mean), _is_mean),
+    Wrong("1/rows for 1/N", "divides by the rows", _simple(_rows_for_elements), _is_mean),
+    Wrong("ignored incoming", "the incoming gradient counts as 1", _simple(_ignored_incoming)),
+    Wrong("wrong sign", "of the target's gradient", _simple(_wrong_sign)),
+    Wrong("absent gradient", "of the target", _simple(_absent_target)),
+    Wrong("detached", "the loss has no history", _simple(_detached)),
+    Wrong("float16 inside", "computes in float16", _simple(_half_inside)),
+    Wrong("narrow accumulator", "adds up in few digits", _simple(_narrow_accumulator), _is_reduced),
+    Wrong("assumes contiguous", "reads as if all lay in one piece", _simple(_contiguous)),
+    Wrong("NaN scrubbed", "takes NaN and infinity for numbers", _simple(_scrubbed)),
+    Wrong("in place", "writes over its input", _simple(_in_place)),
+    Wrong("cached", "remembers results by address", _cached),
+    Wrong("first call only", "right once", _first_call_only),
+    Wrong("uninitialised", "returns what was in the memory", _simple(_uninitialised)),
+    Wrong("beyond the end", "reads one element too many", _simple(_beyond_the_end)),
+    Wrong("unsteady", "other results from run to run", _simple(_unsteady)),
+    Wrong("shape (1,)", "for ()", _simple(_shape_of_one), _is_reduced),
+    Wrong("other dtype", "float64 for float32", _simple(_other_dtype)),
+    Wrong("no curvature", "second derivatives of zero", _simple(_no_curvature)),
+)

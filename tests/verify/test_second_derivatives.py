@@ -1,0 +1,94 @@
+"""The check of the gradients of the gradients."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from test_wrong_implementations import judge, put, reference
+
+from losscli.implementations import find_implementation
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.results import FAIL, PASS, SKIPPED
+from losscli.verify.selftest.surgery import linear
+
+CHECKS = ("second_derivatives",)
+
+
+class Curved(torch.autograd.Function):
+    """mse of the right gradient, whose own gradient has the wrong sign."""
+
+    @staticmethod
+    def forward(ctx, input, target):
+        ctx.save_for_backward(input, target)
+        return ((input - target) ** 2).mean()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        input, target = ctx.saved_tensors
+        gradient = 2 * (input - target) / input.numel() * grad_output
+        turned = 2 * gradient.detach() - gradient
+        return turned, -turned
+
+
+def test_zeros_are_failed(make_case):
+    def flat(case, input, target):
+        return linear(partial(reference, case), input, target)
+
+    (result,) = judge(make_case("mse"), flat, checks=CHECKS)
+
+    assert result.status == FAIL
+    assert result.reason.startswith("of the input: expected terms up to")
+
+
+def test_a_wrong_sign_is_failed_with_its_place(make_case):
+    (result,) = judge(make_case("mse"), lambda case, x, y: Curved.apply(x, y), checks=CHECKS)
+
+    assert result.status == FAIL
+    assert "of the input: expected" in result.reason
+
+
+def test_who_has_none_and_says_so_is_honest(make_case):
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, input, target):
+            return (input - target).sum()
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, grad_output):
+            return grad_output.expand(8, 24), grad_output.expand(8, 24)
+
+    case = make_case("mse", shape=(8, 24))
+    (result,) = judge(case, lambda case, x, y: Once.apply(x, y), checks=CHECKS)
+
+    assert result.status == SKIPPED
+    assert result.reason == "no second derivatives: its gradients have no history"
+
+
+def test_who_raises_is_honest(make_case):
+    def stubborn(case, input, target):
+        loss = reference(case, input, target)
+        loss.register_hook(refuse)
+        return loss
+
+    def refuse(grad):
+        if grad.requires_grad:
+            raise NotImplementedError("once is enough")
+
+    (result,) = judge(make_case("mse"), stubborn, checks=CHECKS)
+
+    assert result.status == SKIPPED
+    assert result.reason == "no second derivatives: raised NotImplementedError: once is enough"
+
+
+@pytest.mark.parametrize("name", ["custom", "reference"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_honest_pass(make_case, loss, reduction, name):
+    case = make_case(loss, reduction=reduction, distribution="normal")
+
+    (result,) = put(case, find_implementation(name), checks=CHECKS)
+
+    assert (result.status, result.reason) == (PASS, "")

@@ -1,0 +1,95 @@
+"""`losscli verify --self-test`: the wrong are caught, the honest pass, and it says who was not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from losscli.cli import main
+from losscli.losses import LOSSES
+from losscli.verify.selftest import run as selftest
+from losscli.verify.selftest.honest import HONEST
+from losscli.verify.selftest.wrong import WRONG
+
+PLAN = selftest.plan("cpu")
+WRONG_TESTS = [test for test in PLAN if not test.honest]
+HONEST_TESTS = [
+    test for test in PLAN if test.honest and test.implementation.name not in ("custom", "compile")
+]
+
+
+def first_of_each(tests):
+    """Return one test an implementation, the losses in turn."""
+    by_name = {}
+    for test in tests:
+        by_name.setdefault(test.implementation.name, []).append(test)
+    return [own[place % len(own)] for place, own in enumerate(by_name.values())]
+
+
+def name_of(test):
+    return f"{test.implementation.name}-{test.case.loss}"
+
+
+def test_there_are_enough_of_either():
+    assert len(WRONG) >= 25
+    assert len(HONEST) >= 6
+    assert {test.case.loss for test in PLAN} == set(LOSSES)
+    assert len({wrong.name for wrong in WRONG}) == len(WRONG)
+
+
+@pytest.mark.parametrize("test", first_of_each(WRONG_TESTS), ids=name_of)
+def test_a_wrong_one_is_caught(test):
+    (result,) = selftest.run(test)
+
+    assert result.failed
+    assert result.check
+    assert result.reason
+
+
+@pytest.mark.parametrize("test", first_of_each(HONEST_TESTS), ids=name_of)
+def test_an_honest_one_passes(test):
+    (result,) = selftest.run(test)
+
+    assert (result.failed, result.reason) == (False, "")
+
+
+def only(monkeypatch, *tests):
+    monkeypatch.setattr(selftest, "plan", lambda device: list(tests))
+
+
+def test_the_table_says_which_check_caught_whom(monkeypatch, capsys):
+    constant = next(test for test in WRONG_TESTS if test.implementation.name == "wrong:constant")
+    honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
+    only(monkeypatch, constant, honest)
+
+    assert main.run(["verify", "--self-test", "--device", "cpu"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert ["wrong:constant", "value"] in [line.split() for line in lines]
+    assert ["honest:float64", "passed"] in [line.split() for line in lines]
+    assert lines[-1] == (
+        "self-test: 1 of 1 wrong implementations caught, 1 of 1 honest ones passed"
+    )
+
+
+def test_a_survivor_is_named_and_ends_with_1(monkeypatch, capsys):
+    honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
+    only(monkeypatch, replace(honest, honest=False))
+
+    assert main.run(["verify", "--self-test", "--device", "cpu"]) == 1
+
+    out = capsys.readouterr().out
+    assert "SURVIVED honest:float64, smooth_l1: no check fails it" in out
+
+
+def test_who_is_failed_without_reason_is_named_and_ends_with_1(monkeypatch, capsys):
+    wrong = next(test for test in WRONG_TESTS if test.implementation.name == "wrong:constant")
+    only(monkeypatch, replace(wrong, honest=True))
+
+    assert main.run(["verify", "--self-test", "--device", "cpu", "--format", "json"]) == 1
+
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert (result["honest"], result["failed"], result["check"]) == (True, True, "value")
+    assert result["status"] == "fail"

@@ -1,0 +1,79 @@
+"""The check of values at the ends of what a dtype holds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_wrong_implementations import judge, put, reference
+
+from losscli.config.schema import DTYPES
+from losscli.implementations import find_implementation
+from losscli.losses import LOSSES
+from losscli.results import FAIL, PASS
+from losscli.verify.selftest.surgery import graft, regrade
+
+CHECKS = ("specials",)
+
+
+def scrubbed(case, input, target):
+    return reference(case, torch.nan_to_num(input), target)
+
+
+def clamped(case, input, target):
+    return graft(reference(case, input, target).clamp(max=1e30), reference(case, input, target))
+
+
+def expanded_square(case, input, target):
+    """As x^2 - 2 x y + y^2, whose parts overflow where the difference is small."""
+    return (input**2 - 2 * input * target + target**2).mean()
+
+
+def flushed(case, input, target):
+    tiny = torch.finfo(input.dtype).tiny
+    value = reference(case, input * (input.abs() >= tiny), target)
+    return graft(value, reference(case, input, target))
+
+
+def zero_gradient_at_infinity(case, input, target):
+    return reference(case, regrade(input, lambda g: g * input.isfinite()), target)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "case", "named"),
+    [
+        (scrubbed, {}, "NaN in the input"),
+        (clamped, {"loss": "mse"}, "infinity in the input"),
+        (expanded_square, {"loss": "mse"}, "a number whose square is out of range in both"),
+        (
+            flushed,
+            {"loss": "hinge", "params": {"margin": 0.0}, "reduction": "none"},
+            "subnormal number in the input",
+        ),
+        (zero_gradient_at_infinity, {}, "infinity in the input"),
+    ],
+)
+def test_who_goes_wrong_at_the_ends_is_failed(make_case, wrong, case, named):
+    (result,) = judge(make_case(**{"distribution": "normal", **case}), wrong, checks=CHECKS)
+
+    assert result.status == FAIL
+    assert named in result.reason
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_our_kernels_pass(make_case, loss, dtype):
+    case = make_case(loss, dtype=dtype)
+
+    (result,) = put(case, find_implementation("custom"), checks=CHECKS)
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+def test_any_gradient_will_do_where_pytorchs_is_nan(make_case):
+    def other(case, input, target):
+        without = regrade(input, lambda g: torch.where(g.isnan(), 0.25, g))
+        return reference(case, without, target)
+
+    (result,) = judge(make_case("mse"), other, checks=CHECKS)
+
+    assert result.status == PASS
