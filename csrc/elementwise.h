@@ -17,7 +17,7 @@ enum class DType : int { float32, float64, float16, bfloat16 };
 
 // How a sum over everything is finished, once each block of the work has its own.
 enum class Strategy : int {
-  single_pass,  // in the same pass, in an order that only the shape decides
+  single_pass,  // in the same pass, in an order that does not change from run to run
   atomic,       // each block adds to one number, in the order in which they arrive
   two_pass,     // a second pass adds all the blocks' sums
   tree,         // further passes add a group of sums each, until one is left

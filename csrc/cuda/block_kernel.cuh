@@ -17,7 +17,7 @@ struct FewArguments {
   double scale;
   unsigned size;
   unsigned period;          // packs after which the target repeats
-  unsigned period_inverse;  // 2^32 over it, rounded up, to divide by; 0 where it does not
+  unsigned period_inverse;  // a little more than 2^32 over it, to divide by; 0 where it does not
   bool skip_unit_gradient;
 
   FewArguments(const LossArguments& arguments, int64_t pack)

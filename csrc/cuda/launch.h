@@ -12,6 +12,7 @@ namespace losscli::cuda {
 
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // reported here, and not once more by who asks next
   throw std::runtime_error(std::string(what) + ": " + cudaGetErrorName(status) + ", " +
                            cudaGetErrorString(status));
 }

@@ -58,9 +58,7 @@ void launch_grid(void (*kernel)(Parameters...), int64_t blocks, int threads, boo
   config.attrs = &attribute;
   config.numAttrs = cluster ? 1 : 0;
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
-  if (status == cudaSuccess) return;
-  cudaGetLastError();
-  check(status, launch_name("loss kernel", blocks, threads).c_str());
+  if (status != cudaSuccess) check(status, launch_name("loss kernel", blocks, threads).c_str());
 }
 
 template <template <typename> class Loss, typename Stored, typename Pass>
@@ -111,14 +109,13 @@ auto with_pass(const LossArguments& arguments, Use use) {
   const bool gradient = arguments.grad_input || arguments.grad_target;
   const bool grad_output = arguments.grad_output.data && arguments.grad_output.period != 1;
   const auto packed = [&](const Operand& operand) {
-    return operand.flat(arguments.size) &&
-           reinterpret_cast<uintptr_t>(operand.data) % kPackBytes == 0;
+    return operand.flat(arguments.size) && aligned(operand.data);
   };
   const bool row = arguments.size > 0 && arguments.target.inner == 1 &&
                    arguments.target.period > 1 &&
                    arguments.target.period % Pack<Stored>::kCount == 0 &&
                    arguments.target.period <= kMostRowPacks * Pack<Stored>::kCount &&
-                   reinterpret_cast<uintptr_t>(arguments.target.data) % kPackBytes == 0;
+                   aligned(arguments.target.data);
   const Walk walk = !packed(arguments.input)                        ? Walk::general
                     : grad_output && !packed(arguments.grad_output) ? Walk::general
                     : packed(arguments.target)                      ? Walk::flat

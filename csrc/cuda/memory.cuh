@@ -68,7 +68,7 @@ __device__ __forceinline__ Pack<Stored> read(const Pack<Stored>* pack) {
   }
 }
 
-__device__ __forceinline__ bool aligned(const void* data) {
+__host__ __device__ __forceinline__ bool aligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % kPackBytes == 0;
 }
 

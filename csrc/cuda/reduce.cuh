@@ -1,4 +1,5 @@
-// Sums over a block, and over a grid in the same launch, in an order that only the shape decides.
+// Sums over a block, and over a grid in the same launch, in an order that the shape, the layout and
+// the alignment of the operands decide, and nothing else.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -100,7 +101,6 @@ __device__ __forceinline__ void counted_sum(double sum, const GridSum& memory, d
   sum = sum_of<threads>(memory.blocks + first, members, scratch);
   if (groups > 1) {
     if (threadIdx.x == 0) memory.groups[group] = sum;
-    __syncthreads();
     if (!arrives_last(memory.arrived + kGroup, groups)) return;
     sum = sum_of<threads>(memory.groups, groups, scratch);
   }
@@ -125,9 +125,11 @@ __device__ __forceinline__ void posted_sum(double sum, const GridSum& memory, do
 #pragma unroll 1
   for (unsigned i = threadIdx.x == 0 ? threads : threadIdx.x; i < gridDim.x; i += threads) {
     unsigned long long bits;
-    do {
-      bits = posted[i];
-    } while (bits == 0);
+    while ((bits = posted[i]) == 0) {
+#if __CUDA_ARCH__ >= 700
+      __nanosleep(20);
+#endif
+    }
     posted[i] = 0;
     collected += __longlong_as_double(bits ^ kNeverASum);
   }

@@ -51,6 +51,20 @@ __device__ __forceinline__ double shared_summand(const Loss& loss,
   return arguments.for_target ? gradient.target : gradient.input;
 }
 
+// Writes the gradient, or where bands are to be added first, the sum of one.
+template <typename Stored>
+__device__ __forceinline__ void put_shared(const SharedGradientArguments& arguments,
+                                           const SharedCut& cut, double* sums, int64_t element,
+                                           double sum) {
+  const int64_t period = (arguments.for_target ? arguments.target : arguments.input).period;
+  if (cut.bands > 1) {
+    sums[blockIdx.y * period + element] = sum;
+  } else {
+    narrow(static_cast<RealOf<Stored>>(sum * arguments.scale),
+           static_cast<Stored*>(arguments.gradient)[element]);
+  }
+}
+
 // Threads of a warp take 32 neighbouring elements, warps every eighth row.
 template <typename Loss, typename Stored>
 __global__ void __launch_bounds__(kSharedThreads)
@@ -69,7 +83,7 @@ __global__ void __launch_bounds__(kSharedThreads)
   __syncthreads();
   if (row == 0 && element < period) {
     for (int other = 1; other < kRowsAtOnce; ++other) sum += scratch[other][column];
-    sums[blockIdx.y * period + element] = sum;
+    put_shared<Stored>(arguments, cut, sums, element, sum);
   }
 }
 
@@ -91,7 +105,7 @@ __global__ void __launch_bounds__(kSharedThreads)
       sum += shared_summand<Loss, Stored>(loss, arguments, element, i);
     }
     sum = block_sum<kSharedThreads>(sum, scratch);
-    if (threadIdx.x == 0) sums[blockIdx.y * shared.period + element] = sum;
+    if (threadIdx.x == 0) put_shared<Stored>(arguments, cut, sums, element, sum);
   }
 }
 
@@ -109,7 +123,8 @@ __global__ void __launch_bounds__(kSharedThreads)
 }
 
 inline size_t shared_gradient_bytes(const SharedGradientArguments& arguments) {
-  return shared_cut(arguments).bands * shared_operand(arguments).period * sizeof(double);
+  const int64_t bands = shared_cut(arguments).bands;
+  return bands > 1 ? bands * shared_operand(arguments).period * sizeof(double) : 0;
 }
 
 template <template <typename> class Loss, typename Stored>
@@ -129,6 +144,7 @@ void launch_shared_gradient(const SharedGradientArguments& arguments,
         <<<grid, kSharedThreads, 0, stream>>>(loss, arguments, cut, sums);
   }
   check_launch("shared_gradient", cut.blocks * cut.bands, kSharedThreads);
+  if (cut.bands == 1) return;
   const int64_t blocks = divide_up(shared_operand(arguments).period, kSharedThreads);
   shared_finish_kernel<Stored>
       <<<static_cast<unsigned>(blocks), kSharedThreads, 0, stream>>>(arguments, cut, sums);

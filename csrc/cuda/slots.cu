@@ -24,8 +24,11 @@ struct Device {
   std::unordered_map<unsigned long long, int> of_stream;
   std::vector<int> free;  // of those for captured launches
 
-  // Throws nothing: a device that cannot be asked has no slots.
+  // Throws nothing: a device that cannot be asked has no slots. Loads the module, which a stream
+  // that is being captured need not mind.
   explicit Device(int number) {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
     int supported = 0;
     cudaFuncAttributes compiled{};
     clusters =
@@ -35,15 +38,18 @@ struct Device {
     void* address = nullptr;
     if (cudaGetSymbolAddress(&address, losscli::cuda::slots) == cudaSuccess)
       slots = static_cast<Slot*>(address);
+    cudaThreadExchangeStreamCaptureMode(&mode);
     cudaGetLastError();
     for (int i = kCapturedSlots; i-- > 0;) free.push_back(kStreamSlots + i);
   }
 };
 
 struct Registry {
-  std::mutex mutex;
+  std::mutex mutex;   // of everything but
+  std::mutex leases;  // the free slots: a graph gives its own back while others wait for CUDA
   std::array<Device*, kMostDevices> devices{};
 
+  // With the lock held.
   Device* current() {
     int number = 0;
     if (cudaGetDevice(&number) != cudaSuccess || number >= kMostDevices) return nullptr;
@@ -70,18 +76,25 @@ struct Lease {
 // Called once the graph is gone and no replay of it runs. May not call CUDA.
 void end_lease(void* opaque) {
   const auto* lease = static_cast<Lease*>(opaque);
-  const std::lock_guard<std::mutex> lock(registry().mutex);
-  lease->device->free.push_back(lease->slot);
+  {
+    const std::lock_guard<std::mutex> lock(registry().leases);
+    lease->device->free.push_back(lease->slot);
+  }
   delete lease;
 }
 
 // A slot for as long as a graph lives.
 Slot* lease_slot(cudaGraph_t graph) {
-  Lease* lease;
+  Device* device;
   {
     const std::lock_guard<std::mutex> lock(registry().mutex);
-    Device* const device = registry().current();
-    if (!device || !device->slots || device->free.empty()) return nullptr;
+    device = registry().current();
+  }
+  if (!device || !device->slots) return nullptr;
+  Lease* lease;
+  {
+    const std::lock_guard<std::mutex> lock(registry().leases);
+    if (device->free.empty()) return nullptr;
     lease = new Lease{device, device->free.back()};
     device->free.pop_back();
   }
@@ -127,9 +140,15 @@ cudaError_t capture_of(cudaStream_t stream, cudaStreamCaptureStatus* status, cud
 Slot* find_slot(cudaStream_t stream) {
   cudaStreamCaptureStatus status;
   cudaGraph_t graph = nullptr;
-  if (capture_of(stream, &status, &graph) != cudaSuccess) return nullptr;
-  if (status == cudaStreamCaptureStatusNone) return slot_of(stream);
-  return status == cudaStreamCaptureStatusActive ? lease_slot(graph) : nullptr;
+  Slot* slot = nullptr;
+  if (capture_of(stream, &status, &graph) == cudaSuccess) {
+    if (status == cudaStreamCaptureStatusNone)
+      slot = slot_of(stream);
+    else if (status == cudaStreamCaptureStatusActive)
+      slot = lease_slot(graph);
+  }
+  if (!slot) cudaGetLastError();  // what went wrong here is nobody else's error
+  return slot;
 }
 
 bool launches_clusters() {

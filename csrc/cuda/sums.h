@@ -18,7 +18,7 @@ inline int64_t workspace_sums(Strategy strategy, int64_t blocks) {
     case Strategy::two_pass:
       return blocks;
     case Strategy::tree:
-      return blocks + group_count(blocks) + group_count(group_count(blocks));
+      return blocks + group_count(blocks);
     default:
       return 0;
   }
@@ -39,12 +39,14 @@ class SumMemory {
     sum.ending = ending_of(arguments.strategy, blocks);
     sum.blocks = static_cast<double*>(
         arguments.strategy == Strategy::torch_sum ? arguments.value : context.workspace);
-    sum.groups = sum.blocks + blocks;
+    if (sum.blocks) sum.groups = sum.blocks + blocks;
     if (blocks == 1 || sum.ending == Ending::cluster || sum.ending == Ending::left) return;
     Slot* slot = find_slot(stream_);
     if (!slot) {
       check(cudaMallocAsync(&temporary_, sizeof(Slot), stream_), "allocating the slot of a sum");
-      check(cudaMemsetAsync(temporary_, 0, sizeof(Slot), stream_), "clearing the slot of a sum");
+      const cudaError_t cleared = cudaMemsetAsync(temporary_, 0, sizeof(Slot), stream_);
+      if (cleared != cudaSuccess) cudaFreeAsync(temporary_, stream_);
+      check(cleared, "clearing the slot of a sum");
       slot = static_cast<Slot*>(temporary_);
     }
     sum.total = &slot->total;
