@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from losscli.verify.checks import determinism, gradients, graphs, layouts, streams, value
+from losscli.verify.checks import (
+    branches,
+    coverage,
+    determinism,
+    gradients,
+    graphs,
+    layouts,
+    memory,
+    streams,
+    value,
+)
 from losscli.verify.checks.check import Check
 
 CHECKS: dict[str, Check] = {
@@ -10,8 +20,11 @@ CHECKS: dict[str, Check] = {
     for check in (
         value.CHECK,
         gradients.CHECK,
+        coverage.CHECK,
+        branches.CHECK,
         layouts.CHECK,
         determinism.CHECK,
+        memory.CHECK,
         streams.CHECK,
         graphs.CHECK,
     )
