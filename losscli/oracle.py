@@ -113,6 +113,20 @@ class Oracle:
         for block in self._blocks(operand.shape):
             yield Truth(block, value[block], magnitude[block])
 
+    def branch_counts(self) -> list[int]:
+        """Count the elements of each branch of the loss; those on a kink belong below it."""
+        kinks = torch.tensor(
+            self.case.spec.kinks(self.case.params), dtype=torch.float64, device=self.input.device
+        )
+        counts = torch.zeros(len(kinks) + 1, dtype=torch.int64, device=self.input.device)
+        for block in self._blocks(self.shape):
+            coordinate = self.case.spec.branch_coordinate(
+                self._read("input", block), self._read("target", block)
+            )
+            sides = torch.bucketize(coordinate.flatten(), kinks)
+            counts += torch.bincount(sides, minlength=len(counts))
+        return counts.tolist()
+
     def _blocks(self, shape: torch.Size) -> Iterator[Block]:
         """Cut a shape into what the device of the operands works on at once."""
         return blocks(shape, block_elements(self.input.device.type))

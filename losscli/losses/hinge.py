@@ -25,6 +25,11 @@ def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
     return (parameters["margin"],)
 
 
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """Short of the margin it costs, beyond it is clamped."""
+    return ("linear", "clamped")
+
+
 def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
     """The product decides."""
     return input * target
@@ -39,5 +44,6 @@ SPEC = LossSpec(
     default_target_shape=last_dimension,
     kinks=kinks,
     branch_coordinate=branch_coordinate,
+    branches=branches,
     sign_targets=True,
 )

@@ -30,6 +30,11 @@ def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
     return ()
 
 
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """The same everywhere."""
+    return ("quadratic",)
+
+
 def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
     """The difference."""
     return input - target
@@ -44,4 +49,5 @@ SPEC = LossSpec(
     default_target_shape=same_shape,
     kinks=kinks,
     branch_coordinate=branch_coordinate,
+    branches=branches,
 )

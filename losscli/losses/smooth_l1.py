@@ -26,6 +26,12 @@ def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
     return (-beta, beta) if beta > 0 else (0.0,)
 
 
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """Linear on both sides; with beta 0 there is nothing between."""
+    below, above = "linear below", "linear above"
+    return (below, "quadratic", above) if parameters["beta"] > 0 else (below, above)
+
+
 def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
     """The difference decides."""
     return input - target
@@ -40,4 +46,5 @@ SPEC = LossSpec(
     default_target_shape=same_shape,
     kinks=kinks,
     branch_coordinate=branch_coordinate,
+    branches=branches,
 )

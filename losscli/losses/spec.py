@@ -52,6 +52,8 @@ class LossSpec:
     """Where the derivative jumps, in units of ``branch_coordinate``."""
     branch_coordinate: Callable[[Tensor, Tensor], Tensor]
     """The scalar that decides the branch of each element: ``input - target``, say."""
+    branches: Callable[[Mapping[str, float]], tuple[str, ...]]
+    """What the loss is called below, between and above its kinks: a name more than kinks."""
     sign_targets: bool = False
     """Whether generated targets are -1 or 1."""
 

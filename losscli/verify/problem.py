@@ -70,6 +70,13 @@ class Problem:
         subject = Subject.bind(find_implementation("reference"), self.case)
         return compare(subject.loss(self.input, self.target), self._value())
 
+    @cached_property
+    def branch_shares(self) -> dict[str, float]:
+        """The share of the elements on each branch of the loss."""
+        counts = self.oracle.branch_counts()
+        names = self.case.spec.branches(self.case.params)
+        return {n: c / max(sum(counts), 1) for n, c in zip(names, counts, strict=True)}
+
     def sibling(self) -> Problem:
         """Return the same case with other contents."""
         return Problem.of(replace(self.case, seed=self.case.seed + 1), self.loosened)

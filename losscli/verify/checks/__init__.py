@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from losscli.verify.checks import (
+    branches,
+    coverage,
     determinism,
     gradients,
     graphs,
     layouts,
+    memory,
     second_derivatives,
     specials,
     streams,
@@ -19,9 +22,12 @@ CHECKS: dict[str, Check] = {
     for check in (
         value.CHECK,
         gradients.CHECK,
+        coverage.CHECK,
+        branches.CHECK,
         layouts.CHECK,
         specials.CHECK,
         second_derivatives.CHECK,
+        memory.CHECK,
         determinism.CHECK,
         streams.CHECK,
         graphs.CHECK,

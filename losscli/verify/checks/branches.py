@@ -1,0 +1,114 @@
+"""Every branch of the loss, and its kinks.
+
+Catches: a formula of one branch only, a clamp that is left out, ``<`` for ``<=`` where it matters,
+a kink in the wrong place. A case says nothing of a branch that its inputs do not reach: uniform
+inputs never clamp a hinge with a margin of 1.5. So the share of the elements on each side of each
+kink is counted, and where one is below 1 % the implementation is put to a small case of its own:
+inputs on every branch, exactly at the kinks, and the next numbers below and above them. The result
+says so. A loss without a kink has no branch to miss and is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from losscli.results import PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.expectation import judge
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject
+from losscli.verify.tolerances import Verdict
+
+STARVED = 0.01
+"""Of the elements: a branch with fewer could be wrong, and a mean hardly show it."""
+SHAPE = (30, 59)
+"""Odd, so that targets of either sign meet every coordinate."""
+_REACH = (0.25, 1.0, 3.0)
+"""How far beyond the outermost kinks, over their own size or 1."""
+_TARGETS = (0.0, 1.0, -0.5, 0.25)
+"""Of few bits, so that a prediction at a kink is exact in every dtype."""
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Supplement a case that starves a branch."""
+    shares = problem.branch_shares
+    if len(shares) == 1 or not problem.oracle.shape.numel():
+        return
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    if min(shares.values()) < STARVED:
+        counted = ", ".join(f"{100 * share:.1f} % {name}" for name, share in shares.items())
+        worst.add(Verdict(PASS, f"{counted}: supplemented"), None, "")
+        own = problem.variant("branches", lambda: supplement(problem))
+        fresh = subject.again()
+        where = f"{counted}; in inputs on every branch"
+        judge(own, own.usual, "loss", fresh.loss(own.input, own.target), where, worst)
+        for incoming in dict.fromkeys((own.usual, own.others[-1])):
+            answer = fresh.answer(own.call(incoming))
+            for name, got in answer.items().items():
+                if name != "loss" or incoming is own.usual:
+                    judge(own, incoming, name, got, where, worst)
+    result = worst.result(problem, subject.name, "branches")
+    yield result
+
+
+def supplement(problem: Problem) -> Problem:
+    """Return a small problem whose inputs lie on every branch and at the kinks."""
+    spec = problem.case.spec
+    case = replace(
+        problem.case, shape=SHAPE, target_shape=spec.default_target_shape(SHAPE), distribution="own"
+    )
+    dtype, device = problem.input.dtype, problem.input.device
+    choice = (1.0, -1.0) if spec.sign_targets else _TARGETS
+    count = torch.Size(case.target_shape).numel()
+    targets = torch.tensor(choice, dtype=dtype).repeat(-(-count // len(choice)))[:count]
+    targets = targets.view(case.target_shape)
+    y = targets.double().expand(SHAPE)
+    # The coordinate that decides is affine in the prediction.
+    intercept = spec.branch_coordinate(torch.zeros_like(y), y)
+    slope = spec.branch_coordinate(torch.ones_like(y), y) - intercept
+    kinks = spec.kinks(case.params)
+    coordinates = torch.tensor([*_between(kinks), *_exact(kinks, dtype)], dtype=torch.float64)
+    at_kink = torch.arange(len(coordinates)) >= len(_between(kinks))
+    number = torch.arange(y.numel()).view(SHAPE)
+    kind = number % len(coordinates)
+    input = ((coordinates[kind] - intercept) / slope).to(dtype)
+    side = torch.where(at_kink[kind], number // len(coordinates) % 3, 0)
+    for which, toward in ((1, torch.inf), (2, -torch.inf)):
+        step = torch.nextafter(input, torch.full_like(input, toward))
+        input = torch.where(side == which, step, input)
+    return Problem(case, input.to(device), targets.to(device), problem.loosened)
+
+
+def _between(kinks: tuple[float, ...]) -> list[float]:
+    """Return coordinates on every branch, away from the kinks."""
+    below, above = kinks[0], kinks[-1]
+    inside = [
+        low + (high - low) * share
+        for low, high in pairwise(kinks)
+        for share in (0.125, 0.375, 0.75)
+    ]
+    beyond = [(below - r * (abs(below) or 1), above + r * (abs(above) or 1)) for r in _REACH]
+    return inside + [coordinate for pair in beyond for coordinate in pair]
+
+
+def _exact(kinks: tuple[float, ...], dtype: torch.dtype) -> list[float]:
+    """Return the kinks that a dtype holds.
+
+    Beside one that it does not, 0.3 say, the dtype's own kink is not that of the oracle.
+    """
+    held: Tensor = torch.tensor(kinks, dtype=torch.float64)
+    return held[held.to(dtype).double() == held].tolist()
+
+
+CHECK = Check(
+    "branches",
+    "forward_backward",
+    "a branch of the loss that the inputs of a case hardly reach, and its kinks",
+    _run,
+)

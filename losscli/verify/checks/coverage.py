@@ -1,0 +1,260 @@
+"""Every part of the operands is read, and has its own gradient.
+
+Catches: a kernel that reads one row in a hundred, a tail that is dropped, an index of 32 bits, an
+element that is read for another, a gradient that lands elsewhere. All elements are put where their
+loss is least, zero as a rule, so that nothing hides what a single one adds. Then one element a tile
+of the input, and of the target, is made to cost a known amount: the loss has to move by what the
+oracle says, and gradients, and losses that are not reduced, have to change there and nowhere else.
+So many are changed in one call as the dtype of the loss can tell apart from one fewer; where the
+loss is off, halves are asked until elements that are missed have names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from losscli.blocks import Block, block_elements, blocks, part
+from losscli.oracle import OPERANDS, Operand, Truth
+from losscli.results import FAIL, PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.places import TILE, index_of, places
+from losscli.verify.checks.quiet import Loud, elements, find_loud, quiet
+from losscli.verify.errors import Errors, compare
+from losscli.verify.memory import Held
+from losscli.verify.problem import Incoming, Problem
+from losscli.verify.subject import Answer, Subject, misfit
+from losscli.verify.tolerances import (
+    VALUE_ULP,
+    Verdict,
+    describe,
+    judge_elements,
+    judge_sums,
+)
+
+_NAMED = 4
+"""Elements that a report names."""
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """Elements of one operand of a quiet problem that are made loud."""
+
+    problem: Problem
+    name: Operand
+    places: Tensor
+    """In the flattened operand."""
+    loud: Loud
+
+    @classmethod
+    def of(cls, problem: Problem, name: Operand) -> _Probe:
+        """Choose the elements, and by how much they change."""
+        operand = problem.oracle.operand(name)
+        where = places(operand.shape, operand.element_size())
+        return cls(
+            problem, name, torch.tensor(where, device=operand.device), find_loud(problem, name)
+        )
+
+    @property
+    def operand(self) -> Tensor:
+        """What is changed."""
+        return self.problem.oracle.operand(self.name)
+
+    @contextmanager
+    def changed(self, start: int, stop: int) -> Iterator[None]:
+        """Make some of the elements loud, and quiet again."""
+        flat, where = self.operand.view(-1), self.places[start:stop]
+        before = flat[where]
+        flat[where] = self.loud.take(start, stop)
+        try:
+            yield
+        finally:
+            flat[where] = before
+
+    def where(self, number: int) -> str:
+        """Name an element."""
+        return f"{self.name} {index_of(int(self.places[number]), self.operand.shape)}"
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge what has a shape with all elements changed at once, then the loss by groups."""
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    if problem.oracle.shape.numel():
+        still = quiet(problem)
+        # In the mean of float16 a gradient for 1 may be too small to be seen.
+        mean = problem.case.reduction == "mean"
+        incoming = still.others[-1] if mean else Incoming("1", OPERANDS, still.ones)
+        before = subject.answer(still.call(incoming))
+        for name in OPERANDS:
+            probe = _Probe.of(still, name)
+            with probe.changed(0, len(probe.places)):
+                after = subject.answer(still.call(incoming))
+                _judge_places(probe, incoming, before, after, worst)
+            if problem.case.reduction != "none":
+                _judge_loss(probe, subject, worst)
+    yield worst.result(problem, subject.name, "coverage")
+
+
+def _judge_places(
+    probe: _Probe, incoming: Incoming, before: Answer, after: Answer, worst: Worst
+) -> None:
+    """Judge that gradients, and losses that have a shape, change where they have to alone."""
+    oracle = probe.problem.oracle
+    earlier = before.items()
+    for name, got in after.items().items():
+        own = name == f"{probe.name} gradient"
+        due = oracle.loss_shape()
+        if name != "loss":
+            due = oracle.operand("input" if name.startswith("input") else "target").shape
+        wrong = misfit(got, due, probe.operand, oracle.dtype)
+        was = earlier[name]
+        if wrong or got is None or was is None or was.shape != got.shape:
+            worst.add(Verdict(FAIL, wrong or "its shape changes"), None, f"{name}: ")
+        elif got.shape == oracle.shape or own:
+            verdict = _judge_changes(probe, name, incoming, was, got)
+            worst.add(verdict, None, f"{name}, after {len(probe.places)} changes of {probe.name}: ")
+
+
+def _judge_changes(
+    probe: _Probe, name: str, incoming: Incoming, was: Tensor, got: Tensor
+) -> Verdict:
+    """Compare, block by block, what has changed with what had to; values where it had to."""
+    silent = probe.loud.quiet
+    for block in blocks(got.shape, block_elements(got.device.type)):
+        loud = (part(probe.operand, block) != silent).expand(got[block].shape)
+        stray = (was[block] != got[block]) & ~loud
+        if stray.any():
+            index = _first(stray, block)
+            change = f"from {float(was[index]):.9g} to {float(got[index]):.9g}"
+            return Verdict(FAIL, f"expected no change at {list(index)}, it changed {change}")
+        if loud.any():
+            verdict = _judge_loud(probe, name, incoming, block, loud, got)
+            if verdict.status == FAIL:
+                return verdict
+    return Verdict(PASS)
+
+
+def _first(mask: Tensor, block: Block) -> tuple[int, ...]:
+    """Return the index, in the whole, of the first that is set in a block."""
+    inside = mask.nonzero()[0].tolist()
+    return tuple(cut.start + place for cut, place in zip(block, inside, strict=True))
+
+
+def _judge_loud(
+    probe: _Probe, name: str, incoming: Incoming, block: Block, loud: Tensor, got: Tensor
+) -> Verdict:
+    """Judge the values of changed elements."""
+    problem = probe.problem
+    truth = _truth(probe, name, incoming, block, loud, got)
+    errors = compare(got[block][loud], [Truth((slice(0, len(truth)),), truth)])
+    if got.shape == problem.oracle.shape:
+        verdict = judge_elements(errors, problem.loosened)
+    else:
+        verdict = judge_sums(errors, got.dtype, problem.loosened)
+    if verdict.status != FAIL:
+        return verdict
+    inside = loud.nonzero()[errors.index[0]].tolist()
+    index = tuple(cut.start + place for cut, place in zip(block, inside, strict=True))
+    return Verdict(FAIL, describe(replace(errors, index=index)))
+
+
+def _truth(
+    probe: _Probe, name: str, incoming: Incoming, block: Block, loud: Tensor, got: Tensor
+) -> Tensor:
+    """Return the truth of the loss or of a gradient where elements are loud."""
+    problem, shape = probe.problem, probe.problem.oracle.shape
+    values = {}
+    for operand in OPERANDS:
+        whole = problem.oracle.operand(operand)
+        if got.shape == shape:
+            whole = part(whole, block).expand(loud.shape)[loud]
+        elif operand == probe.name:
+            whole = whole[block][loud]
+        else:  # All elements of the other operand are the same.
+            whole = whole.flatten()[0].expand(int(loud.sum()))
+        values[operand] = whole.double()
+    if name == "loss":
+        return elements(problem.case, values["input"], values["target"])
+    wrt = values["input" if name.startswith("input") else "target"].requires_grad_()
+    with torch.enable_grad():
+        total = elements(problem.case, values["input"], values["target"]).sum()
+    (gradient,) = torch.autograd.grad(total, wrt)
+    # The incoming gradient is the same everywhere, and so is what else meets an element.
+    factor = float(incoming.grad_output.flatten()[0]) * (shape.numel() / got.numel())
+    return gradient * (factor / shape.numel() if problem.case.reduction == "mean" else factor)
+
+
+def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
+    """Judge the loss of each group, on both paths, and name elements that it misses."""
+    count, group = len(probe.places), probe.loud.group
+    if not group:
+        reason = f"no change of one element of the {probe.name} shows in a loss of this dtype"
+        worst.add(Verdict(PASS, f"{reason}: only its gradient was judged"), None, "")
+        return
+    paths: tuple[tuple[str, tuple[Operand, ...]], ...] = (
+        ("", ()),
+        (", when a gradient is wanted", ("input",)),
+    )
+    for title, wrt in paths:
+        off = partial(_off, probe, subject, wrt)
+        missed: list[tuple[int, str]] = []
+        for start in range(0, count, group):
+            missed += _missed(off, start, min(start + group, count), _NAMED - len(missed))
+            if len(missed) >= _NAMED:
+                break
+        if missed:
+            number, reason = missed[0]
+            names = ", ".join(probe.where(each) for each, _ in missed)
+            text = (
+                f"{reason} when {probe.where(number)} alone becomes {probe.loud.value(number):g}"
+                f"{title}; {count} elements were changed, one a tile of {TILE:,}; wrong at least "
+                f"for {names}"
+            )
+            worst.add(Verdict(FAIL, text), None, "loss: ")
+            return
+    worst.add(Verdict(PASS), None, "")
+
+
+def _off(probe: _Probe, subject: Subject, wrt: tuple[Operand, ...], start: int, stop: int) -> str:
+    """Say how the loss is wrong when some elements are loud; empty if it is right."""
+    problem = probe.problem
+    with probe.changed(start, stop):
+        loss = subject.loss(problem.input, problem.target, wrt)
+    wrong = misfit(loss, torch.Size(), problem.input, problem.oracle.dtype)
+    if wrong:
+        return wrong
+    expected = torch.tensor(probe.loud.expect(start, stop), dtype=torch.float64, device=loss.device)
+    errors: Errors = compare(loss, [Truth((), expected)])
+    if errors.relative <= probe.loud.tolerance or errors.ulp <= VALUE_ULP:
+        return ""
+    return describe(errors)
+
+
+def _missed(off: partial[str], start: int, stop: int, limit: int) -> list[tuple[int, str]]:
+    """Return, of elements that are wrong together, up to ``limit`` by number with the reason."""
+    reason = off(start, stop) if limit > 0 else ""
+    if not reason:
+        return []
+    if stop - start == 1:
+        return [(start, reason)]
+    middle = (start + stop) // 2
+    found = _missed(off, start, middle, limit)
+    found += _missed(off, middle, stop, limit - len(found))
+    # Wrong together and right apart: named by the first.
+    return found or [(start, f"{reason} for {stop - start} changes at once")]
+
+
+CHECK = Check(
+    "coverage",
+    "forward_backward",
+    "elements that are not read, or read for others; gradients that land elsewhere",
+    _run,
+    once=True,
+    held=lambda case: Held(operands=2, results=2),
+)

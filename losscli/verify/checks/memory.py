@@ -1,0 +1,220 @@
+"""What an implementation does to memory beside its result.
+
+Catches: inputs that are written over, elements read or written beyond the ends of a buffer, outputs
+that are not fully written or that share memory with the operands or with the outputs of an earlier
+call, a result that is cached by address, memory that is kept from call to call.
+
+The operands lie between bands of NaN, then of large values: the result has to be that of plain
+operands, and bands and operands what they were. Before other calls, all bytes of an earlier result,
+and blocks of its size and of scratch memory's, are filled with a pattern and freed, so that an
+allocator hands them out again: the result has to be the same for two patterns. Then new contents
+arrive in the same operands; that result is judged by the oracle. Each other result has to equal
+plain calls: bitwise, if the subject is deterministic, else within the tolerances of the oracle.
+Last, a hundred calls on operands of some ten thousand elements may not take more memory each time.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from losscli.oracle import OPERANDS
+from losscli.results import FAIL, VerifyResult
+from losscli.units import format_bytes
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.expectation import Expectation, judge, same_bits
+from losscli.verify.footprint import Footprint
+from losscli.verify.memory import Held
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Answer, Call, Subject
+from losscli.verify.tolerances import Verdict
+
+BAND = 4096
+"""Elements of a band: more than what a block of threads may read at once beyond an end, and a
+multiple of every alignment."""
+FILLS = {"NaN": math.nan, "large values": 4096.0}
+"""Two, because a comparison may drop NaN."""
+PATTERNS = (0xFF, 0x3F)
+"""Bytes of poison: NaN in every dtype, and an ordinary number in every dtype."""
+_SCRATCH = tuple(2**power for power in range(3, 21))
+"""Bytes of blocks that scratch memory may be cut from."""
+GROWTH_SHAPE = (33, 1021)
+CALLS = 100
+_WARM_UPS = 5
+
+
+@dataclass(frozen=True)
+class _Guarded:
+    """Values in the middle of a larger buffer."""
+
+    values: Tensor
+    view: Tensor
+    whole: Tensor
+    fill: float
+
+    @classmethod
+    def around(cls, values: Tensor, fill: float) -> _Guarded:
+        """Copy values between two bands."""
+        whole = values.new_full((values.numel() + 2 * BAND,), fill)
+        view = whole[BAND : BAND + values.numel()].view(values.shape)
+        view.copy_(values)
+        return cls(values, view, whole, fill)
+
+    def changed(self) -> str:
+        """Say what of it is no longer what it was; empty if all is."""
+        if not same_bits(self.values, self.view):
+            return f"was written over{_where(self.view, self.values)}"
+        for name, band in (("before", self.whole[:BAND]), ("after", self.whole[-BAND:])):
+            due = torch.full_like(band, self.fill)
+            if not same_bits(band, due):
+                return f"had memory {name} it written over{_where(band, due)}"
+        return ""
+
+
+def _where(now: Tensor, before: Tensor) -> str:
+    """Name the first element that differs."""
+    differs = (now != before).flatten()
+    if not differs.any():
+        return ""
+    place = int(differs.int().argmax())
+    index = [int(i) for i in torch.unravel_index(torch.tensor(place), now.shape)]
+    was, got = float(before.flatten()[place]), float(now.flatten()[place])
+    return f": expected {was:.9g}, got {got:.9g} at {index}"
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge one thing after the other; the worst counts."""
+    worst = Worst()
+    # Copies throughout: who writes over operands does not spoil them for others.
+    own = replace(problem, input=problem.input.clone(), target=problem.target.clone())
+    expected = replace(Expectation.of(own, subject, problem.usual), problem=problem)
+    for name in FILLS:
+        _between_bands(expected, subject, name, worst)
+    call = Call(own.input, own.target, OPERANDS, problem.usual.grad_output)
+    if worst.verdict.status != FAIL and _fresh(subject, call, worst):
+        _poisoned(expected, subject, call, worst)
+        _renewed(expected, subject, call, worst)
+        _growth(problem, subject, worst)
+    yield worst.result(problem, subject.name, "memory")
+
+
+def _between_bands(expected: Expectation, subject: Subject, name: str, worst: Worst) -> None:
+    """Judge a call on operands between bands, and what it leaves of them."""
+    problem = expected.problem
+    guarded = {
+        operand: _Guarded.around(problem.oracle.operand(operand), FILLS[name])
+        for operand in OPERANDS
+    }
+    call = Call(
+        guarded["input"].view, guarded["target"].view, OPERANDS, expected.incoming.grad_output
+    )
+    answer = subject.answer(call)
+    for operand, guard in guarded.items():
+        changed = guard.changed()
+        if changed:
+            worst.add(Verdict(FAIL, changed), None, f"{operand} ")
+    expected.judge(answer, f"operands between {name}", worst)
+
+
+def _fresh(subject: Subject, call: Call, worst: Worst) -> bool:
+    """Judge whether results have memory of their own."""
+    first, second = subject.answer(call), subject.answer(call)
+    taken = {"the input": call.input, "the target": call.target}
+    for number, answer in enumerate((first, second), 1):
+        for name, got in answer.items().items():
+            for other, tensor in taken.items():
+                if got is not None and _overlap(got, tensor):
+                    reason = f"expected memory of its own, but it shares that of {other}"
+                    worst.add(Verdict(FAIL, reason), None, f"{name} of call {number}: ")
+                    return False
+        # After the loop: a gradient may well share memory with another of the same call.
+        taken |= {f"the {n} of call 1": t for n, t in answer.items().items() if t is not None}
+    return True
+
+
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    """Tell whether two tensors lie in memory that overlaps."""
+    (start, stop), (begin, end) = (
+        (s.data_ptr(), s.data_ptr() + s.nbytes())
+        for s in (one.untyped_storage(), other.untyped_storage())
+    )
+    return start < end and begin < stop and start < stop and begin < end
+
+
+def _poisoned(expected: Expectation, subject: Subject, call: Call, worst: Worst) -> None:
+    """Judge calls that are handed memory full of one pattern, then of another."""
+    for pattern in PATTERNS:
+        _poison(subject.answer(call), pattern, call)
+        answer = subject.answer(call)
+        expected.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", worst)
+
+
+def _poison(answer: Answer, pattern: int, call: Call) -> None:
+    """Fill the memory of a result, and blocks of its size and of scratch memory's; free them."""
+    sizes = list(_SCRATCH)
+    for result in answer.items().values():
+        # A gradient may be a view of the incoming one.
+        if result is not None and (
+            call.grad_output is None or not _overlap(result, call.grad_output)
+        ):
+            storage = result.untyped_storage()
+            whole = torch.empty(0, dtype=torch.uint8, device=result.device).set_(storage)
+            whole.fill_(pattern)
+            sizes.append(storage.nbytes())
+    # All at once, so that each has memory of its own.
+    filled = [
+        torch.full((size,), pattern, dtype=torch.uint8, device=call.input.device) for size in sizes
+    ]
+    filled.clear()
+
+
+def _renewed(expected: Expectation, subject: Subject, call: Call, worst: Worst) -> None:
+    """Judge calls on new contents in the same operands, and on the first ones again."""
+    problem = expected.problem
+    other = problem.variant("sibling", problem.sibling)
+    incoming = other.usual
+    subject.answer(call)
+    answer = subject.answer(
+        replace(call, grad_output=incoming.grad_output, contents=(other.input, other.target))
+    )
+    for name, got in answer.items().items():
+        judge(other, incoming, name, got, "new contents in the same operands", worst)
+    answer = subject.answer(replace(call, contents=(problem.input, problem.target)))
+    expected.judge(answer, "the first contents again in the same operands", worst)
+
+
+def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
+    """Judge whether calls take more memory each time: twice, so that a cache may fill."""
+    spec, small = problem.case.spec, GROWTH_SHAPE
+    case = replace(problem.case, shape=small, target_shape=spec.default_target_shape(small))
+    own = problem.variant("growth", lambda: Problem.of(case, problem.loosened))
+    call, fresh = own.call(own.usual), subject.again()
+    footprint = Footprint(problem.case.device, own.input.nbytes)
+    footprint.settle()
+    for _ in range(_WARM_UPS):
+        fresh.answer(call)
+    for _ in range(2):
+        before = footprint.used()
+        for _ in range(CALLS):
+            fresh.answer(call)
+        grown = footprint.used() - before
+        if grown <= footprint.noise(CALLS):
+            return
+        gc.collect()
+    reason = f"expected no more memory, but {CALLS} calls more took {format_bytes(grown)} more"
+    worst.add(Verdict(FAIL, f"{reason}, on operands of {format_bytes(own.input.nbytes)}"), None, "")
+
+
+CHECK = Check(
+    "memory",
+    "forward_backward",
+    "operands written over or read beyond, results not fully written, stale or shared",
+    _run,
+    once=True,
+    held=lambda case: Held(operands=3, results=3),
+)

@@ -1,0 +1,111 @@
+"""Operands whose loss is nothing, and how to make single elements of them loud."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.oracle import OPERANDS, Operand
+from losscli.verify.problem import Problem
+from losscli.verify.tolerances import VALUE_ULP, sum_bound
+
+_POWERS = range(12, -7, -1)
+"""Of two: how far an element is moved; the largest whose sum the dtype holds."""
+_STEPS = 8
+"""Neighbours are moved by 16/16, 17/16, ... 23/16 of it: few bits, so exact in every dtype, and an
+element that is read for the next shows."""
+_MARGIN = 2.0
+"""What one element adds, over what is tolerated of all of its group."""
+
+
+@dataclass(frozen=True)
+class Loud:
+    """What elements are changed to, in turn, and what each then adds to the loss."""
+
+    quiet: float
+    """What they were."""
+    values: Tensor
+    adds: tuple[float, ...]
+    base: float
+    """The loss when none is changed."""
+    group: int
+    """So many at once that one which is missed shows; 0 where not even one alone does."""
+    tolerance: float
+    """Relative, of the loss."""
+
+    def take(self, start: int, stop: int) -> Tensor:
+        """Return the values of a range of elements."""
+        numbers = torch.arange(start, stop, device=self.values.device)
+        return self.values[numbers % len(self.values)]
+
+    def value(self, number: int) -> float:
+        """Return what an element is changed to."""
+        return float(self.values[number % len(self.values)])
+
+    def expect(self, start: int, stop: int) -> float:
+        """Return the loss with a range of elements changed."""
+        own = (self.adds[number % len(self.adds)] for number in range(start, stop))
+        return math.fsum((self.base, *own))
+
+
+def elements(case: Case, x: Tensor, y: Tensor) -> Tensor:
+    """Return the truth of each pair."""
+    return case.spec.reference(x, y, reduction="none", **case.params)
+
+
+def quiet(problem: Problem) -> Problem:
+    """Return the problem with every element where its loss is least, of powers of two."""
+    case = problem.case
+    y = 1.0 if case.spec.sign_targets else 0.0
+    powers = [sign * 2.0**power for power in reversed(_POWERS) for sign in (1, -1)]
+    candidates = torch.tensor([0.0, *powers], dtype=torch.float64)
+    losses = elements(case, candidates, torch.full_like(candidates, y)).tolist()
+    x = candidates.tolist()[losses.index(min(losses))]
+    return Problem(
+        case,
+        torch.full_like(problem.input, x, memory_format=torch.contiguous_format),
+        torch.full_like(problem.target, y, memory_format=torch.contiguous_format),
+        problem.loosened,
+    )
+
+
+def find_loud(problem: Problem, name: Operand) -> Loud:
+    """Find the change of elements of a quiet problem that lets most of them be changed at once."""
+    case, oracle = problem.case, problem.oracle
+    count, limits = oracle.shape.numel(), torch.finfo(oracle.dtype)
+    operand = oracle.operand(name)
+    divisor = float(count) if case.reduction == "mean" else 1.0
+    tolerance = max(sum_bound(oracle.dtype), max(VALUE_ULP, problem.loosened or 0.0) * limits.eps)
+
+    pair = {n: oracle.operand(n).flatten()[0].double().cpu() for n in OPERANDS}
+    still = pair[name]
+    base = elements(case, pair["input"], pair["target"])
+    total = float(base) * count / divisor
+    amounts = torch.tensor([[s * 2.0**p] for p in _POWERS for s in (1, -1)], dtype=torch.float64)
+    steps = 1 + torch.arange(_STEPS, dtype=torch.float64) / 16
+    values = (still + amounts * steps).to(operand.dtype)
+    pair[name] = values.double()
+    single = elements(case, pair["input"], pair["target"]) - base
+    adds = single * (count / operand.numel() / divisor)
+
+    least, most = adds.amin(1), adds.amax(1)
+    resolved = (least / (_MARGIN * tolerance) - abs(total)) / most
+    room = (limits.max / 4 - abs(total)) / most
+    # Below the normal numbers the spacing no longer shrinks with the value; and a formula that
+    # rounds each element has to hold it.
+    fits = least > _MARGIN * VALUE_ULP * limits.tiny * limits.eps
+    fits &= single.amax(1) < limits.max / 4
+    groups = torch.where(fits, torch.minimum(resolved, room), 0.0).clamp(0, 2**31).long()
+    best = int(groups.argmax())
+    return Loud(
+        float(still),
+        values[best].to(operand.device),
+        tuple(adds[best].tolist()),
+        total,
+        int(groups[best]),
+        tolerance,
+    )

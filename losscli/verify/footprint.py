@@ -1,0 +1,43 @@
+"""How much memory this process holds on a device."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from resource import getpagesize
+
+import torch
+
+_GPU_BLOCK_BYTES = 512
+"""The least that PyTorch's allocator hands out."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The memory of a device, and what change of it means something."""
+
+    device: str
+    operand_bytes: int
+    """Of what calls are made on."""
+
+    def settle(self) -> None:
+        """Give the host's free memory back, so that what is kept from here on comes on top."""
+        if self.device == "cpu":
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+            if trim:
+                trim(0)
+
+    def used(self) -> int:
+        """Return the bytes allocated on a GPU, or resident on the host."""
+        if self.device != "cpu":
+            return torch.cuda.memory_allocated(self.device)
+        return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
+
+    def noise(self, calls: int) -> int:
+        """Return the growth that says nothing: less than a block a call of a GPU.
+
+        On the host, where other threads allocate as well, a quarter of an operand a call.
+        """
+        least = self.operand_bytes // 4 if self.device == "cpu" else _GPU_BLOCK_BYTES - 1
+        return calls * least
