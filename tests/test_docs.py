@@ -10,6 +10,7 @@ import pytest
 from losscli.cli.main import COMMANDS
 from losscli.config.loader import shipped_configs
 from losscli.losses import LOSSES
+from losscli.verify.checks import CHECKS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -35,6 +36,11 @@ def test_readme_shows_every_command(command):
 @pytest.mark.parametrize("config", shipped_configs())
 def test_readme_names_every_config(config):
     assert f"{config}.yaml" in README.read_text()
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_check_is_described(check):
+    assert f"| `{check}` |" in (ROOT / "docs" / "verification.md").read_text()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
