@@ -25,10 +25,17 @@ OWN = "custom"
 
 @click.command("verify")
 @axis_options
+@click.option("--check", "checks", multiple=True, metavar="NAME", help="Run this check alone.")
 @click.option("--self-test", is_flag=True, help="Verify the checks: the wrong must not pass.")
 @output_options
 def command(
-    *, dry_run: bool, self_test: bool, format: str, output: Path | None, **axes: Any
+    *,
+    checks: tuple[str, ...],
+    dry_run: bool,
+    self_test: bool,
+    format: str,
+    output: Path | None,
+    **axes: Any,
 ) -> int:
     """Check losses and gradients against a float64 oracle.
 
@@ -61,7 +68,8 @@ def command(
 
     from losscli.verify.runner import plan, run
 
-    return report("verify", device, plan(config, device), run, format=format, output=output)
+    jobs = plan(config, device, checks=checks)
+    return report("verify", device, jobs, run, format=format, output=output)
 
 
 def _of_our_own(config: Config) -> Config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -11,6 +11,7 @@ from losscli import environment
 from losscli.cases import Case, excluded, expand
 from losscli.config.schema import Config
 from losscli.environment import is_out_of_memory
+from losscli.errors import UsageError, unknown
 from losscli.implementations import Implementation, find_implementation
 from losscli.results import FAIL, SKIPPED, VerifyResult
 from losscli.verify.checks import CHECKS, Check
@@ -36,17 +37,33 @@ class Job:
 
 
 def plan(
-    config: Config, device: str, free_bytes: Callable[[str], int] = environment.free_bytes
+    config: Config,
+    device: str,
+    free_bytes: Callable[[str], int] = environment.free_bytes,
+    checks: Collection[str] = (),
 ) -> list[Job]:
-    """Return the jobs of a config, without what its rules exclude."""
+    """Return the jobs of a config, without what its rules exclude.
+
+    Args:
+        config: what is verified.
+        device: where.
+        free_bytes: the machine's, or a test's.
+        checks: names of those that are run; all where none is given. UsageError for another name.
+    """
+    for name in checks:
+        if name not in CHECKS:
+            raise UsageError(unknown("check", name, CHECKS))
     free = free_bytes(device)
-    return [job for block in config.blocks for job in _plan(block, device, free)]
+    chosen = [check for check in CHECKS.values() if not checks or check.name in checks]
+    return [job for block in config.blocks for job in _plan(block, device, free, chosen)]
 
 
-def _plan(config: Config, device: str, free: int) -> list[Job]:
+def _plan(config: Config, device: str, free: int, checks: Sequence[Check]) -> list[Job]:
     """Return the jobs of one table."""
     loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
-    asked = [(case, trial) for case in expand(config, device) for trial in _trials(config, case)]
+    asked = [
+        (case, trial) for case in expand(config, device) for trial in _trials(config, case, checks)
+    ]
     # Of cases that a check need not tell apart, the largest that fits; of these, the first.
     chosen: dict[tuple[object, ...], tuple[int, Case]] = {}
     for case, trial in asked:
@@ -79,10 +96,10 @@ def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) ->
     return [Job(adapted, tuple(own), loosened) for adapted, own in by_case]
 
 
-def _trials(config: Config, case: Case) -> Iterator[Trial]:
+def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Trial]:
     """Yield what the config asks of a case."""
     for name in config.implementations:
-        for check in CHECKS.values():
+        for check in checks:
             if check.pass_ in config.passes and not excluded(
                 config.exclude, case, name, check.pass_
             ):

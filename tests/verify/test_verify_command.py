@@ -149,3 +149,19 @@ def test_a_config_that_excludes_everything_is_an_error(tmp_path, capsys):
 
     assert run(["verify", "-c", str(config), "--device", "cpu"]) == EXIT_USAGE
     assert "the config excludes every case" in capsys.readouterr().err
+
+
+def test_a_check_can_be_run_alone():
+    result = invoke(*MEAN, "--check", "specials", "--check", "value", "--format", "json")
+
+    assert result.return_value == EXIT_OK
+    checks = [one["check"] for one in json.loads(result.stdout)["results"]]
+    assert checks == ["value", "specials"]
+
+
+def test_an_unknown_check_is_a_usage_error_that_lists_them(capsys):
+    assert run(["verify", *MEAN, "--check", "layout"]) == EXIT_USAGE
+
+    error = capsys.readouterr().err
+    assert "unknown check 'layout'" in error
+    assert "layouts" in error
