@@ -53,9 +53,9 @@ def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
 
 
 def notes(run: Run) -> list[str]:
-    """Return each failure, then each warning, in full; then why checks were skipped."""
+    """Return each failure, warning and pass that says more, in full; then what was skipped."""
     results = _results(run)
-    found = [r for status in (FAIL, WARN) for r in results if r.status == status]
+    found = [r for status in (FAIL, WARN, PASS) for r in results if r.status == status and r.reason]
     texts = [
         f"{r.status.upper()} {r.case.name}, {r.implementation}, {r.check}: {r.reason}"
         for r in found

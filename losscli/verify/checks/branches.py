@@ -41,9 +41,10 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         return
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
+    supplemented = ""
     if min(shares.values()) < STARVED:
         counted = ", ".join(f"{100 * share:.1f} % {name}" for name, share in shares.items())
-        worst.add(Verdict(PASS, f"{counted}: supplemented"), None, "")
+        supplemented = f"{counted}: supplemented"
         own = problem.variant("branches", lambda: supplement(problem))
         fresh = subject.again()
         where = f"{counted}; in inputs on every branch"
@@ -54,7 +55,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
                 if name != "loss" or incoming is own.usual:
                     judge(own, incoming, name, got, where, worst)
     result = worst.result(problem, subject.name, "branches")
-    yield result
+    yield replace(result, reason=result.reason or supplemented)
 
 
 def supplement(problem: Problem) -> Problem:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from losscli.blocks import Block, block_elements, blocks, part
 from losscli.oracle import OPERANDS, Operand, Truth
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.results import FAIL, PASS, WARN, VerifyResult
 from losscli.verify.checks.check import Check, Worst
 from losscli.verify.checks.places import TILE, index_of, places
 from losscli.verify.checks.quiet import Loud, elements, find_loud, quiet
@@ -195,7 +195,8 @@ def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
     count, group = len(probe.places), probe.loud.group
     if not group:
         reason = f"no change of one element of the {probe.name} shows in a loss of this dtype"
-        worst.add(Verdict(PASS, f"{reason}: only its gradient was judged"), None, "")
+        # Not a pass of nothing: whoever reads the result has to know.
+        worst.add(Verdict(WARN, f"{reason}: only its gradient was judged"), None, "")
         return
     paths: tuple[tuple[str, tuple[Operand, ...]], ...] = (
         ("", ()),

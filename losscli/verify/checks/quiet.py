@@ -18,6 +18,8 @@ _POWERS = range(12, -7, -1)
 _STEPS = 8
 """Neighbours are moved by 16/16, 17/16, ... 23/16 of it: few bits, so exact in every dtype, and an
 element that is read for the next shows."""
+MOST = 4096
+"""Changed at once; more would all but never be asked for."""
 _MARGIN = 2.0
 """What one element adds, over what is tolerated of all of its group."""
 
@@ -99,7 +101,7 @@ def find_loud(problem: Problem, name: Operand) -> Loud:
     # rounds each element has to hold it.
     fits = least > _MARGIN * VALUE_ULP * limits.tiny * limits.eps
     fits &= single.amax(1) < limits.max / 4
-    groups = torch.where(fits, torch.minimum(resolved, room), 0.0).clamp(0, 2**31).long()
+    groups = torch.where(fits, torch.minimum(resolved, room), 0.0).clamp(0, MOST).long()
     best = int(groups.argmax())
     return Loud(
         float(still),

@@ -1,0 +1,131 @@
+"""Implementations that are right on the branch alone that the inputs of a case reach."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_wrong_implementations import judge, reference
+
+from losscli.config.schema import DTYPES
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.results import FAIL, PASS
+from losscli.verify.checks.branches import supplement
+from losscli.verify.problem import Problem
+
+KINKED = [name for name, spec in LOSSES.items() if spec.kinks(spec.resolve({}))]
+PLAIN = ("value", "gradients")
+STARVED = {
+    "smooth_l1": {"params": {"beta": 2.0}, "reduction": "mean"},
+    "hinge": {"params": {"margin": 1.5}, "reduction": "mean"},
+}
+"""Uniform inputs differ by less than 1, and their products are below 1."""
+
+
+def quadratic_only(case, input, target):
+    return (0.5 * (input - target) ** 2 / case.params["beta"]).mean()
+
+
+def no_clamp(case, input, target):
+    return (case.params["margin"] - input * target).mean()
+
+
+def put(case, function):
+    (result,) = judge(case, function, checks=["branches"])
+    return result
+
+
+@pytest.mark.parametrize(
+    ("loss", "wrong", "counted"),
+    [
+        ("smooth_l1", quadratic_only, "0.0 % linear below, 100.0 % quadratic, 0.0 % linear above"),
+        ("hinge", no_clamp, "100.0 % linear, 0.0 % clamped"),
+    ],
+)
+def test_a_branch_that_the_inputs_do_not_reach_is_judged_by_others(make_case, loss, wrong, counted):
+    case = make_case(loss, **STARVED[loss])
+
+    plain = judge(case, wrong, checks=PLAIN)
+    result = put(case, wrong)
+
+    assert {r.status for r in plain} == {PASS}
+    assert result.status == FAIL
+    assert result.reason.startswith(f"{counted}; in inputs on every branch, ")
+    assert "expected " in result.reason
+
+
+def test_a_kink_at_which_the_gradient_does_not_pass_is_failed(make_case):
+    def strict(case, input, target):
+        short = case.params["margin"] - input * target
+        return torch.where(short > 0, short, 0.0).mean()
+
+    result = put(make_case("hinge", **STARVED["hinge"]), strict)
+
+    assert result.status == FAIL
+    assert "gradient: expected " in result.reason
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", KINKED)
+def test_a_starved_case_is_supplemented_and_says_so(make_case, loss, reduction, dtype):
+    changes = STARVED[loss] | {"reduction": reduction, "dtype": dtype}
+
+    result = put(make_case(loss, **changes), reference)
+
+    assert result.status == PASS
+    assert result.reason.endswith(": supplemented")
+
+
+@pytest.mark.parametrize("loss", KINKED)
+def test_a_case_that_reaches_every_branch_is_left_as_it_is(make_case, loss):
+    result = put(make_case(loss, distribution="normal", scale=2.0), reference)
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+def test_a_loss_without_a_kink_is_not_asked(make_case):
+    assert judge(make_case("mse"), reference, checks=["branches"]) == []
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 100.0])
+def test_every_parameter_has_its_branches(make_case, beta):
+    """0.3 has no kink that a dtype holds; 0 has one."""
+    result = put(make_case("smooth_l1", params={"beta": beta}, scale=1e-3), reference)
+
+    assert result.status == PASS
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", KINKED)
+def test_the_supplement_reaches_every_branch_and_each_kink_from_both_sides(make_case, loss, dtype):
+    problem = supplement(Problem.of(make_case(loss, **STARVED[loss] | {"dtype": dtype})))
+    spec, params = problem.case.spec, problem.case.params
+
+    coordinate = spec.branch_coordinate(problem.input.double(), problem.target.double())
+
+    assert min(problem.branch_shares.values()) > 0.01
+    for kink in spec.kinks(params):
+        near = (coordinate - kink).abs() < 0.02
+        assert (coordinate == kink).any()
+        assert (near & (coordinate < kink)).any()
+        assert (near & (coordinate > kink)).any()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_branches_have_a_name_each(loss):
+    spec = LOSSES[loss]
+    for params in (spec.resolve({}), spec.resolve({"beta": 0.0, "margin": 0.0})):
+        names = spec.branches(params)
+
+        assert len(names) == len(set(names)) == len(spec.kinks(params)) + 1
+
+
+def test_the_shares_are_counted_by_hand(make_case):
+    case = make_case("smooth_l1", shape=(4,))
+    problem = Problem(case, torch.tensor([-3.0, 0.5, 0.0, 2.0]), torch.zeros(4))
+
+    assert problem.branch_shares == {
+        "linear below": 0.25,
+        "quadratic": 0.5,
+        "linear above": 0.25,
+    }

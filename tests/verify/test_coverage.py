@@ -1,0 +1,175 @@
+"""Implementations that leave elements out, or take one for another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_wrong_implementations import Surrogate, judge, reference
+
+from losscli.config.schema import DTYPES
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.results import FAIL, PASS
+from losscli.verify.checks.places import MOST_TILES, TILE, index_of, places
+from losscli.verify.checks.quiet import find_loud, quiet
+from losscli.verify.problem import Problem
+
+SHAPE = (173, 101)
+
+
+def put(case, function):
+    (result,) = judge(case, function, checks=["coverage"])
+    return result
+
+
+def reads_one_row_in_a_hundred(case, input, target):
+    """The loss of the rest is guessed from it; gradients are right."""
+    value = reference(case, input, target)
+    guess = reference(case, input[::100], target[::100] if target.dim() > 1 else target)
+    return Surrogate.apply(guess.detach(), value)
+
+
+def drops_the_last_element(case, input, target):
+    flat = reference(case, input, target, reduction="none").flatten()
+    return flat[:-1].sum() / flat.numel()
+
+
+def drops_the_end_of_each_row(case, input, target):
+    elements = reference(case, input, target, reduction="none")
+    return elements[:, :-1].sum() / elements.numel()
+
+
+def constant(case, input, target):
+    return Surrogate.apply(torch.tensor(0.5), reference(case, input, target))
+
+
+def reads_the_first_tile_again(case, input, target):
+    """As an index that wraps around."""
+    size = 8192
+    flat = reference(case, input, target, reduction="none").flatten()
+    return flat[torch.arange(flat.numel()) % size].mean()
+
+
+WRONG = [
+    (reads_one_row_in_a_hundred, "loss: expected "),
+    (drops_the_last_element, "[172, 100]"),
+    (drops_the_end_of_each_row, ", 100]"),
+    (constant, "loss: expected "),
+    (reads_the_first_tile_again, "expected "),
+]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("wrong", "named"), WRONG, ids=[w.__name__ for w, _ in WRONG])
+def test_elements_that_are_not_read_are_failed_and_named(make_case, wrong, named, loss):
+    result = put(make_case(loss, shape=SHAPE), wrong)
+
+    assert result.status == FAIL
+    assert named in result.reason
+    assert ", got " in result.reason
+
+
+def test_one_dropped_element_is_found_by_halves_and_named_alone(make_case):
+    result = put(make_case("mse", shape=SHAPE), drops_the_last_element)
+
+    gradient = "input gradient, after "
+    assert result.reason.startswith((gradient, "loss: expected "))
+    assert "[172, 100]" in result.reason
+    assert "[0, 0]" not in result.reason
+
+
+def test_a_loss_that_misses_one_element_names_it_with_its_value(make_case):
+    def value_alone(case, input, target):
+        right = reference(case, input, target)
+        return Surrogate.apply(drops_the_last_element(case, input, target).detach(), right)
+
+    result = put(make_case("mse", shape=SHAPE), value_alone)
+
+    assert result.status == FAIL
+    assert result.reason.startswith("loss: expected ")
+    assert "when input [172, 100] alone becomes " in result.reason
+    assert result.reason.endswith("wrong at least for input [172, 100]")
+
+
+def test_a_gradient_that_lands_elsewhere_is_failed(make_case):
+    def shifted(case, input, target):
+        shifted = reference(case, input.roll(1), target)
+        return Surrogate.apply(reference(case, input, target).detach(), shifted)
+
+    result = put(make_case("mse", shape=SHAPE), shifted)
+
+    assert result.status == FAIL
+    assert "gradient, after " in result.reason
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_a_gradient_of_all_for_a_change_of_one_is_failed(make_case, reduction):
+    """As a normalisation would have it: each gradient depends on all elements."""
+
+    def scaled(case, input, target):
+        return reference(case, input + 1e-3 * input.detach().mean(), target)
+
+    result = put(make_case("mse", shape=SHAPE, reduction=reduction), scaled)
+
+    assert result.status == FAIL
+    assert "expected no change at [0, 1], it changed from " in result.reason
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
+    result = put(make_case(loss, shape=SHAPE, reduction=reduction, dtype=dtype), reference)
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_group_is_so_small_that_one_which_is_missed_shows(make_case, loss, dtype):
+    problem = quiet(Problem.of(make_case(loss, shape=SHAPE, dtype=dtype)))
+
+    for name in ("input", "target"):
+        loud = find_loud(problem, name)
+
+        assert loud.group >= 1
+        whole = loud.expect(0, loud.group)
+        assert whole < torch.finfo(getattr(torch, dtype)).max
+        assert min(loud.adds) >= 2 * loud.tolerance * whole
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nothing_is_lost_where_all_is_quiet(make_case, loss):
+    problem = quiet(Problem.of(make_case(loss, shape=(8, 24), params={})))
+
+    assert subject_loss(problem) == 0.0
+
+
+def subject_loss(problem):
+    return float(reference(problem.case, problem.input, problem.target))
+
+
+@pytest.mark.parametrize("shape", [(1,), (5,), (173, 1001), (3, 5, 7), (10**6,)])
+def test_each_tile_both_ends_the_tail_and_ends_of_rows_are_probed(shape):
+    count = torch.Size(shape).numel()
+
+    found = places(shape, 4)
+
+    assert found == sorted(set(found))
+    assert {0, count - 1} <= set(found)
+    assert set(range(max(count - 17, 0), count)) <= set(found)
+    assert shape[-1] - 1 in found
+    if count <= MOST_TILES * TILE:
+        assert {place // TILE for place in found} == set(range(-(-count // TILE)))
+
+
+def test_a_large_tensor_is_probed_at_some_tiles_and_where_32_bits_end():
+    found = places((70_000, 65_536), 2)
+
+    assert len(found) < 2 * MOST_TILES
+    for edge in (2**30, 2**31, 2**32):  # 2^30: 2 GiB of 2 bytes
+        assert {edge - 1, edge, edge + 1} <= set(found)
+
+
+def test_a_place_has_an_index():
+    assert index_of(2 * 1001 + 7, (173, 1001)) == [2, 7]
+    assert index_of(0, ()) == []

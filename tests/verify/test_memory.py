@@ -1,0 +1,210 @@
+"""Implementations that are right, and do to memory what they should not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_wrong_implementations import Surrogate, judge, reference
+
+from losscli.config.schema import DTYPES
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.results import FAIL, PASS, WARN
+
+
+def put(case, function):
+    (result,) = judge(case, function, checks=["memory"])
+    return result
+
+
+def writes_over_its_input(case, input, target):
+    value = reference(case, input, target)
+    input.data[-1, 3] = 7.0
+    return value
+
+
+def writes_after_its_target(case, input, target):
+    last = target.storage_offset() + target.numel()
+    if last < target.untyped_storage().nbytes() // target.element_size():
+        target.detach().as_strided((1,), (1,), last).zero_()
+    return reference(case, input, target)
+
+
+def reads_beyond_the_end(case, input, target):
+    """A vector that is loaded whole; its last lane is masked by a product."""
+    value = reference(case, input, target)
+    last = input.storage_offset() + input.numel()
+    if last < input.untyped_storage().nbytes() // input.element_size():
+        value = value + 0 * input.detach().as_strided((1,), (1,), last).sum()
+    return value
+
+
+def reads_beyond_and_drops_nan(case, input, target):
+    value = reference(case, input, target)
+    last = input.storage_offset() + input.numel()
+    if last < input.untyped_storage().nbytes() // input.element_size():
+        value = value + input.detach().as_strided((1,), (1,), last).nan_to_num(0).sum()
+    return value
+
+
+def cached_by_pointer():
+    kept = {}
+
+    def loss(case, input, target):
+        key = input.data_ptr(), target.data_ptr(), input.requires_grad
+        value = reference(case, input, target)
+        return Surrogate.apply(kept.setdefault(key, value.detach().clone()), value)
+
+    return loss
+
+
+def the_first_forever():
+    kept = []
+
+    def loss(case, input, target):
+        value = reference(case, input, target)
+        kept.append(value.detach().clone())
+        return Surrogate.apply(kept[0], value)
+
+    return loss
+
+
+class Into(torch.autograd.Function):
+    """The loss of elements, written into memory that a function gives."""
+
+    @staticmethod
+    def forward(ctx, elements, give):
+        return give(elements)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output, None
+
+
+def not_fully_written(case, input, target):
+    def give(elements):
+        out = torch.empty_like(elements)
+        out.view(-1)[:-5] = elements.view(-1)[:-5]
+        return out
+
+    return Into.apply(reference(case, input, target), give)
+
+
+def result_in_one_buffer():
+    kept = []
+
+    def give(elements):
+        if not kept:
+            kept.append(torch.empty_like(elements))
+        return kept[0].copy_(elements).detach()
+
+    def loss(case, input, target):
+        return Into.apply(reference(case, input, target), give)
+
+    return loss
+
+
+class InPlace(torch.autograd.Function):
+    """Elements of mse, written into the input's own memory: a view of it is returned."""
+
+    @staticmethod
+    def forward(ctx, input, target):
+        ctx.save_for_backward(input - target)
+        return input.detach().view(-1).view(input.shape)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (difference,) = ctx.saved_tensors
+        return 2 * difference * grad_output, -2 * difference * grad_output
+
+
+def keeps_everything():
+    kept = []
+
+    def loss(case, input, target):
+        kept.append(input.detach().clone())
+        return reference(case, input, target)
+
+    return loss
+
+
+WRONG = {
+    "writes over its input": (writes_over_its_input, "input was written over: expected "),
+    "writes after its target": (writes_after_its_target, "target had memory after it written over"),
+    "reads beyond the end": (reads_beyond_the_end, "operands between NaN, loss: "),
+    "reads beyond, drops NaN": (reads_beyond_and_drops_nan, "operands between large values, loss"),
+}
+FACTORIES = {
+    "cached by pointer": (cached_by_pointer, "new contents in the same operands, loss: expected "),
+    "the first forever": (the_first_forever, "new contents in the same operands, loss: expected "),
+    "keeps everything": (keeps_everything, "expected no more memory, but 100 calls more took "),
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("name", WRONG)
+def test_memory_that_is_not_its_own_is_failed(make_case, name, reduction):
+    function, reason = WRONG[name]
+
+    result = put(make_case("mse", reduction=reduction), function)
+
+    assert result.status == FAIL
+    assert result.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_what_is_kept_from_call_to_call_is_failed(make_case, name):
+    make, reason = FACTORIES[name]
+
+    result = put(make_case("mse"), make())
+
+    assert result.status == FAIL
+    assert result.reason.startswith(reason)
+
+
+def test_what_is_not_written_is_failed(make_case):
+    result = put(make_case("mse", reduction="none"), not_fully_written)
+
+    assert result.status == FAIL
+    assert "loss: expected " in result.reason
+
+
+def test_a_result_in_memory_of_an_earlier_one_is_failed(make_case):
+    result = put(make_case("mse", reduction="none"), result_in_one_buffer())
+
+    assert result.status == FAIL
+    assert result.reason == (
+        "loss of call 2: expected memory of its own, but it shares that of the loss of call 1"
+    )
+
+
+def test_a_result_in_memory_of_the_input_is_failed(make_case):
+    result = put(make_case("mse", reduction="none"), lambda case, x, y: InPlace.apply(x, y))
+
+    assert result.status == FAIL
+    assert "shares that of the input" in result.reason
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
+    result = put(make_case(loss, shape=(8, 24), reduction=reduction, dtype=dtype), reference)
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+def test_what_differs_from_run_to_run_within_the_tolerance_is_not_failed(make_case):
+    signs = [1]
+
+    def unsteady(case, input, target):
+        signs[0] = -signs[0]
+        value = reference(case, input, target)
+        return Surrogate.apply(value.detach() * (1 + signs[0] * 2**-23), value)
+
+    assert put(make_case("mse"), unsteady).status in (PASS, WARN)
+
+
+def test_who_writes_over_operands_does_not_spoil_them_for_others(make_case):
+    results = judge(make_case("mse"), writes_over_its_input, checks=["memory", "value"])
+
+    assert results[0].status == FAIL
