@@ -53,7 +53,7 @@ def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
 
 
 def notes(run: Run) -> list[str]:
-    """Return each failure, warning and pass that has more to say, in full; then why checks were skipped."""
+    """Return each failure, then each warning and remarkable pass; then why checks were skipped."""
     results = _results(run)
     found = [r for status in (FAIL, WARN, PASS) for r in results if r.status == status and r.reason]
     texts = [

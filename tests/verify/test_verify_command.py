@@ -45,7 +45,7 @@ def test_all_reductions_of_the_default_config_pass_with_the_reference():
     assert [row.split()[0] for row in rows[::3]] == ["smooth_l1", "mse", "hinge"]
     assert all(row.endswith("pass") for row in rows)
     assert lines[-1].startswith(
-        "verify: 45 checks of 9 cases passed, 0 warnings, 0 failed, 2 skipped;"
+        "verify: 69 checks of 9 cases passed, 0 warnings, 0 failed, 2 skipped;"
     )
 
 
@@ -59,7 +59,7 @@ def test_json_has_the_record_of_a_run(tmp_path):
     assert (record["schema_version"], record["kind"]) == (1, "verify")
     assert [(r["check"], r["status"]) for r in record["results"]] == [
         *((check, "pass") for check in ("value", "input_gradient", "target_gradient")),
-        *(("layouts", "pass"), ("determinism", "pass")),
+        *((check, "pass") for check in ("coverage", "layouts", "determinism", "memory")),
         *(("streams", "skipped"), ("graphs", "skipped")),
     ]
     assert record["results"][0]["reference_error"]["value_ulp"] is not None
@@ -70,7 +70,7 @@ def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
 
     assert result.return_value == EXIT_FAILED
     assert "FAIL mse 8x24 float32 mean normal, functional, value: expected " in result.stdout
-    assert "6 checks of 1 case passed, 0 warnings, 4 failed" in result.stdout
+    assert "8 checks of 1 case passed, 0 warnings, 6 failed" in result.stdout
 
 
 def test_one_pass_alone_runs_its_checks_alone():
@@ -113,7 +113,7 @@ def test_a_case_that_does_not_fit_is_skipped_and_the_run_goes_on():
     assert result.return_value == EXIT_OK
     skipped = "skipped reference (mse 1048576x1048576 float32 mean normal): needs 32.0 TiB, cpu"
     assert skipped in " ".join(result.stdout.split())
-    assert "5 checks of 2 cases passed" in result.stdout
+    assert "7 checks of 2 cases passed" in result.stdout
 
 
 def test_an_interrupt_reports_what_was_finished(monkeypatch):
