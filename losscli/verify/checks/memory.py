@@ -44,7 +44,7 @@ PATTERNS = (0xFF, 0x3F)
 _SCRATCH = tuple(2**power for power in range(3, 21))
 """Bytes of blocks that scratch memory may be cut from."""
 GROWTH_SHAPE = (31, 1021)
-"""Too few elements for PyTorch to share among threads, which wait for each other where others run."""
+"""Below the 32,768 elements from which PyTorch wakes its threads, a hundred times over."""
 CALLS = 100
 _WARM_UPS = 5
 
