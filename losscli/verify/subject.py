@@ -15,7 +15,7 @@ from losscli.cases import Case
 from losscli.environment import is_out_of_memory
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation
-from losscli.oracle import Operand
+from losscli.oracle import OPERANDS, Operand
 
 if TYPE_CHECKING:
     from losscli.implementations import BoundLoss
@@ -32,6 +32,10 @@ _broken: list[torch.cuda.CUDAGraph] = []
 
 class SubjectError(Exception):
     """An implementation raised, or returned what cannot be differentiated."""
+
+
+class NoSecondDerivativesError(SubjectError):
+    """The gradients of an implementation cannot be differentiated, and it says so."""
 
 
 @dataclass(frozen=True)
@@ -149,19 +153,24 @@ class Subject:
         return answer
 
     def second_derivatives(self, asked: Curvature) -> dict[str, Tensor | None]:
-        """Return what the question's three tensors get; None where nothing reaches one."""
-        with _blaming():
-            x, y, g = (
-                tensor.detach().clone().requires_grad_()
-                for tensor in (asked.input, asked.target, asked.grad_output)
-            )
-            gradients = torch.autograd.grad(self.function(x, y), (x, y), g, create_graph=True)
-            products = [
-                (gradient * toward).sum()
-                for gradient, toward in zip(gradients, asked.toward, strict=True)
-            ]
-            found = torch.autograd.grad(products[0] + products[1], (x, y, g), allow_unused=True)
-        self._finish()
+        """Return what the question's three tensors get; None where nothing reaches one.
+
+        Raises NoSecondDerivativesError where it is the gradients that cannot be differentiated.
+        """
+        loss, operands = self._forward(Call(asked.input, asked.target, OPERANDS))
+        x, y = operands["input"], operands["target"]
+        g = asked.grad_output.detach().clone().requires_grad_()
+        try:
+            with _blaming():
+                gradients = torch.autograd.grad(loss, (x, y), g, create_graph=True)
+                products = [
+                    (gradient * toward).sum()
+                    for gradient, toward in zip(gradients, asked.toward, strict=True)
+                ]
+                found = torch.autograd.grad(products[0] + products[1], (x, y, g), allow_unused=True)
+                self._finish()
+        except SubjectError as error:
+            raise NoSecondDerivativesError(str(error)) from error
         return dict(zip(("input", "target", "incoming gradient"), found, strict=True))
 
     def on_streams(self, queues: Sequence[Sequence[Call | Replay]]) -> list[list[Answer]]:

@@ -21,7 +21,7 @@ from losscli.results import FAIL, PASS, SKIPPED, VerifyResult
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.layouts import layout_case
 from losscli.verify.problem import Problem
-from losscli.verify.subject import Curvature, Subject, SubjectError, misfit
+from losscli.verify.subject import Curvature, NoSecondDerivativesError, Subject, misfit
 
 ROUNDINGS = 32
 """That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its
@@ -44,7 +44,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         missing = (
             "" if any(f is not None for f in found.values()) else "its gradients have no history"
         )
-    except SubjectError as error:
+    except NoSecondDerivativesError as error:
         missing = str(error)
     if missing:
         yield replace(result, status=SKIPPED, reason=f"no second derivatives: {missing}")
