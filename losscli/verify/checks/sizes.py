@@ -1,0 +1,69 @@
+"""Sizes around those at which kernels change their ways.
+
+Catches: a tail of one element that is dropped, a whole vector, warp or tile that is taken for a
+ragged one or the other way round, nothing at all, a single element. Vectors, groups of lanes, warps
+and tiles are powers of two: so zero and one, each power of two up to a tile, its neighbours, and a
+few primes are asked, in one dimension, for the loss and both gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from losscli.cases import Case
+from losscli.results import FAIL, VerifyResult
+from losscli.verify.checks.check import Check, Worst, to_error
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject
+
+LARGEST_POWER = 14
+"""16,384 elements, more than a tile of any kernel here."""
+PRIMES = (37, 613, 4099)
+SIZES = sorted(
+    {0, 1, *PRIMES} | {2**power + by for power in range(1, LARGEST_POWER + 1) for by in (-1, 0, 1)}
+)
+
+
+def sizes_case(case: Case) -> Case:
+    """Return the case in one dimension, whatever its own shape, with values all over."""
+    return replace(case, shape=(1,), target_shape=(1,), distribution="normal")
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the loss and both gradients of each size; the worst counts, and all are named."""
+    losses, gradients, worst = Worst(), Worst(), Worst()
+    failed: list[str] = []
+    for size in SIZES:
+        variant = problem.variant(str(size), partial(_sized, problem, size))
+        answer = subject.answer(variant.call(variant.usual))
+        judged = {"loss": variant.judge_loss(answer.loss)}
+        losses.add(*judged["loss"], "")
+        for operand in variant.usual.wrt:
+            found = variant.judge_gradient(operand, answer.gradients[operand], variant.usual)
+            gradients.add(*found, "")
+            judged[f"{operand} gradient"] = found
+        for part, (verdict, errors) in judged.items():
+            worst.add(verdict, errors, f"{size} elements, {part}: ")
+        if any(verdict.status == FAIL for verdict, _ in judged.values()):
+            failed.append(str(size))
+    error = to_error(losses.errors, gradients.errors)
+    result = worst.result(problem, subject.name, CHECK.name, error)
+    if len(failed) > 1:
+        result = replace(result, reason=f"{result.reason}. Wrong at {', '.join(failed)} elements")
+    yield result
+
+
+def _sized(problem: Problem, size: int) -> Problem:
+    return Problem.of(replace(problem.case, shape=(size,), target_shape=(size,)), problem.loosened)
+
+
+CHECK = Check(
+    "sizes",
+    "forward_backward",
+    "tails, single elements and nothing at all",
+    _run,
+    adapt=sizes_case,
+    once=True,
+)
