@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_wrong_implementations import Surrogate, judge, reference
+from test_wrong_implementations import judge, reference
 
 from losscli.config.schema import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
@@ -12,6 +12,7 @@ from losscli.results import FAIL, PASS
 from losscli.verify.checks.places import MOST_TILES, TILE, index_of, places
 from losscli.verify.checks.quiet import find_loud, quiet
 from losscli.verify.problem import Problem
+from losscli.verify.selftest.surgery import graft
 
 SHAPE = (173, 101)
 
@@ -25,7 +26,7 @@ def reads_one_row_in_a_hundred(case, input, target):
     """The loss of the rest is guessed from it; gradients are right."""
     value = reference(case, input, target)
     guess = reference(case, input[::100], target[::100] if target.dim() > 1 else target)
-    return Surrogate.apply(guess.detach(), value)
+    return graft(guess.detach(), value)
 
 
 def drops_the_last_element(case, input, target):
@@ -39,7 +40,7 @@ def drops_the_end_of_each_row(case, input, target):
 
 
 def constant(case, input, target):
-    return Surrogate.apply(torch.tensor(0.5), reference(case, input, target))
+    return graft(torch.tensor(0.5), reference(case, input, target))
 
 
 def reads_the_first_tile_again(case, input, target):
@@ -80,7 +81,7 @@ def test_one_dropped_element_is_found_by_halves_and_named_alone(make_case):
 def test_a_loss_that_misses_one_element_names_it_with_its_value(make_case):
     def value_alone(case, input, target):
         right = reference(case, input, target)
-        return Surrogate.apply(drops_the_last_element(case, input, target).detach(), right)
+        return graft(drops_the_last_element(case, input, target).detach(), right)
 
     result = put(make_case("mse", shape=SHAPE), value_alone)
 
@@ -93,7 +94,7 @@ def test_a_loss_that_misses_one_element_names_it_with_its_value(make_case):
 def test_a_gradient_that_lands_elsewhere_is_failed(make_case):
     def shifted(case, input, target):
         shifted = reference(case, input.roll(1), target)
-        return Surrogate.apply(reference(case, input, target).detach(), shifted)
+        return graft(reference(case, input, target).detach(), shifted)
 
     result = put(make_case("mse", shape=SHAPE), shifted)
 

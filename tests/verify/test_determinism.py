@@ -6,11 +6,12 @@ import itertools
 
 import pytest
 import torch
-from test_wrong_implementations import Rescale, Surrogate, judge, reference
+from test_wrong_implementations import judge, reference
 
 from losscli.config.schema import DTYPES
 from losscli.results import FAIL, PASS, WARN
 from losscli.verify.checks.expectation import same_bits
+from losscli.verify.selftest.surgery import graft, regrade
 
 
 def put(case, function):
@@ -25,7 +26,7 @@ def changing(factor):
     def loss(case, input, target):
         value = reference(case, input, target)
         off = factor if next(runs) % 3 == 1 else 1.0
-        return Surrogate.apply(value.detach() * off, value)
+        return graft(value.detach() * off, value)
 
     return loss
 
@@ -36,7 +37,7 @@ def changing_gradient(factor):
 
     def loss(case, input, target):
         off = factor if next(runs) % 2 else 1.0
-        return Rescale.apply(reference(case, input, target), lambda g: g * off)
+        return regrade(reference(case, input, target), lambda g: g * off)
 
     return loss
 

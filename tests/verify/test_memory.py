@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_wrong_implementations import Surrogate, judge, reference
+from test_wrong_implementations import judge, reference
 
 from losscli.config.schema import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.results import FAIL, PASS, WARN
+from losscli.verify.selftest.surgery import graft
 
 
 def put(case, function):
@@ -52,7 +53,7 @@ def cached_by_pointer():
     def loss(case, input, target):
         key = input.data_ptr(), target.data_ptr(), input.requires_grad
         value = reference(case, input, target)
-        return Surrogate.apply(kept.setdefault(key, value.detach().clone()), value)
+        return graft(kept.setdefault(key, value.detach().clone()), value)
 
     return loss
 
@@ -63,7 +64,7 @@ def the_first_forever():
     def loss(case, input, target):
         value = reference(case, input, target)
         kept.append(value.detach().clone())
-        return Surrogate.apply(kept[0], value)
+        return graft(kept[0], value)
 
     return loss
 
@@ -199,7 +200,7 @@ def test_what_differs_from_run_to_run_within_the_tolerance_is_not_failed(make_ca
     def unsteady(case, input, target):
         signs[0] = -signs[0]
         value = reference(case, input, target)
-        return Surrogate.apply(value.detach() * (1 + signs[0] * 2**-23), value)
+        return graft(value.detach() * (1 + signs[0] * 2**-23), value)
 
     assert put(make_case("mse"), unsteady).status in (PASS, WARN)
 

@@ -14,33 +14,9 @@ from losscli.losses import LOSSES, REDUCTIONS
 from losscli.results import FAIL, PASS, SKIPPED, WARN
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from losscli.verify.selftest.surgery import graft, regrade
 
 PLENTY = 2**40
-
-
-class Surrogate(torch.autograd.Function):
-    """The value of one tensor, the gradient of another."""
-
-    @staticmethod
-    def forward(ctx, value, differentiable):
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        return None, grad_output
-
-
-class Rescale(torch.autograd.Function):
-    """The identity, whose incoming gradient goes through a function."""
-
-    @staticmethod
-    def forward(ctx, tensor, function):
-        ctx.function = function
-        return tensor.clone()
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        return ctx.function(grad_output), None
 
 
 def reference(case, input, target, **changes):
@@ -50,13 +26,13 @@ def reference(case, input, target, **changes):
 
 def zero_gradient(case, input, target):
     value = reference(case, input, target)
-    return Surrogate.apply(value.detach(), 0 * value)
+    return graft(value.detach(), 0 * value)
 
 
 def zero_gradient_when_small(case, input, target):
     """Underflows where it need not: what an absolute tolerance never sees."""
-    return Rescale.apply(
-        reference(case, Rescale.apply(input, lambda g: g * (g.abs() > 1e-6)), target), lambda g: g
+    return regrade(
+        reference(case, regrade(input, lambda g: g * (g.abs() > 1e-6)), target), lambda g: g
     )
 
 
@@ -91,11 +67,11 @@ def wrong_broadcast_axis(case, input, target):
 
 
 def ignored_incoming_gradient(case, input, target):
-    return Rescale.apply(reference(case, input, target), torch.ones_like)
+    return regrade(reference(case, input, target), torch.ones_like)
 
 
 def incoming_gradient_twice(case, input, target):
-    return Rescale.apply(reference(case, input, target), lambda g: g * g)
+    return regrade(reference(case, input, target), lambda g: g * g)
 
 
 def ignored_parameter(case, input, target):
@@ -107,7 +83,7 @@ def no_clamp(case, input, target):
 
 
 def wrong_sign_of_the_target_gradient(case, input, target):
-    return reference(case, input, Rescale.apply(target, torch.neg))
+    return reference(case, input, regrade(target, torch.neg))
 
 
 def absent_target_gradient(case, input, target):
@@ -136,7 +112,7 @@ def narrow_accumulator(case, input, target):
     total = torch.zeros((), dtype=torch.bfloat16)
     for row in elements.detach():
         total += row.sum().bfloat16()
-    return Surrogate.apply(total.float() / elements.numel(), elements.mean())
+    return graft(total.float() / elements.numel(), elements.mean())
 
 
 def wrong_only_when_recording(case, input, target):
@@ -309,7 +285,7 @@ def test_what_cannot_fit_is_skipped_before_anything_is_allocated(make_case):
 def test_less_accurate_than_torch_is_a_warning(make_case):
     def careless(case, input, target):
         value = reference(case, input, target)
-        return Surrogate.apply(value.detach() * (1 + 1e-6), value)
+        return graft(value.detach() * (1 + 1e-6), value)
 
     results = judge(make_case(), careless, checks=("value", "gradients", "determinism", "layouts"))
 

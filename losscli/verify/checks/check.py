@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from losscli.cases import Case
 from losscli.results import FAIL, PASS, WARN, Error, VerifyResult
@@ -87,6 +87,35 @@ class Worst:
             reference_error=reference_error or Error(),
             tolerance=problem.tolerance,
         )
+
+
+class Tally:
+    """The judgements of a check that asks a subject in many variants of a case, each by name."""
+
+    def __init__(self) -> None:
+        self._losses, self._gradients, self._worst = Worst(), Worst(), Worst()
+        self._failed: dict[str, None] = {}
+
+    def add(self, variant: str, part: str, judged: tuple[Verdict, Errors | None]) -> None:
+        """Count the judgement of a part: ``loss``, or a gradient."""
+        (self._losses if part == "loss" else self._gradients).add(*judged, "")
+        self._worst.add(*judged, f"{variant}, {part}: ")
+        if judged[0].status == FAIL:
+            self._failed[variant] = None
+
+    def result(
+        self,
+        problem: Problem,
+        implementation: str,
+        check: str,
+        name: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}",
+    ) -> VerifyResult:
+        """Return the worst as a result, which names every variant that failed by ``name``."""
+        error = to_error(self._losses.errors, self._gradients.errors)
+        result = self._worst.result(problem, implementation, check, error)
+        if len(self._failed) < 2:
+            return result
+        return replace(result, reason=f"{result.reason}. Wrong {name(list(self._failed))}")
 
 
 def to_error(loss: Errors | None = None, gradient: Errors | None = None) -> Error:

@@ -19,8 +19,8 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.inputs import make_inputs
 from losscli.losses import Shape
-from losscli.results import FAIL, VerifyResult
-from losscli.verify.checks.check import Check, Worst, to_error
+from losscli.results import VerifyResult
+from losscli.verify.checks.check import Check, Tally
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject
 
@@ -104,29 +104,17 @@ def layout_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the loss and both gradients of each layout; the worst counts, and all are named."""
-    losses, gradients, worst = Worst(), Worst(), Worst()
-    failed: dict[str, None] = {}
+    tally = Tally()
     for name, variant in _variants(problem):
         fresh = subject.again()
         for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
             answer = fresh.answer(variant.call(incoming))
-            judged = {}
             if incoming is variant.usual:
-                judged["loss"] = variant.judge_loss(answer.loss)
-                losses.add(*judged["loss"], "")
+                tally.add(name, "loss", variant.judge_loss(answer.loss))
             for operand in incoming.wrt:
-                part = f"{operand} gradient for {incoming.name}"
-                judged[part] = variant.judge_gradient(operand, answer.gradients[operand], incoming)
-                gradients.add(*judged[part], "")
-            for part, (verdict, errors) in judged.items():
-                worst.add(verdict, errors, f"{name}, {part}: ")
-                if verdict.status == FAIL:
-                    failed[name] = None
-    error = to_error(losses.errors, gradients.errors)
-    result = worst.result(problem, subject.name, "layouts", error)
-    if len(failed) > 1:
-        result = replace(result, reason=f"{result.reason}. Wrong with {'; '.join(failed)}")
-    yield result
+                judged = variant.judge_gradient(operand, answer.gradients[operand], incoming)
+                tally.add(name, f"{operand} gradient for {incoming.name}", judged)
+    yield tally.result(problem, subject.name, "layouts")
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:

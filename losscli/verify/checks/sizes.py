@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 
 from losscli.cases import Case
-from losscli.results import FAIL, VerifyResult
-from losscli.verify.checks.check import Check, Worst, to_error
+from losscli.results import VerifyResult
+from losscli.verify.checks.check import Check, Tally
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject
 
@@ -25,6 +25,8 @@ SIZES = sorted(
     {0, 1, *PRIMES} | {2**power + by for power in range(1, LARGEST_POWER + 1) for by in (-1, 0, 1)}
 )
 
+_UNIT = " elements"
+
 
 def sizes_case(case: Case) -> Case:
     """Return the case in one dimension, whatever its own shape, with values all over."""
@@ -33,26 +35,19 @@ def sizes_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the loss and both gradients of each size; the worst counts, and all are named."""
-    losses, gradients, worst = Worst(), Worst(), Worst()
-    failed: list[str] = []
+    tally = Tally()
     for size in SIZES:
         variant = problem.variant(str(size), partial(_sized, problem, size))
         answer = subject.answer(variant.call(variant.usual))
-        judged = {"loss": variant.judge_loss(answer.loss)}
-        losses.add(*judged["loss"], "")
+        tally.add(f"{size}{_UNIT}", "loss", variant.judge_loss(answer.loss))
         for operand in variant.usual.wrt:
-            found = variant.judge_gradient(operand, answer.gradients[operand], variant.usual)
-            gradients.add(*found, "")
-            judged[f"{operand} gradient"] = found
-        for part, (verdict, errors) in judged.items():
-            worst.add(verdict, errors, f"{size} elements, {part}: ")
-        if any(verdict.status == FAIL for verdict, _ in judged.values()):
-            failed.append(str(size))
-    error = to_error(losses.errors, gradients.errors)
-    result = worst.result(problem, subject.name, CHECK.name, error)
-    if len(failed) > 1:
-        result = replace(result, reason=f"{result.reason}. Wrong at {', '.join(failed)} elements")
-    yield result
+            judged = variant.judge_gradient(operand, answer.gradients[operand], variant.usual)
+            tally.add(f"{size}{_UNIT}", f"{operand} gradient", judged)
+    yield tally.result(problem, subject.name, "sizes", _name)
+
+
+def _name(failed: list[str]) -> str:
+    return f"at {', '.join(size.removesuffix(_UNIT) for size in failed)}{_UNIT}"
 
 
 def _sized(problem: Problem, size: int) -> Problem:

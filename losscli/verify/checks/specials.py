@@ -20,7 +20,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.oracle import Operand
 from losscli.results import FAIL, VerifyResult
-from losscli.verify.checks.check import Check, Worst, to_error
+from losscli.verify.checks.check import Check, Tally
 from losscli.verify.errors import Errors, compare
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject, misfit
@@ -53,25 +53,14 @@ def specials_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the loss and both gradients with each value; the worst counts, and all are named."""
-    losses, gradients, worst = Worst(), Worst(), Worst()
-    failed: list[str] = []
+    tally = Tally()
     for name, variant in _variants(problem):
         answer = subject.answer(variant.call(variant.usual))
-        judged = {"loss": variant.judge_loss(answer.loss)}
-        losses.add(*judged["loss"], "")
+        tally.add(name, "loss", variant.judge_loss(answer.loss))
         for operand in variant.usual.wrt:
-            found = _judge_gradient(variant, operand, answer.gradients[operand])
-            gradients.add(*found, "")
-            judged[f"{operand} gradient"] = found
-        for part, (verdict, errors) in judged.items():
-            worst.add(verdict, errors, f"{name}, {part}: ")
-        if any(verdict.status == FAIL for verdict, _ in judged.values()):
-            failed.append(name)
-    error = to_error(losses.errors, gradients.errors)
-    result = worst.result(problem, subject.name, CHECK.name, error)
-    if len(failed) > 1:
-        result = replace(result, reason=f"{result.reason}. Wrong with {'; '.join(failed)}")
-    yield result
+            judged = _judge_gradient(variant, operand, answer.gradients[operand])
+            tally.add(name, f"{operand} gradient", judged)
+    yield tally.result(problem, subject.name, "specials")
 
 
 def _judge_gradient(
