@@ -1,12 +1,15 @@
-// A pass over few elements by one block, a pack a thread, all of them aligned and the target flat
-// or a row of several packs that repeats. Such a launch is over before a larger kernel's code and
-// arguments have come from memory: both are as short as will do.
+// A pass over few elements by one block, the target flat or one row that repeats. Such a launch is
+// over before a larger kernel's code and arguments have come from memory: both are as short as will
+// do, and nothing waits for a branch before it reads.
 #pragma once
 
 #include "worker.cuh"
 
 namespace losscli::cuda {
 
+constexpr int kFewThreads = 128;
+
+// A launch takes packs of 16 bytes, or where operands do not lie so, of one element.
 struct FewArguments {
   const void* input;
   const void* target;
@@ -15,12 +18,12 @@ struct FewArguments {
   void* grad_target;
   const void* grad_output;
   double scale;
-  unsigned size;
-  unsigned period;          // packs after which the target repeats
-  unsigned period_inverse;  // a little more than 2^32 over it, to divide by; 0 where it does not
+  unsigned packs;
+  unsigned period;          // packs after which the target repeats: 2 or more, or all
+  unsigned period_inverse;  // a little more than 2^32 over it, to divide by; 0 where it is all
   bool skip_unit_gradient;
 
-  FewArguments(const LossArguments& arguments, int64_t pack)
+  FewArguments(const LossArguments& arguments, int64_t count)
       : input(arguments.input.data),
         target(arguments.target.data),
         value(arguments.value),
@@ -28,42 +31,57 @@ struct FewArguments {
         grad_target(arguments.grad_target),
         grad_output(arguments.grad_output.data),
         scale(arguments.scale),
-        size(static_cast<unsigned>(arguments.size)),
-        period(static_cast<unsigned>(arguments.target.period / pack)),
+        packs(static_cast<unsigned>(arguments.size / count)),
+        period(static_cast<unsigned>(arguments.target.period / count)),
         period_inverse(0),
         skip_unit_gradient(arguments.skip_unit_gradient) {
-    if (arguments.target.period < arguments.size)
-      period_inverse = static_cast<unsigned>((int64_t{1} << 32) / period + 1);
+    if (period < packs) period_inverse = static_cast<unsigned>((int64_t{1} << 32) / period + 1);
   }
 };
 
-// The threads of a block that takes a pack each.
-template <typename Stored>
-constexpr int kFewThreads = kFewElements / Pack<Stored>::kCount;
+// Whether one block takes a call: few elements, the operands contiguous but for a row that repeats.
+inline bool takes_few(const LossArguments& arguments) {
+  return arguments.size > 0 && arguments.size <= kFewElements &&
+         arguments.strategy == Strategy::single_pass && arguments.input.flat(arguments.size) &&
+         arguments.target.inner == 1 &&
+         (arguments.target.period > 1 || arguments.target.period == arguments.size);
+}
 
-template <typename Loss, typename Stored, typename Pass>
-__global__ void __launch_bounds__(kFewThreads<Stored>)
+template <typename Loss, typename Stored, typename Pass, int count>
+__global__ void __launch_bounds__(kFewThreads)
     loss_block_kernel(const Loss loss, const FewArguments arguments) {
-  using P = Pack<Stored>;
+  using P = Pack<Stored, count>;
+  constexpr int kEach = kFewElements / (kFewThreads * count);
   RealOf<Stored> scale;
   if (!find_scale<Stored, Pass>(arguments, arguments.grad_output, scale)) return;
   const Worker<Loss, Stored, Pass> worker(loss, arguments, scale);
-  const auto* inputs = static_cast<const P*>(arguments.input);
-  const auto* targets = static_cast<const P*>(arguments.target);
-  const unsigned i = threadIdx.x, packs = arguments.size / P::kCount;
+  P input[kEach], target[kEach];
+#pragma unroll
+  for (int u = 0; u < kEach; ++u) {
+    const unsigned i = min(threadIdx.x + u * kFewThreads, arguments.packs - 1);
+    const unsigned column = i - __umulhi(i, arguments.period_inverse) * arguments.period;
+    input[u] = static_cast<const P*>(arguments.input)[i];
+    target[u] = static_cast<const P*>(arguments.target)[column];
+  }
   RealOf<Stored> sum = 0;
-  if (i < packs)
-    worker.pack(inputs[i], targets[i - __umulhi(i, arguments.period_inverse) * arguments.period],
-                P(), i * P::kCount, sum);
-  // What does not fill a pack, which a row does.
-  const unsigned last = packs * P::kCount + i;
-  if (last < arguments.size)
-    worker.single(static_cast<const Stored*>(arguments.input)[last],
-                  static_cast<const Stored*>(arguments.target)[last], Stored(), last, sum);
+#pragma unroll
+  for (int u = 0; u < kEach; ++u) {
+    const unsigned i = threadIdx.x + u * kFewThreads;
+    const bool is_there = i < arguments.packs;
+    RealOf<Stored> part = 0;
+    if (!Pass::writes || is_there) worker.pack(input[u], target[u], P(), i * count, part);
+    sum += is_there ? part : 0;
+  }
   if constexpr (Pass::sum) {
-    __shared__ double scratch[kWarp];
-    const double total = block_sum<kFewThreads<Stored>>(sum, scratch);
-    if (i == 0) put_total<Stored>(arguments, total);
+    __shared__ double scratch[kFewThreads / kWarp];
+    const double part = warp_sum(sum);
+    if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = part;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    double total = scratch[0];
+#pragma unroll
+    for (int warp = 1; warp < kFewThreads / kWarp; ++warp) total += scratch[warp];
+    put_total<Stored>(arguments, total);
   }
 }
 

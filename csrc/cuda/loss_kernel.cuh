@@ -7,34 +7,30 @@
 #include "flat_kernel.cuh"
 #include "general_kernel.cuh"
 #include "launch.h"
-#include "rows_kernel.cuh"
 #include "sums.h"
 
 namespace losscli::cuda {
 
-// Finds the cut of a call; hands its shape and the number of blocks to `use`.
+// Finds the cut of a call; hands its shape and the number of blocks that take tiles to `use`.
 template <typename Stored, typename Pass, typename Use>
 auto with_cut(const LossArguments& arguments, Use use) {
   constexpr Cuts kCuts = Pass::cuts(sizeof(Stored));
-  const auto with = [&](auto shape, int64_t most) {
+  const auto with = [&](auto shape, const Cut& cut) {
     using Shape = decltype(shape);
-    if (arguments.skip_unit_gradient) most = std::min(most, kRescaleBlocks);
-    if constexpr (Pass::walk == Walk::rows) {
-      const RowCut cut = row_cut<Stored, Shape>(arguments, most);
-      return use(shape, int64_t{cut.across} * cut.down);
-    } else {
-      constexpr int64_t kTile = int64_t{Shape::threads} * Shape::loads * Pack<Stored>::kCount;
-      return use(shape, std::clamp<int64_t>(divide_up(arguments.size, kTile), 1, most));
-    }
+    const int64_t most =
+        arguments.skip_unit_gradient ? std::min(cut.blocks, kRescaleBlocks) : cut.blocks;
+    constexpr int64_t kTile = int64_t{Shape::threads} * Shape::loads * Pack<Stored>::kCount;
+    const int64_t tiles = divide_up(arguments.size, kTile);
+    return use(shape, std::clamp<int64_t>(divide_up(tiles, cut.each), 1, most));
   };
   constexpr Cut kSmall = kCuts.small, kLarge = kCuts.large;
   if (arguments.size * static_cast<int64_t>(sizeof(Stored)) < kCuts.large_bytes)
     return with(Shape<kSmall.threads, kSmall.loads, kSmall.resident, kSmall.past_first_level,
-                      kSmall.each>(),
-                kSmall.blocks);
-  return with(
-      Shape<kLarge.threads, kLarge.loads, kLarge.resident, kLarge.past_first_level, kLarge.each>(),
-      kLarge.blocks);
+                      kSmall.row_ahead>(),
+                kSmall);
+  return with(Shape<kLarge.threads, kLarge.loads, kLarge.resident, kLarge.past_first_level,
+                    kLarge.row_ahead>(),
+              kLarge);
 }
 
 template <typename Stored, typename Pass>
@@ -61,33 +57,39 @@ void launch_grid(void (*kernel)(Parameters...), int64_t blocks, int threads, boo
   if (status != cudaSuccess) check(status, launch_name("loss kernel", blocks, threads).c_str());
 }
 
+template <typename Functor, typename Stored, typename Wanted>
+void launch_few(const Functor& loss, const LossArguments& arguments, cudaStream_t stream) {
+  using Few = Pass<Wanted::sum, false, Wanted::gradient, false, Walk::flat>;  // for every walk
+  constexpr int kPack = Pack<Stored>::kCount;
+  const int64_t period = arguments.target.period;
+  const bool packed = aligned(arguments.input.data) && aligned(arguments.target.data) &&
+                      arguments.size % kPack == 0 && period % kPack == 0 &&
+                      (period > kPack || period == arguments.size);
+  launch_grid(packed ? loss_block_kernel<Functor, Stored, Few, kPack>
+                     : loss_block_kernel<Functor, Stored, Few, 1>,
+              1, kFewThreads, false, stream, loss, FewArguments(arguments, packed ? kPack : 1));
+}
+
 template <template <typename> class Loss, typename Stored, typename Pass>
 void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
   using Functor = Loss<RealOf<Stored>>;
   const Functor loss(arguments.parameters);
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  if constexpr (!Pass::value && !Pass::grad_output && Pass::walk != Walk::general) {
-    const bool few = arguments.size <= kFewElements && arguments.strategy == Strategy::single_pass;
-    if (few && (Pass::walk == Walk::flat || arguments.target.period > Pack<Stored>::kCount)) {
-      using Few = losscli::cuda::Pass<Pass::sum, false, Pass::gradient, false, Walk::flat>;
-      launch_grid(loss_block_kernel<Functor, Stored, Few>, 1, kFewThreads<Stored>, false, stream,
-                  loss, FewArguments(arguments, Pack<Stored>::kCount));
-      return;
-    }
+  if constexpr (!Pass::value && !Pass::grad_output) {
+    if (takes_few(arguments)) return launch_few<Functor, Stored, Pass>(loss, arguments, stream);
   }
   with_cut<Stored, Pass>(arguments, [&](auto shape, int64_t blocks) {
     using Shape = decltype(shape);
     const auto launch = [&](const GridSum& sum) {
-      if constexpr (Pass::walk == Walk::rows) {
-        launch_grid(loss_rows_kernel<Functor, Stored, Pass, Shape>, blocks, Shape::threads,
-                    sum.ending == Ending::cluster, stream, loss, arguments, sum,
-                    row_cut<Stored, Shape>(arguments, blocks));
-      } else if constexpr (Pass::walk == Walk::flat) {
-        launch_grid(loss_flat_kernel<Functor, Stored, Pass, Shape>, blocks, Shape::threads,
-                    sum.ending == Ending::cluster, stream, loss, arguments, sum);
+      const bool cluster = sum.ending == Ending::cluster;
+      const int64_t grid = blocks + (Pass::sum && sum.ending == Ending::posted);
+      if constexpr (Pass::walk == Walk::general) {
+        launch_grid(loss_general_kernel<Functor, Stored, Pass, Shape>, grid, Shape::threads,
+                    cluster, stream, loss, arguments, sum);
       } else {
-        launch_grid(loss_general_kernel<Functor, Stored, Pass, Shape>, blocks, Shape::threads,
-                    sum.ending == Ending::cluster, stream, loss, arguments, sum);
+        launch_grid(loss_flat_kernel<Functor, Stored, Pass, Shape>, grid, Shape::threads, cluster,
+                    stream, loss, arguments, sum,
+                    row_steps<Stored, Pass, Shape>(arguments, blocks));
       }
     };
     if constexpr (Pass::sum) {
@@ -111,16 +113,15 @@ auto with_pass(const LossArguments& arguments, Use use) {
   const auto packed = [&](const Operand& operand) {
     return operand.flat(arguments.size) && aligned(operand.data);
   };
-  const bool row = arguments.size > 0 && arguments.target.inner == 1 &&
-                   arguments.target.period > 1 &&
-                   arguments.target.period % Pack<Stored>::kCount == 0 &&
-                   arguments.target.period <= kMostRowPacks * Pack<Stored>::kCount &&
-                   aligned(arguments.target.data);
+  constexpr int kPack = Pack<Stored>::kCount;
+  const int64_t period = arguments.target.period;
+  const bool row = arguments.size > 0 && arguments.target.inner == 1 && period > 1 &&
+                   period < kMostRow && period % kPack == 0 && aligned(arguments.target.data);
   const Walk walk = !packed(arguments.input)                        ? Walk::general
                     : grad_output && !packed(arguments.grad_output) ? Walk::general
                     : packed(arguments.target)                      ? Walk::flat
-                    : row && !grad_output                           ? Walk::rows
-                                                                    : Walk::general;
+                    : !row || grad_output                           ? Walk::general
+                                                                    : Walk::rows;
 #define LOSSCLI_PASS(...)                                            \
   return walk == Walk::flat   ? use(Pass<__VA_ARGS__, Walk::flat>()) \
          : walk == Walk::rows ? use(Pass<__VA_ARGS__, Walk::rows>()) \

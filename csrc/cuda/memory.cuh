@@ -45,10 +45,11 @@ __device__ __forceinline__ void narrow(float value, __nv_bfloat16& stored) {
 
 constexpr int kPackBytes = 16;
 
-template <typename Stored>
-struct alignas(kPackBytes) Pack {
-  static constexpr int kCount = kPackBytes / sizeof(Stored);
-  Stored values[kCount];
+// Neighbouring elements that are read at once: 16 bytes of them, unless asked for fewer.
+template <typename Stored, int count = kPackBytes / sizeof(Stored)>
+struct alignas(count * sizeof(Stored)) Pack {
+  static constexpr int kCount = count;
+  Stored values[count];
 };
 
 // Reads a pack, past the first level of the cache or through it.
@@ -70,6 +71,11 @@ __device__ __forceinline__ Pack<Stored> read(const Pack<Stored>* pack) {
 
 __host__ __device__ __forceinline__ bool aligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % kPackBytes == 0;
+}
+
+// A place less than twice round a circle, brought back into it.
+__device__ __forceinline__ unsigned wrap(unsigned place, unsigned round) {
+  return place < round ? place : place - round;
 }
 
 // The element of an operand that belongs to place `i` of the iteration space.

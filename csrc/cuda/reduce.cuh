@@ -37,15 +37,16 @@ __device__ __forceinline__ double block_sum(double value, double* scratch) {
 
 // How the blocks of a launch come to one sum.
 enum class Ending : int {
+  alone,    // there is one block
   cluster,  // they are one cluster, and read each other's memory
-  posted,   // each posts its sum, the first block collects them
+  posted,   // each posts its sum, the first block does nothing but collect them
   counted,  // each is counted in; the last of each group adds up its group, the last group the
             // groups
   atomic,   // each adds to one number
   left,     // each leaves its sum to another kernel
 };
 
-// What a launch adds up in. A launch of one block needs nothing.
+// What a launch adds up in.
 struct GridSum {
   Ending ending = Ending::left;
   double* total = nullptr;               // zero, and left so
@@ -111,19 +112,16 @@ __device__ __forceinline__ void counted_sum(double sum, const GridSum& memory, d
 // that would be.
 constexpr unsigned long long kNeverASum = 0x7ff0000000000001;
 
-// The first block waits for the sums of the others, who wait for nothing. Nothing has to be ordered
-// by a fence, for what is waited for is what is read.
+// The first block, which has no other work, waits for the sums of the others, who wait for nothing:
+// the code that it runs has come from memory, and it looks, before the first sum is there. Nothing
+// has to be ordered by a fence, for what is waited for is what is read.
 template <int threads, typename Finish>
-__device__ __forceinline__ void posted_sum(double sum, const GridSum& memory, double* scratch,
-                                           Finish finish) {
+__device__ __forceinline__ void collect_posted(const GridSum& memory, Finish finish) {
+  __shared__ double scratch[kWarp];
   volatile unsigned long long* const posted = memory.posted;
-  if (blockIdx.x != 0) {
-    if (threadIdx.x == 0) posted[blockIdx.x] = __double_as_longlong(sum) ^ kNeverASum;
-    return;
-  }
-  double collected = threadIdx.x == 0 ? sum : 0.0;
+  double collected = 0;
 #pragma unroll 1
-  for (unsigned i = threadIdx.x == 0 ? threads : threadIdx.x; i < gridDim.x; i += threads) {
+  for (unsigned i = threadIdx.x; i < gridDim.x - 1; i += threads) {
     unsigned long long bits;
     while ((bits = posted[i]) == 0) {
 #if __CUDA_ARCH__ >= 700
@@ -135,6 +133,11 @@ __device__ __forceinline__ void posted_sum(double sum, const GridSum& memory, do
   }
   collected = block_sum<threads>(collected, scratch);
   if (threadIdx.x == 0) finish(collected);
+}
+
+__device__ __forceinline__ void post_sum(double sum, const GridSum& memory) {
+  volatile unsigned long long* const posted = memory.posted;
+  if (threadIdx.x == 0) posted[blockIdx.x - 1] = __double_as_longlong(sum) ^ kNeverASum;
 }
 
 // The first block reads the sums of the others in the cluster where they are.
@@ -172,12 +175,12 @@ __device__ __forceinline__ void grid_sum(double value, const GridSum& memory, Fi
   const double sum = block_sum<threads>(value, scratch);
   if (memory.ending == Ending::left) {
     if (threadIdx.x == 0) memory.blocks[blockIdx.x] = sum;
-  } else if (gridDim.x == 1) {
+  } else if (memory.ending == Ending::alone) {
     if (threadIdx.x == 0) finish(sum);
   } else if (memory.ending == Ending::cluster) {
     cluster_sum(sum, finish);
   } else if (memory.ending == Ending::posted) {
-    posted_sum<threads>(sum, memory, scratch, finish);
+    post_sum(sum, memory);
   } else if (memory.ending == Ending::counted) {
     counted_sum<threads>(sum, memory, scratch, finish);
   } else {

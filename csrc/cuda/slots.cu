@@ -9,8 +9,8 @@ namespace losscli::cuda {
 namespace {
 
 constexpr int kMostDevices = 64;
-constexpr int kStreamSlots = 128;
-constexpr int kCapturedSlots = 384;
+constexpr int kStreamSlots = 32;
+constexpr int kCapturedSlots = 96;
 
 // Zero when the module is loaded, on each device its own.
 __device__ Slot slots[kStreamSlots + kCapturedSlots];

@@ -25,8 +25,9 @@ inline int64_t workspace_sums(Strategy strategy, int64_t blocks) {
 }
 
 inline Ending ending_of(Strategy strategy, int64_t blocks) {
+  if (strategy != Strategy::single_pass && strategy != Strategy::atomic) return Ending::left;
+  if (blocks == 1) return Ending::alone;
   if (strategy == Strategy::atomic) return Ending::atomic;
-  if (strategy != Strategy::single_pass) return Ending::left;
   if (blocks <= kClusterBlocks && launches_clusters()) return Ending::cluster;
   return blocks <= kPostedBlocks ? Ending::posted : Ending::counted;
 }
@@ -40,7 +41,8 @@ class SumMemory {
     sum.blocks = static_cast<double*>(
         arguments.strategy == Strategy::torch_sum ? arguments.value : context.workspace);
     if (sum.blocks) sum.groups = sum.blocks + blocks;
-    if (blocks == 1 || sum.ending == Ending::cluster || sum.ending == Ending::left) return;
+    if (sum.ending == Ending::alone || sum.ending == Ending::cluster || sum.ending == Ending::left)
+      return;
     Slot* slot = find_slot(stream_);
     if (!slot) {
       check(cudaMallocAsync(&temporary_, sizeof(Slot), stream_), "allocating the slot of a sum");

@@ -12,9 +12,10 @@ struct Cut {
   int threads;     // of a block
   int loads;       // 16-byte loads in flight of each operand and thread
   int resident;    // blocks a multiprocessor is to hold at least: bounds the registers
-  int64_t blocks;  // at most; beyond, a block takes several tiles
+  int64_t blocks;  // at most; beyond, a block takes more tiles
+  int each = 1;    // tiles that a block takes, but for the last
   bool past_first_level = false;  // reads past the first level of the cache
-  int each = 1;                   // tiles that a block takes at least, of a walk down rows
+  bool row_ahead = false;         // reads a row that repeats along with the input, not after it
 };
 
 // The cut of small tensors and that of large ones, from so many bytes of the input on.
@@ -31,51 +32,60 @@ constexpr int kGroup = 512;
 // where each block takes a tile.
 constexpr int64_t kMostBlocks = int64_t{kGroup} * kGroup;
 
-// Packs of a row that repeats: a strip of 128 columns of them for each block, no more than these.
-constexpr int64_t kMostRowPacks = kMostBlocks * 128;
+// Elements of a row that repeats, so that its packs, twice round, are counted in 32 bits.
+constexpr int64_t kMostRow = int64_t{1} << 31;
 
 // What one block takes by a kernel of its own.
 constexpr int kFewElements = 1024;
 
-// Blocks whose first one waits for the sums of the others; more of them count each other in. It is
-// most of what a GPU holds at a time: the first block is not to wait for long.
-constexpr int64_t kPostedBlocks = 512;
+// Blocks that post their sums to one that collects them; more of them count each other in.
+constexpr int64_t kPostedBlocks = 132 * 64;
 
 // Blocks that exchange their sums without a counter; what every GPU with clusters can launch.
 constexpr int64_t kClusterBlocks = 8;
 
-// The times below: H200, microseconds at 2^20 / 2^24 / 2^28 / 2^30 elements, the best of a sweep
-// over 128, 256 and 512 threads, 2, 4 and 8 loads, 512 to 2,048 threads a multiprocessor, and 1
-// wave of blocks to one tile a block. Cuts within 1 % of the best are as good as it.
+// The times below: H200, microseconds at 2^20 / 2^24 / 2^28 / 2^30 elements, cold, of kernels alone
+// in a sweep over 128, 256 and 512 threads, 2, 4 and 8 loads, 512 to 2,048 threads a
+// multiprocessor, and 1 wave of blocks to one tile a block. Cuts within 1 % of the best are as good
+// as it. Beside them, behind the bar, what kernels need that only move the bytes.
 
-// Reads only. Small tensors in one wave, which leaves no block to wait for, and past the first
-// level of the cache, which large ones take a twentieth longer with. Smooth L1, float32: 10 / 40.1
-// / 472 / 1,836; 2^24 takes 41.2 with 256 threads and 4 loads, 77 with 32 waves.
-constexpr Cuts kReadFlat{{512, 2, 3, 132 * 3, true}, {512, 4, 2, 132 * 64}, int64_t{1} << 28};
-// In 16 bits a thread needs the registers: 8.8 / 24.7 / 243 / 949 in bfloat16.
-constexpr Cuts kReadFlat16{{512, 2, 2, 132 * 2, true}, {512, 2, 2, 132 * 64}, int64_t{1} << 29};
+// Reads only. Small tensors in one wave, in which a place is left to the block that collects, and
+// past the first level of the cache: 2^24 elements of float32 take 45 through it. Large ones
+// through it. Smooth L1, float32: 9.7 / 41.2 / 479 / 1,875 | 7.6 / 42 / 476 / 1,865; bfloat16: 8.5
+// / 25.0 / 248 / 946 | 6.6 / 25.5 / 245 / 940.
+constexpr Cuts kReadFlat{
+    {512, 2, 3, 132 * 2 - 1, 1, true}, {512, 4, 2, 132 * 64}, int64_t{1} << 28};
 
-// The same down the rows of a repeated target, one tensor. Hinge, float32: 8.8 / 24.9 / 250 / 937;
-// bfloat16: 8.1 / 17.1 / 138 / 485.
-constexpr Cuts kReadRows{{256, 4, 4, 132 * 3, true}, {256, 4, 4, 132 * 64}, int64_t{1} << 29};
+// The same with one row that repeats for a target, which comes from the first level of the cache:
+// where the input goes through it too, the row is read just before it is used. Hinge, float32: 8.4
+// / 24.5 / 248 / 948 | 6.4 / 25.1 / 245 / 939; bfloat16: 7.8 / 16.6 / 133 / 484 | 5.6 / 15.4 / 129
+// / 477.
+constexpr Cuts kReadRows{
+    {512, 2, 3, 132 * 3 - 1, 1, true, true}, {256, 8, 2, 132 * 64}, int64_t{1} << 29};
 
 // Reads and writes. Large tensors with much in flight for each thread and more blocks than fit at a
 // time: the order in which they come keeps all at neighbouring places of the memory. Smooth L1 with
-// its gradient, float32: 10.4 / 56 / 740 / 2,924, where torch.add takes 2,947 for the same bytes;
-// one wave at 2^30: 3,130.
-constexpr Cuts kWriteFlat{{512, 2, 3, 132 * 3}, {512, 8, 1, kMostBlocks}, int64_t{1} << 29};
-// In 16 bits: 9.0 / 33 / 382 / 1,488, where torch.add takes 1,468; with registers for 3 blocks a
-// multiprocessor, not 2, the small ones take half as long again.
-constexpr Cuts kWriteFlat16{{512, 2, 2, 132 * 2}, {128, 8, 1, 132 * 512}, int64_t{1} << 29};
+// its gradient, float32: 10.4 / 57 / 740 / 2,917 | 749 / 2,976 at 2^28 / 2^30; one wave at 2^30:
+// 3,130.
+constexpr Cuts kWriteFlat{{512, 2, 3, 132 * 3 - 1}, {512, 8, 1, kMostBlocks}, int64_t{1} << 29};
+// In 16 bits: 9.0 / 34 / 380 / 1,474 | 378 / 1,492; with one tile a block 1,526 at 2^30, and with
+// registers for 3 blocks a multiprocessor, not 2, the small ones take half as long again.
+constexpr Cuts kWriteFlat16{
+    {512, 2, 2, 132 * 2 - 1}, {512, 8, 1, kMostBlocks, 2}, int64_t{1} << 29};
 
-// The same down the rows. Hinge with its gradient, float32: 9.6 / 41 / 525 / 2,054, where a copy
-// takes 1,996; bfloat16: 8.3 / 25 / 271 / 1,065, where it takes 1,000.
-constexpr Cuts kWriteRows{{512, 2, 2, 132 * 2}, {256, 8, 1, 132 * 256, false, 4}, int64_t{1} << 29};
-constexpr Cuts kWriteRows16{{512, 2, 2, 132 * 2}, {128, 4, 1, 132 * 128}, int64_t{1} << 30};
+// The same with a row that repeats. How many tiles a block takes is what matters here, whatever the
+// size: 520 and 2,051 with 4 of them, 526 and 2,082 with 8. Hinge with its gradient, float32: 9.0 /
+// 40.7 / 518 / 2,040 | 523 / 2,075 at 2^28 / 2^30.
+constexpr Cuts kWriteRows{{512, 2, 3, 132 * 3 - 1, 1, true, true},
+                          {512, 8, 1, kMostBlocks, 3, false, true},
+                          int64_t{1} << 29};
+// In 16 bits: 8.2 / 24.8 / 269 / 1,050 | 265 / 1,040; with 4 tiles 276 and 1,065.
+constexpr Cuts kWriteRows16{
+    {512, 2, 2, 132 * 2 - 1, 1, true, true}, {128, 4, 1, kMostBlocks, 8}, int64_t{1} << 29};
 
 // What is not the sum of a loss, and operands that lie in any other way, whose places cost
 // registers.
-constexpr Cuts kPlain{{512, 2, 1, 132 * 3}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
+constexpr Cuts kPlain{{512, 2, 1, 132 * 3 - 1}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
 
 // Blocks that find nothing to do where the incoming gradient is 1: few, so that finding it out does
 // not grow with the tensor.

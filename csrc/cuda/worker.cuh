@@ -8,7 +8,7 @@ namespace losscli::cuda {
 // How the operands lie.
 enum class Walk {
   flat,     // all contiguous and aligned: packs by their number
-  rows,     // the input so, the target one row that repeats: a thread keeps its columns
+  rows,     // the input so, the target one row that repeats
   general,  // any: an operand's place is looked up
 };
 
@@ -26,28 +26,27 @@ struct Pass {
   // In `bytes` an element.
   static constexpr Cuts cuts(size_t bytes) {
     if (!sum || walk == Walk::general) return kPlain;
-    if (walk == Walk::rows) return !writes ? kReadRows : bytes == 2 ? kWriteRows16 : kWriteRows;
-    if (bytes == 2) return writes ? kWriteFlat16 : kReadFlat16;
-    return writes ? kWriteFlat : kReadFlat;
+    if (!writes) return walk == Walk::rows ? kReadRows : kReadFlat;
+    if (bytes == 2) return walk == Walk::rows ? kWriteRows16 : kWriteFlat16;
+    return walk == Walk::rows ? kWriteRows : kWriteFlat;
   }
 };
 
 // A cut, known when a kernel is compiled; cuts that differ in the number of blocks share the
 // kernel.
-template <int threads_, int loads_, int resident_, bool past_first_level_, int each_>
+template <int threads_, int loads_, int resident_, bool past_first_level_, bool row_ahead_>
 struct Shape {
   static constexpr int threads = threads_;
   static constexpr int loads = loads_;
   static constexpr int resident = resident_;
   static constexpr bool past_first_level = past_first_level_;
-  static constexpr int each = each_;
+  static constexpr bool row_ahead = row_ahead_;
 };
 
 // One thread's work on one pack: reads nothing, adds to `sum`, writes where results are wanted.
 template <typename Loss, typename Stored, typename Pass>
 struct Worker {
   using Real = RealOf<Stored>;
-  using P = Pack<Stored>;
 
   const Loss& loss;
   Real scale;
@@ -84,6 +83,8 @@ struct Worker {
     }
   }
 
+  // The pack from element `i` on.
+  template <typename P>
   __device__ __forceinline__ void pack(const P& input, const P& target, const P& grad_output,
                                        int64_t i, Real& sum) const {
     P value_out, input_out, target_out;
@@ -95,17 +96,6 @@ struct Worker {
     if constexpr (Pass::gradient) {
       if (Stored* out = wanted(grad_input)) *reinterpret_cast<P*>(out + i) = input_out;
       if (Stored* out = wanted(grad_target)) *reinterpret_cast<P*>(out + i) = target_out;
-    }
-  }
-
-  __device__ __forceinline__ void single(Stored input, Stored target, Stored grad_output, int64_t i,
-                                         Real& sum) const {
-    Stored value_out, input_out, target_out;
-    element(input, target, grad_output, sum, value_out, input_out, target_out);
-    if constexpr (Pass::value) value[i] = value_out;
-    if constexpr (Pass::gradient) {
-      if (Stored* out = wanted(grad_input)) out[i] = input_out;
-      if (Stored* out = wanted(grad_target)) out[i] = target_out;
     }
   }
 };
@@ -129,6 +119,30 @@ template <typename Stored, typename Arguments>
 __device__ __forceinline__ void put_total(const Arguments& arguments, double total) {
   narrow(static_cast<RealOf<Stored>>(total * arguments.scale),
          *static_cast<Stored*>(arguments.value));
+}
+
+// The blocks of a launch that take tiles: all, or all but the first, which collects their sums.
+struct Blocks {
+  unsigned index;  // of this one
+  unsigned count;
+};
+
+// Finds this block among them; false where it has collected instead, and all is done.
+template <typename Stored, typename Pass, typename Shape>
+__device__ __forceinline__ bool find_block(const LossArguments& arguments, const GridSum& memory,
+                                           Blocks& blocks) {
+  blocks = {blockIdx.x, gridDim.x};
+  if constexpr (Pass::sum) {
+    if (memory.ending == Ending::posted) {
+      if (blockIdx.x == 0) {
+        collect_posted<Shape::threads>(memory,
+                                       [&](double total) { put_total<Stored>(arguments, total); });
+        return false;
+      }
+      --blocks.index, --blocks.count;
+    }
+  }
+  return true;
 }
 
 template <typename Stored, typename Pass, typename Shape>

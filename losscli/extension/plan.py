@@ -41,6 +41,9 @@ _STEERING_VARIABLES = (
 _CPU_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _NATIVE_FLAG = {"x86_64": ("-march=native",), "aarch64": ("-mcpu=native",)}
 _CUDA_FLAGS = ("-O3", "-std=c++17", "-fmad=false", "-Xcompiler", "-fPIC", "-Xptxas", "-v")
+# Some compilers put a static C++ library into what they link. Half of it would be shared with the
+# one PyTorch has loaded, and printing a number then crashes: all of it is to stay our own.
+_PRIVATE = ("-Xlinker", "--exclude-libs=libstdc++.a")
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def cpu_plan(csrc: Path, compiler: Tool, torch: TorchInstall) -> Plan:
         flags = binding_flags if source.startswith("binding/") else (*_CPU_FLAGS, *native)
         for variant in _variants(source, sources):
             edges.append(_compile(compiler.command, (*common, *flags), source, variant))
-    libraries = ("-L", str(torch.root / "lib"), "-lc10", "-ltorch_cpu")
+    libraries = ("-L", str(torch.root / "lib"), "-lc10", "-ltorch_cpu", *_PRIVATE)
     edges.append(_link((*compiler.command, "-shared"), edges, CPU, libraries))
     ingredients = {
         "compiler": compiler.identity,
@@ -172,7 +175,7 @@ def cuda_plan(csrc: Path, nvcc: Tool, host_compiler: str, gencode: tuple[str, ..
     # The binding is loaded with global symbols; the kernels are to call their own functions, not
     # the CPU library's of the same name.
     link = (*nvcc.command, "-shared", "-cudart", "static", *host, *gencode)
-    edges.append(_link((*link, "-Xlinker", "-Bsymbolic"), edges, CUDA))
+    edges.append(_link((*link, "-Xlinker", "-Bsymbolic", *_PRIVATE), edges, CUDA))
     return Plan(CUDA, tuple(edges), sources, {"nvcc": nvcc.identity, **_steering()})
 
 

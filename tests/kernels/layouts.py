@@ -23,6 +23,10 @@ LAYOUTS: dict[str, Callable[[Make], tuple[Tensor, Tensor]]] = {
     "target one row": lambda make: (make((37, 53)), make((53,))),
     # A row of whole 16-byte packs, narrower and wider than a block of threads.
     "target one short row": lambda make: (make((700, 24)), make((24,))),
+    # A row of one pack: of 16 bits, of float32; by one block and by many.
+    "target one row of eight": lambda make: (make((9, 8)), make((8,))),
+    "target one row of four": lambda make: (make((9, 4)), make((4,))),
+    "target eight columns": lambda make: (make((5000, 8)), make((8,))),
     "target one long row": lambda make: (make((5, 4800)), make((4800,))),
     # Rows shorter than a vector, in more elements than a tile of the GPU.
     "target one row of three": lambda make: (make((9000, 3)), make((3,))),
