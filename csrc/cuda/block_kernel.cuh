@@ -7,34 +7,37 @@
 
 namespace losscli::cuda {
 
-constexpr int kFewThreads = 128;
+// Threads for packs of so many elements: each takes one or two, so that its sum is a short chain.
+constexpr int few_threads(int count) { return count > 4 ? 128 : 256; }
 
-// A launch takes packs of 16 bytes, or where operands do not lie so, of one element.
+// What a launch is told, what is read by first in front: arguments come a line of the constant
+// cache at a time. A launch takes packs of 16 bytes, or where operands do not lie so, of one
+// element.
 struct FewArguments {
   const void* input;
   const void* target;
+  unsigned packs;
+  unsigned period;          // packs after which the target repeats: 2 or more, or all
+  unsigned period_inverse;  // a little more than 2^32 over it, to divide by; 0 where it is all
+  bool skip_unit_gradient;
   void* value;
   void* grad_input;
   void* grad_target;
   const void* grad_output;
   double scale;
-  unsigned packs;
-  unsigned period;          // packs after which the target repeats: 2 or more, or all
-  unsigned period_inverse;  // a little more than 2^32 over it, to divide by; 0 where it is all
-  bool skip_unit_gradient;
 
   FewArguments(const LossArguments& arguments, int64_t count)
       : input(arguments.input.data),
         target(arguments.target.data),
+        packs(static_cast<unsigned>(arguments.size / count)),
+        period(static_cast<unsigned>(arguments.target.period / count)),
+        period_inverse(0),
+        skip_unit_gradient(arguments.skip_unit_gradient),
         value(arguments.value),
         grad_input(arguments.grad_input),
         grad_target(arguments.grad_target),
         grad_output(arguments.grad_output.data),
-        scale(arguments.scale),
-        packs(static_cast<unsigned>(arguments.size / count)),
-        period(static_cast<unsigned>(arguments.target.period / count)),
-        period_inverse(0),
-        skip_unit_gradient(arguments.skip_unit_gradient) {
+        scale(arguments.scale) {
     if (period < packs) period_inverse = static_cast<unsigned>((int64_t{1} << 32) / period + 1);
   }
 };
@@ -48,39 +51,39 @@ inline bool takes_few(const LossArguments& arguments) {
 }
 
 template <typename Loss, typename Stored, typename Pass, int count>
-__global__ void __launch_bounds__(kFewThreads)
-    loss_block_kernel(const Loss loss, const FewArguments arguments) {
+__global__ void __launch_bounds__(few_threads(count))
+    loss_block_kernel(const FewArguments arguments, const Loss loss) {
   using P = Pack<Stored, count>;
-  constexpr int kEach = kFewElements / (kFewThreads * count);
-  RealOf<Stored> scale;
-  if (!find_scale<Stored, Pass>(arguments, arguments.grad_output, scale)) return;
-  const Worker<Loss, Stored, Pass> worker(loss, arguments, scale);
+  constexpr int kThreads = few_threads(count), kEach = kFewElements / (kThreads * count);
   P input[kEach], target[kEach];
 #pragma unroll
   for (int u = 0; u < kEach; ++u) {
-    const unsigned i = min(threadIdx.x + u * kFewThreads, arguments.packs - 1);
+    const unsigned i = min(threadIdx.x + u * kThreads, arguments.packs - 1);
     const unsigned column = i - __umulhi(i, arguments.period_inverse) * arguments.period;
     input[u] = static_cast<const P*>(arguments.input)[i];
     target[u] = static_cast<const P*>(arguments.target)[column];
   }
+  RealOf<Stored> scale;
+  if (!find_scale<Stored, Pass>(arguments, arguments.grad_output, scale)) return;
+  const Worker<Loss, Stored, Pass> worker(loss, arguments, scale);
   RealOf<Stored> sum = 0;
 #pragma unroll
   for (int u = 0; u < kEach; ++u) {
-    const unsigned i = threadIdx.x + u * kFewThreads;
+    const unsigned i = threadIdx.x + u * kThreads;
     const bool is_there = i < arguments.packs;
     RealOf<Stored> part = 0;
     if (!Pass::writes || is_there) worker.pack(input[u], target[u], P(), i * count, part);
     sum += is_there ? part : 0;
   }
   if constexpr (Pass::sum) {
-    __shared__ double scratch[kFewThreads / kWarp];
+    __shared__ double scratch[kThreads / kWarp];
     const double part = warp_sum(sum);
     if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = part;
     __syncthreads();
     if (threadIdx.x != 0) return;
     double total = scratch[0];
 #pragma unroll
-    for (int warp = 1; warp < kFewThreads / kWarp; ++warp) total += scratch[warp];
+    for (int warp = 1; warp < kThreads / kWarp; ++warp) total += scratch[warp];
     put_total<Stored>(arguments, total);
   }
 }

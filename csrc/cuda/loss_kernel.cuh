@@ -57,9 +57,10 @@ void launch_grid(void (*kernel)(Parameters...), int64_t blocks, int threads, boo
   if (status != cudaSuccess) check(status, launch_name("loss kernel", blocks, threads).c_str());
 }
 
+// By one block, whatever the walk would have been.
 template <typename Functor, typename Stored, typename Wanted>
 void launch_few(const Functor& loss, const LossArguments& arguments, cudaStream_t stream) {
-  using Few = Pass<Wanted::sum, false, Wanted::gradient, false, Walk::flat>;  // for every walk
+  using Few = Pass<Wanted::sum, false, Wanted::gradient, false, Walk::flat>;
   constexpr int kPack = Pack<Stored>::kCount;
   const int64_t period = arguments.target.period;
   const bool packed = aligned(arguments.input.data) && aligned(arguments.target.data) &&
@@ -67,7 +68,8 @@ void launch_few(const Functor& loss, const LossArguments& arguments, cudaStream_
                       (period > kPack || period == arguments.size);
   launch_grid(packed ? loss_block_kernel<Functor, Stored, Few, kPack>
                      : loss_block_kernel<Functor, Stored, Few, 1>,
-              1, kFewThreads, false, stream, loss, FewArguments(arguments, packed ? kPack : 1));
+              1, few_threads(packed ? kPack : 1), false, stream,
+              FewArguments(arguments, packed ? kPack : 1), loss);
 }
 
 template <template <typename> class Loss, typename Stored, typename Pass>
