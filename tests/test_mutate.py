@@ -157,7 +157,7 @@ def test_who_kills_is_named_and_kept(monkeypatch, capsys, tmp_path):
 @pytest.mark.usefixtures("without_builds")
 @pytest.mark.parametrize(("death", "code"), [(None, 0), (mutate.Death("value", ""), 1)])
 def test_what_is_equivalent_must_survive(monkeypatch, death, code):
-    killed_by(monkeypatch, death, death)
+    killed_by(monkeypatch, death)
 
     assert mutate.main(["--only", "< for <= at the kink"]) == code
 

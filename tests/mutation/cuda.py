@@ -7,6 +7,9 @@ from .mutation import Mutation
 HINGE = ("hinge",)
 """Its target is one row that repeats."""
 
+FEW_BLOCKS = ("173x1001",)
+"""So that two launches fit on the GPU at a time."""
+
 PASSES = (
     Mutation("cuda/flat_kernel.cuh", "i < packs; i +=", "i + 1 < packs; i +=", "a ragged tile"),
     Mutation("cuda/flat_kernel.cuh", "blockIdx.x == 0 && last <", "last <", "a tail a block"),
@@ -227,13 +230,18 @@ SUMS = (
         "clusters that are too large",
     ),
     Mutation(
-        "cuda/slots.cu", "device->slots + next;", "device->slots;", "one slot for all streams"
+        "cuda/slots.cu",
+        "device->slots + next;",
+        "device->slots;",
+        "one slot for all streams",
+        sizes=FEW_BLOCKS,
     ),
     Mutation(
         "cuda/slots.cu",
         "device->slots + lease->slot;",
         "device->slots + kStreamSlots;",
         "one slot for all graphs",
+        sizes=FEW_BLOCKS,
     ),
 )
 
