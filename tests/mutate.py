@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -182,7 +181,7 @@ def try_all(
     """Build the original, then try each; return the outcomes in the order of the mutations."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="losscli-mutants-") as folder:
-        workshop = Workshop(Path(folder), device)
+        workshop = Workshop(Path(folder), device, jobs)
         workshop.build_original()
         print(f"built the original ({time.monotonic() - started:.0f} s)", flush=True)
         with ThreadPoolExecutor(jobs) as pool:
@@ -223,8 +222,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--build-only", action="store_true", help="see whether each compiles")
     parser.add_argument("-o", "--output", type=Path, help="write a record, as JSON")
     given = parser.parse_args(arguments)
-    if given.jobs > 1:
-        os.environ.setdefault("MAX_JOBS", str(max(1, len(os.sched_getaffinity(0)) // given.jobs)))
     chosen = [
         m for m in mutations(given.device) if any(words in m.name for words in given.only or [""])
     ]

@@ -34,6 +34,8 @@ class Workshop:
 
     root: Path
     device: str
+    at_once: int
+    """Mutants that are built at a time, on the cores that there are."""
 
     @property
     def original(self) -> Path:
@@ -45,7 +47,7 @@ class Workshop:
         _copy_checkout(CHECKOUT, self.original)
         if (user_cache().root / "work").is_dir():
             shutil.copytree(user_cache().root / "work", self.original / "cache" / "work")
-        build(self.original, self.device)
+        build(self.original, self.device, {})
 
     def build_mutant(self, mutation: Mutation, number: int, *, whole: bool) -> Path:
         """Break a copy and build it; ``whole`` for all losses and dtypes."""
@@ -59,7 +61,8 @@ class Workshop:
         for folder in work.glob(f"{self.device}-*"):
             for name in stale(mutation, _inputs(folder), whole=whole):
                 (folder / name).unlink()
-        build(root, self.device)
+        jobs = max(1, len(os.sched_getaffinity(0)) // self.at_once)
+        build(root, self.device, {"MAX_JOBS": str(jobs)})
         return root
 
 
@@ -86,10 +89,11 @@ def environ(root: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": paths, "LOSSCLI_CACHE_DIR": str(root / "cache")}
 
 
-def build(root: Path, device: str) -> None:
-    """Build the kernels of a copy, or raise BuildError."""
+def build(root: Path, device: str, variables: Mapping[str, str]) -> None:
+    """Build the kernels of a copy, with environment variables of its own, or raise BuildError."""
     command = [sys.executable, "-m", "losscli", "build", "--device", device]
-    done = subprocess.run(command, cwd=root, env=environ(root), capture_output=True, text=True)
+    environment = environ(root) | variables
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise BuildError(done.stderr.strip())
 
