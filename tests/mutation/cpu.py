@@ -39,8 +39,8 @@ CPU = (
         "std::copy_n(value, count, tile.value + first)",
         "std::copy_n(value, count + 1, tile.value + first)",
         "a value beyond the end is written",
-        unseen="an implementation allocates its results itself, without bands around them; a "
-        "sanitizer sees it",
+        unseen="an implementation allocates its results itself, without bands around them to look "
+        "at",
     ),
     Mutation(
         "cpu/instantiate.cpp",

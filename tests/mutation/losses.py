@@ -13,7 +13,7 @@ LOSSES = (
         "distance < beta ?",
         "distance <= beta ?",
         "< for <= at the kink",
-        equivalent="both branches give beta / 2 there, and the same gradient",
+        equivalent="both branches give beta / 2 there, but for the rounding of 1 / beta",
     ),
     Mutation("losses/smooth_l1.h", "< beta ? reciprocal", "> beta ? reciprocal", "the curvature"),
     Mutation("losses/mse.h", "half + half", "half", "a factor of the gradient", losses=("mse",)),
