@@ -33,7 +33,7 @@ test-gpu: ## the tests that need a GPU, with the torch that PYTHON has
 sanitize: ## the kernels under compute-sanitizer's four tools, on a GPU
 	$(PYTHON) -m tests.sanitize
 
-mutate: ## break the kernels line by line and see whether verify finds out, half an hour
+mutate: ## break the kernels line by line and see whether verify finds out, a quarter of an hour
 	$(PYTHON) -m tests.mutate $(MUTATE)
 
 format: $(READY) ## rewrite Python and C++ in the project's style

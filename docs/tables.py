@@ -1,4 +1,4 @@
-"""Write the tables of the README and of performance.md from the records in docs/results.
+"""Write the tables of the README, performance.md and mutations.md from docs/results.
 
 A table stands between `<!-- KIND: FILE key=value ... -->` and `<!-- end -->`. The kinds are at the
 end of this file; the keys, `loss`, `dtype`, `size` and `pass`, leave out all other results. Run
@@ -27,7 +27,7 @@ from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
-DOCUMENTS = (DOCS.parent / "README.md", DOCS / "performance.md")
+DOCUMENTS = (DOCS.parent / "README.md", DOCS / "performance.md", DOCS / "mutations.md")
 MARKER = re.compile(
     r"<!-- (?P<kind>\w+): (?P<file>\S+)(?P<keys>( \w+=\S+)*) -->.*?<!-- end -->", re.DOTALL
 )
@@ -41,8 +41,12 @@ def with_tables(text: str) -> str:
     def made_anew(match: re.Match[str]) -> str:
         opening = match[0].partition(" -->")[0] + " -->"
         keys = dict(key.split("=", 1) for key in match["keys"].split())
-        run = only(load(RESULTS / match["file"]), keys)
-        return f"{opening}\n\n{KINDS[match['kind']](run)}\n\n<!-- end -->"
+        path, kind = RESULTS / match["file"], match["kind"]
+        if kind == mutations.__name__:
+            made = mutations(json.loads(path.read_text()))
+        else:
+            made = KINDS[kind](only(load(path), keys))
+        return f"{opening}\n\n{made}\n\n<!-- end -->"
 
     return MARKER.sub(made_anew, text)
 
@@ -230,6 +234,18 @@ def strategies(run: Run) -> str:
         times = [_time(row[size]) if size in row else "" for size in sizes]
         body.append([f"`{name}`", *times, format_ulp(max(errors)) if errors else ""])
     return _table(["implementation", *sizes, "largest error, ULP"], body)
+
+
+def mutations(record: Mapping[str, Any]) -> str:
+    """Return a row a mutation: who killed it, or why nobody did; then the score."""
+    rows = []
+    for result in record["results"]:
+        fate = result["by"] or f"{result['status']}: {result['reason']}"
+        rows.append([f"`{result['file']}`", result["mistake"], fate])
+    counts = Counter(result["status"] for result in record["results"])
+    score = ", ".join(f"{number} {status}" for status, number in counts.items())
+    said = f"{count(len(rows), 'mutation')}: {score}."
+    return f"{_table(['file', 'mistake', 'killed by'], rows)}\n\n{said}"
 
 
 def _beside_peers(run: Run) -> list[list[Cell]]:

@@ -1,288 +1,238 @@
 """Break the kernels on purpose, one line at a time, and see whether `losscli verify` finds out.
 
 `python -m tests.mutate` applies each mutation of the CPU's sources to a copy of the checkout,
-builds it there and verifies it; `--device cuda` those of the CUDA kernels, on a machine with a GPU.
-A line a mutation: killed, and by which check, or survived. The exit code is 1 if one survives that
-is not known to change nothing. `--only WORD` runs those whose description has the word. Each takes
-a build and a run of verify, together about a minute on two cores.
+builds it there and verifies it until a check fails; `--device cuda` those of the CUDA kernels, on a
+machine with a GPU. What is built and verified is the cut that the mutation names; who survives it
+on a CPU, and is not known to, is built whole and put to all that `losscli verify` runs. A line a
+mutation as it is done: killed, and by what, or survived. The exit code is 1 if one survives of
+which it is not known why. `--only WORDS` runs those whose description has the words, `-o FILE`
+keeps the record.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
+import threading
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-COPIED = ("losscli", "csrc", "configs")
+from losscli import environment
+
+from .mutation.cpu import CPU
+from .mutation.cuda import CUDA
+from .mutation.losses import LOSSES
+from .mutation.mutation import Mutation
+from .mutation.trial import FOUND, Trial, command
+from .mutation.workshop import BuildError, Workshop, environ
+
+KILLED, SURVIVED, UNSEEN, EQUIVALENT = "killed", "SURVIVED", "unseen", "equivalent"
+BUILT, BROKEN = "built", "DOES NOT BUILD"
+CRASH, HANG = "crash", "hang"
+PATIENCE = {"cpu": 300.0, "cuda": 45.0}
+"""Seconds without a result after which a kernel hangs."""
+TRIALS_AT_ONCE = 8
+"""On one GPU, where they take turns."""
 
 
 @dataclass(frozen=True)
-class Mutation:
-    """One textual change."""
+class Death:
+    """What killed a mutant."""
+
+    by: str
+    """The name of a check, a crash, or a hang."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutation."""
 
     file: str
-    """Under csrc."""
-    old: str
-    """Stands in the file once, or the first of several is meant."""
-    new: str
     mistake: str
-    equivalent: str = ""
-    """Why no input tells it from the original; empty where one does."""
+    status: str
+    by: str
+    """Who killed it; empty where nobody did."""
+    reason: str
+    """What the killer said, why nobody can kill it, or why it does not build."""
+    seconds: float
 
-
-LOSSES = (
-    Mutation("losses/smooth_l1.h", "Real(0.5) * distance *", "Real(0.49) * distance *", "a factor"),
-    Mutation("losses/smooth_l1.h", "- Real(0.5) * beta", "- Real(0.5)", "beta left out"),
-    Mutation("losses/smooth_l1.h", "? Real(-1)", "? Real(1)", "the sign of the linear gradient"),
-    Mutation(
-        "losses/smooth_l1.h",
-        "distance < beta ?",
-        "distance <= beta ?",
-        "< for <= at the kink",
-        equivalent="both branches give beta / 2 there, and the same gradient",
-    ),
-    Mutation("losses/smooth_l1.h", "< beta ? reciprocal", "> beta ? reciprocal", "the curvature"),
-    Mutation("losses/mse.h", "half + half", "half", "a factor of the gradient"),
-    Mutation("losses/mse.h", "{slope, -slope}", "{slope, slope}", "the target's sign"),
-    Mutation("losses/hinge.h", "left < Real(0) ? Real(0) : left", "left", "no clamp"),
-    Mutation(
-        "losses/hinge.h",
-        "gap(input, target) >= Real(0) ? -",
-        "gap(input, target) > Real(0) ? -",
-        "> for >= at the kink of the gradient",
-    ),
-    Mutation(
-        "losses/hinge.h",
-        "{slope * target, slope * input}",
-        "{slope * target, slope * target}",
-        "the target's gradient",
-    ),
-)
-
-CPU = (
-    Mutation(
-        "cpu/instantiate.cpp", "whole < tile.count ?", "whole + 1 < tile.count ?", "a tail of one"
-    ),
-    Mutation(
-        "cpu/instantiate.cpp",
-        "lane = tile.count; lane < kLanes",
-        "lane = kLanes; lane < kLanes",
-        "padding counts",
-    ),
-    Mutation(
-        "cpu/instantiate.cpp",
-        "kOutput ? scale * g[lane] : scale",
-        "kOutput ? g[lane] : scale",
-        "the scale of a tensor of incoming gradients",
-        equivalent="without a reduction the scale is 1",
-    ),
-    Mutation(
-        "cpu/engine.cpp",
-        "std::min(begin + kChunk, arguments.size)",
-        "begin + kChunk - kTile",
-        "the last tile of a chunk",
-    ),
-    Mutation(
-        "cpu/engine.cpp",
-        "if (arguments.skip_unit_gradient && factor == 1.0) return;",
-        "if (arguments.skip_unit_gradient) return;",
-        "an incoming gradient other than 1",
-    ),
-    Mutation(
-        "cpu/engine.cpp",
-        "static_cast<Real>(arguments.scale * factor)",
-        "static_cast<Real>(factor)",
-        "1/N of the gradient",
-    ),
-    Mutation(
-        "cpu/engine.cpp",
-        "shared.inner - within % shared.inner",
-        "shared.inner",
-        "where a run of a shared element begins",
-    ),
-    Mutation(
-        "cpu/engine.cpp",
-        "if (++element == shared.period) element = 0;",
-        "++element;",
-        "a shared element's wrap",
-    ),
-    Mutation("cpu/engine.cpp", "slice / widths * band;", "slice / widths;", "the rows of a band"),
-    Mutation(
-        "cpu/chunk_sums.h",
-        "chunk < chunks_; ++chunk",
-        "chunk + 1 < chunks_; ++chunk",
-        "the last chunk",
-    ),
-    Mutation("cpu/lanes.h", "width > 0; width /= 2", "width > 1; width /= 2", "half of the lanes"),
-    Mutation(
-        "binding/kernels.cpp",
-        "1.0 / static_cast<double>(size)",
-        "1.0 / static_cast<double>(size + 1)",
-        "N",
-    ),
-    Mutation("binding/layout.cpp", "strides[d] != form.period", "false", "strides are believed"),
-    Mutation(
-        "binding/layout.cpp",
-        "form.inner *= shape_[d];",
-        "form.inner = shape_[d];",
-        "several repeated dimensions",
-    ),
-    Mutation(
-        "binding/nodes.h",
-        "if (!torch::autograd::get_current_graph_task_keep_graph()) {",
-        "if (true) {",
-        "a retained graph hands the same gradient out again",
-    ),
-)
-
-CUDA = (
-    Mutation(
-        "cuda/flat_kernel.cuh",
-        "i < packs; i += kThreads",
-        "i + kThreads < packs; i += kThreads",
-        "a ragged tile",
-    ),
-    Mutation(
-        "cuda/flat_kernel.cuh", "blockIdx.x == 0 && last < arguments.size", "false", "the tail"
-    ),
-    Mutation(
-        "cuda/flat_kernel.cuh",
-        "carried += sum;\n  }",
-        "carried = sum;\n  }",
-        "all but the last tile",
-    ),
-    Mutation(
-        "cuda/flat_kernel.cuh",
-        "int64_t{gridDim.x} * kPacks",
-        "int64_t{gridDim.x} * kPacks * 2",
-        "every second tile",
-    ),
-    Mutation(
-        "cuda/rows_kernel.cuh",
-        "row += rows.down * step",
-        "row += 2 * rows.down * step",
-        "half of the rows",
-    ),
-    Mutation(
-        "cuda/rows_kernel.cuh", "line < rows.height && column", "column", "threads beyond the rows"
-    ),
-    Mutation(
-        "cuda/reduce.cuh",
-        "if (blockIdx.x != 0) {",
-        "if (blockIdx.x > 1) {",
-        "the second block's sum",
-    ),
-    Mutation("cuda/reduce.cuh", "    posted[i] = 0;\n", "", "posted sums that stay"),
-    Mutation(
-        "cuda/reduce.cuh",
-        "  value = warp_sum(value);\n  __syncthreads();",
-        "  __syncthreads();",
-        "all lanes but one",
-    ),
-    Mutation("cuda/reduce.cuh", "min(each, count - first)", "each", "the last group's end"),
-    Mutation(
-        "cuda/block_kernel.cuh",
-        "const unsigned last = packs * P::kCount + i;",
-        "const unsigned last = packs * P::kCount + i + 1;",
-        "one of the last elements",
-    ),
-    Mutation(
-        "cuda/block_kernel.cuh", "* arguments.period", "* (arguments.period + 1)", "a repeated row"
-    ),
-    Mutation("cuda/worker.cuh", "factor *= incoming;", "", "the incoming gradient"),
-    Mutation(
-        "cuda/worker.cuh",
-        "arguments.skip_unit_gradient && incoming == 1",
-        "arguments.skip_unit_gradient",
-        "an incoming gradient other than 1",
-    ),
-    Mutation("cuda/memory.cuh", "return element - period_;", "return element;", "the end of a row"),
-    Mutation("cuda/memory.cuh", "aligned(data_ + first)", "true", "misaligned operands"),
-    Mutation(
-        "cuda/slots.cu", "device->slots + next;", "device->slots;", "one slot for all streams"
-    ),
-    Mutation(
-        "cuda/shared_gradient.cuh",
-        "other < kRowsAtOnce",
-        "other < kRowsAtOnce - 1",
-        "an eighth of the rows",
-    ),
-    Mutation("cuda/shared_gradient.cuh", "band < cut.bands", "band < 1", "all bands but one"),
-    Mutation(
-        "cuda/double_backward.cuh",
-        "toward_y * hessian.target_target",
-        "toward_x * hessian.target_target",
-        "a second derivative",
-    ),
-)
+    def __str__(self) -> str:
+        """Return the line that is printed."""
+        told = f"{self.status} by {self.by}" if self.by else self.status
+        said = f", {self.reason}" if self.reason else ""
+        return f"{self.file}, {self.mistake}: {told}{said} ({self.seconds:.0f} s)"
 
 
 def mutations(device: str) -> tuple[Mutation, ...]:
-    """Return those that a device's kernels show."""
-    return (*LOSSES, *(CPU if device == "cpu" else CUDA))
+    """Return those that are tried on a device; the formulas are the same on both."""
+    return (*LOSSES, *CPU) if device == "cpu" else CUDA
 
 
-def apply(mutation: Mutation, root: Path) -> None:
-    """Change a copy of the checkout."""
-    path = root / "csrc" / mutation.file
-    text = path.read_text()
-    assert mutation.old in text, f"{mutation.file} has no {mutation.old!r}"
-    path.write_text(text.replace(mutation.old, mutation.new, 1))
+def killer(root: Path, trial: Trial, patience: float) -> Death | None:
+    """Put a copy to a trial; return what of it failed first."""
+    progress = root / "progress"
+    with progress.open("w") as out, (root / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            command(trial), cwd=root, env=environ(root), stdout=out, stderr=errors
+        )
+        finished = _wait(process, progress, patience)
+    lines = progress.read_text().splitlines()
+    if not finished:
+        return Death(HANG, f"{patience:.0f} s after {lines[-1] if lines else 'nothing'}")
+    if process.returncode == 0:
+        assert lines, "a trial of no checks shows nothing"
+        return None
+    if process.returncode == FOUND and len(lines) > 1:
+        check, _, case = lines[-2].partition(": ")
+        return Death(check, f"{case}: {lines[-1]}")
+    said = (root / "errors").read_text().strip().splitlines()
+    return Death(CRASH, f"exit code {process.returncode}: {said[-1] if said else 'nothing said'}")
 
 
-def verify(root: Path, device: str) -> str:
-    """Build and verify a copy; return which check failed first, or nothing."""
-    result = root / "result.json"
-    command = [sys.executable, "-m", "losscli", "verify", "--device", device]
-    command += ["--format", "json", "-o", str(result)]
-    environ = os.environ | {"PYTHONPATH": str(root), "LOSSCLI_CACHE_DIR": str(root / "cache")}
-    done = subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True)
-    if done.returncode == 0:
-        return ""
-    if not result.exists():
-        lines = done.stderr.strip().splitlines()
-        return f"exit code {done.returncode}: {lines[-1] if lines else 'nothing said'}"
-    results = json.loads(result.read_text())["results"]
-    first = next((r for r in results if r["status"] == "fail"), None)
-    return f"{first['check']} of {first['case']['loss']}" if first else "no check"
+def _wait(process: subprocess.Popen[bytes], progress: Path, patience: float) -> bool:
+    """Wait for a process while its progress grows; end it and return False when that stops."""
+    seen = -1
+    while True:
+        try:
+            process.wait(patience)
+            return True
+        except subprocess.TimeoutExpired:
+            if (size := progress.stat().st_size) == seen:
+                process.kill()
+                process.wait()
+                return False
+            seen = size
 
 
-def run(mutation: Mutation, device: str) -> bool:
-    """Try one mutation, print its line, and tell whether the outcome is as it should be."""
+def judge(mutation: Mutation, death: Death | None) -> tuple[str, str, str]:
+    """Return the status, who killed it, and the reason."""
+    if death:
+        return KILLED, death.by, death.reason
+    if mutation.equivalent:
+        return EQUIVALENT, "", mutation.equivalent
+    return (UNSEEN, "", mutation.unseen) if mutation.unseen else (SURVIVED, "", "")
+
+
+def is_expected(outcome: Outcome, mutation: Mutation) -> bool:
+    """Tell whether a mutation was killed or it is known why not, or built where that is all."""
+    survives = EQUIVALENT if mutation.equivalent else UNSEEN if mutation.unseen else KILLED
+    return outcome.status in (survives, BUILT)
+
+
+class Run:
+    """Tries mutations, several at a time, and prints what comes of each."""
+
+    def __init__(self, workshop: Workshop, whole: bool) -> None:
+        """``whole``: survivors are put to all that `losscli verify` runs."""
+        self.workshop, self.whole = workshop, whole
+        self._turn = threading.Semaphore(TRIALS_AT_ONCE)
+
+    def __call__(self, numbered: tuple[int, Mutation]) -> Outcome:
+        """Try one mutation."""
+        number, mutation = numbered
+        started = time.monotonic()
+        try:
+            status, by, reason = self._fate(mutation, number)
+        except BuildError as error:
+            status, by, reason = BROKEN, "", str(error)
+        finally:
+            shutil.rmtree(self.workshop.root / f"mutant-{number}", ignore_errors=True)
+        seconds = time.monotonic() - started
+        outcome = Outcome(mutation.file, mutation.mistake, status, by, reason, seconds)
+        print(outcome, flush=True)
+        return outcome
+
+    def _fate(self, mutation: Mutation, number: int) -> tuple[str, str, str]:
+        return judge(mutation, self._death(mutation, number))
+
+    def _death(self, mutation: Mutation, number: int) -> Death | None:
+        device = self.workshop.device
+        root = self.workshop.build_mutant(mutation, number, whole=False)
+        with self._turn:
+            found = killer(root, Trial.of(mutation, device), PATIENCE[device])
+        known = mutation.sizes or mutation.equivalent or mutation.unseen
+        if found or known or not self.whole:
+            return found
+        shutil.rmtree(root, ignore_errors=True)
+        root = self.workshop.build_mutant(mutation, number, whole=True)
+        return killer(root, Trial.whole(device), PATIENCE[device])
+
+
+class BuildAlone(Run):
+    """Only compiles, where there is no GPU to run on."""
+
+    def _fate(self, mutation: Mutation, number: int) -> tuple[str, str, str]:
+        self.workshop.build_mutant(mutation, number, whole=False)
+        return BUILT, "", ""
+
+
+def try_all(
+    chosen: Iterable[Mutation], device: str, jobs: int, kind: type[Run], whole: bool
+) -> list[Outcome]:
+    """Build the original, then try each; return the outcomes in the order of the mutations."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="losscli-mutant-") as folder:
-        root = Path(folder)
-        for name in COPIED:
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-        apply(mutation, root)
-        killer = verify(root, device)
-    outcome = f"killed by {killer}" if killer else "SURVIVED"
-    if mutation.equivalent and not killer:
-        outcome = f"equivalent: {mutation.equivalent}"
-    seconds = time.monotonic() - started
-    print(f"{mutation.file}, {mutation.mistake}: {outcome} ({seconds:.0f} s)", flush=True)
-    return bool(killer) != bool(mutation.equivalent)
+    with tempfile.TemporaryDirectory(prefix="losscli-mutants-") as folder:
+        workshop = Workshop(Path(folder), device, jobs)
+        workshop.build_original()
+        print(f"built the original ({time.monotonic() - started:.0f} s)", flush=True)
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(kind(workshop, whole), enumerate(chosen)))
+
+
+def record(outcomes: Iterable[Outcome], device: str) -> dict[str, object]:
+    """Return what is kept of a run."""
+    return {
+        "kind": "mutate",
+        "device": device,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": environment.describe(device),
+        "results": [asdict(outcome) for outcome in outcomes],
+    }
+
+
+def score(results: Sequence[Mapping[str, object]]) -> str:
+    """Return the line that sums a record's results up."""
+    counts = Counter(str(result["status"]) for result in results)
+    others = [f"{count} {status}" for status, count in counts.items() if status != KILLED]
+    return ", ".join([f"{counts[KILLED]} of {len(results)} killed", *others])
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the mutations one after another."""
+    """Run the mutations."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutate")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", default="", help="run those whose description has this word")
+    parser.add_argument(
+        "--only", action="append", help="run those whose description has these words, or others"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="mutations at a time")
+    parser.add_argument(
+        "--whole",
+        action=argparse.BooleanOptionalAction,
+        help="put survivors to all that `losscli verify` runs; the default on a CPU",
+    )
+    parser.add_argument("--build-only", action="store_true", help="see whether each compiles")
+    parser.add_argument("-o", "--output", type=Path, help="write a record, as JSON")
     given = parser.parse_args(arguments)
-    chosen = [m for m in mutations(given.device) if given.only in f"{m.file}, {m.mistake}"]
-    right = [run(mutation, given.device) for mutation in chosen]
-    killed = sum(right) - sum(bool(m.equivalent) for m in chosen)
-    print(f"{killed} of {len(chosen)} killed, {len(chosen) - sum(right)} not as expected")
-    return 0 if all(right) else 1
+    chosen = [
+        m for m in mutations(given.device) if any(words in m.name for words in given.only or [""])
+    ]
+    kind = BuildAlone if given.build_only else Run
+    whole = given.device == "cpu" if given.whole is None else given.whole
+    outcomes = try_all(chosen, given.device, given.jobs, kind, whole)
+    print(score([asdict(outcome) for outcome in outcomes]), flush=True)
+    if given.output:
+        text = json.dumps(record(outcomes, given.device), indent=1)
+        given.output.write_text(f"{text}\n")
+    return 0 if all(map(is_expected, outcomes, chosen)) else 1
 
 
 if __name__ == "__main__":

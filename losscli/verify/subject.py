@@ -152,6 +152,20 @@ class Subject:
         self._finish()
         return answer
 
+    def retained(
+        self, call: Call, grad_outputs: Sequence[Tensor]
+    ) -> list[dict[Operand, Tensor | None]]:
+        """Return the gradients for each incoming gradient in turn, through one retained graph."""
+        loss, operands = self._forward(call)
+        leaves = [operands[name] for name in call.wrt]
+        with _blaming():
+            found = [
+                torch.autograd.grad(loss, leaves, each, retain_graph=True, allow_unused=True)
+                for each in grad_outputs
+            ]
+        self._finish()
+        return [dict(zip(call.wrt, gradients, strict=True)) for gradients in found]
+
     def second_derivatives(self, asked: Curvature) -> dict[str, Tensor | None]:
         """Return what the question's three tensors get; None where nothing reaches one.
 

@@ -2,10 +2,11 @@
 
 Catches: a formula of one branch only, a clamp that is left out, ``<`` for ``<=`` where it matters,
 a kink in the wrong place. A case says nothing of a branch that its inputs do not reach: uniform
-inputs never clamp a hinge with a margin of 1.5. So the share of the elements on each side of each
-kink is counted, and where one is below 1 % the implementation is put to a small case of its own:
-inputs on every branch, exactly at the kinks, and the next numbers below and above them. The result
-says so. A loss without a kink has no branch to miss and is not asked.
+inputs never clamp a hinge with a margin of 1.5; and of a kink if they never meet it. So the
+implementation is put to a small case of its own as well: inputs on every branch, exactly at the
+kinks, and the next numbers below and above them. The share of the elements on each side of each
+kink is counted, and the result says where one is below 1 %. A loss without a kink has no branch to
+miss and is not asked.
 """
 
 from __future__ import annotations
@@ -35,25 +36,25 @@ _TARGETS = (0.0, 1.0, -0.5, 0.25)
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Supplement a case that starves a branch."""
+    """Judge the small case, and say of the given one which branch it starves."""
     shares = problem.branch_shares
     if len(shares) == 1 or not problem.oracle.shape.numel():
         return
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
-    supplemented = ""
+    # Drawn at random, hardly an input lies on a kink: the small case is put in any event.
+    where, supplemented = "in inputs on every branch", ""
     if min(shares.values()) < STARVED:
         counted = ", ".join(f"{100 * share:.1f} % {name}" for name, share in shares.items())
-        supplemented = f"{counted}: supplemented"
-        own = problem.variant("branches", lambda: supplement(problem))
-        fresh = subject.again()
-        where = f"{counted}; in inputs on every branch"
-        judge(own, own.usual, "loss", fresh.loss(own.input, own.target), where, worst)
-        for incoming in dict.fromkeys((own.usual, own.others[-1])):
-            answer = fresh.answer(own.call(incoming))
-            for name, got in answer.items().items():
-                if name != "loss" or incoming is own.usual:
-                    judge(own, incoming, name, got, where, worst)
+        where, supplemented = f"{counted}; {where}", f"{counted}: supplemented"
+    own = problem.variant("branches", lambda: supplement(problem))
+    fresh = subject.again()
+    judge(own, own.usual, "loss", fresh.loss(own.input, own.target), where, worst)
+    for incoming in dict.fromkeys((own.usual, own.others[-1])):
+        answer = fresh.answer(own.call(incoming))
+        for name, got in answer.items().items():
+            if name != "loss" or incoming is own.usual:
+                judge(own, incoming, name, got, where, worst)
     result = worst.result(problem, subject.name, "branches")
     yield replace(result, reason=result.reason or supplemented)
 

@@ -1,0 +1,88 @@
+"""Broadcasts around the sizes at which kernels change their ways.
+
+Catches: the end of a repeated row inside a tile or a vector, a row of one vector or of an odd
+number of them, a buffer for what repeats that is too small, the place in an element's repeats at
+which a tile begins, elements repeated in several dimensions, or in the middle one. Rows that repeat
+are of a few vectors, and around a tile and beyond; columns of a few rows, and of more than a tile.
+The loss and both gradients are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from losscli.inputs import make_inputs
+from losscli.losses import Shape
+from losscli.results import VerifyResult
+from losscli.verify.checks.check import Check, Tally
+from losscli.verify.checks.sizes import sizes_case
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject
+
+Shapes = tuple[Shape, Shape]
+
+_ROWS: list[Shapes] = [
+    ((rows, columns), (columns,))
+    for rows, columns in (
+        (100, 2),
+        (100, 4),
+        (100, 8),
+        (80, 12),
+        (40, 24),
+        (5, 1023),
+        (5, 1024),
+        (5, 1025),
+        (5, 1500),
+        (3, 2048),
+        (3, 4099),
+        (3, 4100),
+        (2, 8195),
+    )
+]
+_COLUMNS: list[Shapes] = [
+    ((rows, columns), (rows, 1)) for rows, columns in ((100, 3), (33, 64), (3, 1500))
+]
+_SEVERAL: list[Shapes] = [
+    ((1100, 7, 9), (7, 1)),
+    ((5, 1), (40, 5, 7)),
+    ((40, 5, 7), (40, 1, 1)),
+    ((40, 5, 7), (5, 7)),
+    ((40, 5, 7), (40, 1, 7)),
+]
+_ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
+"""More than the blocks that a GPU holds at a time take at once; a CPU takes a while for them."""
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the loss and both gradients of each; the worst counts, and all are named."""
+    tally = Tally()
+    shapes = [*_ROWS, *_COLUMNS, *_SEVERAL]
+    if problem.case.device != "cpu":
+        shapes += _ON_A_GPU
+    for input, target in shapes:
+        name = f"{input} with {target}"
+        variant = problem.variant(name, partial(_shaped, problem, input, target))
+        incoming = variant.usual
+        answer = subject.answer(variant.call(incoming))
+        tally.add(name, "loss", variant.judge_loss(answer.loss))
+        for operand in incoming.wrt:
+            judged = variant.judge_gradient(operand, answer.gradients[operand], incoming)
+            tally.add(name, f"{operand} gradient", judged)
+    yield tally.result(problem, subject.name, "broadcasts")
+
+
+def _shaped(problem: Problem, input: Shape, target: Shape) -> Problem:
+    case = replace(problem.case, shape=input, target_shape=target)
+    return Problem(case, *make_inputs(case), problem.loosened)
+
+
+CHECK = Check(
+    "broadcasts",
+    "forward_backward",
+    "rows and columns that repeat, at sizes at which kernels change their ways",
+    _run,
+    adapt=sizes_case,
+    once=True,
+)

@@ -1,0 +1,65 @@
+"""Results that are larger than the caches.
+
+Catches: lines that are not written where results go past the caches, or by a kernel for large
+tensors alone. What is asked without a reduction is a few thousand elements, repeated: so each
+repeat of the loss and of the gradients has to be the first one's, or else right by the oracle. The
+call before has other contents, so that no memory holds the results already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from losscli.cases import Case
+from losscli.oracle import OPERANDS
+from losscli.results import VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.expectation import judge
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Call, Subject
+
+BYTES = 2**25
+"""Of a result: more than most second-level caches, and from there on kernels go past them."""
+PERIOD = 4099
+"""Elements that are repeated: a prime, so that repeats begin at any place of a vector."""
+_MOST_JUDGED = 16
+"""Repeats that differ and are held against the oracle."""
+
+
+def bulk_case(case: Case) -> Case:
+    """Return the case of what is repeated."""
+    return replace(case, shape=(PERIOD,), target_shape=(PERIOD,), distribution="normal")
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the repeats of the loss and of both gradients; the worst counts."""
+    if problem.case.reduction != "none":
+        return
+    incoming = problem.usual
+    count = BYTES // problem.input.element_size() // PERIOD + 1
+    period = (problem.input, problem.target, incoming.grad_output)
+    x, y, g = (each.repeat(count) for each in period)
+    subject.answer(Call(y, x, OPERANDS, g))
+    answer = subject.answer(Call(x, y, OPERANDS, g))
+    worst = Worst()
+    for name, got in answer.items().items():
+        if got is None or got.shape != x.shape:
+            judge(problem, incoming, name, got, "repeated", worst)
+            continue
+        repeats = got.view(-1, PERIOD)
+        differ = (repeats != repeats[0]).any(dim=1).nonzero().flatten().tolist()
+        for number in [0, *differ[:_MOST_JUDGED]]:
+            where = f"repeat {number} of {count}"
+            judge(problem, incoming, name, repeats[number], where, worst)
+    yield worst.result(problem, subject.name, "bulk")
+
+
+CHECK = Check(
+    "bulk",
+    "forward_backward",
+    "results larger than the caches of which not all is written",
+    _run,
+    adapt=bulk_case,
+    once=True,
+)

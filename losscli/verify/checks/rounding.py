@@ -1,0 +1,80 @@
+"""Results of 16 bits that lean to one side.
+
+Catches: results that are cut off, or rounded up, where they have to be rounded to the nearest. Each
+is within a unit in the last place, so no tolerance of an element sees it; but on the average over
+many, results rounded to the nearest are right, and those cut off half a unit too small. Asked of
+the loss and the gradients without a reduction; of 32 bits and more, where the roundings on the way
+lean as well, nothing is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.oracle import Truth
+from losscli.results import FAIL, PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.errors import ulp
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject
+from losscli.verify.tolerances import Verdict
+
+ELEMENTS = 16411
+"""So many that the average of errors evenly spread over a unit is within 0.01 of 0, four times its
+own deviation."""
+MOST = 0.1
+"""Of a unit, on the average."""
+_FEWEST = 1000
+"""Elements that are no numbers of the dtype; fewer say nothing."""
+
+
+def rounding_case(case: Case) -> Case:
+    """Return the case in one dimension, with values all over."""
+    return replace(case, shape=(ELEMENTS,), target_shape=(ELEMENTS,), distribution="normal")
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the average error of the loss and of both gradients; the first that leans counts."""
+    if problem.case.reduction != "none" or problem.input.element_size() != 2:
+        return
+    incoming, oracle = problem.usual, problem.oracle
+    answer = subject.answer(problem.call(incoming))
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    worst.add(_judge(answer.loss, oracle.value()), None, "loss: ")
+    for operand in incoming.wrt:
+        truths = oracle.gradient(operand, incoming.grad_output)
+        worst.add(_judge(answer.gradients[operand], truths), None, f"{operand} gradient: ")
+    yield worst.result(problem, subject.name, "rounding")
+
+
+def _judge(result: Tensor | None, truths: Iterable[Truth]) -> Verdict:
+    if result is None:
+        return Verdict(FAIL, "expected a tensor, got None")
+    leaning = torch.cat([_leaning(result[truth.block], truth.value) for truth in truths])
+    if len(leaning) < _FEWEST or abs(mean := float(leaning.mean())) <= MOST:
+        return Verdict(PASS)
+    way = "large" if mean > 0 else "small"
+    return Verdict(FAIL, f"expected to be right on the average, is {abs(mean):.2f} ulp too {way}")
+
+
+def _leaning(result: Tensor, truth: Tensor) -> Tensor:
+    """Return the errors in magnitude, in ULP, of what the dtype does not hold as it is."""
+    errors = (result.double() - truth) * truth.sign() / ulp(truth, result.dtype)
+    rounded = truth.to(result.dtype).double() != truth
+    return errors[rounded & errors.isfinite()]
+
+
+CHECK = Check(
+    "rounding",
+    "forward_backward",
+    "results of 16 bits that are cut off, not rounded",
+    _run,
+    adapt=rounding_case,
+    once=True,
+)

@@ -1,0 +1,42 @@
+"""Mistakes in the formulas, which the CPU and CUDA share."""
+
+from __future__ import annotations
+
+from .mutation import Mutation
+
+LOSSES = (
+    Mutation("losses/smooth_l1.h", "Real(0.5) * distance *", "Real(0.49) * distance *", "a factor"),
+    Mutation("losses/smooth_l1.h", "- Real(0.5) * beta", "- Real(0.5)", "beta left out"),
+    Mutation("losses/smooth_l1.h", "? Real(-1)", "? Real(1)", "the sign of the linear gradient"),
+    Mutation(
+        "losses/smooth_l1.h",
+        "distance < beta ?",
+        "distance <= beta ?",
+        "< for <= at the kink",
+        equivalent="both branches give beta / 2 there, but for the rounding of 1 / beta",
+    ),
+    Mutation("losses/smooth_l1.h", "< beta ? reciprocal", "> beta ? reciprocal", "the curvature"),
+    Mutation("losses/mse.h", "half + half", "half", "a factor of the gradient", losses=("mse",)),
+    Mutation("losses/mse.h", "{slope, -slope}", "{slope, slope}", "the target's sign", ("mse",)),
+    Mutation(
+        "losses/hinge.h",
+        "left < Real(0) ? Real(0) : left",
+        "left",
+        "no clamp",
+        losses=("hinge",),
+    ),
+    Mutation(
+        "losses/hinge.h",
+        "gap(input, target) >= Real(0) ? -",
+        "gap(input, target) > Real(0) ? -",
+        "> for >= at the kink of the gradient",
+        losses=("hinge",),
+    ),
+    Mutation(
+        "losses/hinge.h",
+        "{slope * target, slope * input}",
+        "{slope * target, slope * target}",
+        "the target's gradient",
+        losses=("hinge",),
+    ),
+)

@@ -1,0 +1,122 @@
+"""Puts the kernels of a copy to the checks of `losscli verify`, until one fails.
+
+A program of its own, for a kernel may crash or hang: `python -m tests.mutation.trial TRIAL`, where
+TRIAL is JSON with the fields of Trial. A line for each result, so that who waits sees it go on;
+the last one says what failed. Its exit code tells it from a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import prod
+
+from losscli.cli.options import resolve_config
+from losscli.config.sizes import parse_size
+from losscli.results import FAIL, VerifyResult
+from losscli.verify.runner import plan, run
+
+from .mutation import Mutation
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What of `losscli verify` is run."""
+
+    device: str
+    config: str
+    losses: tuple[str, ...] = ()
+    """What the config has, where an axis is empty."""
+    dtypes: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    reductions: tuple[str, ...] = ()
+    implementations: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, mutation: Mutation, device: str) -> Trial:
+        """Return the cut that is enough to see a mutation."""
+        usual = _ON_A_GPU if device == "cuda" else _ON_A_CPU
+        # Who asks for sizes of his own asks for enormous ones.
+        reductions = ("mean",) if mutation.sizes else ("none", "mean")
+        return cls(
+            device,
+            "smoke",
+            mutation.losses,
+            mutation.dtypes,
+            mutation.sizes or usual,
+            reductions,
+            mutation.implementations,
+            mutation.checks,
+        )
+
+    @classmethod
+    def whole(cls, device: str) -> Trial:
+        """Return all that `losscli verify` runs, but for the strategy whose order is by chance.
+
+        Where it happens to give the same bits three times, other bits are taken for a mistake.
+        """
+        steady = ("custom", "custom:two_pass", "custom:tree", "custom:torch_sum")
+        return cls(device, "smoke", implementations=steady)
+
+
+FOUND = 10
+"""Exit code where a check failed: none that Python or a crash ends with."""
+LARGE = 2**24
+"""Elements from which a size is one of the large."""
+
+_ON_A_CPU = ("37x101", "173x1001")
+_ON_A_GPU = (
+    "64x1024",  # whole packs and rows
+    "37x101",  # rows of no whole packs
+    "173x1004",  # rows of an odd number of packs, a block with threads to spare
+    "37x4100",  # rows of more packs than a block has threads
+    "2003x2011",  # several tiles a block, ragged
+    "32772x4100",  # beyond 2^27 elements: the cuts of large tensors, blocks that are counted in
+)
+
+
+def results(trial: Trial) -> Iterator[VerifyResult]:
+    """Yield the results of a trial, the smallest cases' first."""
+    sizes = [size for text in trial.sizes for size in parse_size(text)]
+    few = tuple(size for size in sizes if prod(size) < LARGE)
+    # Apart, so that the checks that one size is enough for run on both.
+    for some in dict.fromkeys((few, tuple(size for size in sizes if size not in few))):
+        if not some and sizes:
+            continue
+        config = resolve_config(
+            trial.config,
+            device=trial.device,
+            seed=None,
+            losses=trial.losses,
+            dtypes=trial.dtypes,
+            sizes=some,
+            reductions=trial.reductions,
+            implementations=trial.implementations,
+        )
+        jobs = plan(config, trial.device, checks=trial.checks)
+        for job in sorted(jobs, key=lambda job: job.case.elements):
+            yield from run(job)
+
+
+def main() -> int:
+    """Run a trial."""
+    fields = json.loads(sys.argv[1])
+    trial = Trial(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+    for result in results(trial):
+        print(f"{result.check}: {result.implementation}, {result.case.name}", flush=True)
+        if result.status == FAIL:
+            print(result.reason, flush=True)
+            return FOUND
+    return 0
+
+
+def command(trial: Trial) -> list[str]:
+    """Return the command that runs a trial."""
+    return [sys.executable, "-m", "tests.mutation.trial", json.dumps(asdict(trial))]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

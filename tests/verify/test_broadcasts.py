@@ -1,0 +1,68 @@
+"""The check of what repeats, around the sizes of tiles and vectors."""
+
+from __future__ import annotations
+
+import pytest
+from test_wrong_implementations import judge, put, reference
+
+from losscli.implementations import find_implementation
+from losscli.losses import LOSSES
+from losscli.results import FAIL, PASS
+
+CHECKS = ("broadcasts",)
+
+
+def wrong_where(is_wrong):
+    def wrong(case, input, target):
+        loss = reference(case, input, target)
+        return 2 * loss if is_wrong(tuple(input.shape), tuple(target.shape)) else loss
+
+    return wrong
+
+
+def a_row_beyond_a_tile(input, target):
+    return len(target) == 1 and 1024 < target[0] < 2048
+
+
+def a_row_of_one_vector(input, target):
+    return target == (4,)
+
+
+def a_repeat_in_two_dimensions(input, target):
+    return target == (40, 1, 1)
+
+
+def a_repeated_input(input, target):
+    return input == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("is_wrong", "named"),
+    [
+        (a_row_beyond_a_tile, "with (5, 1025) with (1025,); (5, 1500) with (1500,)"),
+        (a_row_of_one_vector, "(100, 4) with (4,), "),
+        (a_repeat_in_two_dimensions, "(40, 5, 7) with (40, 1, 1), "),
+        (a_repeated_input, "(5, 1) with (40, 5, 7), "),
+    ],
+)
+def test_who_goes_wrong_at_a_broadcast_is_failed(make_case, is_wrong, named):
+    (result,) = judge(make_case("mse"), wrong_where(is_wrong), checks=CHECKS)
+
+    assert result.status == FAIL
+    assert named in result.reason
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_our_kernels_pass(make_case, loss, dtype):
+    case = make_case(loss, dtype=dtype, reduction="none")
+
+    (result,) = put(case, find_implementation("custom"), checks=CHECKS)
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+def test_pytorch_passes(make_case):
+    (result,) = judge(make_case(), lambda *given: reference(*given), checks=CHECKS)
+
+    assert result.status == PASS

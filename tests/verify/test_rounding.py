@@ -1,0 +1,51 @@
+"""The check of results that lean to one side."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_wrong_implementations import judge, put, reference
+
+from losscli.implementations import find_implementation
+from losscli.losses import LOSSES
+from losscli.results import FAIL, PASS
+from losscli.verify.selftest.surgery import graft
+
+CHECKS = ("rounding",)
+
+
+def cut_off(case, input, target):
+    loss = reference(case, input, target)
+    exact = reference(case, input.detach().float(), target.detach().float())
+    bits = exact.view(torch.int32) & -(2**16)
+    return graft(bits.view(torch.float32).to(loss.dtype), loss)
+
+
+def test_who_cuts_off_is_failed(make_case):
+    case = make_case("mse", dtype="bfloat16", reduction="none")
+
+    (result,) = judge(case, cut_off, checks=CHECKS)
+    (plain,) = judge(case, cut_off, checks=("sizes",))
+
+    assert plain.status == PASS
+    assert result.status == FAIL
+    assert result.reason.startswith("loss: expected to be right on the average, is 0.4")
+    assert result.reason.endswith("ulp too small")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ["custom", "reference"])
+def test_the_honest_pass(make_case, name, loss, dtype):
+    case = make_case(loss, dtype=dtype, reduction="none")
+
+    (result,) = put(case, find_implementation(name), checks=CHECKS)
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+@pytest.mark.parametrize("changes", [{"reduction": "mean"}, {"dtype": "float32"}])
+def test_what_is_summed_or_wider_is_not_asked(make_case, changes):
+    case = make_case(**{"dtype": "bfloat16", "reduction": "none"} | changes)
+
+    assert judge(case, reference, checks=CHECKS) == []
