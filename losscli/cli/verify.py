@@ -13,11 +13,13 @@ from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, output_options, resolve_config
 from losscli.cli.reporting import report
 from losscli.config.schema import Config
-from losscli.errors import EXIT_OK
+from losscli.errors import EXIT_OK, UsageError
 from losscli.verify.memory import fit, needed_bytes
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
+QUICK_CONFIG = "quick.yaml"
+THOROUGH_CONFIG = "thorough.yaml"
 
 OWN = "custom"
 """What losscli's own kernels are called, before the colon of a strategy."""
@@ -25,6 +27,8 @@ OWN = "custom"
 
 @click.command("verify")
 @axis_options
+@click.option("--quick", is_flag=True, help=f"The cases of {QUICK_CONFIG}: a few seconds.")
+@click.option("--thorough", is_flag=True, help=f"The cases of {THOROUGH_CONFIG}: minutes.")
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Run this check alone.")
 @click.option("--self-test", is_flag=True, help="Verify the checks: the wrong must not pass.")
 @output_options
@@ -35,6 +39,8 @@ def command(
     self_test: bool,
     format: str,
     output: Path | None,
+    quick: bool,
+    thorough: bool,
     **axes: Any,
 ) -> int:
     """Check losses and gradients against a float64 oracle.
@@ -45,7 +51,7 @@ def command(
     Exit codes: 1 a check failed, 4 nothing could run on this machine, 130 interrupted; what was
     finished is reported.
     """
-    axes["config"] = axes["config"] or DEFAULT_CONFIG
+    axes["config"] = _choose_config(axes["config"], quick=quick, thorough=thorough)
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = _of_our_own(config)
@@ -70,6 +76,19 @@ def command(
 
     jobs = plan(config, device, checks=checks)
     return report("verify", device, jobs, run, format=format, output=output)
+
+
+def _choose_config(given: str | None, *, quick: bool, thorough: bool) -> str:
+    """Return the name of the config; UsageError where several are asked for."""
+    named = {
+        "-c": given,
+        "--quick": quick and QUICK_CONFIG,
+        "--thorough": thorough and THOROUGH_CONFIG,
+    }
+    chosen = {option: name for option, name in named.items() if name or name == ""}
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} each choose a config. Give one of them.")
+    return next(iter(chosen.values()), None) or DEFAULT_CONFIG
 
 
 def _of_our_own(config: Config) -> Config:

@@ -54,28 +54,37 @@ def plan(
         if name not in CHECKS:
             raise UsageError(unknown("check", name, CHECKS))
     free = free_bytes(device)
-    chosen = [check for check in CHECKS.values() if not checks or check.name in checks]
-    return [job for block in config.blocks for job in _plan(block, device, free, chosen)]
-
-
-def _plan(config: Config, device: str, free: int, checks: Sequence[Check]) -> list[Job]:
-    """Return the jobs of one table."""
-    loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
+    picked = [check for check in CHECKS.values() if not checks or check.name in checks]
     asked = [
-        (case, trial) for case in expand(config, device) for trial in _trials(config, case, checks)
+        (number, case, trial)
+        for number, block in enumerate(config.blocks)
+        for case in expand(block, device)
+        for trial in _trials(block, case, picked)
     ]
-    # Of cases that a check need not tell apart, the largest that fits; of these, the first.
-    chosen: dict[tuple[object, ...], tuple[int, Case]] = {}
-    for case, trial in asked:
-        adapted = trial[1].adapt(case)
-        rank = 0 if _shortage(adapted, *trial, free) else 1 + case.elements
-        if rank > chosen.get(_key(case, trial), (-1, case))[0]:
-            chosen[_key(case, trial)] = rank, case
+    chosen = _choose(asked, free)
     jobs: list[Job] = []
-    for case, group in groupby(asked, key=lambda pair: pair[0]):
-        trials = [trial for _, trial in group if chosen[_key(case, trial)][1] == case]
+    for (number, case), group in groupby(asked, key=lambda one: one[:2]):
+        trials = [trial for *_, trial in group if chosen[_key(case, trial)] == (number, case)]
+        tolerances = config.blocks[number].tolerances
+        loosened = {tolerance.case: tolerance.ulp for tolerance in tolerances}
         jobs += split(case, trials, loosened.get(case.name))
     return jobs
+
+
+def _choose(
+    asked: Iterable[tuple[int, Case, Trial]], free: int
+) -> dict[tuple[object, ...], tuple[int, Case]]:
+    """Return, of cases that a check need not tell apart, the largest that fits; then the first.
+
+    Over all tables: what one has been asked, another need not be.
+    """
+    best: dict[tuple[object, ...], tuple[int, tuple[int, Case]]] = {}
+    for number, case, trial in asked:
+        adapted = trial[1].adapt(case)
+        rank = 0 if _shortage(adapted, *trial, free) else 1 + case.elements
+        if rank > best.get(_key(case, trial), (-1,))[0]:
+            best[_key(case, trial)] = rank, (number, case)
+    return {key: place for key, (_, place) in best.items()}
 
 
 def _key(case: Case, trial: Trial) -> tuple[object, ...]:
