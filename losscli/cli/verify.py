@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from losscli.cli.options import axis_options, output_options, resolve_config
 from losscli.cli.reporting import report
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
+from losscli.results import VerifyResult
 from losscli.verify.memory import fit, needed_bytes
 
 DEFAULT_CONFIG = "smoke.yaml"
@@ -72,10 +74,16 @@ def command(
         print_cases(config, device, needed_bytes, fit, free)
         return EXIT_OK
 
-    from losscli.verify.runner import plan, run
+    from losscli.verify.runner import Job, plan, run
+    from losscli.verify.shrink import Shrinker
+
+    shrinker = Shrinker()
+
+    def results_of(job: Job) -> Generator[VerifyResult, None, None]:
+        yield from shrinker.follow(run(job))
 
     jobs = plan(config, device, checks=checks)
-    return report("verify", device, jobs, run, format=format, output=output)
+    return report("verify", device, jobs, results_of, format=format, output=output)
 
 
 def _choose_config(given: str | None, *, quick: bool, thorough: bool) -> str:

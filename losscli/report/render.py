@@ -73,9 +73,9 @@ def _page(run: Run, style: str, width: int | None) -> str:
 
 def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return the title, headers and rows of each table."""
-    if run.kind == "bench":
-        return bench_table.tables(run, width)
-    return [("", *_TABLES[run.kind].table(run, width))]
+    laid_out: list[tuple[str, list[str], list[list[str]]]]
+    laid_out = _TABLES[run.kind].tables(run, width)
+    return laid_out
 
 
 def _tabulate(headers: list[str], rows: list[list[str]], style: str) -> str:

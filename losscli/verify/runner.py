@@ -11,10 +11,9 @@ from losscli import environment
 from losscli.cases import Case, excluded, expand
 from losscli.config.schema import Config
 from losscli.environment import is_out_of_memory
-from losscli.errors import UsageError, unknown
 from losscli.implementations import Implementation, find_implementation
 from losscli.results import FAIL, SKIPPED, VerifyResult
-from losscli.verify.checks import CHECKS, Check
+from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory import fit
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject, SubjectError
@@ -50,11 +49,9 @@ def plan(
         free_bytes: the machine's, or a test's.
         checks: names of those that are run; all where none is given. UsageError for another name.
     """
-    for name in checks:
-        if name not in CHECKS:
-            raise UsageError(unknown("check", name, CHECKS))
+    wanted = {find_check(name).name for name in checks}
     free = free_bytes(device)
-    picked = [check for check in CHECKS.values() if not checks or check.name in checks]
+    picked = [check for check in CHECKS.values() if not checks or check.name in wanted]
     asked = [
         (number, case, trial)
         for number, block in enumerate(config.blocks)

@@ -42,7 +42,9 @@ def test_all_reductions_of_the_default_config_pass_with_the_reference():
 
     assert result.return_value == EXIT_OK
     lines = result.stdout.splitlines()
-    rows = lines[4:13]
+    assert lines[2].split() == ["check", "smooth_l1", "mse", "hinge"]
+    top = next(number for number, line in enumerate(lines) if line.startswith("case"))
+    rows = lines[top + 2 : top + 11]
     assert [row.split()[0] for row in rows[::3]] == ["smooth_l1", "mse", "hinge"]
     assert all(row.endswith("pass") for row in rows)
     assert " passed, 0 warnings, 0 failed, 2 skipped;" in lines[-1]
@@ -72,7 +74,10 @@ def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
     result = invoke(*MEAN, "--impl", "functional")
 
     assert result.return_value == EXIT_FAILED
-    assert "FAIL mse 8x24 float32 mean normal, functional, value: expected " in result.stdout
+    assert "FAIL mse 1x1 float32 mean normal, functional, value: expected " in result.stdout
+    assert (
+        "    shrunk from mse 8x24 float32 mean normal\nfrom losscli.verify import" in result.stdout
+    )
     assert ", functional, layouts: " in result.stdout
     assert result.stdout.splitlines()[-1].startswith("verify: ")
 

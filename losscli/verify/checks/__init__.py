@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from losscli.errors import UsageError, unknown
 from losscli.verify.checks import (
     branches,
     coverage,
@@ -36,4 +37,13 @@ CHECKS: dict[str, Check] = {
     )
 }
 
-__all__ = ["CHECKS", "Check"]
+
+def find_check(name: str) -> Check:
+    """Look a check up by its name, or that of one of its results; UsageError lists the names."""
+    for check in CHECKS.values():
+        if name in (check.name, *check.results):
+            return check
+    raise UsageError(unknown("check", name, CHECKS))
+
+
+__all__ = ["CHECKS", "Check", "find_check"]

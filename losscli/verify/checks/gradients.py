@@ -35,4 +35,10 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         yield worst[name].result(problem, subject.name, f"{name}_gradient", error)
 
 
-CHECK = Check("gradients", "forward_backward", "both gradients against the oracle", _run)
+CHECK = Check(
+    "gradients",
+    "forward_backward",
+    "both gradients against the oracle",
+    _run,
+    results=tuple(f"{name}_gradient" for name in OPERANDS),
+)
