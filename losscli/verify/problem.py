@@ -17,6 +17,7 @@ from losscli.inputs import make_grad_output, make_inputs
 from losscli.oracle import OPERANDS, Operand, Oracle, Truth
 from losscli.results import FAIL
 from losscli.verify.errors import Errors, compare
+from losscli.verify.fingerprint import fingerprint
 from losscli.verify.subject import Call, Subject, misfit
 from losscli.verify.tolerances import VALUE_ULP, Verdict, judge_elements, judge_sums, judge_value
 
@@ -48,6 +49,7 @@ class Problem:
     """ULP that the config grants this case by name."""
     _kept: dict[tuple[Operand, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
+    _marks: dict[Operand, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, loosened: float | None = None) -> Problem:
@@ -85,7 +87,21 @@ class Problem:
         """Return a problem derived from this one; it is made once."""
         if name not in self._variants:
             self._variants[name] = make()
+            if self._marks:
+                self._variants[name].mark()
         return self._variants[name]
+
+    def mark(self) -> None:
+        """Remember what the operands are."""
+        for name in OPERANDS:
+            self._marks[name] = fingerprint(self.oracle.operand(name))
+
+    def spoiled(self) -> str:
+        """Name an operand, of this or a variant, that is not what it was when it was marked."""
+        for name, mark in self._marks.items():
+            if fingerprint(self.oracle.operand(name)) != mark:
+                return name
+        return next(filter(None, (each.spoiled() for each in self._variants.values())), "")
 
     def call(self, incoming: Incoming) -> Call:
         """Return the call that asks for the loss and the gradients of an incoming one."""

@@ -20,6 +20,9 @@ from losscli.verify.subject import Subject, SubjectError
 
 Trial = tuple[Implementation, Check]
 
+DEAD = "CUDA error"
+"""What PyTorch says of a kernel that went astray, and from then on of everything."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -120,7 +123,7 @@ def run(
     What cannot fit is skipped before anything of it is allocated.
     """
     case, free = job.case, free_bytes(job.case.device)
-    problem = cache(lambda: Problem.of(case, job.loosened))
+    problem: Problem | None = None
     subject = cache(lambda implementation: Subject.bind(implementation, case))
     for implementation, check in job.trials:
         name = implementation.name
@@ -133,14 +136,31 @@ def run(
             yield VerifyResult(case, name, check.name, SKIPPED, reason)
             continue
         try:
-            yield from check.run(problem(), subject(implementation))
+            if problem is None:
+                problem = Problem.of(case, job.loosened)
+                problem.mark()
+            results = list(check.run(problem, subject(implementation)))
+            spoiled = problem.spoiled()
         except SubjectError as error:
-            yield VerifyResult(case, name, check.name, FAIL, str(error))
+            # Whatever it has left of the operands, the next shall have its own.
+            results, problem = [VerifyResult(case, name, check.name, FAIL, str(error))], None
         except Exception as error:
-            if not is_out_of_memory(error):
+            if DEAD in str(error):
+                status, reason = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
+            elif is_out_of_memory(error):
+                status, reason = SKIPPED, f"{case.device} ran out of memory"
+            else:
                 raise
-            reason = f"{case.device} ran out of memory"
-            yield VerifyResult(case, name, check.name, SKIPPED, reason)
+            results, problem = [VerifyResult(case, name, check.name, status, reason)], None
+        else:
+            if spoiled:
+                reason = f"wrote over its {spoiled}, which no result can be judged without"
+                results = [
+                    VerifyResult(case, name, each, FAIL, reason)
+                    for each in check.results or (check.name,)
+                ]
+                problem = None
+        yield from results
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> str:

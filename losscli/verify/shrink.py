@@ -16,12 +16,13 @@ EXTENTS = (1, 2, 3, 7, 16, 37, 128, 509)
 """Of each dimension, the smallest first: it ends with the first that fails."""
 SECONDS = 20.0
 """For all failures of a run together; the try under way is finished."""
-_DEAD = "CUDA error"
-"""After which a process gets no kernel to run any more: all that is smaller would fail as well."""
 
 
 class Shrinker:
-    """Shrinks the first failure of each implementation, check and loss."""
+    """Shrinks the first failure of each implementation, check and loss.
+
+    Not one that broke a GPU: on what is left of it all that is smaller would fail as well.
+    """
 
     def __init__(
         self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic
@@ -34,7 +35,7 @@ class Shrinker:
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
-            if result.status == FAIL and _DEAD not in result.reason and key not in self._seen:
+            if result.status == FAIL and runner.DEAD not in result.reason and key not in self._seen:
                 self._seen.add(key)
                 yield from self._shrink(result)
 
