@@ -127,20 +127,24 @@ class Problem:
 
     @cached_property
     def others(self) -> tuple[Incoming, ...]:
-        """Incoming gradients that have to be applied.
+        """Incoming gradients that have to be applied; the last asks for both operands' gradients.
 
-        The mean in float16 has one that undoes its 1/N: there the gradient for 1 underflows, and
-        zeros pass.
+        32768, a usual scale of mixed precision, asks for the input's alone, as training does. Not
+        in float16, where sums times it are out of range: there the mean has one that undoes its
+        1/N, for the gradient for 1 underflows, and zeros pass.
         """
         if self.case.reduction == "none":
             return (self.usual,)
-        factors = [-3.0]
-        if self.case.reduction == "mean" and self.oracle.dtype == torch.float16:
+        half = self.oracle.dtype == torch.float16
+        factors: list[tuple[float, tuple[Operand, ...]]] = [(-3.0, OPERANDS)]
+        if not half:
+            factors.insert(0, (float(_LARGEST_SCALE), ("input",)))
+        elif self.case.reduction == "mean":
             power = int(math.log2(max(self.oracle.shape.numel(), 1)))
-            factors.append(float(min(2**power, _LARGEST_SCALE)))
+            factors.append((float(min(2**power, _LARGEST_SCALE)), OPERANDS))
         return tuple(
-            Incoming(f"{factor:g}", OPERANDS, torch.full_like(self.ones, factor))
-            for factor in factors
+            Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
+            for factor, wrt in factors
         )
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Verdict, Errors | None]:

@@ -250,7 +250,9 @@ def test_a_result_says_what_the_implementation_raised(make_case):
 
     assert {r.reason for r in results} == {"raised ValueError: bad launch"}
     assert Counter(r.check for r in results) == {
-        check.name: 1 for check in CHECKS.values() if not check.needs_gpu
+        check.name: 1
+        for check in CHECKS.values()
+        if not check.needs_gpu and check.name != "numeric"  # in float64 alone
     }
     assert {r.status for r in results} == {FAIL}
 
@@ -277,7 +279,7 @@ def test_what_cannot_fit_is_skipped_before_anything_is_allocated(make_case):
 
     results = judge(case, sum_for_mean, free=2**30)
 
-    small = ("layouts", "sizes", "specials", "second_derivatives")
+    small = ("layouts", "sizes", "specials", "retained", "accumulation", "second_derivatives")
     assert {r.status for r in results if r.check not in small} == {SKIPPED}
     assert results[0].reason == "needs 28.0 TiB, cpu has 1.0 GiB free"
 

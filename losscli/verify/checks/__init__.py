@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from losscli.errors import UsageError, unknown
 from losscli.verify.checks import (
+    accumulation,
     branches,
     coverage,
     determinism,
@@ -11,6 +12,8 @@ from losscli.verify.checks import (
     graphs,
     layouts,
     memory,
+    numeric,
+    retained,
     second_derivatives,
     sizes,
     specials,
@@ -29,6 +32,9 @@ CHECKS: dict[str, Check] = {
         layouts.CHECK,
         sizes.CHECK,
         specials.CHECK,
+        retained.CHECK,
+        accumulation.CHECK,
+        numeric.CHECK,
         second_derivatives.CHECK,
         memory.CHECK,
         determinism.CHECK,
