@@ -68,7 +68,8 @@ def notes(run: Run) -> list[str]:
         for key, group in groups.items():
             asked = [r for r in results if (r.implementation, r.check, r.case.loss) == key]
             texts += _note(group, sum(map(_counts, asked)))
-    return texts + [_fill(text) for text in skips(results)]
+    texts += [_fill(text) for text in skips(results)]
+    return texts[:-1] if texts[-1:] == [""] else texts
 
 
 def summary(run: Run) -> str:

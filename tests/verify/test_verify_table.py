@@ -122,7 +122,6 @@ def test_failures_of_one_kind_are_told_once_on_the_smallest_case(make_run, case_
         "FAIL mse 8 float32 mean, custom, value: wrong at 8",
         "    fails in 3 of 4 cases",
         'from losscli.verify import repeat; repeat("custom", "value", "mse", (8,), seed=0)',
-        "",
     ]
 
 

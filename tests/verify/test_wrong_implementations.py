@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -272,6 +273,21 @@ def test_memory_that_runs_out_is_not_the_implementations_fault(make_case):
     assert {(r.status, r.reason) for r in judge(make_case(), greedy)} == {
         (SKIPPED, "cpu ran out of memory")
     }
+
+
+def test_a_gpu_that_a_kernel_broke_is_blamed_on_who_is_asked_next(make_case, monkeypatch):
+    def broken(problem, subject):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore of it")
+        yield
+
+    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], run=broken))
+
+    (result,) = judge(make_case(), reference, checks=("value",))
+
+    assert (result.status, result.reason) == (
+        FAIL,
+        "broke cpu: CUDA error: an illegal memory access was encountered",
+    )
 
 
 def test_what_cannot_fit_is_skipped_before_anything_is_allocated(make_case):
