@@ -14,7 +14,7 @@ from losscli.verify.checks import Check, find_check
 
 EXTENTS = (1, 2, 3, 7, 16, 37, 128, 509)
 """Of each dimension, the smallest first: it ends with the first that fails."""
-SECONDS = 20.0
+SECONDS = 10.0
 """For all failures of a run together; the try under way is finished."""
 
 
