@@ -2,8 +2,8 @@
 
 A cell counts the cases of a check and a loss, and gives the largest error of an element, or of the
 loss, in units in the last place where the check measures it: ``pass 54, 0.50 ulp``; or who is not
-well, of how many: ``FAIL 2/54``, ``WARN 1/54``. What was skipped everywhere says so; ``-`` was not
-asked. The figures of each case follow where they are few; Markdown has them all.
+well, of how many: ``FAIL 2/54``, ``WARN 1/54``. What was skipped in all cases says so; ``-`` was
+not asked. The figures of each case follow where they are few; Markdown has them all.
 
 A failure is shown once for an implementation, a check and a loss: on the smallest case that has it,
 with the count of the others and the line of Python that repeats it.
@@ -35,13 +35,7 @@ def tables(run: Run, width: int | None) -> list[Table]:
     results = _asked(run)
     losses = list(dict.fromkeys(result.case.loss for result in results))
     checks = list(dict.fromkeys(result.check for result in results))
-    columns = {
-        loss: [
-            _cell([r for r in results if (r.check, r.case.loss) == (check, loss)])
-            for check in checks
-        ]
-        for loss in losses
-    }
+    columns = {loss: [_cell(results, check, loss) for check in checks] for loss in losses}
     found: list[Table] = [
         (
             "",
@@ -98,12 +92,15 @@ def _counts(result: VerifyResult) -> bool:
     return result.status != SKIPPED and not result.shrunk_from
 
 
-def _cell(results: Results) -> str:
+def _cell(results: Results, check: str, loss: str) -> str:
     """Say what became of a check on a loss."""
-    statuses = Counter(result.status for result in results)
-    ran = [result for result in results if result.status != SKIPPED]
+    asked = [result for result in results if result.check == check]
+    if all(result.status == SKIPPED for result in asked):
+        return "skipped"  # once for all losses, where the device is why
+    ran = [r for r in asked if r.case.loss == loss and r.status != SKIPPED]
     if not ran:
-        return "skipped" if results else "-"
+        return "skipped" if any(r.case.loss == loss for r in asked) else "-"
+    statuses = Counter(result.status for result in ran)
     worst = next((status for status in (FAIL, WARN) if statuses[status]), PASS)
     text = f"pass {len(ran)}" if worst == PASS else f"{worst.upper()} {statuses[worst]}/{len(ran)}"
     return ", ".join(part for part in (text, _largest_ulp(ran)) if part)

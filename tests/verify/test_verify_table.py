@@ -8,7 +8,7 @@ import pytest
 
 from losscli.report import render
 from losscli.report.verify_table import notes, summary, tables
-from losscli.results import FAIL, SKIPPED, WARN, VerifyResult
+from losscli.results import FAIL, PASS, SKIPPED, WARN, VerifyResult
 
 
 def cells(run):
@@ -50,12 +50,24 @@ def test_a_cell_with_failures_or_warnings_counts_them(make_run, case_results):
 
 def test_what_was_skipped_or_not_asked_has_no_count(make_run, make_case, case_results):
     run = make_run(
-        VerifyResult(make_case("mse"), "custom", "streams", SKIPPED, "needs a GPU"),
+        VerifyResult(make_case("mse"), "custom", "memory", SKIPPED, "needs 9 GiB"),
+        VerifyResult(make_case(), "custom", "memory", PASS),
         *case_results("hinge"),
     )
 
-    assert cells(run)["streams", "mse"] == "skipped"
-    assert cells(run)["streams", "hinge"] == cells(run)["value", "mse"] == "-"
+    assert cells(run)["memory", "mse"] == "skipped"
+    assert cells(run)["memory", "hinge"] == cells(run)["value", "mse"] == "-"
+
+
+def test_a_check_that_was_skipped_wherever_it_was_asked_is_skipped_in_all_losses(
+    make_run, make_case, case_results
+):
+    run = make_run(
+        VerifyResult(make_case("mse"), "custom", "streams", SKIPPED, "needs a GPU, in every case"),
+        *case_results("hinge"),
+    )
+
+    assert cells(run)["streams", "mse"] == cells(run)["streams", "hinge"] == "skipped"
 
 
 def test_losses_that_do_not_fit_beside_each_other_follow_below(make_run, case_results):
