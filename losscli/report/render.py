@@ -67,7 +67,8 @@ def _page(run: Run, style: str, width: int | None) -> str:
         parts += [_tabulate(headers, rows, style)]
     # Markdown runs lines together that no empty line parts.
     line = "\n" if style == "simple" else "\n\n"
-    parts += [line.join(_notes(run)), line.join(_comparison(run)), line.join(_summary(run))]
+    noted = [note for note in _notes(run) if note or style == "simple"]
+    parts += [line.join(noted), line.join(_comparison(run)), line.join(_summary(run))]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -135,12 +135,11 @@ def _note(group: Results, asked: int) -> list[str]:
     cases = sum(map(_counts, group))
     status = smallest.status
     name = f"{smallest.case.name}, {smallest.implementation}, {smallest.check}"
-    lines = [_fill(f"{status.upper()} {name}: {smallest.reason}")]
-    said = {FAIL: "fails", WARN: "warns"}.get(status, "says more")
-    beside = [f"{said} in {cases} of {asked} cases"] if cases > 1 else []
-    beside += [f"shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
-    lines += [_fill(f"{_INDENT}{'; '.join(beside)}")] if beside else []
-    return lines if status == PASS else [*lines, _fill(line(smallest)), ""]
+    said = {FAIL: "Fails", WARN: "Warns"}.get(status, "Alike")
+    more = [f"{said} in {cases} of {asked} cases"] if cases > 1 else []
+    more += [f"Shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
+    text = _fill(". ".join([f"{status.upper()} {name}: {smallest.reason}", *more]))
+    return [text] if status == PASS else [text, _fill(line(smallest)), ""]
 
 
 def _fill(text: str) -> str:

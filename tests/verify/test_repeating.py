@@ -71,8 +71,8 @@ def test_a_line_repeats_the_failure_as_it_is_printed(half, capsys):
         exec(f"from losscli.verify{code}", {})
 
         printed = " ".join(capsys.readouterr().out.split())
-        verdict, _, _ = " ".join(report.split()).partition(" fails in ")
-        assert verdict.partition(" shrunk from ")[0].strip() in printed
+        verdict, _, _ = " ".join(report.split()).partition(". Shrunk from ")
+        assert verdict.partition(". Fails in ")[0] in printed
 
 
 def test_a_line_can_be_given_to_python(make_case):

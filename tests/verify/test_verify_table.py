@@ -116,6 +116,13 @@ def test_the_last_line_can_be_quoted(make_run, make_case, case_results):
     )
 
 
+def test_markdown_has_the_line_of_python_in_a_paragraph_of_its_own(make_run, case_results):
+    page = render(make_run(*failures(case_results, 8)), "md")
+
+    assert "wrong at 8\n\nfrom losscli.verify import repeat; " in page
+    assert "\n\n\n" not in page
+
+
 def failures(case_results, *sizes, **changes):
     """A failure of `value` at each size."""
     return [
@@ -131,8 +138,7 @@ def test_failures_of_one_kind_are_told_once_on_the_smallest_case(make_run, case_
     run = make_run(*failures(case_results, 64, 8, 32), *case_results("mse", shape=(5,)))
 
     assert notes(run) == [
-        "FAIL mse 8 float32 mean, custom, value: wrong at 8",
-        "    fails in 3 of 4 cases",
+        "FAIL mse 8 float32 mean, custom, value: wrong at 8. Fails in 3 of 4 cases",
         'from losscli.verify import repeat; repeat("custom", "value", "mse", (8,), seed=0)',
     ]
 
@@ -143,10 +149,9 @@ def test_what_was_shrunk_says_from_where_and_counts_for_nothing(make_run, case_r
     shrunk = replace(smaller, shrunk_from=failure.case.name)
     run = make_run(failure, shrunk, *others)
 
-    assert notes(run)[:2] == [
-        "FAIL mse 1 float32 mean, custom, value: wrong at 1",
-        "    shrunk from mse 64 float32 mean",
-    ]
+    assert notes(run)[0] == (
+        "FAIL mse 1 float32 mean, custom, value: wrong at 1. Shrunk from mse 64 float32 mean"
+    )
     assert cells(run)["value", "mse"].startswith("FAIL 1/1")
     assert summary(run) == summary(make_run(failure, *others))
 
@@ -168,6 +173,6 @@ def test_a_pass_that_says_more_is_told_once(make_run, case_results):
     )
 
     assert notes(run) == [
-        "PASS mse 37x101 float32 mean, custom, value: 0.5 % clamped: supplemented",
-        "    says more in 2 of 2 cases",
+        "PASS mse 37x101 float32 mean, custom, value: 0.5 % clamped: supplemented. "
+        "Alike in 2 of 2 cases"
     ]
