@@ -129,6 +129,8 @@ class VerifyResult:
     """PyTorch's own distance from the oracle on the same inputs."""
     tolerance: str = ""
     """A tolerance that the config loosened, as written."""
+    shrunk_from: str = ""
+    """Name of the config's case whose failure this shows on a smaller one."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields under their public names."""
@@ -141,6 +143,7 @@ class VerifyResult:
             "error": asdict(self.error),
             "reference_error": asdict(self.reference_error),
             "tolerance": self.tolerance,
+            "shrunk_from": self.shrunk_from,
         }
 
 

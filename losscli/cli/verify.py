@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, output_options, resolve_config
 from losscli.cli.reporting import report
 from losscli.config.schema import Config
-from losscli.errors import EXIT_OK
+from losscli.errors import EXIT_OK, UsageError
+from losscli.results import VerifyResult
 from losscli.verify.memory import fit, needed_bytes
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
+QUICK_CONFIG = "quick.yaml"
+THOROUGH_CONFIG = "thorough.yaml"
 
 OWN = "custom"
 """What losscli's own kernels are called, before the colon of a strategy."""
@@ -25,6 +29,8 @@ OWN = "custom"
 
 @click.command("verify")
 @axis_options
+@click.option("--quick", is_flag=True, help=f"The cases of {QUICK_CONFIG}: a few seconds.")
+@click.option("--thorough", is_flag=True, help=f"The cases of {THOROUGH_CONFIG}: minutes.")
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Run this check alone.")
 @click.option("--self-test", is_flag=True, help="Verify the checks: the wrong must not pass.")
 @output_options
@@ -35,6 +41,8 @@ def command(
     self_test: bool,
     format: str,
     output: Path | None,
+    quick: bool,
+    thorough: bool,
     **axes: Any,
 ) -> int:
     """Check losses and gradients against a float64 oracle.
@@ -45,7 +53,7 @@ def command(
     Exit codes: 1 a check failed, 4 nothing could run on this machine, 130 interrupted; what was
     finished is reported.
     """
-    axes["config"] = axes["config"] or DEFAULT_CONFIG
+    axes["config"] = _choose_config(axes["config"], quick=quick, thorough=thorough)
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = _of_our_own(config)
@@ -66,10 +74,29 @@ def command(
         print_cases(config, device, needed_bytes, fit, free)
         return EXIT_OK
 
-    from losscli.verify.runner import plan, run
+    from losscli.verify.runner import Job, plan, run
+    from losscli.verify.shrink import Shrinker
+
+    shrinker = Shrinker()
+
+    def results_of(job: Job) -> Generator[VerifyResult, None, None]:
+        yield from shrinker.follow(run(job))
 
     jobs = plan(config, device, checks=checks)
-    return report("verify", device, jobs, run, format=format, output=output)
+    return report("verify", device, jobs, results_of, format=format, output=output)
+
+
+def _choose_config(given: str | None, *, quick: bool, thorough: bool) -> str:
+    """Return the name of the config; UsageError where several are asked for."""
+    named = {
+        "-c": given,
+        "--quick": quick and QUICK_CONFIG,
+        "--thorough": thorough and THOROUGH_CONFIG,
+    }
+    chosen = {option: name for option, name in named.items() if name or name == ""}
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} each choose a config. Give one of them.")
+    return next(iter(chosen.values()), None) or DEFAULT_CONFIG
 
 
 def _of_our_own(config: Config) -> Config:

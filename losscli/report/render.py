@@ -67,15 +67,16 @@ def _page(run: Run, style: str, width: int | None) -> str:
         parts += [_tabulate(headers, rows, style)]
     # Markdown runs lines together that no empty line parts.
     line = "\n" if style == "simple" else "\n\n"
-    parts += [line.join(_notes(run)), line.join(_comparison(run)), line.join(_summary(run))]
+    noted = [note for note in _notes(run) if note or style == "simple"]
+    parts += [line.join(noted), line.join(_comparison(run)), line.join(_summary(run))]
     return "\n\n".join(part for part in parts if part)
 
 
 def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return the title, headers and rows of each table."""
-    if run.kind == "bench":
-        return bench_table.tables(run, width)
-    return [("", *_TABLES[run.kind].table(run, width))]
+    laid_out: list[tuple[str, list[str], list[list[str]]]]
+    laid_out = _TABLES[run.kind].tables(run, width)
+    return laid_out
 
 
 def _tabulate(headers: list[str], rows: list[list[str]], style: str) -> str:

@@ -14,8 +14,8 @@ WIDTH = 100
 SURVIVED = "SURVIVED"
 
 
-def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows."""
+def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return the title, headers and rows of the one table."""
     results = _results(run)
     losses = list(dict.fromkeys(result.case.loss for result in results))
     by_name: dict[str, dict[str, SelfTestResult]] = {}
@@ -25,7 +25,7 @@ def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
         [name, *(_cell(own[loss]) if loss in own else "-" for loss in losses)]
         for name, own in by_name.items()
     ]
-    return ["implementation", *losses], rows
+    return [("", ["implementation", *losses], rows)]
 
 
 def notes(run: Run) -> list[str]:

@@ -1,82 +1,81 @@
-"""A verify run as people read it: a row an implementation, each failure in full, a line to quote.
+"""A verify run as people read it: checks down and losses across, each failure in full, a line.
 
-Columns: ``case`` is the case's name, less its dtype and reduction; ``rel`` and ``ulp`` are the
-error of the loss against the oracle, relative and in units in the last place; ``torch`` is that of
-PyTorch's own formula in ulp; ``input`` and ``target`` are the largest errors of an element of their
-gradients in ulp, over all incoming gradients; ``verdict`` is the worst of the checks, those without
-a figure included. A case that only such checks were put to, and passed, has no row.
-Implementation, dtype and reduction have a column where the run has more than one.
+A cell counts the cases of a check and a loss, and gives the largest error of an element, or of the
+loss, in units in the last place where the check measures it: ``pass 54, 0.50 ulp``; or who is not
+well, of how many: ``FAIL 2/54``, ``WARN 1/54``. What was skipped in all cases says so; ``-`` was
+not asked. The figures of each case follow where they are few; Markdown has them all.
+
+A failure is shown once for an implementation, a check and a loss: on the smallest case that has it,
+with the count of the others and the line of Python that repeats it.
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
-from losscli.cases import Case
-from losscli.report.layout import beside_case, shorten
+from losscli.report import verify_figures
+from losscli.report.layout import GAP
 from losscli.report.phrases import count, format_ulp, skips
 from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
+from losscli.verify.repeating import line
 
 WIDTH = 100
-FIGURES = ("value", "input_gradient", "target_gradient")
-"""The checks whose errors have a column."""
-_WORST_FIRST = (FAIL, WARN, PASS, SKIPPED)
+FEW_ROWS = 12
+"""Of figures: that many do not hide the table above them."""
+_INDENT = "    "
 
-Group = Sequence[VerifyResult]
-"""The checks of one implementation on one case."""
+Results = Sequence[VerifyResult]
+Table = tuple[str, list[str], list[list[str]]]
 
 
-def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows of what was not skipped, grouped by case, within a width."""
-    groups = [group for group in _groups(run) if _is_shown(group)]
-    columns: dict[str, Callable[[Group], str]] = {
-        "impl": lambda group: shorten(group[0].implementation),
-        "dtype": lambda group: group[0].case.dtype,
-        "reduce": lambda group: group[0].case.reduction,
-        "rel": lambda group: _relative(_check(group, "value")),
-        "ulp": lambda group: _ulp(_check(group, "value")),
-        "torch": lambda group: _reference_ulp(_check(group, "value")),
-        "input": lambda group: _ulp(_check(group, "input_gradient")),
-        "target": lambda group: _ulp(_check(group, "target_gradient")),
-        "verdict": _verdict,
-    }
-    for header in ("impl", "dtype", "reduce"):
-        if len({columns[header](group) for group in groups}) < 2:
-            del columns[header]
-    rows: dict[str, list[list[str]]] = {}
-    for group in groups:
-        cells = [cell(group) for cell in columns.values()]
-        rows.setdefault(_name(group[0].case), []).append(cells)
-    return beside_case(list(columns), rows, width)
+def tables(run: Run, width: int | None) -> list[Table]:
+    """Return the title, headers and rows of each table, within a width; None is any."""
+    results = _asked(run)
+    losses = list(dict.fromkeys(result.case.loss for result in results))
+    checks = list(dict.fromkeys(result.check for result in results))
+    columns = {loss: [_cell(results, check, loss) for check in checks] for loss in losses}
+    found: list[Table] = [
+        (
+            "",
+            ["check", *part],
+            [list(row) for row in zip(checks, *map(columns.get, part), strict=True)],
+        )
+        for part in _parts(checks, columns, width)
+    ]
+    headers, rows = verify_figures.table(run, width)
+    if rows and (width is None or len(rows) <= FEW_ROWS):
+        found.append(("", headers, rows))
+    return found
 
 
 def notes(run: Run) -> list[str]:
-    """Return each failure, warning and pass that says more, in full; then what was skipped."""
+    """Return failures, then warnings, then passes that say more; then what was skipped."""
     results = _results(run)
-    found = [r for status in (FAIL, WARN, PASS) for r in results if r.status == status and r.reason]
-    texts = [
-        f"{r.status.upper()} {r.case.name}, {r.implementation}, {r.check}: {r.reason}"
-        for r in found
-    ]
-    texts += skips(results)
-    return [textwrap.fill(text, WIDTH, subsequent_indent="    ") for text in texts]
+    texts = []
+    for status in (FAIL, WARN, PASS):
+        groups: dict[tuple[str, str, str], list[VerifyResult]] = {}
+        for r in results:
+            if r.status == status and r.reason:
+                groups.setdefault((r.implementation, r.check, r.case.loss), []).append(r)
+        for key, group in groups.items():
+            asked = [r for r in results if (r.implementation, r.check, r.case.loss) == key]
+            texts += _note(group, sum(map(_counts, asked)))
+    texts += [_fill(text) for text in skips(results)]
+    return texts[:-1] if texts[-1:] == [""] else texts
 
 
 def summary(run: Run) -> str:
     """Return the line to quote."""
-    results = _results(run)
+    results = _asked(run)
     statuses = Counter(result.status for result in results)
     cases = {r.case.name for r in results if r.status != SKIPPED}
-    ulps = [
-        ulp for r in results for ulp in (r.error.value_ulp, r.error.grad_ulp) if ulp is not None
-    ]
-    largest = f"; largest error {format_ulp(max(ulps))} ulp" if ulps else ""
+    largest = _largest_ulp(results)
     return (
         f"verify: {count(statuses[PASS], 'check')} of {count(len(cases), 'case')} passed, "
         f"{count(statuses[WARN], 'warning')}, {statuses[FAIL]} failed, "
-        f"{statuses[SKIPPED]} skipped{largest}"
+        f"{statuses[SKIPPED]} skipped{f'; largest error {largest}' if largest else ''}"
     )
 
 
@@ -84,54 +83,67 @@ def _results(run: Run) -> list[VerifyResult]:
     return [result for result in run.results if isinstance(result, VerifyResult)]
 
 
-def _groups(run: Run) -> list[Group]:
-    """Gather the checks of each case and implementation, in the order they finished."""
-    groups: dict[tuple[str, str], list[VerifyResult]] = {}
-    for result in _results(run):
-        groups.setdefault((result.case.name, result.implementation), []).append(result)
-    return list(groups.values())
+def _asked(run: Run) -> list[VerifyResult]:
+    """Leave out what shows a failure again, on a smaller case."""
+    return [result for result in _results(run) if not result.shrunk_from]
 
 
-def _is_shown(group: Group) -> bool:
-    """Tell whether there is a figure, or a failure or warning, to be seen."""
-    statuses = {result.status for result in group}
-    if statuses & {FAIL, WARN}:
-        return True
-    return any(result.check in FIGURES and result.status == PASS for result in group)
+def _counts(result: VerifyResult) -> bool:
+    return result.status != SKIPPED and not result.shrunk_from
 
 
-def _name(case: Case) -> str:
-    """Return the case's name without what has a column or stands above the table."""
-    return " ".join(word for word in case.name.split() if word not in (case.dtype, case.reduction))
+def _cell(results: Results, check: str, loss: str) -> str:
+    """Say what became of a check on a loss."""
+    asked = [result for result in results if result.check == check]
+    if all(result.status == SKIPPED for result in asked):
+        return "skipped"  # once for all losses, where the device is why
+    ran = [r for r in asked if r.case.loss == loss and r.status != SKIPPED]
+    if not ran:
+        return "skipped" if any(r.case.loss == loss for r in asked) else "-"
+    statuses = Counter(result.status for result in ran)
+    worst = next((status for status in (FAIL, WARN) if statuses[status]), PASS)
+    text = f"pass {len(ran)}" if worst == PASS else f"{worst.upper()} {statuses[worst]}/{len(ran)}"
+    return ", ".join(part for part in (text, _largest_ulp(ran)) if part)
 
 
-def _check(group: Group, name: str) -> VerifyResult | None:
-    return next((result for result in group if result.check == name), None)
+def _largest_ulp(results: Results) -> str:
+    errors = [result.error for result in results]
+    ulps = [ulp for error in errors for ulp in (error.value_ulp, error.grad_ulp) if ulp is not None]
+    return f"{format_ulp(max(ulps))} ulp" if ulps else ""
 
 
-def _relative(result: VerifyResult | None) -> str:
-    if result is None or result.error.value_rel is None:
-        return "-"
-    return f"{result.error.value_rel:.1e}" if result.error.value_rel else "0"
+def _parts(
+    checks: Sequence[str], columns: dict[str, list[str]], width: int | None
+) -> Iterator[list[str]]:
+    """Deal the losses out to as many tables as it takes to stay within a width."""
+    first = max(map(len, ("check", *checks)))
+    part: list[str] = []
+    room = 0
+    for loss, cells in columns.items():
+        need = GAP + max(map(len, (loss, *cells)))
+        if part and width is not None and need > room:
+            yield part
+            part = []
+        room = (room if part else (width or 0) - first) - need
+        part.append(loss)
+    yield part
 
 
-def _ulp(result: VerifyResult | None) -> str:
-    if result is None:
-        return "-"
-    ulp = result.error.grad_ulp if result.error.value_ulp is None else result.error.value_ulp
-    return "-" if ulp is None else format_ulp(ulp)
+def _note(group: Results, asked: int) -> list[str]:
+    """Tell what a group has in common on its smallest case."""
+    smallest = min(group, key=lambda result: result.case.elements)
+    cases = sum(map(_counts, group))
+    status = smallest.status
+    name = f"{smallest.case.name}, {smallest.implementation}, {smallest.check}"
+    said = {FAIL: "Fails", WARN: "Warns"}.get(status, "Alike")
+    more = [f"{said} in {cases} of {asked} cases"] if cases > 1 else []
+    more += [f"Shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
+    text = _fill(". ".join([f"{status.upper()} {name}: {smallest.reason}", *more]))
+    return [text] if status == PASS else [text, _fill(line(smallest)), ""]
 
 
-def _reference_ulp(result: VerifyResult | None) -> str:
-    if result is None or result.reference_error.value_ulp is None:
-        return "-"
-    return format_ulp(result.reference_error.value_ulp)
-
-
-def _verdict(group: Group) -> str:
-    """Return the worst status, and the tolerance that the config loosened."""
-    statuses = [result.status for result in group]
-    worst = next(status for status in _WORST_FIRST if status in statuses)
-    tolerance = next((result.tolerance for result in group if result.tolerance), "")
-    shown = worst.upper() if worst in (FAIL, WARN) else worst
-    return f"{shown} ({tolerance})" if tolerance else shown
+def _fill(text: str) -> str:
+    """Break a text into lines; what is to be pasted has nothing before its first."""
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False, break_long_words=False
+    )

@@ -1,1 +1,5 @@
 """Checks of an implementation against the oracle."""
+
+from losscli.verify.repeating import repeat
+
+__all__ = ["repeat"]

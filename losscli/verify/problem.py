@@ -17,6 +17,7 @@ from losscli.inputs import make_grad_output, make_inputs
 from losscli.oracle import OPERANDS, Operand, Oracle, Truth
 from losscli.results import FAIL
 from losscli.verify.errors import Errors, compare
+from losscli.verify.fingerprint import fingerprint
 from losscli.verify.subject import Call, Subject, misfit
 from losscli.verify.tolerances import VALUE_ULP, Verdict, judge_elements, judge_sums, judge_value
 
@@ -48,6 +49,7 @@ class Problem:
     """ULP that the config grants this case by name."""
     _kept: dict[tuple[Operand, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
+    _marks: dict[Operand, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, loosened: float | None = None) -> Problem:
@@ -85,7 +87,21 @@ class Problem:
         """Return a problem derived from this one; it is made once."""
         if name not in self._variants:
             self._variants[name] = make()
+            if self._marks:
+                self._variants[name].mark()
         return self._variants[name]
+
+    def mark(self) -> None:
+        """Remember what the operands are."""
+        for name in OPERANDS:
+            self._marks[name] = fingerprint(self.oracle.operand(name))
+
+    def spoiled(self) -> str:
+        """Name an operand, of this or a variant, that is not what it was when it was marked."""
+        for name, mark in self._marks.items():
+            if fingerprint(self.oracle.operand(name)) != mark:
+                return name
+        return next(filter(None, (each.spoiled() for each in self._variants.values())), "")
 
     def call(self, incoming: Incoming) -> Call:
         """Return the call that asks for the loss and the gradients of an incoming one."""
@@ -111,20 +127,24 @@ class Problem:
 
     @cached_property
     def others(self) -> tuple[Incoming, ...]:
-        """Incoming gradients that have to be applied.
+        """Incoming gradients that have to be applied; the last asks for both operands' gradients.
 
-        The mean in float16 has one that undoes its 1/N: there the gradient for 1 underflows, and
-        zeros pass.
+        32768, a usual scale of mixed precision, asks for the input's alone, as training does. Not
+        in float16, where sums times it are out of range: there the mean has one that undoes its
+        1/N, for the gradient for 1 underflows, and zeros pass.
         """
         if self.case.reduction == "none":
             return (self.usual,)
-        factors = [-3.0]
-        if self.case.reduction == "mean" and self.oracle.dtype == torch.float16:
+        half = self.oracle.dtype == torch.float16
+        factors: list[tuple[float, tuple[Operand, ...]]] = [(-3.0, OPERANDS)]
+        if not half:
+            factors.insert(0, (float(_LARGEST_SCALE), ("input",)))
+        elif self.case.reduction == "mean":
             power = int(math.log2(max(self.oracle.shape.numel(), 1)))
-            factors.append(float(min(2**power, _LARGEST_SCALE)))
+            factors.append((float(min(2**power, _LARGEST_SCALE)), OPERANDS))
         return tuple(
-            Incoming(f"{factor:g}", OPERANDS, torch.full_like(self.ones, factor))
-            for factor in factors
+            Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
+            for factor, wrt in factors
         )
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Verdict, Errors | None]:

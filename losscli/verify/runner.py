@@ -11,15 +11,17 @@ from losscli import environment
 from losscli.cases import Case, excluded, expand
 from losscli.config.schema import Config
 from losscli.environment import is_out_of_memory
-from losscli.errors import UsageError, unknown
 from losscli.implementations import Implementation, find_implementation
 from losscli.results import FAIL, SKIPPED, VerifyResult
-from losscli.verify.checks import CHECKS, Check
+from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory import fit
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Subject, SubjectError
 
 Trial = tuple[Implementation, Check]
+
+DEAD = "CUDA error"
+"""What PyTorch says of a kernel that went astray, and from then on of everything."""
 
 
 @dataclass(frozen=True)
@@ -50,32 +52,39 @@ def plan(
         free_bytes: the machine's, or a test's.
         checks: names of those that are run; all where none is given. UsageError for another name.
     """
-    for name in checks:
-        if name not in CHECKS:
-            raise UsageError(unknown("check", name, CHECKS))
+    wanted = {find_check(name).name for name in checks}
     free = free_bytes(device)
-    chosen = [check for check in CHECKS.values() if not checks or check.name in checks]
-    return [job for block in config.blocks for job in _plan(block, device, free, chosen)]
-
-
-def _plan(config: Config, device: str, free: int, checks: Sequence[Check]) -> list[Job]:
-    """Return the jobs of one table."""
-    loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
+    picked = [check for check in CHECKS.values() if not checks or check.name in wanted]
     asked = [
-        (case, trial) for case in expand(config, device) for trial in _trials(config, case, checks)
+        (number, case, trial)
+        for number, block in enumerate(config.blocks)
+        for case in expand(block, device)
+        for trial in _trials(block, case, picked)
     ]
-    # Of cases that a check need not tell apart, the largest that fits; of these, the first.
-    chosen: dict[tuple[object, ...], tuple[int, Case]] = {}
-    for case, trial in asked:
-        adapted = trial[1].adapt(case)
-        rank = 0 if _shortage(adapted, *trial, free) else 1 + case.elements
-        if rank > chosen.get(_key(case, trial), (-1, case))[0]:
-            chosen[_key(case, trial)] = rank, case
+    chosen = _choose(asked, free)
     jobs: list[Job] = []
-    for case, group in groupby(asked, key=lambda pair: pair[0]):
-        trials = [trial for _, trial in group if chosen[_key(case, trial)][1] == case]
+    for (number, case), group in groupby(asked, key=lambda one: one[:2]):
+        trials = [trial for *_, trial in group if chosen[_key(case, trial)] == (number, case)]
+        tolerances = config.blocks[number].tolerances
+        loosened = {tolerance.case: tolerance.ulp for tolerance in tolerances}
         jobs += split(case, trials, loosened.get(case.name))
     return jobs
+
+
+def _choose(
+    asked: Iterable[tuple[int, Case, Trial]], free: int
+) -> dict[tuple[object, ...], tuple[int, Case]]:
+    """Return, of cases that a check need not tell apart, the largest that fits; then the first.
+
+    Over all tables: what one has been asked, another need not be.
+    """
+    best: dict[tuple[object, ...], tuple[int, tuple[int, Case]]] = {}
+    for number, case, trial in asked:
+        adapted = trial[1].adapt(case)
+        rank = 0 if _shortage(adapted, *trial, free) else 1 + case.elements
+        if rank > best.get(_key(case, trial), (-1,))[0]:
+            best[_key(case, trial)] = rank, (number, case)
+    return {key: place for key, (_, place) in best.items()}
 
 
 def _key(case: Case, trial: Trial) -> tuple[object, ...]:
@@ -114,7 +123,7 @@ def run(
     What cannot fit is skipped before anything of it is allocated.
     """
     case, free = job.case, free_bytes(job.case.device)
-    problem = cache(lambda: Problem.of(case, job.loosened))
+    problem: Problem | None = None
     subject = cache(lambda implementation: Subject.bind(implementation, case))
     for implementation, check in job.trials:
         name = implementation.name
@@ -127,14 +136,31 @@ def run(
             yield VerifyResult(case, name, check.name, SKIPPED, reason)
             continue
         try:
-            yield from check.run(problem(), subject(implementation))
+            if problem is None:
+                problem = Problem.of(case, job.loosened)
+                problem.mark()
+            results = list(check.run(problem, subject(implementation)))
+            spoiled = problem.spoiled()
         except SubjectError as error:
-            yield VerifyResult(case, name, check.name, FAIL, str(error))
+            # Whatever it has left of the operands, the next shall have its own.
+            results, problem = [VerifyResult(case, name, check.name, FAIL, str(error))], None
         except Exception as error:
-            if not is_out_of_memory(error):
+            if DEAD in str(error):
+                status, reason = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
+            elif is_out_of_memory(error):
+                status, reason = SKIPPED, f"{case.device} ran out of memory"
+            else:
                 raise
-            reason = f"{case.device} ran out of memory"
-            yield VerifyResult(case, name, check.name, SKIPPED, reason)
+            results, problem = [VerifyResult(case, name, check.name, status, reason)], None
+        else:
+            if spoiled:
+                reason = f"wrote over its {spoiled}, which no result can be judged without"
+                results = [
+                    VerifyResult(case, name, each, FAIL, reason)
+                    for each in check.results or (check.name,)
+                ]
+                problem = None
+        yield from results
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -152,19 +152,34 @@ class Subject:
         self._finish()
         return answer
 
-    def retained(
-        self, call: Call, grad_outputs: Sequence[Tensor]
-    ) -> list[dict[Operand, Tensor | None]]:
-        """Return the gradients for each incoming gradient in turn, through one retained graph."""
+    def retained(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
+        """Yield an answer for each incoming gradient, all through one graph, which is retained."""
         loss, operands = self._forward(call)
-        leaves = [operands[name] for name in call.wrt]
-        with _blaming():
-            found = [
-                torch.autograd.grad(loss, leaves, each, retain_graph=True, allow_unused=True)
-                for each in grad_outputs
-            ]
+        wrt = [operands[name] for name in call.wrt]
+        for grad_output in incoming:
+            with _blaming():
+                gradients = torch.autograd.grad(
+                    loss, wrt, grad_output, retain_graph=True, allow_unused=True
+                )
+            self._finish()
+            yield Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+
+    def accumulated(
+        self, call: Call, before: Mapping[Operand, Tensor], times: int
+    ) -> dict[Operand, Tensor | None]:
+        """Return ``.grad`` of the operands after so many backward passes, of a loss each."""
+        leaves = {
+            name: operand.detach().requires_grad_()
+            for name, operand in (("input", call.input), ("target", call.target))
+        }
+        for name in call.wrt:
+            leaves[name].grad = before[name].clone()
+        for _ in range(times):
+            with _blaming():
+                loss = self.function(leaves["input"], leaves["target"])
+                loss.backward(call.grad_output)
         self._finish()
-        return [dict(zip(call.wrt, gradients, strict=True)) for gradients in found]
+        return {name: leaves[name].grad for name in call.wrt}
 
     def second_derivatives(self, asked: Curvature) -> dict[str, Tensor | None]:
         """Return what the question's three tensors get; None where nothing reaches one.

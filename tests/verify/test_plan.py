@@ -8,7 +8,7 @@ from losscli.cases import expand
 from losscli.config.loader import load_config
 from losscli.config.schema import DTYPES, Config, Exclude, Inputs, LossChoice
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, REDUCTIONS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.memory import needed_bytes
@@ -90,26 +90,65 @@ def test_a_tolerance_of_a_case_holds_in_its_layouts_as_well(make_case):
     assert {job.loosened for job in jobs} == {16.0}
 
 
-def test_the_gpus_config_has_every_dtype_at_2_to_the_30_elements_and_at_ragged_sizes():
-    cases = list(expand(load_config("gpu", {}), "cuda:0"))
+def thorough_cases():
+    """What --thorough asks of a GPU."""
+    return [
+        case for block in load_config("thorough", {}).blocks for case in expand(block, "cuda:0")
+    ]
+
+
+def test_thorough_has_every_dtype_at_2_to_the_30_elements_and_at_ragged_sizes():
+    cases = thorough_cases()
 
     assert {(c.loss, c.dtype) for c in cases if c.elements == 2**30} == {
         (loss, dtype) for loss in LOSSES for dtype in DTYPES
     }
-    assert {c.distribution for c in cases} == {"uniform", "heavy_tailed"}
+    assert {c.distribution for c in cases} >= {"uniform", "normal", "heavy_tailed", "boundary"}
     assert any(extent % 2 for c in cases for extent in c.shape)
 
 
-def test_the_config_beyond_goes_beyond_32_bits():
-    cases = list(expand(load_config("beyond", {}), "cuda:0"))
+def test_thorough_has_all_that_the_default_has():
+    names = {case.name for case in expand(load_config("smoke", {}), "cuda:0")}
 
-    assert {c.loss for c in cases} == set(LOSSES)
-    assert all(c.elements > 2**31 for c in cases)
+    assert names <= {case.name for case in thorough_cases()}
+
+
+def test_thorough_goes_beyond_32_bits():
+    assert {c.loss for c in thorough_cases() if c.elements > 2**31} == set(LOSSES)
+
+
+def test_thorough_stays_small_on_a_cpu():
+    jobs = runner.plan(load_config("thorough", {}), "cpu", lambda device: PLENTY)
+
+    assert max(job.case.elements for job in jobs) < 2**25
+
+
+def test_quick_has_every_loss_and_reduction():
+    jobs = runner.plan(load_config("quick", {}), "cpu", lambda device: PLENTY)
+
+    assert {(job.case.loss, job.case.reduction) for job in jobs} == {
+        (loss, reduction) for loss in LOSSES for reduction in REDUCTIONS
+    }
+
+
+def test_what_the_largest_case_of_any_table_answers_is_asked_of_it_alone():
+    small, large = Config(**{**vars(CONFIG), "sizes": ((8, 24),)}), CONFIG
+    config = Config(**{**vars(CONFIG), "tables": (small, large)})
+
+    assert planned(config)["determinism"] == [(64, 48)]
+
+
+def test_a_case_of_two_tables_is_asked_once():
+    config = Config(**{**vars(CONFIG), "tables": (CONFIG, CONFIG)})
+
+    assert planned(config)["value"] == list(CONFIG.sizes)
 
 
 def test_the_oracle_takes_at_most_a_gib_beside_inputs_and_gradients_on_a_gpu():
     implementation = find_implementation("custom")
-    for case in expand(load_config("gpu", {}), "cuda:0"):
+    for case in thorough_cases():
         both = 2 * case.item_bytes * (case.elements + math.prod(case.target_shape))
+        if case.reduction == "none":  # and the loss and an incoming gradient
+            both += 2 * case.item_bytes * case.elements
         most = max(both, 4 * case.item_bytes * case.elements)  # PyTorch's formula, for its error
         assert needed_bytes(case, "forward_backward", [implementation]) <= most + 2**30

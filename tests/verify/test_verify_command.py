@@ -42,7 +42,9 @@ def test_all_reductions_of_the_default_config_pass_with_the_reference():
 
     assert result.return_value == EXIT_OK
     lines = result.stdout.splitlines()
-    rows = lines[4:13]
+    assert lines[2].split() == ["check", "smooth_l1", "mse", "hinge"]
+    top = next(number for number, line in enumerate(lines) if line.startswith("case"))
+    rows = lines[top + 2 : top + 11]
     assert [row.split()[0] for row in rows[::3]] == ["smooth_l1", "mse", "hinge"]
     assert all(row.endswith("pass") for row in rows)
     assert " passed, 0 warnings, 0 failed, 2 skipped;" in lines[-1]
@@ -60,6 +62,7 @@ def test_json_has_the_record_of_a_run(tmp_path):
     assert statuses.keys() == {*CHECKS, "input_gradient", "target_gradient"} - {
         "gradients",
         "branches",  # mse has none
+        "numeric",  # in float64 alone
     }
     assert {check for check, status in statuses.items() if status != "pass"} == {
         "streams",
@@ -72,7 +75,9 @@ def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
     result = invoke(*MEAN, "--impl", "functional")
 
     assert result.return_value == EXIT_FAILED
-    assert "FAIL mse 8x24 float32 mean normal, functional, value: expected " in result.stdout
+    assert "FAIL mse 1x1 float32 mean normal, functional, value: expected " in result.stdout
+    assert ". Shrunk from mse 8x24 float32 mean normal " in " ".join(result.stdout.split())
+    assert "\nfrom losscli.verify import repeat; repeat(" in result.stdout
     assert ", functional, layouts: " in result.stdout
     assert result.stdout.splitlines()[-1].startswith("verify: ")
 
@@ -169,3 +174,23 @@ def test_an_unknown_check_is_a_usage_error_that_lists_them(capsys):
     error = capsys.readouterr().err
     assert "unknown check 'layout'" in error
     assert "layouts" in error
+
+
+@pytest.mark.parametrize("option", ["--quick", "--thorough"])
+def test_a_flag_chooses_its_config_and_options_replace_what_it_says(option):
+    result = invoke(*MEAN, option, "--dry-run")
+
+    assert result.return_value == EXIT_OK
+    assert "mse 8x24 float32 mean" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--quick", "--thorough"], "--quick and --thorough each"),
+        (["-c", "smoke.yaml", "--quick"], "-c and --quick each"),
+    ],
+)
+def test_two_configs_are_a_usage_error(capsys, options, named):
+    assert run(["verify", *MEAN, *options]) == EXIT_USAGE
+    assert f"{named} choose a config. Give one of them." in capsys.readouterr().err

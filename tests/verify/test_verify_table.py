@@ -1,143 +1,94 @@
+"""What `losscli verify` prints first: checks down, losses across; then failures in full."""
+
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import pytest
 
 from losscli.report import render
-from losscli.report.phrases import format_ulp
-from losscli.report.verify_table import notes, summary, table
-from losscli.results import FAIL, PASS, SKIPPED, WARN, Error, Run, VerifyResult
-
-MACHINE = {"device": "cpu", "cpu": "a CPU", "threads": 2, "torch": "2"}
+from losscli.report.verify_table import notes, summary, tables
+from losscli.results import FAIL, PASS, SKIPPED, WARN, VerifyResult
 
 
-@pytest.fixture
-def make_run(make_case):
-    def make(*results):
-        return Run("verify", ("losscli", "verify"), "2026-01-01", MACHINE, results)
-
-    return make
-
-
-@pytest.fixture
-def case_results(make_case):
-    """The three checks of one case; keywords change the case."""
-
-    def make(
-        loss="smooth_l1", implementation="custom", status=PASS, reason="", tolerance="", **changes
-    ):
-        case = make_case(loss, **changes)
-        value = Error(value_abs=1e-7, value_rel=2.94e-8, value_ulp=0.5)
-        reference = Error(value_rel=1e-7, value_ulp=1.25)
-        return [
-            VerifyResult(
-                case, implementation, "value", status, reason, value, reference, tolerance
-            ),
-            VerifyResult(case, implementation, "input_gradient", PASS, error=Error(grad_ulp=0.75)),
-            VerifyResult(case, implementation, "target_gradient", PASS, error=Error(grad_ulp=2.0)),
-        ]
-
-    return make
+def cells(run):
+    """The first table, as a mapping from check and loss."""
+    _, (_, *losses), rows = tables(run, 100)[0]
+    return {
+        (check, loss): cell for check, *row in rows for loss, cell in zip(losses, row, strict=True)
+    }
 
 
-def test_a_row_an_implementation_dtype_and_reduction_the_case_once(make_run, case_results):
-    run = make_run(*case_results("mse"), *case_results("mse", dtype="float16", reduction="sum"))
+def test_checks_go_down_and_losses_across(make_run, case_results):
+    run = make_run(*case_results("mse"), *case_results("hinge"))
 
-    headers, rows = table(run, None)
+    title, headers, rows = tables(run, 100)[0]
 
-    assert headers == [
-        *("case", "dtype", "reduce"),
-        *("rel", "ulp", "torch", "input", "target", "verdict"),
-    ]
-    assert rows[0] == [
-        *("mse 37x101", "float32", "mean"),
-        *("2.9e-08", "0.50", "1.25", "0.75", "2.00", "pass"),
-    ]
-    assert rows[1][:3] == ["", "float16", "sum"]
+    assert (title, headers) == ("", ["check", "mse", "hinge"])
+    assert [row[0] for row in rows] == ["value", "input_gradient", "target_gradient"]
 
 
-def test_what_all_rows_share_has_no_column(make_run, case_results):
-    headers, _ = table(make_run(*case_results("mse"), *case_results("hinge")), None)
+def test_a_cell_counts_the_cases_and_gives_the_largest_error(make_run, case_results):
+    run = make_run(*case_results("mse"), *case_results("mse", dtype="float16"))
 
-    assert headers[:2] == ["case", "rel"]
-
-
-def test_the_case_names_parameters_and_distributions(make_run, case_results):
-    run = make_run(
-        *case_results(params={"beta": 0.5}),
-        *case_results(params={"beta": 2.0}, distribution="normal"),
-        *case_results(implementation="reference"),
-    )
-
-    headers, rows = table(run, None)
-
-    assert headers[:2] == ["case", "impl"]
-    assert [row[:2] for row in rows] == [
-        ["smooth_l1 beta=0.5 37x101", "custom"],
-        ["smooth_l1 beta=2 37x101 normal", "custom"],
-        ["smooth_l1 37x101", "reference"],
-    ]
+    assert cells(run)["value", "mse"] == "pass 2, 0.50 ulp"
+    assert cells(run)["target_gradient", "mse"] == "pass 2, 2.00 ulp"
 
 
-def test_a_table_of_long_names_fits_100_columns_and_loses_nothing(make_run, case_results):
-    run = make_run(
-        *[
-            result
-            for dtype in ("float32", "bfloat16")
-            for reduction in ("none", "mean")
-            for implementation in ("reference", "functional")
-            for result in case_results(
-                shape=(1048576, 11, 12, 13, 1, 1, 1),
-                params={"beta": 0.123456},
-                distribution="heavy_tailed",
-                dtype=dtype,
-                reduction=reduction,
-                implementation=implementation,
-                tolerance="16 ulp",
-            )
-        ]
-    )
-
-    lines = render(run, "table").splitlines()
-    assert max(map(len, lines)) <= 100
-    case_width = lines[2].index("impl")
-    name = "".join("".join(line[:case_width].split()) for line in lines[4:])
-    assert "smooth_l1beta=0.1234561048576x11x12x13x1x1x1heavy_tailed" in name
-
-
-def test_the_widest_usual_table_fits_100_columns(make_run, case_results):
-    run = make_run(
-        *[
-            result
-            for dtype in ("float32", "bfloat16")
-            for reduction in ("none", "mean")
-            for implementation in ("reference", "functional")
-            for result in case_results(
-                "smooth_l1",
-                shape=(32768, 32768),
-                dtype=dtype,
-                reduction=reduction,
-                implementation=implementation,
-                status=FAIL,
-                reason="expected 0.123456789, got 0.987654321 at [12345, 12345] " * 4,
-            )
-        ]
-    )
-
-    assert max(map(len, render(run, "table").splitlines())) <= 100
-
-
-def test_the_verdict_is_the_worst_of_the_checks_and_shows_a_loosened_tolerance(
-    make_run, case_results
-):
+def test_a_cell_with_failures_or_warnings_counts_them(make_run, case_results):
     run = make_run(
         *case_results("mse", status=FAIL),
+        *case_results("mse", status=WARN, dtype="float16"),
+        *case_results("mse", dtype="bfloat16"),
         *case_results("hinge", status=WARN),
-        *case_results(tolerance="16 ulp"),
+        *case_results("hinge", dtype="float16"),
     )
 
-    assert [row[-1] for row in table(run, None)[1]] == ["FAIL", "WARN", "pass (16 ulp)"]
+    assert cells(run)["value", "mse"] == "FAIL 1/3, 0.50 ulp"
+    assert cells(run)["value", "hinge"] == "WARN 1/2, 0.50 ulp"
+
+
+def test_what_was_skipped_or_not_asked_has_no_count(make_run, make_case, case_results):
+    run = make_run(
+        VerifyResult(make_case("mse"), "custom", "memory", SKIPPED, "needs 9 GiB"),
+        VerifyResult(make_case(), "custom", "memory", PASS),
+        *case_results("hinge"),
+    )
+
+    assert cells(run)["memory", "mse"] == "skipped"
+    assert cells(run)["memory", "hinge"] == cells(run)["value", "mse"] == "-"
+
+
+def test_a_check_that_was_skipped_wherever_it_was_asked_is_skipped_in_all_losses(
+    make_run, make_case, case_results
+):
+    run = make_run(
+        VerifyResult(make_case("mse"), "custom", "streams", SKIPPED, "needs a GPU, in every case"),
+        *case_results("hinge"),
+    )
+
+    assert cells(run)["streams", "mse"] == cells(run)["streams", "hinge"] == "skipped"
+
+
+def test_losses_that_do_not_fit_beside_each_other_follow_below(make_run, case_results):
+    run = make_run(*case_results("mse"), *case_results("hinge"), *case_results())
+
+    wide, narrow = tables(run, 100), tables(run, 60)
+
+    assert wide[0][1] == ["check", "mse", "hinge", "smooth_l1"]
+    assert [headers for _, headers, _ in narrow][:2] == [
+        ["check", "mse", "hinge"],
+        ["check", "smooth_l1"],
+    ]
+
+
+def test_the_figures_of_few_cases_follow_and_those_of_many_are_in_markdown(make_run, case_results):
+    few = make_run(*case_results("mse"))
+    many = make_run(*(r for size in range(1, 20) for r in case_results("mse", shape=(size,))))
+
+    assert "input  target  verdict" in render(few, "table")
+    assert "verdict" not in render(many, "table")
+    assert render(many, "md").count("| pass") >= 19
 
 
 def test_failures_come_before_warnings_in_full(make_run, case_results):
@@ -146,19 +97,10 @@ def test_failures_come_before_warnings_in_full(make_run, case_results):
         *case_results("hinge", status=FAIL, reason="expected 1, got 2 at [3, 1]"),
     )
 
-    assert notes(run) == [
+    assert [note for note in notes(run) if note[:4] in ("FAIL", "WARN")] == [
         "FAIL hinge 37x101 float32 mean, custom, value: expected 1, got 2 at [3, 1]",
         "WARN mse 37x101 float32 mean, custom, value: less accurate",
     ]
-
-
-def test_what_is_skipped_has_no_row_but_a_reason(make_run, make_case, case_results):
-    case = make_case("mse")
-    skipped = [VerifyResult(case, "custom", check, SKIPPED, "needs 9 GiB") for check in "ab"]
-    run = make_run(*skipped, *case_results("hinge"))
-
-    assert [row[0] for row in table(run, None)[1]] == ["hinge 37x101"]
-    assert notes(run) == ["skipped custom (mse 37x101 float32 mean): needs 9 GiB"]
 
 
 def test_the_last_line_can_be_quoted(make_run, make_case, case_results):
@@ -174,16 +116,63 @@ def test_the_last_line_can_be_quoted(make_run, make_case, case_results):
     )
 
 
-@pytest.mark.parametrize(
-    ("ulp", "text"),
-    [
-        (0.0, "0"),
-        (0.004, "0.00"),
-        (1.9, "1.90"),
-        (12.4, "12"),
-        (8388608.0, "8e+06"),
-        (math.inf, "inf"),
-    ],
-)
-def test_ulp_takes_five_characters(ulp, text):
-    assert format_ulp(ulp) == text
+def test_markdown_has_the_line_of_python_in_a_paragraph_of_its_own(make_run, case_results):
+    page = render(make_run(*failures(case_results, 8)), "md")
+
+    assert "wrong at 8\n\nfrom losscli.verify import repeat; " in page
+    assert "\n\n\n" not in page
+
+
+def failures(case_results, *sizes, **changes):
+    """A failure of `value` at each size."""
+    return [
+        result
+        for size in sizes
+        for result in case_results(
+            "mse", shape=(size,), status=FAIL, reason=f"wrong at {size}", **changes
+        )
+    ]
+
+
+def test_failures_of_one_kind_are_told_once_on_the_smallest_case(make_run, case_results):
+    run = make_run(*failures(case_results, 64, 8, 32), *case_results("mse", shape=(5,)))
+
+    assert notes(run) == [
+        "FAIL mse 8 float32 mean, custom, value: wrong at 8. Fails in 3 of 4 cases",
+        'from losscli.verify import repeat; repeat("custom", "value", "mse", (8,), seed=0)',
+    ]
+
+
+def test_what_was_shrunk_says_from_where_and_counts_for_nothing(make_run, case_results):
+    (failure, *others) = failures(case_results, 64)
+    (smaller, *_) = failures(case_results, 1)
+    shrunk = replace(smaller, shrunk_from=failure.case.name)
+    run = make_run(failure, shrunk, *others)
+
+    assert notes(run)[0] == (
+        "FAIL mse 1 float32 mean, custom, value: wrong at 1. Shrunk from mse 64 float32 mean"
+    )
+    assert cells(run)["value", "mse"].startswith("FAIL 1/1")
+    assert summary(run) == summary(make_run(failure, *others))
+
+
+@pytest.mark.parametrize("change", [{"implementation": "reference"}, {"dtype": "float16"}])
+def test_failures_of_two_implementations_are_two_and_those_of_two_dtypes_one(
+    make_run, case_results, change
+):
+    run = make_run(*failures(case_results, 8), *failures(case_results, 8, **change))
+
+    told = [note for note in notes(run) if note.startswith("FAIL")]
+    assert len(told) == (2 if "implementation" in change else 1)
+
+
+def test_a_pass_that_says_more_is_told_once(make_run, case_results):
+    run = make_run(
+        *case_results("mse", reason="0.5 % clamped: supplemented"),
+        *case_results("mse", reason="0.7 % clamped: supplemented", dtype="float16"),
+    )
+
+    assert notes(run) == [
+        "PASS mse 37x101 float32 mean, custom, value: 0.5 % clamped: supplemented. "
+        "Alike in 2 of 2 cases"
+    ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from losscli.errors import UsageError, unknown
 from losscli.verify.checks import (
+    accumulation,
     branches,
     broadcasts,
     bulk,
@@ -12,6 +14,7 @@ from losscli.verify.checks import (
     graphs,
     layouts,
     memory,
+    numeric,
     retained,
     rounding,
     second_derivatives,
@@ -36,6 +39,8 @@ CHECKS: dict[str, Check] = {
         rounding.CHECK,
         specials.CHECK,
         retained.CHECK,
+        accumulation.CHECK,
+        numeric.CHECK,
         second_derivatives.CHECK,
         memory.CHECK,
         determinism.CHECK,
@@ -44,4 +49,13 @@ CHECKS: dict[str, Check] = {
     )
 }
 
-__all__ = ["CHECKS", "Check"]
+
+def find_check(name: str) -> Check:
+    """Look a check up by its name, or that of one of its results; UsageError lists the names."""
+    for check in CHECKS.values():
+        if name in (check.name, *check.results):
+            return check
+    raise UsageError(unknown("check", name, CHECKS))
+
+
+__all__ = ["CHECKS", "Check", "find_check"]

@@ -36,6 +36,8 @@ class Check:
     needs_gpu: bool = False
     held: Callable[[Case], Held] = lambda case: Held()
     """What it holds in memory at once."""
+    results: tuple[str, ...] = ()
+    """What its results are called, where not as itself."""
 
     def missing(self, case: Case) -> str:
         """Say what it needs that the device of a case does not have; empty if nothing."""
@@ -92,14 +94,17 @@ class Worst:
 class Tally:
     """The judgements of a check that asks a subject in many variants of a case, each by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: bool = False) -> None:
+        """``first``: of variants that fail, tell of the first, not of the worst."""
         self._losses, self._gradients, self._worst = Worst(), Worst(), Worst()
         self._failed: dict[str, None] = {}
+        self._first = first
 
     def add(self, variant: str, part: str, judged: tuple[Verdict, Errors | None]) -> None:
         """Count the judgement of a part: ``loss``, or a gradient."""
         (self._losses if part == "loss" else self._gradients).add(*judged, "")
-        self._worst.add(*judged, f"{variant}, {part}: ")
+        if not (self._first and self._failed):
+            self._worst.add(*judged, f"{variant}, {part}: ")
         if judged[0].status == FAIL:
             self._failed[variant] = None
 

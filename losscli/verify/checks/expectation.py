@@ -11,17 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from losscli.blocks import Block, blocks
+from losscli.blocks import blocks
 from losscli.oracle import Truth
 from losscli.results import FAIL, PASS
 from losscli.verify.checks.check import Worst
 from losscli.verify.errors import Errors, compare
+from losscli.verify.fingerprint import bits
 from losscli.verify.problem import Incoming, Problem
 from losscli.verify.subject import Answer, Subject
 from losscli.verify.tolerances import Verdict, describe
 
 _RUNS = 3
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _BLOCK_ELEMENTS = 2**24
 """Compared at once: the temporaries stay below 16 MiB, and 2^30 elements take 64 looks."""
 
@@ -81,7 +81,7 @@ def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
     if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
         return False
     return all(
-        torch.equal(_bits(one, block), _bits(other, block))
+        torch.equal(bits(one[block]), bits(other[block]))
         for block in blocks(one.shape, _BLOCK_ELEMENTS)
     )
 
@@ -89,8 +89,3 @@ def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
 def distance(want: Tensor, got: Tensor) -> Errors:
     """Measure how far a result lies from another."""
     return compare(got, (Truth(block, want[block].double()) for block in blocks(want.shape)))
-
-
-def _bits(tensor: Tensor, block: Block) -> Tensor:
-    """Return a block as integers, so that NaN equals itself and -0 is not 0."""
-    return tensor[block].view(_BITS[tensor.element_size()])

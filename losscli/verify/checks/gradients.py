@@ -6,8 +6,9 @@ gradient that is not summed over what it was broadcast along, digits lost to a s
 that underflows.
 
 Each operand alone asks for a gradient with an incoming gradient of 1, as in most training loops;
-then both do with -3 (in the mean of float16 with what undoes its 1/N), or with a tensor of normal
-values where nothing is reduced.
+then the input does with 32768, as under a gradient scaler, and both with -3 (in float16 not with
+32768, but in its mean with what undoes 1/N), or with a tensor of normal values where nothing is
+reduced.
 """
 
 from __future__ import annotations
@@ -35,4 +36,10 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         yield worst[name].result(problem, subject.name, f"{name}_gradient", error)
 
 
-CHECK = Check("gradients", "forward_backward", "both gradients against the oracle", _run)
+CHECK = Check(
+    "gradients",
+    "forward_backward",
+    "both gradients against the oracle",
+    _run,
+    results=tuple(f"{name}_gradient" for name in OPERANDS),
+)

@@ -1,39 +1,64 @@
 """Several backward passes through one graph.
 
-Catches: gradients of one pass that the next writes over, an incoming gradient that stays the first
-one's or is applied on top of it, a graph that cannot be retained. The loss is computed once; its
-gradients are asked for again and again, for other incoming gradients, and all are judged last.
+Catches: a stored gradient that is scaled in place, so that the second pass scales it twice; buffers
+that are freed or used up by the first pass though the graph is retained; a result of the first
+pass that is given again whatever comes in, or that a later pass writes over. One loss is
+differentiated four times, with incoming gradients of -3, 1, -3 and 1 (a tensor, its double and both
+again where nothing is reduced). Each gradient is judged by the oracle when it is there, and once
+more after the last. One size is enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.results import VerifyResult
-from losscli.verify.checks.check import Check, Tally
+from losscli.oracle import OPERANDS
+from losscli.results import PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.expectation import judge
 from losscli.verify.checks.second_derivatives import curvature_case
 from losscli.verify.problem import Incoming, Problem
-from losscli.verify.subject import Subject
+from losscli.verify.subject import Answer, Call, Subject
+from losscli.verify.tolerances import Verdict
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the gradients of each pass; the worst counts."""
-    tally = Tally()
-    first = problem.usual
-    other = Incoming(f"{first.name}, times -3", first.wrt, first.grad_output * -3)
-    passes = (first, other, first)
-    found = subject.retained(problem.call(first), [each.grad_output for each in passes])
-    for number, (incoming, gradients) in enumerate(zip(passes, found, strict=True), 1):
-        for operand in incoming.wrt:
-            judged = problem.judge_gradient(operand, gradients[operand], incoming)
-            tally.add(f"pass {number} of {len(passes)}", f"{operand} gradient", judged)
-    yield tally.result(problem, subject.name, "retained")
+    """Judge each pass; the worst counts."""
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    one, other = _incoming(problem)
+    turns = (one, other, one, other)
+    call = Call(problem.input, problem.target, OPERANDS)
+    passes = zip(turns, subject.retained(call, [t.grad_output for t in turns]), strict=True)
+    found = []
+    for number, (turn, answer) in enumerate(passes, 1):
+        found.append((turn, answer))
+        where = f"backward {number} through one graph, incoming gradient {turn.name}"
+        _judge(problem, turn, answer, where, worst)
+    for number, (turn, answer) in enumerate(found, 1):
+        where = f"what backward {number} returned, after {len(turns)} through one graph"
+        _judge(problem, turn, answer, where, worst)
+    yield worst.result(problem, subject.name, CHECK.name)
+
+
+def _judge(problem: Problem, turn: Incoming, answer: Answer, where: str, worst: Worst) -> None:
+    for name, got in answer.items().items():
+        if name != "loss":
+            judge(problem, turn, name, got, where, worst)
+
+
+def _incoming(problem: Problem) -> tuple[Incoming, Incoming]:
+    """Return two incoming gradients, of which one is 1 where the loss is reduced."""
+    if problem.case.reduction != "none":
+        return problem.others[-1], problem.usual
+    doubled = Incoming("twice that", OPERANDS, problem.usual.grad_output * 2)
+    return problem.usual, doubled
 
 
 CHECK = Check(
     "retained",
     "forward_backward",
-    "gradients that a second pass through the same graph changes",
+    "a second backward pass through a retained graph",
     _run,
     adapt=curvature_case,
     once=True,

@@ -34,8 +34,8 @@ def sizes_case(case: Case) -> Case:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the loss and both gradients of each size; the worst counts, and all are named."""
-    tally = Tally()
+    """Judge the loss and both gradients of each size; the smallest counts, and all are named."""
+    tally = Tally(first=True)
     for size in SIZES:
         variant = problem.variant(str(size), partial(_sized, problem, size))
         answer = subject.answer(variant.call(variant.usual))

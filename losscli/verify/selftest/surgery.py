@@ -61,6 +61,36 @@ class Linear(torch.autograd.Function):
         return found[0] + nothing, found[1] + nothing, None
 
 
+class Stored(torch.autograd.Function):
+    """A reduced function that writes its gradients in forward, as losscli's own kernels do.
+
+    Backward scales what is stored, in place.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, target: Tensor, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """Apply the function to leaves of its own."""
+        with torch.enable_grad():
+            leaves = input.detach().requires_grad_(), target.detach().requires_grad_()
+            loss = function(*leaves)
+        ctx.gradients, ctx.function = torch.autograd.grad(loss, leaves), function
+        ctx.save_for_backward(input, target)
+        return loss.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Scale the gradients; compute them anew where they will be differentiated."""
+        if torch.is_grad_enabled():
+            operands = ctx.saved_tensors
+            loss = ctx.function(*operands)
+            again = torch.autograd.grad(loss, operands, grad_outputs[0], create_graph=True)
+            return again[0], again[1], None
+        one, other = (gradient.mul_(grad_outputs[0]) for gradient in ctx.gradients)
+        return one, other, None
+
+
 def graft(value: Tensor, differentiable: Tensor) -> Tensor:
     """Return a tensor with the value of one and the derivatives of the other."""
     result: Tensor = Grafted.apply(value.detach(), differentiable)  # type: ignore[no-untyped-call]
@@ -76,4 +106,10 @@ def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
 def linear(function: Callable[[Tensor, Tensor], Tensor], input: Tensor, target: Tensor) -> Tensor:
     """Return the function's value, whose second derivatives are zero."""
     result: Tensor = Linear.apply(input, target, function)  # type: ignore[no-untyped-call]
+    return result
+
+
+def stored(function: Callable[[Tensor, Tensor], Tensor], input: Tensor, target: Tensor) -> Tensor:
+    """Return the function's value, whose gradients are scaled where they are stored."""
+    result: Tensor = Stored.apply(input, target, function)  # type: ignore[no-untyped-call]
     return result

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations import Implementation
-from losscli.verify.selftest.surgery import graft, linear, regrade
+from losscli.verify.selftest.surgery import graft, linear, regrade, stored
 
 if TYPE_CHECKING:
     from losscli.implementations import BoundLoss
@@ -246,6 +246,20 @@ def _no_curvature(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return linear(partial(_formula, case), input, target)
 
 
+def _scales_in_place(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """A second backward pass finds what the first has scaled."""
+    return stored(partial(_formula, case), input, target)
+
+
+def _clears_gradients(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    def clearing(incoming: Tensor) -> Tensor:
+        if input.is_leaf:
+            input.grad = None
+        return incoming
+
+    return regrade(_formula(case, input, target), clearing)
+
+
 def _is_reduced(case: Case) -> bool:
     return case.reduction != "none"
 
@@ -294,4 +308,6 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("shape (1,)", "for ()", _simple(_shape_of_one), _is_reduced),
     Wrong("other dtype", "float64 for float32", _simple(_other_dtype)),
     Wrong("no curvature", "second derivatives of zero", _simple(_no_curvature)),
+    Wrong("scales in place", "the gradient that it stores", _simple(_scales_in_place), _is_reduced),
+    Wrong("clears .grad", "so that nothing accumulates", _simple(_clears_gradients)),
 )

@@ -1,0 +1,107 @@
+"""The figures of a verify run: a row an implementation on a case.
+
+Columns: ``case`` is the case's name, less its dtype and reduction; ``rel`` and ``ulp`` are the
+error of the loss against the oracle, relative and in units in the last place; ``torch`` is that of
+PyTorch's own formula in ulp; ``input`` and ``target`` are the largest errors of an element of their
+gradients in ulp, over all incoming gradients; ``verdict`` is the worst of the checks, those without
+a figure included. A case that only such checks were put to, and passed, has no row.
+Implementation, dtype and reduction have a column where the run has more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from losscli.cases import Case
+from losscli.report.layout import beside_case, shorten
+from losscli.report.phrases import format_ulp
+from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
+
+FIGURES = ("value", "input_gradient", "target_gradient")
+"""The checks whose errors have a column."""
+_WORST_FIRST = (FAIL, WARN, PASS, SKIPPED)
+
+Group = Sequence[VerifyResult]
+"""The checks of one implementation on one case."""
+
+
+def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and rows of what was not skipped, grouped by case, within a width."""
+    groups = [group for group in _groups(run) if _is_shown(group)]
+    columns: dict[str, Callable[[Group], str]] = {
+        "impl": lambda group: shorten(group[0].implementation),
+        "dtype": lambda group: group[0].case.dtype,
+        "reduce": lambda group: group[0].case.reduction,
+        "rel": lambda group: _relative(_check(group, "value")),
+        "ulp": lambda group: _ulp(_check(group, "value")),
+        "torch": lambda group: _reference_ulp(_check(group, "value")),
+        "input": lambda group: _ulp(_check(group, "input_gradient")),
+        "target": lambda group: _ulp(_check(group, "target_gradient")),
+        "verdict": _verdict,
+    }
+    for header in ("impl", "dtype", "reduce"):
+        if len({columns[header](group) for group in groups}) < 2:
+            del columns[header]
+    rows: dict[str, list[list[str]]] = {}
+    for group in groups:
+        cells = [cell(group) for cell in columns.values()]
+        rows.setdefault(_name(group[0].case), []).append(cells)
+    return beside_case(list(columns), rows, width)
+
+
+def _results(run: Run) -> list[VerifyResult]:
+    results = [result for result in run.results if isinstance(result, VerifyResult)]
+    return [result for result in results if not result.shrunk_from]
+
+
+def _groups(run: Run) -> list[Group]:
+    """Gather the checks of each case and implementation, in the order they finished."""
+    groups: dict[tuple[str, str], list[VerifyResult]] = {}
+    for result in _results(run):
+        groups.setdefault((result.case.name, result.implementation), []).append(result)
+    return list(groups.values())
+
+
+def _is_shown(group: Group) -> bool:
+    """Tell whether there is a figure, or a failure or warning, to be seen."""
+    statuses = {result.status for result in group}
+    if statuses & {FAIL, WARN}:
+        return True
+    return any(result.check in FIGURES and result.status == PASS for result in group)
+
+
+def _name(case: Case) -> str:
+    """Return the case's name without what has a column or stands above the table."""
+    return " ".join(word for word in case.name.split() if word not in (case.dtype, case.reduction))
+
+
+def _check(group: Group, name: str) -> VerifyResult | None:
+    return next((result for result in group if result.check == name), None)
+
+
+def _relative(result: VerifyResult | None) -> str:
+    if result is None or result.error.value_rel is None:
+        return "-"
+    return f"{result.error.value_rel:.1e}" if result.error.value_rel else "0"
+
+
+def _ulp(result: VerifyResult | None) -> str:
+    if result is None:
+        return "-"
+    ulp = result.error.grad_ulp if result.error.value_ulp is None else result.error.value_ulp
+    return "-" if ulp is None else format_ulp(ulp)
+
+
+def _reference_ulp(result: VerifyResult | None) -> str:
+    if result is None or result.reference_error.value_ulp is None:
+        return "-"
+    return format_ulp(result.reference_error.value_ulp)
+
+
+def _verdict(group: Group) -> str:
+    """Return the worst status, and the tolerance that the config loosened."""
+    statuses = [result.status for result in group]
+    worst = next(status for status in _WORST_FIRST if status in statuses)
+    tolerance = next((result.tolerance for result in group if result.tolerance), "")
+    shown = worst.upper() if worst in (FAIL, WARN) else worst
+    return f"{shown} ({tolerance})" if tolerance else shown

@@ -1,0 +1,70 @@
+"""Gradients that are added to those that are there already.
+
+Catches: a backward pass that clears ``.grad``, writes over it or adds to it by itself, and one that
+returns memory which it goes on using, so that a sum changes behind the optimizer's back. Both
+operands start with a ``.grad`` of their own, of the other sign; two losses of them are computed and
+differentiated one after the other. Expected is what was there, plus twice the gradient of a plain
+call, within the tolerance of sums. One size is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from losscli.blocks import blocks
+from losscli.oracle import Truth
+from losscli.results import FAIL, PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.second_derivatives import curvature_case
+from losscli.verify.errors import Errors, compare
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject, misfit
+from losscli.verify.tolerances import Verdict, judge_sums
+
+TIMES = 2
+"""The first pass could find memory of its own where the second does not."""
+_SHARE = -0.75
+"""Of the gradient, that is there before: small beside it, either would hide the other."""
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the sums of both operands; the worse counts."""
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    gradients = subject.answer(problem.call(problem.usual)).gradients
+    once = {name: gradient for name, gradient in gradients.items() if gradient is not None}
+    before = {name: gradient * _SHARE for name, gradient in once.items()}
+    if len(once) < len(gradients):
+        worst.add(Verdict(FAIL, "expected gradients of both operands, got none of one"), None, "")
+    else:
+        found = subject.accumulated(problem.call(problem.usual), before, TIMES)
+        for name, got in found.items():
+            worst.add(*_judge(before[name], once[name], got), f".grad of the {name}: ")
+    yield worst.result(problem, subject.name, CHECK.name)
+
+
+def _judge(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Verdict, Errors | None]:
+    """Judge a ``.grad`` by what it was before and the gradient of one call."""
+    wrong = misfit(got, before.shape, before, before.dtype)
+    if wrong or got is None:
+        return Verdict(FAIL, wrong), None
+    due = before.double() + TIMES * once.double()
+    scale = before.double().abs() + TIMES * once.double().abs()
+    errors = compare(got, (Truth(b, due[b], scale[b]) for b in blocks(due.shape)))
+    verdict = judge_sums(errors, got.dtype)
+    if verdict.status != PASS:
+        reason = f"{verdict.reason}; it was {_SHARE:g} of the gradient before"
+        verdict = Verdict(verdict.status, reason)
+    return verdict, errors
+
+
+CHECK = Check(
+    "accumulation",
+    "forward_backward",
+    "gradients that are not added to those there already",
+    _run,
+    adapt=curvature_case,
+    once=True,
+)

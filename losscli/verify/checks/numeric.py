@@ -1,0 +1,119 @@
+"""The gradients against differences of the loss itself, in float64.
+
+Catches: a gradient that is not that of the loss, whatever the oracle holds to be the truth. The
+oracle takes its gradients from autograd through the reference, so a reference whose derivative is
+wrong would let the same mistake pass. This check needs neither: along random directions of -1 and 1
+the loss a step ahead, less the loss a step behind, over two steps, has to be the product of the
+gradient and the direction.
+
+A difference at step ``h`` is off by its truncation, which shrinks with ``h`` squared, and by the
+rounding of the losses over ``h``. Richardson's extrapolation from ``h`` and ``h / 2`` is left with
+less than the two differ by; a loss of piecewise second degree, as those here, has no truncation at
+all. The rounding is bounded by that of sums, of the sum of magnitudes. Inputs near a kink, where
+there is no derivative to be met, are moved away from it first. Only where the config asks for
+float64: no other dtype has the digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.oracle import OPERANDS
+from losscli.results import FAIL, PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.second_derivatives import curvature_case
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject
+from losscli.verify.tolerances import ELEMENT_ULP, Verdict, sum_bound
+
+STEP = 2.0**-12
+"""Where the rounding over it is still below 1e-9 of the products."""
+MARGIN = 2.0**-6
+"""From a kink: more than two steps of both operands move what decides the branch."""
+DIRECTIONS = {"the input": (1.0, 0.0), "the target": (0.0, 1.0), "both": (1.0, 1.0)}
+"""How far each operand goes."""
+
+
+def numeric_case(case: Case) -> Case:
+    """Return the case with a small shape, and values of the size of 1."""
+    return replace(curvature_case(case), scale=1.0)
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the product of the gradients with each direction."""
+    if problem.oracle.dtype != torch.float64:
+        return
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    own = problem.variant("away from kinks", lambda: _away_from_kinks(problem))
+    weights = own.usual.grad_output
+    gradients = subject.answer(own.call(own.usual)).gradients
+    generator = torch.Generator().manual_seed(problem.case.seed)
+    for title, reach in DIRECTIONS.items():
+        along = [
+            (torch.randint(2, o.shape, generator=generator) * 2.0 - 1.0).to(o) * far
+            for o, far in zip((own.input, own.target), reach, strict=True)
+        ]
+        got = 0.0
+        for name, direction in zip(OPERANDS, along, strict=True):
+            gradient = gradients[name]
+            if gradient is not None:
+                got += float((gradient.double() * direction).sum())
+        worst.add(_judge(own, subject, weights, along, got), None, f"along {title}: ")
+    yield worst.result(problem, subject.name, CHECK.name)
+
+
+def _judge(
+    problem: Problem, subject: Subject, weights: Tensor, along: list[Tensor], got: float
+) -> Verdict:
+    """Compare a product with what the loss does along a direction."""
+
+    def weighted(step: float) -> tuple[float, float]:
+        """Return the loss so far along, and the sum of its magnitudes."""
+        x, y = problem.input + step * along[0], problem.target + step * along[1]
+        terms = subject.loss(x, y) * weights
+        return float(terms.sum()), float(terms.abs().sum())
+
+    def slope(step: float) -> tuple[float, float]:
+        (ahead, one), (behind, other) = weighted(step), weighted(-step)
+        return (ahead - behind) / (2 * step), max(one, other)
+
+    (wide, magnitude), (narrow, _) = slope(STEP), slope(STEP / 2)
+    expected = (4 * narrow - wide) / 3
+    rounding = (ELEMENT_ULP * torch.finfo(torch.float64).eps + sum_bound(torch.float64)) * magnitude
+    # Of both slopes, as the extrapolation weighs them: (4 * 2 + 1) / 3 times that of the wider.
+    allowed = 3 * rounding / STEP + abs(narrow - wide)
+    # Written so that NaN is wrong.
+    if abs(expected - got) <= allowed:
+        return Verdict(PASS)
+    reason = f"the loss changes by {expected:.9g} a step, its gradient says {got:.9g}"
+    return Verdict(FAIL, f"{reason}; up to {allowed:.2g} is rounding")
+
+
+def _away_from_kinks(problem: Problem) -> Problem:
+    """Return the problem with its inputs moved where no step meets a kink."""
+    spec, shape = problem.case.spec, problem.oracle.shape
+    x, y = (operand.expand(shape) for operand in (problem.input, problem.target))
+    # What decides the branch is affine in the input.
+    intercept = spec.branch_coordinate(torch.zeros_like(x), y)
+    slope = spec.branch_coordinate(torch.ones_like(x), y) - intercept
+    for kink in spec.kinks(problem.case.params):
+        distance = spec.branch_coordinate(x, y) - kink
+        moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope
+        x = torch.where(distance.abs() < MARGIN, moved, x)
+    return Problem(problem.case, x.contiguous(), problem.target, problem.loosened)
+
+
+CHECK = Check(
+    "numeric",
+    "forward_backward",
+    "a gradient that is not that of the loss, by differences in float64",
+    _run,
+    adapt=numeric_case,
+    once=True,
+)

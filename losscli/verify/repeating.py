@@ -1,0 +1,90 @@
+"""One check of one implementation on one case, from Python: what a failure's report ends with."""
+
+from __future__ import annotations
+
+from losscli.cases import Case
+from losscli.errors import UsageError, unknown
+from losscli.implementations import find_implementation
+from losscli.losses import LOSSES, Shape
+from losscli.results import VerifyResult
+
+
+def repeat(
+    implementation: str,
+    check: str,
+    loss: str,
+    shape: Shape,
+    target_shape: Shape | None = None,
+    *,
+    dtype: str = "float32",
+    reduction: str = "mean",
+    device: str = "cpu",
+    distribution: str = "uniform",
+    scale: float = 1.0,
+    seed: int = 0,
+    ulp: float | None = None,
+    **parameters: float,
+) -> None:
+    """Put an implementation to a check once more, and print what comes of it.
+
+    Args:
+        implementation: as ``losscli list implementations`` names it.
+        check: as the report of ``losscli verify`` names it.
+        loss: as ``losscli list losses`` names it.
+        shape: of the input.
+        target_shape: None is what a config's case of this loss would have.
+        dtype: of both operands.
+        reduction: ``none``, ``mean`` or ``sum``.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        distribution: of the inputs, as in a config.
+        scale: that multiplies every prediction.
+        seed: of the inputs.
+        ulp: a tolerance that is granted instead of a narrower one.
+        **parameters: of the loss; defaults where left out.
+
+    Raises:
+        UsageError: there is nothing of that name.
+    """
+    from losscli.verify.checks import find_check
+    from losscli.verify.runner import run, split
+
+    if loss not in LOSSES:
+        raise UsageError(unknown("loss", loss, LOSSES))
+    spec = LOSSES[loss]
+    target = spec.default_target_shape(shape) if target_shape is None else target_shape
+    params = spec.resolve(parameters)
+    case = Case(loss, shape, target, dtype, reduction, device, params, distribution, seed, scale)
+    trial = find_implementation(implementation), find_check(check)
+    for job in split(case, [trial], ulp):
+        for result in run(job):
+            name = f"{result.case.name}, {implementation}, {result.check}"
+            told = f": {result.reason}" if result.reason else ""
+            print(f"{result.status.upper()} {name}{told}")
+
+
+def line(result: VerifyResult) -> str:
+    """Return the line of Python that repeats a result; the seed always, else what is no default."""
+    case = result.case
+    given: list[object] = [result.implementation, result.check, case.loss, case.shape]
+    if case.target_shape != case.spec.default_target_shape(case.shape):
+        given.append(case.target_shape)
+    words = [_literal(value) for value in given]
+    facts = {name: getattr(case, name) for name in _DEFAULTS}
+    facts |= dict(case.params)
+    defaults = _DEFAULTS | {p.name: p.default for p in case.spec.parameters}
+    words += [f"{n}={_literal(v)}" for n, v in facts.items() if v != defaults[n]]
+    words.append(f"seed={case.seed}")
+    if result.tolerance:
+        words.append(f"ulp={result.tolerance.split()[0]}")
+    return f"from losscli.verify import repeat; repeat({', '.join(words)})"
+
+
+_DEFAULTS: dict[str, object] = {
+    name: (repeat.__kwdefaults__ or {})[name]
+    for name in ("dtype", "reduction", "device", "distribution", "scale")
+}
+
+
+def _literal(value: object) -> str:
+    """Write a value as Python does, texts in the quotes that the project writes."""
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -1,0 +1,196 @@
+"""Several backward passes, `.grad` that is there already, and differences of the loss itself."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from losscli.config.schema import DTYPES
+from losscli.implementations import Implementation, find_implementation
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.results import FAIL, PASS
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
+from losscli.verify.selftest.surgery import graft, regrade
+from losscli.verify.selftest.wrong import WRONG
+
+NEW = ("retained", "accumulation", "numeric")
+ON_A_CPU = [name for name, check in CHECKS.items() if not check.needs_gpu]
+
+
+def put(case, implementation, checks):
+    jobs = runner.split(case, [(implementation, CHECKS[name]) for name in checks])
+    return {r.check: r for job in jobs for r in runner.run(job)}
+
+
+def put_function(case, function, checks):
+    planted = Implementation("planted", "", lambda case: lambda x, y: function(case, x, y))
+    return put(case, planted, checks)
+
+
+def reference(case, input, target):
+    return case.spec.reference(input, target, reduction=case.reduction, **case.params)
+
+
+def never_the_same():
+    """Return a function that is right within the tolerances, by other bits each time."""
+    factors = itertools.cycle([1.0, 1 + 2**-23, 1 - 2**-24])
+
+    def function(case, input, target):
+        factor = next(factors)
+        return regrade(reference(case, input, target), lambda g: g * factor)
+
+    return function
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
+    case = make_case(loss, reduction=reduction, dtype=dtype)
+
+    results = put(case, find_implementation("reference"), NEW)
+
+    asked = set(NEW) if dtype == "float64" else {"retained", "accumulation"}
+    assert {check: (r.status, r.reason) for check, r in results.items()} == dict.fromkeys(
+        asked, (PASS, "")
+    )
+
+
+def test_other_bits_each_time_are_no_failure(make_case):
+    results = put_function(make_case("mse"), never_the_same(), ("retained", "accumulation"))
+
+    assert {r.status for r in results.values()} == {PASS}
+
+
+@pytest.mark.parametrize(
+    ("name", "check"), [("scales in place", "retained"), ("clears .grad", "accumulation")]
+)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_mistake_that_one_check_alone_finds(make_case, loss, name, check):
+    wrong = next(each for each in WRONG if each.name == name)
+
+    results = put(make_case(loss, shape=(37, 101)), wrong.implementation(), ON_A_CPU)
+
+    assert [r.check for r in results.values() if r.status == FAIL] == [check]
+
+
+def test_the_second_backward_is_named(make_case):
+    wrong = next(each for each in WRONG if each.name == "scales in place")
+
+    (result,) = put(make_case("mse"), wrong.implementation(), ["retained"]).values()
+
+    assert result.reason.startswith("backward ")
+    assert " through one graph, incoming gradient " in result.reason
+
+
+def test_what_a_later_backward_writes_over_is_found(make_case):
+    class Workspace(torch.autograd.Function):
+        """Hands the same memory out each time."""
+
+        @staticmethod
+        def forward(ctx, loss, input):
+            ctx.space = torch.empty_like(input)
+            ctx.share = 2 / input.numel()
+            ctx.save_for_backward(input)
+            return loss.clone()
+
+        @staticmethod
+        def backward(ctx, incoming):
+            torch.mul(ctx.saved_tensors[0], incoming * ctx.share, out=ctx.space)
+            return None, ctx.space.view_as(ctx.space)
+
+    def function(case, input, target):
+        difference = input - target
+        return Workspace.apply((difference.detach() ** 2).mean(), difference)
+
+    (result,) = put_function(make_case("mse"), function, ["retained"]).values()
+
+    assert result.status == FAIL
+    assert result.reason.startswith("what backward 1 returned, after 4 through one graph, ")
+
+
+def test_a_graph_that_does_not_outlive_its_first_backward_is_found(make_case):
+    class UsedUp(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, loss):
+            ctx.buffers = [torch.ones(())]
+            return loss.clone()
+
+        @staticmethod
+        def backward(ctx, incoming):
+            return incoming * ctx.buffers.pop()
+
+    def function(case, input, target):
+        return UsedUp.apply(reference(case, input, target))
+
+    (result,) = put_function(make_case("mse"), function, ["retained"]).values()
+
+    assert (result.status, result.reason) == (FAIL, "raised IndexError: pop from empty list")
+
+
+def test_what_was_in_grad_is_told(make_case):
+    wrong = next(each for each in WRONG if each.name == "clears .grad")
+
+    (result,) = put(make_case("mse"), wrong.implementation(), ["accumulation"]).values()
+
+    assert result.reason.startswith(".grad of the input: expected ")
+    assert result.reason.endswith("it was -0.75 of the gradient before")
+
+
+def test_an_absent_gradient_cannot_accumulate(make_case):
+    def function(case, input, target):
+        return reference(case, input, target.detach())
+
+    (result,) = put_function(make_case("mse"), function, ["accumulation"]).values()
+
+    assert result.status == FAIL
+    assert result.reason == "expected gradients of both operands, got none of one"
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("factor", [1 + 1e-6, -1.0, 0.0])
+def test_a_gradient_that_is_not_the_losss_is_found_by_differences(
+    make_case, loss, reduction, factor
+):
+    def function(case, input, target):
+        return regrade(reference(case, input, target), lambda g: g * factor)
+
+    case = make_case(loss, reduction=reduction, dtype="float64")
+    (result,) = put_function(case, function, ["numeric"]).values()
+
+    assert result.status == FAIL
+    assert " the loss changes by " in result.reason
+
+
+def test_a_reference_with_a_wrong_derivative_misleads_the_oracle_but_not_the_differences(
+    make_case, monkeypatch
+):
+    honest = LOSSES["mse"]
+
+    def mistaken(input, target, **settings):
+        loss = honest.reference(input, target, **settings)
+        return graft(loss, 2 * loss)
+
+    monkeypatch.setitem(LOSSES, "mse", replace(honest, reference=mistaken))
+
+    results = put_function(make_case("mse", dtype="float64"), reference, ("gradients", "numeric"))
+
+    assert {check: r.status for check, r in results.items()} == {
+        "input_gradient": PASS,
+        "target_gradient": PASS,
+        "numeric": FAIL,
+    }
+
+
+@pytest.mark.parametrize("beta", [0.0, 1e-3, 1 / 64, 0.5])
+def test_kinks_wherever_they_lie_are_kept_away_from(make_case, beta):
+    case = make_case("smooth_l1", params={"beta": beta}, dtype="float64")
+
+    (result,) = put(case, find_implementation("reference"), ["numeric"]).values()
+
+    assert (result.status, result.reason) == (PASS, "")

@@ -1,0 +1,145 @@
+"""The line of Python that a failure's report ends with, and smaller cases that fail as well."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from losscli.cli import main
+from losscli.errors import UsageError
+from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.losses import LOSSES
+from losscli.results import FAIL, PASS, VerifyResult
+from losscli.verify import repeat, runner
+from losscli.verify.checks import CHECKS
+from losscli.verify.repeating import line
+from losscli.verify.shrink import Shrinker
+
+
+@pytest.fixture
+def half(monkeypatch):
+    """`functional` is half of what it has to be, from 20 elements on."""
+
+    def bind(case):
+        def function(input, target):
+            loss = case.spec.reference(input, target, reduction=case.reduction, **case.params)
+            return loss / 2 if input.numel() >= 20 else loss
+
+        return function
+
+    monkeypatch.setitem(IMPLEMENTATIONS, "functional", Implementation("functional", "", bind))
+
+
+def value_of(case):
+    job = runner.Job(case, ((IMPLEMENTATIONS["functional"], CHECKS["value"]),))
+    return runner.run(job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, '"value", "smooth_l1", (37, 101), seed=0)'),
+        ({"params": {"beta": 0.5}}, "beta=0.5, seed=0)"),
+        ({"loss": "hinge", "target_shape": (37, 101)}, '"hinge", (37, 101), (37, 101), seed=0)'),
+        ({"dtype": "float16", "seed": 7, "scale": 2.0}, 'dtype="float16", scale=2.0, seed=7)'),
+    ],
+)
+def test_the_line_has_the_seed_and_what_is_no_default(make_case, changes, words):
+    text = line(VerifyResult(make_case(**changes), "functional", "value", FAIL))
+
+    assert text.startswith('from losscli.verify import repeat; repeat("functional", ')
+    assert text.endswith(words)
+
+
+def test_the_line_of_a_loosened_case_has_its_tolerance(make_case):
+    result = VerifyResult(make_case(), "functional", "value", FAIL, tolerance="16 ulp")
+
+    assert line(result).endswith("seed=0, ulp=16)")
+
+
+def test_a_line_repeats_the_failure_as_it_is_printed(half, capsys):
+    options = ["--device", "cpu", "--loss", "mse", "--size", "37x101", "--dtype", "float16"]
+    assert main.run(["verify", *options, "--impl", "functional", "--seed", "3"]) == 1
+    notes = capsys.readouterr().out.split("\n\n")
+    told = [note for note in notes if note.startswith("FAIL")]
+    assert len(told) > 5
+
+    for note in told:
+        report, _, code = note.partition("from losscli.verify")
+        exec(f"from losscli.verify{code}", {})
+
+        printed = " ".join(capsys.readouterr().out.split())
+        verdict, _, _ = " ".join(report.split()).partition(". Shrunk from ")
+        assert verdict.partition(". Fails in ")[0] in printed
+
+
+def test_a_line_can_be_given_to_python(make_case):
+    result = VerifyResult(make_case("mse", seed=5), "reference", "gradients", FAIL)
+
+    done = subprocess.run([sys.executable, "-c", line(result)], capture_output=True, text=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "PASS mse 37x101 float32 mean, reference, input_gradient",
+        "PASS mse 37x101 float32 mean, reference, target_gradient",
+    ]
+
+
+def test_names_that_are_nothings_are_refused():
+    with pytest.raises(UsageError, match="unknown loss 'mze'"):
+        repeat("reference", "value", "mze", (3,))
+    with pytest.raises(UsageError, match="unknown check 'walue'"):
+        repeat("reference", "walue", "mse", (3,))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_check_of_a_case_that_it_made_itself_is_of_that_case(make_case, loss, check):
+    made = CHECKS[check].adapt(make_case(loss, shape=(64, 1024)))
+
+    assert CHECKS[check].adapt(made) == made
+
+
+def test_a_failure_is_followed_by_that_of_the_smallest_size_that_fails(half, make_case):
+    case = make_case("mse", shape=(64, 1024))
+
+    failure, smaller = Shrinker().follow(value_of(case))
+
+    assert (failure.case, failure.shrunk_from) == (case, "")
+    assert (smaller.status, smaller.case.shape) == (FAIL, (7, 7))
+    assert smaller.shrunk_from == case.name
+
+
+def test_a_second_failure_of_one_kind_is_not_shrunk(half, make_case):
+    shrinker = Shrinker()
+    cases = [make_case("mse", shape=(64, 64), dtype=dtype) for dtype in ("float32", "float16")]
+
+    found = [len(list(shrinker.follow(value_of(case)))) for case in cases]
+
+    assert found == [2, 1]
+
+
+def test_what_passes_or_is_as_small_as_it_gets_is_left_alone(half, make_case):
+    assert [r.status for r in Shrinker().follow(value_of(make_case("mse", shape=(3,))))] == [PASS]
+    assert [r.shrunk_from for r in Shrinker().follow(value_of(make_case("mse", shape=(20,))))] == [
+        ""
+    ]
+
+
+def test_no_time_is_spent_once_it_is_used_up(half, make_case):
+    ticks = iter(range(0, 1000, 10))
+    shrinker = Shrinker(seconds=15.0, clock=lambda: float(next(ticks)))
+
+    found = list(shrinker.follow(value_of(make_case("mse", shape=(64, 1024)))))
+
+    assert len(found) == 1  # after two tries, which pass
+
+
+def test_a_broken_gpu_is_not_asked_again(make_case):
+    dead = VerifyResult(
+        make_case("mse", device="cuda:0"), "functional", "value", FAIL, "raised: CUDA error: 700"
+    )
+
+    assert list(Shrinker().follow([dead])) == [dead]

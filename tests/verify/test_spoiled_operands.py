@@ -1,0 +1,99 @@
+"""An implementation that writes over what it is given spoils nothing for those who come later."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from losscli.implementations import Implementation, find_implementation
+from losscli.results import FAIL, PASS
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
+from losscli.verify.fingerprint import fingerprint
+from losscli.verify.problem import Problem
+
+ALL = [name for name, check in CHECKS.items() if not check.needs_gpu]
+
+
+def writes_over(operand):
+    """Adds to an operand after the loss is computed."""
+
+    def bind(case):
+        def function(input, target):
+            loss = case.spec.reference(input, target, reduction=case.reduction, **case.params)
+            with torch.no_grad():
+                {"input": input, "target": target}[operand].view_as(
+                    {"input": input, "target": target}[operand]
+                ).add_(0.25)
+            return loss
+
+        return function
+
+    return Implementation("writes", "", bind)
+
+
+def results_of(case, *trials):
+    jobs = runner.split(case, [(who, CHECKS[check]) for who, check in trials])
+    return [result for job in jobs for result in runner.run(job)]
+
+
+@pytest.mark.parametrize("operand", ["input", "target"])
+def test_each_check_that_an_operand_is_written_over_in_says_so(make_case, operand):
+    results = results_of(
+        make_case("mse"), (writes_over(operand), "value"), (writes_over(operand), "gradients")
+    )
+
+    reason = f"wrote over its {operand}, which no result can be judged without"
+    assert [(r.check, r.status, r.reason) for r in results] == [
+        ("value", FAIL, reason),
+        ("input_gradient", FAIL, reason),
+        ("target_gradient", FAIL, reason),
+    ]
+
+
+@pytest.mark.parametrize("check", ALL)
+def test_who_comes_after_it_is_judged_on_operands_of_its_own(make_case, check):
+    honest = find_implementation("reference")
+
+    case = make_case("smooth_l1", dtype="float64" if check == "numeric" else "float32")
+    results = results_of(case, (writes_over("input"), check), (honest, check))
+
+    own = [r for r in results if r.implementation == "reference"]
+    assert own
+    assert {(r.status, r.reason) for r in own} == {(PASS, "")} or all(
+        r.status == PASS and "supplemented" in r.reason for r in own
+    )
+
+
+def test_a_variant_that_is_written_over_shows(make_case):
+    problem = Problem.of(make_case("mse"))
+    problem.mark()
+    small = problem.variant("small", lambda: Problem.of(make_case("mse", shape=(3,))))
+    assert problem.spoiled() == ""
+
+    small.target[1] += 1
+
+    assert problem.spoiled() == "target"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_a_fingerprint_shows_one_bit_a_swap_a_sign_of_zero_and_a_nan(dtype):
+    values = torch.randn(700, 1000, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    values[3, 5] = 0.0
+    mark = fingerprint(values)
+
+    def changed(change):
+        other = values.clone()
+        change(other)
+        return fingerprint(other) != mark
+
+    assert fingerprint(values.t().contiguous().t()) == mark
+    assert changed(lambda v: v[-1, -1].copy_(torch.nextafter(v[-1, -1], v[-1, -1] + 1)))
+    assert changed(lambda v: v.copy_(v.flip(0)))
+    assert changed(lambda v: v[3, 5].neg_())
+    assert changed(lambda v: v[0, 0].fill_(torch.nan))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)])
+def test_what_has_no_elements_or_no_dimensions_has_a_fingerprint(shape):
+    assert isinstance(fingerprint(torch.ones(shape)), int)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from losscli.report import render
+from losscli.report.phrases import format_ulp
+from losscli.report.verify_figures import table
+from losscli.report.verify_table import notes
+from losscli.results import FAIL, SKIPPED, WARN, VerifyResult
+
+
+def test_a_row_an_implementation_dtype_and_reduction_the_case_once(make_run, case_results):
+    run = make_run(*case_results("mse"), *case_results("mse", dtype="float16", reduction="sum"))
+
+    headers, rows = table(run, None)
+
+    assert headers == [
+        *("case", "dtype", "reduce"),
+        *("rel", "ulp", "torch", "input", "target", "verdict"),
+    ]
+    assert rows[0] == [
+        *("mse 37x101", "float32", "mean"),
+        *("2.9e-08", "0.50", "1.25", "0.75", "2.00", "pass"),
+    ]
+    assert rows[1][:3] == ["", "float16", "sum"]
+
+
+def test_what_all_rows_share_has_no_column(make_run, case_results):
+    headers, _ = table(make_run(*case_results("mse"), *case_results("hinge")), None)
+
+    assert headers[:2] == ["case", "rel"]
+
+
+def test_the_case_names_parameters_and_distributions(make_run, case_results):
+    run = make_run(
+        *case_results(params={"beta": 0.5}),
+        *case_results(params={"beta": 2.0}, distribution="normal"),
+        *case_results(implementation="reference"),
+    )
+
+    headers, rows = table(run, None)
+
+    assert headers[:2] == ["case", "impl"]
+    assert [row[:2] for row in rows] == [
+        ["smooth_l1 beta=0.5 37x101", "custom"],
+        ["smooth_l1 beta=2 37x101 normal", "custom"],
+        ["smooth_l1 37x101", "reference"],
+    ]
+
+
+def test_a_table_of_long_names_fits_100_columns_and_loses_nothing(make_run, case_results):
+    run = make_run(
+        *[
+            result
+            for dtype in ("float32", "bfloat16")
+            for reduction in ("none", "mean")
+            for implementation in ("reference", "functional")
+            for result in case_results(
+                shape=(1048576, 11, 12, 13, 1, 1, 1),
+                params={"beta": 0.123456},
+                distribution="heavy_tailed",
+                dtype=dtype,
+                reduction=reduction,
+                implementation=implementation,
+                tolerance="16 ulp",
+            )
+        ]
+    )
+
+    lines = render(run, "table").splitlines()
+    assert max(map(len, lines)) <= 100
+    top = next(number for number, line in enumerate(lines) if line.startswith("case"))
+    case_width = lines[top].index("impl")
+    name = "".join("".join(line[:case_width].split()) for line in lines[top:])
+    assert "smooth_l1beta=0.1234561048576x11x12x13x1x1x1heavy_tailed" in name
+
+
+def test_the_widest_usual_table_fits_100_columns(make_run, case_results):
+    run = make_run(
+        *[
+            result
+            for dtype in ("float32", "bfloat16")
+            for reduction in ("none", "mean")
+            for implementation in ("reference", "functional")
+            for result in case_results(
+                "smooth_l1",
+                shape=(32768, 32768),
+                dtype=dtype,
+                reduction=reduction,
+                implementation=implementation,
+                status=FAIL,
+                reason="expected 0.123456789, got 0.987654321 at [12345, 12345] " * 4,
+            )
+        ]
+    )
+
+    assert max(map(len, render(run, "table").splitlines())) <= 100
+
+
+def test_the_verdict_is_the_worst_of_the_checks_and_shows_a_loosened_tolerance(
+    make_run, case_results
+):
+    run = make_run(
+        *case_results("mse", status=FAIL),
+        *case_results("hinge", status=WARN),
+        *case_results(tolerance="16 ulp"),
+    )
+
+    assert [row[-1] for row in table(run, None)[1]] == ["FAIL", "WARN", "pass (16 ulp)"]
+
+
+def test_what_is_skipped_has_no_row_but_a_reason(make_run, make_case, case_results):
+    case = make_case("mse")
+    skipped = [VerifyResult(case, "custom", check, SKIPPED, "needs 9 GiB") for check in "ab"]
+    run = make_run(*skipped, *case_results("hinge"))
+
+    assert [row[0] for row in table(run, None)[1]] == ["hinge 37x101"]
+    assert notes(run) == ["skipped custom (mse 37x101 float32 mean): needs 9 GiB"]
+
+
+@pytest.mark.parametrize(
+    ("ulp", "text"),
+    [
+        (0.0, "0"),
+        (0.004, "0.00"),
+        (1.9, "1.90"),
+        (12.4, "12"),
+        (8388608.0, "8e+06"),
+        (math.inf, "inf"),
+    ],
+)
+def test_ulp_takes_five_characters(ulp, text):
+    assert format_ulp(ulp) == text
