@@ -8,7 +8,8 @@
 namespace losscli::cuda {
 
 // Threads for packs of so many elements: each takes one or two, so that its sum is a short chain.
-constexpr int few_threads(int count) { return count > 4 ? 128 : 256; }
+template <int count>
+constexpr int kFewThreads = count > 4 ? 128 : 256;
 
 // What a launch is told, what is read by first in front: arguments come a line of the constant
 // cache at a time. A launch takes packs of 16 bytes, or where operands do not lie so, of one
@@ -51,10 +52,10 @@ inline bool takes_few(const LossArguments& arguments) {
 }
 
 template <typename Loss, typename Stored, typename Pass, int count>
-__global__ void __launch_bounds__(few_threads(count))
+__global__ void __launch_bounds__(kFewThreads<count>)
     loss_block_kernel(const FewArguments arguments, const Loss loss) {
   using P = Pack<Stored, count>;
-  constexpr int kThreads = few_threads(count), kEach = kFewElements / (kThreads * count);
+  constexpr int kThreads = kFewThreads<count>, kEach = kFewElements / (kThreads * count);
   P input[kEach], target[kEach];
 #pragma unroll
   for (int u = 0; u < kEach; ++u) {

@@ -68,7 +68,7 @@ void launch_few(const Functor& loss, const LossArguments& arguments, cudaStream_
                       (period > kPack || period == arguments.size);
   launch_grid(packed ? loss_block_kernel<Functor, Stored, Few, kPack>
                      : loss_block_kernel<Functor, Stored, Few, 1>,
-              1, few_threads(packed ? kPack : 1), false, stream,
+              1, packed ? kFewThreads<kPack> : kFewThreads<1>, false, stream,
               FewArguments(arguments, packed ? kPack : 1), loss);
 }
 
