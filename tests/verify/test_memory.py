@@ -205,6 +205,18 @@ def test_what_differs_from_run_to_run_within_the_tolerance_is_not_failed(make_ca
     assert put(make_case("mse"), unsteady).status in (PASS, WARN)
 
 
+@pytest.mark.parametrize("every", [2, 5, 7])
+def test_nor_what_by_chance_gave_the_same_bits_a_few_times(make_case, every):
+    runs = [0]
+
+    def seldom(case, input, target):
+        runs[0] += 1
+        value = reference(case, input, target)
+        return graft(value.detach() * (1 + (runs[0] % every == 0) * 2**-23), value)
+
+    assert put(make_case("mse"), seldom).status in (PASS, WARN)
+
+
 def test_who_writes_over_operands_does_not_spoil_them_for_others(make_case):
     results = judge(make_case("mse"), writes_over_its_input, checks=["memory", "value"])
 
