@@ -22,6 +22,15 @@ CALL_SECONDS = 5e-6
 launches says anything about the memory."""
 
 
+DIFFERENT_BEYOND = 0.01
+"""Part by which two times have to differ, with confidence, to be called different: less comes from
+where a buffer happens to lie."""
+SAME_WITHIN = 0.03
+"""Part that two times differ by at most, with confidence, to be called the same: three times what
+sampling stops at, so that of equal ones nearly all are found equal."""
+FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
+
+
 @dataclass(frozen=True)
 class Seconds:
     """The distribution of one call's time."""
@@ -31,10 +40,39 @@ class Seconds:
     p80: float
     min: float
     samples: tuple[float, ...]
+    interval: tuple[float, float] | None = None
+    """Holds the median with a confidence of 95 %; None where the samples are too few."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields, the samples to as many digits as any clock has."""
-        return asdict(self) | {"samples": [float(f"{sample:.6g}") for sample in self.samples]}
+        return asdict(self) | {
+            "samples": [float(f"{sample:.6g}") for sample in self.samples],
+            "interval": list(self.interval) if self.interval else None,
+        }
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times faster than another one is: the other's median over its own."""
+
+    value: float
+    low: float
+    high: float
+    """What holds the ratio with a confidence of 95 %; of fewer than six samples, all they span."""
+
+    @property
+    def verdict(self) -> str:
+        """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
+        if self.low > 1 + DIFFERENT_BEYOND:
+            return FASTER
+        if self.high < 1 / (1 + DIFFERENT_BEYOND):
+            return SLOWER
+        farthest = max(self.high, 1 / self.low)
+        return SAME if farthest <= 1 + SAME_WITHIN else UNCLEAR
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields and the verdict."""
+        return asdict(self) | {"verdict": self.verdict}
 
 
 @dataclass(frozen=True)
@@ -68,6 +106,8 @@ class BenchResult:
     """What kernels that only move the bytes reached in the same run, on the same sizes."""
     speedup: Mapping[str, float] = field(default_factory=dict)
     """Median of each other implementation over this one's: above 1 this one is faster."""
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)
+    """The same with its interval and verdict."""
     peak_extra_bytes: int | None = None
     """Most bytes allocated during a call beyond inputs, loss and gradients."""
     error: Error = Error()
@@ -108,6 +148,7 @@ class BenchResult:
             "gbps": self.gbps,
             "limit_gbps": self.limit_gbps,
             "speedup": dict(self.speedup),
+            "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
             "peak_extra_bytes": self.peak_extra_bytes,
             "error": asdict(self.error),
             "table": self.table,

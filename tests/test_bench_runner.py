@@ -99,6 +99,9 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.seconds.median == 1.0
     assert functional.speedup == {"reference": 2.0}
     assert reference.speedup == {"functional": 0.5}
+    assert functional.seconds.interval == (1.0, 1.0)
+    assert functional.ratios["reference"].verdict == "faster"
+    assert reference.ratios["functional"].verdict == "slower"
     assert functional.bytes == 2 * 64 * 4
     assert functional.gbps == pytest.approx(512e-9)
     assert functional.error.value_ulp <= 2

@@ -3,9 +3,19 @@
 import math
 from math import comb
 
+import numpy
 import pytest
 
-from losscli.bench.statistics import half_width, median_interval, quantile, summarize
+from losscli.bench import statistics
+from losscli.bench.statistics import (
+    half_width,
+    median_interval,
+    paired_ratios,
+    quantile,
+    ratio,
+    summarize,
+)
+from losscli.results import Ratio
 
 
 @pytest.mark.parametrize(
@@ -61,3 +71,117 @@ def test_half_width_is_relative_to_the_median():
 
 def test_too_few_samples_are_never_narrow():
     assert half_width([1.0] * 5) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.011, 1.5, "faster"),
+        (1.009, 1.04, "unclear"),  # perhaps faster by less than counts
+        (0.5, 0.989, "slower"),
+        (0.5, 0.992, "unclear"),
+        (0.972, 1.029, "same"),
+        (1.001, 1.02, "same"),  # different, but by less than counts
+        (0.96, 1.0, "unclear"),
+        (1.0, 1.04, "unclear"),
+        (0.5, 2.0, "unclear"),
+    ],
+)
+def test_the_verdict_is_what_the_whole_interval_allows(low, high, verdict):
+    assert Ratio(math.sqrt(low * high), low, high).verdict == verdict
+
+
+@pytest.mark.parametrize("low", [0.5, 0.975, 0.985, 1.002, 1.02])
+@pytest.mark.parametrize("width", [1.0, 1.01, 1.03, 1.5])
+def test_the_verdict_of_the_other_way_round_is_the_opposite(low, width):
+    opposite = {"faster": "slower", "slower": "faster", "same": "same", "unclear": "unclear"}
+    ratio = Ratio(low, low, low * width)
+    turned = Ratio(1 / low, 1 / ratio.high, 1 / ratio.low)
+    assert turned.verdict == opposite[ratio.verdict]
+
+
+def draw(seed, count=60, scale=1.0, noise=0.01):
+    """Times as they are: a floor, and now and then something that comes on top."""
+    generator = numpy.random.default_rng(seed)
+    return (scale * (1 + noise * generator.exponential(size=count))).tolist()
+
+
+def test_a_ratio_is_that_of_the_medians_and_the_other_way_round_its_inverse():
+    samples = {"a": draw(1), "b": draw(2, scale=2.0)}
+    ratios = paired_ratios(samples)
+    medians = {name: quantile(sorted(own), 0.5) for name, own in samples.items()}
+    ours, theirs = ratios["a"]["b"], ratios["b"]["a"]
+    assert ours.value == medians["b"] / medians["a"]
+    assert ours.low < ours.value < ours.high
+    turned = (1 / theirs.value, 1 / theirs.high, 1 / theirs.low)
+    assert (ours.value, ours.low, ours.high) == pytest.approx(turned)
+
+
+def test_the_same_samples_give_the_same_interval():
+    samples = {"a": draw(1), "b": draw(2)}
+    assert paired_ratios(samples) == paired_ratios(samples)
+    assert ratio(samples["a"], samples["b"]) == ratio(samples["a"], samples["b"])
+
+
+def test_what_slows_a_whole_round_is_no_difference():
+    drift = numpy.linspace(1, 2, 60)
+    samples = {name: (drift * draw(seed, noise=1e-3)).tolist() for seed, name in enumerate("ab")}
+    paired = paired_ratios(samples)["a"]["b"]
+    apart = ratio(samples["a"], samples["b"])
+    assert (paired.verdict, apart.verdict) == ("same", "unclear")
+
+
+@pytest.mark.parametrize("compare", ["paired", "apart"])
+@pytest.mark.parametrize("count", [30, 31, 120])
+@pytest.mark.parametrize(("scale", "verdict"), [(1.0, "same"), (1.05, "faster"), (0.95, "slower")])
+def test_five_percent_are_found_and_nothing_is_found_where_nothing_is(
+    compare, count, scale, verdict
+):
+    def decide(seed):
+        ours, theirs = draw(2 * seed, count), draw(2 * seed + 1, count, scale)
+        if compare == "apart":
+            return ratio(ours, theirs).verdict
+        return paired_ratios({"a": ours, "b": theirs})["a"]["b"].verdict
+
+    assert sum(decide(seed) == verdict for seed in range(40)) >= 39
+
+
+@pytest.mark.parametrize("count", [11, 40])
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says(count):
+    held = sum(
+        ratio(draw(2 * seed, count), draw(2 * seed + 1, count)).low
+        <= 1
+        <= ratio(draw(2 * seed, count), draw(2 * seed + 1, count)).high
+        for seed in range(300)
+    )
+    assert held >= 0.93 * 300
+
+
+@pytest.mark.parametrize("count", [9, 10, 101])
+def test_medians_of_resamples_are_drawn_as_if_the_resamples_were(count):
+    samples = [float(value) for value in range(count)]
+    resamples = numpy.random.default_rng(5).integers(count, size=(20000, count))
+    expected = numpy.median(resamples, axis=1)
+    found = statistics._resampled_medians(samples, 0)
+    assert found.mean() == pytest.approx(expected.mean(), abs=0.1 * expected.std())
+    assert found.std() == pytest.approx(expected.std(), rel=0.1)
+
+
+@pytest.mark.parametrize("count", [9, 10])
+def test_medians_of_rounds_that_were_drawn_are_those_of_the_resamples(count):
+    samples = draw(1, count)
+    drawn = numpy.random.default_rng(5).integers(count, size=(50, count))
+    times_drawn = numpy.array([numpy.bincount(row, minlength=count) for row in drawn])
+    expected = numpy.median(numpy.asarray(samples)[drawn], axis=1)
+    assert statistics._drawn_medians(samples, times_drawn).tolist() == expected.tolist()
+
+
+def test_of_few_samples_the_interval_is_all_that_they_span():
+    found = paired_ratios({"a": [1.0, 2.0, 4.0], "b": [8.0, 8.0, 12.0]})["a"]["b"]
+    assert found == Ratio(4.0, 2.0, 12.0)
+    assert ratio([1.0, 2.0, 4.0], [8.0] * 100) == Ratio(4.0, 2.0, 8.0)
+
+
+def test_one_alone_has_no_ratio():
+    assert paired_ratios({"a": [1.0]}) == {"a": {}}
+    assert paired_ratios({}) == {}

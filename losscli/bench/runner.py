@@ -16,7 +16,7 @@ from losscli.bench.memory import fit, measure_peak_extra
 from losscli.bench.passes import Pass, PassFactory, gradients
 from losscli.bench.plan import Task
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
-from losscli.bench.statistics import summarize
+from losscli.bench.statistics import paired_ratios, summarize
 from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
 from losscli.errors import LosscliError
@@ -120,7 +120,7 @@ class Runner:
             # those of the next until Python's collector runs.
             for entry in entries:
                 entry.contender.warm = None
-        return _with_speedups(results)
+        return _with_ratios(results)
 
     def _prepare(self, timer: Timer, entry: _Entry) -> None:
         """Warm up and measure memory; what goes wrong stays with the contender."""
@@ -206,17 +206,15 @@ def _gone_wrong(case: Case, name: str, pass_: str, error: Exception) -> BenchRes
     return BenchResult(case, name, pass_, FAILED, f"raised {type(error).__name__}: {first_line}")
 
 
-def _with_speedups(results: dict[str, BenchResult]) -> dict[str, BenchResult]:
+def _with_ratios(results: dict[str, BenchResult]) -> dict[str, BenchResult]:
     """Add to each result how many times faster it is than each other one."""
-    medians = {name: r.seconds.median for name, r in results.items() if r.seconds}
+    samples = {name: r.seconds.samples for name, r in results.items() if r.seconds}
+    found = paired_ratios(samples)
     return {
         name: replace(
             result,
-            speedup={
-                other: median / medians[name]
-                for other, median in medians.items()
-                if other != name and name in medians
-            },
+            speedup={other: ratio.value for other, ratio in found.get(name, {}).items()},
+            ratios=found.get(name, {}),
         )
         for name, result in results.items()
     }

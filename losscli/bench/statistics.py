@@ -1,15 +1,26 @@
-"""Order statistics of samples: no distribution is assumed, for times have none worth assuming."""
+"""Order statistics of samples: no distribution is assumed, for times have none worth assuming.
+
+numpy is imported on demand: reports need no bootstrap.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from losscli.results import Seconds
+from losscli.results import Ratio, Seconds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[Any]
 
 TAIL = 40
 """One interval in so many misses on either side: a confidence of 95 %."""
+RESAMPLES = 1000
+"""Of a bootstrap: the ends of its interval are its 25th smallest and largest ratios."""
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float:
@@ -29,6 +40,7 @@ def summarize(samples: Sequence[float]) -> Seconds:
         p80=quantile(ordered, 0.8),
         min=ordered[0],
         samples=tuple(samples),
+        interval=median_interval(samples),
     )
 
 
@@ -52,6 +64,95 @@ def half_width(samples: Sequence[float]) -> float:
         return math.inf
     low, high = interval
     return (high - low) / 2 / quantile(sorted(samples), 0.5)
+
+
+def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Ratio]]:
+    """Return how many times faster than each other contender each one is, by name.
+
+    The samples were taken in rounds, one of each contender in each. A bootstrap draws whole rounds,
+    so that what made a round slow for all is not taken for a difference between them.
+    """
+    import numpy
+
+    if len(samples) < 2:
+        return {name: {} for name in samples}
+    count = min(map(len, samples.values()))
+    medians: dict[str, Floats] | None = None
+    if _rank(count) is not None:
+        drawn = numpy.random.default_rng(0).integers(count, size=(RESAMPLES, count))
+        rows = numpy.arange(RESAMPLES)[:, None] * count
+        counts = numpy.bincount((drawn + rows).ravel(), minlength=drawn.size)
+        times_drawn = counts.astype(numpy.int32).reshape(drawn.shape)
+        medians = {name: _drawn_medians(own, times_drawn) for name, own in samples.items()}
+    return {
+        name: {
+            other: _ratio(own, theirs, medians[other] / medians[name] if medians else None)
+            for other, theirs in samples.items()
+            if other != name
+        }
+        for name, own in samples.items()
+    }
+
+
+def ratio(samples: Sequence[float], baseline: Sequence[float]) -> Ratio:
+    """Return how many times faster than a baseline samples are that were taken apart from it."""
+    if _rank(min(len(samples), len(baseline))) is None:
+        return _ratio(samples, baseline, None)
+    medians = _resampled_medians(samples, 0)
+    return _ratio(samples, baseline, _resampled_medians(baseline, 1) / medians)
+
+
+def _ratio(own: Sequence[float], theirs: Sequence[float], resampled: Floats | None) -> Ratio:
+    """Return a ratio with the interval of a bootstrap, or with all that its samples span."""
+    value = quantile(sorted(theirs), 0.5) / quantile(sorted(own), 0.5)
+    if resampled is None:
+        return Ratio(value, min(theirs) / max(own), max(theirs) / min(own))
+    outside = RESAMPLES // TAIL - 1
+    resampled.partition([outside, -1 - outside])
+    return Ratio(value, float(resampled[outside]), float(resampled[-1 - outside]))
+
+
+def _drawn_medians(samples: Sequence[float], times_drawn: Floats) -> Floats:
+    """Return the median of each resample, a row of how often each sample was drawn."""
+    import numpy
+
+    values = numpy.asarray(samples)
+    order = numpy.argsort(values, kind="stable")
+    below = numpy.cumsum(times_drawn[:, order], axis=1, dtype=numpy.int32)
+    places = [(len(samples) - 1) // 2, len(samples) // 2]
+    lower, upper = (values[order[(below <= place).sum(axis=1)]] for place in places)
+    medians: Floats = (lower + upper) / 2
+    return medians
+
+
+def _resampled_medians(samples: Sequence[float], stream: int) -> Floats:
+    """Return the medians of resamples, each in one step: it is known where in the order they lie.
+
+    A resample draws places that are uniform; the middle one of those is distributed as an order
+    statistic of uniform numbers, which is a beta distribution.
+    """
+    import numpy
+
+    below, above = _middle_places(len(samples), stream)
+    ordered = numpy.sort(numpy.asarray(samples))
+    medians: Floats = (ordered[below] + ordered[above]) / 2
+    return medians
+
+
+@lru_cache(maxsize=4096)
+def _middle_places(count: int, stream: int) -> tuple[Floats, Floats]:
+    """Return where the one or two middle samples of each resample lie in the sorted samples."""
+    import numpy
+
+    generator = numpy.random.default_rng((stream, count))
+    middle = (count + 1) // 2
+    below = generator.beta(middle, count + 1 - middle, RESAMPLES)
+    above = below
+    if count % 2 == 0:
+        above = below + (1 - below) * generator.beta(1, count - middle, RESAMPLES)
+    # The largest place is the last even if a number is rounded to 1.
+    low, high = (numpy.minimum((count * place).astype(int), count - 1) for place in (below, above))
+    return low, high
 
 
 @lru_cache(maxsize=4096)

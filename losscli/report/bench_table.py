@@ -6,7 +6,8 @@ gradient of the prediction); ``median`` and ``p20-p80`` are the time of one call
 unit of the former; ``GB/s`` is the least traffic that the pass can do with, over the median; ``% of
 limit`` is that over what kernels reach that only move the same bytes, IMPOSSIBLE where it is too
 much to be true; ``host`` is how long a call keeps the host busy, shown where small cases ran on a
-GPU; ``vs ref`` is the median of the reference over this one; ``ulp`` is the largest error against
+GPU; ``vs ref`` is the median of the reference over this one, with ``=`` before it where the two are
+the same and ``?`` where the samples do not tell; ``ulp`` is the largest error against
 the oracle, of the loss or of an element of the gradient, in units in the last place; ``extra`` is
 the most memory that a call takes beyond its inputs, loss and gradient.
 """
@@ -20,13 +21,15 @@ from statistics import geometric_mean
 from losscli.cases import Case
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips
-from losscli.results import FAILED, NO_LIMIT, SKIPPED, BenchResult, Run, Seconds
+from losscli.results import FAILED, NO_LIMIT, SAME, SKIPPED, UNCLEAR, BenchResult, Run, Seconds
 from losscli.units import format_bytes, format_seconds
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 LONG_PASSES = {"forward": "forward", "forward_backward": "forward+backward"}
 REFERENCE = "reference"
 IMPOSSIBLE = "IMPOSSIBLE"
+MARKS = "=?"
+"""What may stand before a ratio."""
 SMALL = 2**16
 """Elements up to which a call may take the host longer than the GPU."""
 
@@ -54,6 +57,7 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
 
 def _columns(results: Sequence[BenchResult]) -> dict[str, Callable[[BenchResult], str]]:
     """Return how the cell of each column is made, by its header."""
+    versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x")
     columns: dict[str, Callable[[BenchResult], str]] = {
         "pass": lambda result: SHORT_PASSES[result.pass_],
         "impl": lambda result: shorten(result.implementation),
@@ -62,7 +66,7 @@ def _columns(results: Sequence[BenchResult]) -> dict[str, Callable[[BenchResult]
         "GB/s": _timed(lambda result: result.gbps, _figure),
         "% of\nlimit": _limit,
         "host": _timed(lambda result: result.host_seconds, lambda t: format_seconds(t, 3)),
-        "vs ref": _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x"),
+        "vs ref": lambda result: _mark(result) + versus(result),
         "ulp": _timed(_worst_ulp, format_ulp),
         "extra": _timed(lambda result: result.peak_extra_bytes, format_bytes),
     }
@@ -85,6 +89,12 @@ def _timed(
         return "-" if found is None else text(found)
 
     return cell
+
+
+def _mark(result: BenchResult) -> str:
+    """Return what stands before a ratio that is neither faster nor slower."""
+    ratio = result.ratios.get(REFERENCE)
+    return {SAME: "=", UNCLEAR: "?"}.get(ratio.verdict, "") if ratio else ""
 
 
 def _limit(result: BenchResult) -> str:
