@@ -113,6 +113,8 @@ class BenchResult:
     error: Error = Error()
     table: str = ""
     """Title of the config's table that asked for this."""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """What the machine was like while this was sampled, flat; empty where nothing was."""
 
     @property
     def bytes(self) -> int:
@@ -152,6 +154,7 @@ class BenchResult:
             "peak_extra_bytes": self.peak_extra_bytes,
             "error": asdict(self.error),
             "table": self.table,
+            "conditions": dict(self.conditions),
         }
 
 

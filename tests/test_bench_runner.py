@@ -1,6 +1,7 @@
 """The runner: what is wrong is never timed, what does not fit is never allocated, all else runs."""
 
 import gc
+import itertools
 import weakref
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from losscli.bench import runner as runners
 from losscli.bench.limit import Limit
 from losscli.bench.plan import plan
 from losscli.bench.runner import Runner
+from losscli.bench.timer import CpuTimer
 from losscli.config.schema import Config, Exclude, LossChoice, Timing, Tolerance
 from losscli.errors import BuildError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
@@ -48,7 +50,7 @@ class FixedLimits:
 def bench(timer):
     """Run a small config, every contender's samples constant."""
 
-    def run(free=2**40, limits=None, device="cpu", **changes):
+    def run(free=2**40, limits=None, device="cpu", conditions=None, make_timer=None, **changes):
         fields = {
             "losses": (LossChoice("mse"),),
             "sizes": ((8, 8),),
@@ -59,8 +61,9 @@ def bench(timer):
         runner = Runner(
             device,
             free_bytes=lambda device: free,
-            make_timer=lambda device, evicts: timer,
+            make_timer=make_timer or (lambda device, evicts: timer),
             limits=limits or FixedLimits(Limit()),
+            conditions=conditions,
         )
         return [result for task in plan(config, device) for result in runner.run(task)]
 
@@ -193,6 +196,109 @@ def test_a_wrong_gradient_fails_the_backward_pass_alone(bench, implementation):
     assert forward.status == "ok"
     assert backward.status == "failed"
     assert backward.reason.startswith("gradient: ")
+
+
+def remembering(key):
+    """Return an implementation that computes nothing twice for the same key of its prediction."""
+    known = {}
+
+    def remembered(input, target):
+        if key(input) not in known:
+            known[key(input)] = mean_square(input, target)
+        return known[key(input)]
+
+    return remembered
+
+
+def test_a_result_remembered_by_address_is_found_out(bench, implementation):
+    (result,) = bench(
+        implementations=(implementation(remembering(torch.Tensor.data_ptr)),), passes=("forward",)
+    )
+    assert (result.status, result.seconds) == ("failed", None)
+    assert result.reason.startswith("right at first, wrong while timed: loss: ")
+
+
+class RememberedGradient(torch.autograd.Function):
+    """A loss that is right and a gradient that was right once."""
+
+    gradient = None
+
+    @staticmethod
+    def forward(ctx, input, target):
+        if RememberedGradient.gradient is None:
+            RememberedGradient.gradient = 2 * (input - target) / input.numel()
+        return mean_square(input, target)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return RememberedGradient.gradient * grad_output, None
+
+
+def test_a_remembered_gradient_is_found_out(bench, implementation):
+    RememberedGradient.gradient = None
+    (result,) = bench(
+        implementations=(implementation(RememberedGradient.apply),), passes=("forward_backward",)
+    )
+    assert (result.status, result.seconds) == ("failed", None)
+    assert result.reason.startswith("right at first, wrong while timed: gradient: ")
+
+
+def test_what_is_remembered_until_the_operands_change_is_computed_for_each_sample(
+    bench, implementation
+):
+    computed = []
+    remembered = remembering(lambda tensor: (tensor.data_ptr(), tensor._version))
+
+    def counted(input, target):
+        before = input._version
+        computed.append(before)
+        return remembered(input, target)
+
+    (result,) = bench(
+        implementations=(implementation(counted),),
+        passes=("forward",),
+        make_timer=lambda device, evicts: CpuTimer(clock=ticking(), evict=lambda: None),
+    )
+    assert result.status == "ok"
+    samples = computed[-len(result.seconds.samples) :]
+    assert len(set(samples)) == len(samples) >= 10
+
+
+def ticking():
+    """Return a clock of which each reading is a millisecond later."""
+    readings = itertools.count(step=10**6)
+    return lambda: next(readings)
+
+
+def test_each_pass_begins_with_contents_that_are_judged_as_they_are(bench):
+    results = bench(implementations=("reference",), losses=(LossChoice("smooth_l1"),))
+    assert [r.status for r in results] == ["ok", "ok"]
+
+
+class Throttled:
+    """A GPU too hot at every look."""
+
+    def begin(self):
+        pass
+
+    def slowed(self):
+        return True
+
+    def record(self):
+        return {"celsius": [99, 99]}
+
+
+def test_one_whose_samples_were_all_throttled_is_skipped_and_says_so(bench):
+    timing = Timing(min_time=0.0, max_time=0.01)
+    results = bench(conditions=Throttled(), passes=("forward",), timing=timing)
+    assert {r.status for r in results} == {"skipped"}
+    assert results[0].reason.startswith("every sample was taken while throttled, ")
+    assert results[0].conditions == {"celsius": [99, 99]}
+
+
+def test_results_tell_of_the_conditions(bench):
+    (result,) = bench(implementations=("reference",), passes=("forward",))
+    assert set(result.conditions) == {"threads", "load_average", "others", "governor"}
 
 
 def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementation):

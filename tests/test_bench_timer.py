@@ -66,6 +66,20 @@ def test_the_cache_is_evicted_before_each_sample_and_not_within_its_time():
     assert events == ["evict", "call", "evict", "call"]
 
 
+def test_what_comes_before_a_sample_is_not_in_its_time():
+    clock = FakeClock()
+    events = []
+    warm = Warm(
+        lambda: events.append("call") or clock.spend(1e-3)(),
+        2,
+        0.0,
+        before=lambda: events.append("before") or clock.spend(5.0)(),
+    )
+    timer = CpuTimer(lambda: events.append("evict"), clock)
+    assert timer.measure([warm]) == pytest.approx([1e-3])
+    assert events == ["before", "evict", "call", "call"]
+
+
 def test_no_garbage_is_collected_in_a_sample_and_the_collector_comes_back():
     seen = []
     timer = CpuTimer(clock=FakeClock())

@@ -280,6 +280,7 @@ def test_json_is_the_record_users_script_against():
         "peak_extra_bytes",
         "error",
         "table",
+        "conditions",
     ]
     assert list(custom["seconds"]) == ["median", "p20", "p80", "min", "samples", "interval"]
     assert custom["seconds"]["samples"] == [2e-3] * 3

@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 
 from losscli import environment
+from losscli.bench.conditions import Conditions, look_at
+from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits
 from losscli.bench.memory import fit, measure_peak_extra
 from losscli.bench.passes import Pass, PassFactory, gradients
@@ -22,11 +23,8 @@ from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
-from losscli.results import FAIL, FAILED, OK, SKIPPED, BenchResult, Error
+from losscli.results import FAIL, FAILED, OK, SKIPPED, BenchResult, Error, VerifyResult
 from losscli.verify.gate import Gate
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass
@@ -54,11 +52,13 @@ class Runner:
         free_bytes: Callable[[str], int] = environment.free_bytes,
         make_timer: Callable[[str, bool], Timer] = make_timer,
         limits: Limits | None = None,
+        conditions: Conditions | None = None,
     ) -> None:
-        """``free_bytes``, ``make_timer`` and ``limits`` are the machine's, or a test's."""
+        """What is not given is the machine's; a test gives its own."""
         self.device = device
         self.free_bytes = free_bytes
         self.limits = limits or Limits(device)
+        self.conditions = conditions or look_at(device)
         self.timer = cache(lambda evicts: make_timer(device, evicts))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
@@ -69,52 +69,50 @@ class Runner:
         case = task.case
         free = self.free_bytes(self.device)
         lineups = {pass_: _lineup(case, pass_, names, free) for pass_, names in task.passes.items()}
-        operands = None
+        contents = None
         for pass_, (able, results) in lineups.items():
-            if able and operands is None:
+            if able and contents is None:
                 try:
-                    operands = make_inputs(case)
-                    gate = Gate(case, *operands, task.loosened)
+                    contents = Contents(case, *make_inputs(case), task.loosened)
                 except Exception as error:
                     if not environment.is_out_of_memory(error):
                         raise
                     results |= {i.name: _gone_wrong(case, i.name, pass_, error) for i in able}
-            if able and operands is not None:
-                results |= self._run_pass(gate, task, pass_, able, *operands)
+            if able and contents is not None:
+                results |= self._run_pass(contents, task, pass_, able)
             for name in task.passes[pass_]:
                 yield replace(results[name], table=task.table)
 
     def _run_pass(
         self,
-        gate: Gate,
+        contents: Contents,
         task: Task,
         pass_: str,
         implementations: Sequence[Implementation],
-        input: Tensor,
-        target: Tensor,
     ) -> dict[str, BenchResult]:
         """Find the limit, judge, warm up, sample and judge again."""
         case, timing = task.case, task.timing
         results: dict[str, BenchResult] = {}
         entries: list[_Entry] = []
-        passes = PassFactory(pass_, case.reduction, input, target)
+        passes = PassFactory(pass_, case.reduction, contents.input, contents.target)
         timer = self.timer(needs_eviction(self.device, timing.cache, case.floor_bytes(pass_)))
-        reads = [t for t in (input, target, passes.grad_output) if t is not None]
+        reads = [t for t in (contents.input, contents.target, passes.grad_output) if t is not None]
         limit = self.limits.find(case, pass_, timer, reads)
         try:
             with gradients(pass_):
                 for implementation in implementations:
-                    admitted = _admit(gate, case, pass_, implementation, passes)
+                    admitted = _admit(contents.gate, case, pass_, implementation, passes)
                     if isinstance(admitted, BenchResult):
                         results[admitted.implementation] = admitted
                     else:
                         entries.append(admitted)
                 for entry in entries:
-                    self._prepare(timer, entry)
-                contenders = [entry.contender for entry in entries]
-                stop = interleave(timer, contenders, timing, seed=case.seed)
-            for entry in entries:
-                results[entry.contender.name] = _conclude(gate, case, pass_, entry, stop, limit)
+                    self._prepare(timer, entry, contents)
+                stop = self._sample(timer, entries, task, contents)
+                seen = self.conditions.record()
+                for entry in entries:
+                    result = _conclude(contents.gate, case, pass_, entry, stop, limit)
+                    results[entry.contender.name] = replace(result, conditions=seen)
         finally:
             # A Warm's call is its contender: the cycle would keep the operands of this case beside
             # those of the next until Python's collector runs.
@@ -122,11 +120,26 @@ class Runner:
                 entry.contender.warm = None
         return _with_ratios(results)
 
-    def _prepare(self, timer: Timer, entry: _Entry) -> None:
+    def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
         """Warm up and measure memory; what goes wrong stays with the contender."""
         with contextlib.suppress(ContenderFailedError):
-            entry.contender.warm = timer.warm_up(entry.contender)
+            warm = timer.warm_up(entry.contender)
+            entry.contender.warm = replace(warm, before=contents.touch)
             entry.contender.run(entry.measure_memory)
+
+    def _sample(
+        self, timer: Timer, entries: Sequence[_Entry], task: Task, contents: Contents
+    ) -> str:
+        """Take samples, of other contents in each batch; return why it stopped."""
+        self.conditions.begin()
+        return interleave(
+            timer,
+            [entry.contender for entry in entries],
+            task.timing,
+            seed=task.case.seed,
+            before=contents.change,
+            slowed=self.conditions.slowed,
+        )
 
 
 def _admit(
@@ -151,15 +164,17 @@ def _admit(
 def _conclude(
     gate: Gate, case: Case, pass_: str, entry: _Entry, stop: str, limit: Limit
 ) -> BenchResult:
-    """Make the result of samples, unless the last call that was timed computed a wrong loss."""
+    """Make the result of samples, unless what was timed computed something wrong."""
     contender = entry.contender
+    verdict = _judge_again(gate, pass_, entry)
     if contender.failure:
         return _gone_wrong(case, contender.name, pass_, contender.failure)
-    verdict = gate.judge(contender.name, "forward", entry.timed.loss)
-    entry.timed.release()
-    if verdict.status == FAIL:
+    if verdict and verdict.status == FAIL:
         reason = f"right at first, wrong while timed: {verdict.reason}"
         return BenchResult(case, contender.name, pass_, FAILED, reason, error=verdict.error)
+    if not contender.samples:
+        reason = f"every sample was taken while throttled, {contender.thrown_away} thrown away"
+        return BenchResult(case, contender.name, pass_, SKIPPED, reason, error=entry.error)
     seconds = summarize(contender.samples)
     count = case.floor_bytes(pass_)
     on_gpu = case.device != "cpu"
@@ -168,7 +183,7 @@ def _conclude(
         contender.name,
         pass_,
         OK,
-        "; ".join(filter(None, (describe(stop, contender.samples), limit.reason))),
+        "; ".join(filter(None, (describe(stop, contender), limit.reason))),
         seconds=seconds,
         host_seconds=contender.warm.host_seconds if contender.warm and on_gpu else None,
         gbps=count / seconds.median / 1e9,
@@ -180,6 +195,23 @@ def _conclude(
         share = f"IMPOSSIBLE, {result.limit_share:.0%} of what moving the bytes alone allows"
         return replace(result, reason=f"{share}; {result.reason}")
     return result
+
+
+def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
+    """Judge the loss of the last call that was timed, and a gradient of the same contents.
+
+    The gradient is that of one more call, for a timed call gives its own back.
+    """
+    contender, timed = entry.contender, entry.timed
+    if contender.failure:
+        return None
+    verdict = gate.judge(contender.name, "forward", timed.loss)
+    if verdict.status != FAIL and pass_ == "forward_backward":
+        with contextlib.suppress(ContenderFailedError):
+            contender.run(timed.compute)
+            verdict = gate.judge(contender.name, pass_, timed.loss, timed.input.grad)
+    timed.release()
+    return verdict
 
 
 def _lineup(

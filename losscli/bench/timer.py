@@ -49,6 +49,8 @@ class Warm:
     """Calls that make one sample."""
     host_seconds: float
     """How long one call keeps the host busy."""
+    before: Call | None = None
+    """Is called before each sample and not timed."""
 
 
 class Timer(Protocol):
@@ -81,6 +83,8 @@ class CpuTimer:
         samples = []
         with _no_garbage_collection():
             for warm in queue:
+                if warm.before:
+                    warm.before()
                 if self.evict:
                     self.evict()
                 samples.append(self._time(warm.call, warm.repeats))
@@ -148,6 +152,8 @@ class CudaTimer:
         torch.cuda._sleep(int(host_seconds * self.margin * self.cycles_per_second))
         self.queued.record()
         for warm, (start, end) in zip(batch, self.events, strict=False):
+            if warm.before:
+                warm.before()
             if self.evict:
                 self.evict()
             start.record()
