@@ -28,6 +28,8 @@ where a buffer happens to lie."""
 SAME_WITHIN = 0.03
 """Part that two times differ by at most, with confidence, to be called the same: three times what
 sampling stops at, so that of equal ones nearly all are found equal."""
+BUSY = 0.1
+"""Part of the CPU's cores that others may have before it is said."""
 FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
 
 
@@ -125,6 +127,11 @@ class BenchResult:
     def limit_share(self) -> float | None:
         """Traffic over the limit of the memory."""
         return self.gbps / self.limit_gbps if self.gbps and self.limit_gbps else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether others took so much of the machine that it has to be said."""
+        return (self.conditions.get("others") or 0.0) > BUSY
 
     @property
     def impossible(self) -> bool:

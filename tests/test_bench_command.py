@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from losscli.bench import limit
+from losscli.bench import limit, runner
+from losscli.bench.conditions import Unknown
 from losscli.cli.main import run
 from losscli.errors import UnfitError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
@@ -24,6 +25,11 @@ def _no_probe(monkeypatch):
         raise UnfitError("there is no compiler.")
 
     monkeypatch.setattr(limit.Limits.__init__, "__defaults__", (refuse,))
+
+
+@pytest.fixture(autouse=True)
+def _quiet_machine(monkeypatch):
+    monkeypatch.setattr(runner, "look_at", lambda device: Unknown("a test"))
 
 
 @pytest.fixture

@@ -50,7 +50,15 @@ class FixedLimits:
 def bench(timer):
     """Run a small config, every contender's samples constant."""
 
-    def run(free=2**40, limits=None, device="cpu", conditions=None, make_timer=None, **changes):
+    def run(
+        free=2**40,
+        limits=None,
+        device="cpu",
+        conditions=None,
+        make_timer=None,
+        notify=print,
+        **changes,
+    ):
         fields = {
             "losses": (LossChoice("mse"),),
             "sizes": ((8, 8),),
@@ -63,7 +71,8 @@ def bench(timer):
             free_bytes=lambda device: free,
             make_timer=make_timer or (lambda device, evicts: timer),
             limits=limits or FixedLimits(Limit()),
-            conditions=conditions,
+            conditions=conditions or Seen(),
+            notify=notify,
         )
         return [result for task in plan(config, device) for result in runner.run(task)]
 
@@ -275,30 +284,43 @@ def test_each_pass_begins_with_contents_that_are_judged_as_they_are(bench):
     assert [r.status for r in results] == ["ok", "ok"]
 
 
-class Throttled:
-    """A GPU too hot at every look."""
+class Seen:
+    """Conditions that stay as they are."""
+
+    def __init__(self, slowed=False, **record):
+        self._slowed, self._record = slowed, record
 
     def begin(self):
         pass
 
     def slowed(self):
-        return True
+        return self._slowed
 
     def record(self):
-        return {"celsius": [99, 99]}
+        return self._record
 
 
 def test_one_whose_samples_were_all_throttled_is_skipped_and_says_so(bench):
     timing = Timing(min_time=0.0, max_time=0.01)
-    results = bench(conditions=Throttled(), passes=("forward",), timing=timing)
+    seen = Seen(slowed=True, celsius=[99, 99])
+    results = bench(conditions=seen, passes=("forward",), timing=timing)
     assert {r.status for r in results} == {"skipped"}
     assert results[0].reason.startswith("every sample was taken while throttled, ")
     assert results[0].conditions == {"celsius": [99, 99]}
 
 
 def test_results_tell_of_the_conditions(bench):
-    (result,) = bench(implementations=("reference",), passes=("forward",))
-    assert set(result.conditions) == {"threads", "load_average", "others", "governor"}
+    seen = Seen(others=0.05)
+    (result,) = bench(conditions=seen, implementations=("reference",), passes=("forward",))
+    assert result.conditions == {"others": 0.05}
+
+
+def test_that_the_machine_is_busy_is_noted_once(bench):
+    notes = []
+    bench(conditions=Seen(others=0.05), notify=notes.append)
+    assert notes == []
+    bench(conditions=Seen(others=0.5), notify=notes.append)
+    assert notes == [runners.BUSY_NOTE]
 
 
 def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementation):

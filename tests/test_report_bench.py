@@ -310,6 +310,19 @@ def test_a_marked_ratio_is_a_figure_all_the_same():
     assert len(ends) == 1
 
 
+def test_a_busy_machine_is_said_once():
+    quiet, busy, busier = (result(conditions={"others": part}) for part in (0.09, 0.11, 0.45))
+    assert "busy" not in render(run(quiet, quiet), "table")
+    text = render(run(quiet, busy, busier), "table")
+    assert "the machine was busy: others took up to 45% of its cores during 2 of 3 results" in text
+
+
+def test_what_slowed_a_gpu_is_said():
+    slowed = result(conditions={"celsius": [40, 90], "throttle_reasons": ["power limit"]})
+    text = render(run(slowed, result(conditions={"celsius": [40, 41]})), "table")
+    assert "the GPU was slowed during 1 of 2 results: power limit" in text
+
+
 def test_ratios_have_their_interval_and_verdict():
     faster = result(ratios={"reference": Ratio(4.0, 3.5, 4.5)})
     (custom,) = json.loads(render(run(faster), "json"))["results"]

@@ -13,7 +13,7 @@ import contextlib
 import importlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +21,6 @@ import torch
 
 from losscli import environment
 
-BUSY = 0.1
-"""Part of the cores that others may have before it is said."""
 SHORTEST_LOOK = 0.05
 """Seconds; the kernel counts what cores do in hundredths of a second."""
 THROTTLE_REASONS = {
@@ -168,11 +166,6 @@ def look_at(device: str) -> Conditions:
         return GpuConditions(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
     except pynvml.NVMLError as error:
         return Unknown(f"NVML: {error}")
-
-
-def is_busy(record: Mapping[str, Any]) -> bool:
-    """Tell whether others took so much of the machine that it has to be said."""
-    return (record.get("others") or 0.0) > BUSY
 
 
 def _busy_seconds(proc: Path | None = None) -> float | None:

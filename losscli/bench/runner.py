@@ -26,6 +26,10 @@ from losscli.inputs import make_inputs
 from losscli.results import FAIL, FAILED, OK, SKIPPED, BenchResult, Error, VerifyResult
 from losscli.verify.gate import Gate
 
+BUSY_NOTE = (
+    "other programs are running on this machine: times will vary, and be longer than they need be"
+)
+
 
 @dataclass
 class _Entry:
@@ -53,12 +57,14 @@ class Runner:
         make_timer: Callable[[str, bool], Timer] = make_timer,
         limits: Limits | None = None,
         conditions: Conditions | None = None,
+        notify: Callable[[str], None] = lambda note: None,
     ) -> None:
-        """What is not given is the machine's; a test gives its own."""
+        """``notify`` takes notes for the user; the rest is the machine's, or a test's."""
         self.device = device
         self.free_bytes = free_bytes
         self.limits = limits or Limits(device)
         self.conditions = conditions or look_at(device)
+        self.notify = cache(notify)
         self.timer = cache(lambda evicts: make_timer(device, evicts))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
@@ -113,6 +119,8 @@ class Runner:
                 for entry in entries:
                     result = _conclude(contents.gate, case, pass_, entry, stop, limit)
                     results[entry.contender.name] = replace(result, conditions=seen)
+                    if results[entry.contender.name].busy:
+                        self.notify(BUSY_NOTE)
         finally:
             # A Warm's call is its contender: the cycle would keep the operands of this case beside
             # those of the next until Python's collector runs.

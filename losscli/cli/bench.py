@@ -64,7 +64,7 @@ def command(
 
     from losscli.bench.runner import Runner
 
-    runner = Runner(device)
+    runner = Runner(device, notify=lambda note: click.echo(f"losscli: {note}", err=True))
     return report("bench", device, plan(config, device), runner.run, format=format, output=output)
 
 

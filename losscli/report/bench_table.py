@@ -120,7 +120,26 @@ def notes(run: Run) -> list[str]:
     texts += dict.fromkeys(
         NO_LIMIT + why for r in results if (why := r.reason.partition(NO_LIMIT)[2])
     )
+    texts += _conditions(results)
     return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
+
+
+def _conditions(results: Sequence[BenchResult]) -> list[str]:
+    """Return what was wrong with the machine, and in how many of the results."""
+    timed = [result for result in results if result.conditions]
+    of = f"of {count(len(timed), 'result')}"
+    texts = []
+    if busy := [result.conditions["others"] for result in timed if result.busy]:
+        texts.append(
+            f"the machine was busy: others took up to {max(busy):.0%} of its cores "
+            f"during {len(busy)} {of}"
+        )
+    reasons: dict[str, int] = {}
+    for result in timed:
+        for reason in result.conditions.get("throttle_reasons", ()):
+            reasons[reason] = reasons.get(reason, 0) + 1
+    texts += [f"the GPU was slowed during {n} {of}: {reason}" for reason, n in reasons.items()]
+    return texts
 
 
 def summary(run: Run) -> str:
