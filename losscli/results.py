@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from losscli.cases import Case
+from losscli.config.schema import DEVICE
 
 SCHEMA_VERSION = 1
 
@@ -102,7 +103,8 @@ class BenchResult:
     reason: str = ""
     seconds: Seconds | None = None
     host_seconds: float | None = None
-    """Median time that one call keeps the host busy while the GPU is idle; None on the CPU."""
+    """Median time that one call keeps the host busy while the GPU is idle; None on the CPU and
+    where that is what was timed."""
     gbps: float | None = None
     limit_gbps: float | None = None
     """What kernels that only move the bytes reached in the same run, on the same sizes."""
@@ -115,6 +117,8 @@ class BenchResult:
     error: Error = Error()
     table: str = ""
     """Title of the config's table that asked for this."""
+    mode: str = DEVICE
+    """How it was called and timed: ``device``, ``graph`` or ``host``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """What the machine was like while this was sampled, flat; empty where nothing was."""
 
@@ -161,6 +165,7 @@ class BenchResult:
             "peak_extra_bytes": self.peak_extra_bytes,
             "error": asdict(self.error),
             "table": self.table,
+            "mode": self.mode,
             "conditions": dict(self.conditions),
         }
 

@@ -85,6 +85,13 @@ def test_options_hold_for_each_table_of_a_config(capsys, config):
     assert [(r["table"], r["case"]["shape"]) for r in results] == [("one", [8, 8]), ("two", [8, 8])]
 
 
+def test_modes_of_the_command_line(capsys):
+    arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward", "--format", "json")
+    assert bench(*arguments, "--mode", "host", "--mode", "graph") == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [(r["mode"], r["status"]) for r in results] == [("host", "ok"), ("graph", "skipped")]
+
+
 def test_without_the_reference_there_is_no_speedup(capsys):
     arguments = ("--loss", "mse", "--impl", "functional", "--pass", "forward", "--format", "json")
     assert bench(*arguments) == 0
@@ -187,6 +194,7 @@ def test_everything_excluded_is_an_error_of_usage(capsys, config):
         (("--max-time", "soon"), "'soon' is not a duration"),
         (("--confidence", "150%"), "'150%' is not a fraction"),
         (("--cache", "hot"), "unknown cache 'hot'"),
+        (("--mode", "grap"), "unknown mode 'grap'. Did you mean 'graph'?"),
         (("--format", "xml"), "unknown format 'xml'"),
         (("-o", ""), "-o '' names no file"),
     ],

@@ -69,7 +69,7 @@ def bench(timer):
         runner = Runner(
             device,
             free_bytes=lambda device: free,
-            make_timer=make_timer or (lambda device, evicts: timer),
+            make_timer=make_timer or (lambda device, evicts, mode: timer),
             limits=limits or FixedLimits(Limit()),
             conditions=conditions or Seen(),
             notify=notify,
@@ -170,6 +170,66 @@ def test_the_host_is_busy_for_a_while_with_a_call_to_a_gpu():
         assert result.limit_gbps > 0
 
 
+def modes(*names):
+    return replace(TIMING, mode=names)
+
+
+def test_modes_are_run_one_after_the_other(bench):
+    results = bench(timing=modes("host", "device"), implementations=("reference",))
+    assert [(r.mode, r.pass_) for r in results] == [
+        ("host", "forward"),
+        ("host", "forward_backward"),
+        ("device", "forward"),
+        ("device", "forward_backward"),
+    ]
+    assert {r.status for r in results} == {"ok"}
+
+
+def test_the_host_has_a_timer_of_its_own_and_a_graph_that_of_the_device(bench, timer):
+    asked = []
+
+    def make(device, evicts, mode):
+        asked.append(mode)
+        return timer
+
+    bench(timing=modes("device", "graph", "host"), make_timer=make)
+    assert asked == ["device", "host"]
+
+
+def test_a_graph_is_skipped_without_a_gpu(bench):
+    results = bench(timing=modes("graph"))
+    assert {(r.status, r.reason) for r in results} == {("skipped", "a CUDA graph needs a GPU")}
+
+
+@pytest.mark.gpu
+def test_each_mode_runs_on_a_gpu():
+    config = Config(
+        losses=(LossChoice("mse"),),
+        sizes=((8, 8),),
+        implementations=("reference", "custom"),
+        timing=Timing(min_time=0.0, max_time=1.0, mode=("device", "graph", "host")),
+    )
+    results = [r for task in plan(config, "cuda:0") for r in Runner("cuda:0").run(task)]
+    assert [r.status for r in results] == ["ok"] * 12
+    assert [r.mode for r in results] == ["device"] * 4 + ["graph"] * 4 + ["host"] * 4
+    assert all(r.error.value_ulp <= 2 for r in results)
+
+
+@pytest.mark.gpu
+def test_an_implementation_that_cannot_be_captured_fails_and_no_other(implementation):
+    name = implementation(lambda x, y: mean_square(x, y) + 0 * float(x.sum()))
+    config = Config(
+        losses=(LossChoice("mse"),),
+        sizes=((8, 8),),
+        passes=("forward",),
+        implementations=(name, "reference"),
+        timing=Timing(min_time=0.0, max_time=1.0, mode=("graph",)),
+    )
+    (task,) = plan(config, "cuda:0")
+    theirs, reference = Runner("cuda:0").run(task)
+    assert (theirs.status, reference.status) == ("failed", "ok")
+
+
 def test_tables_are_run_one_after_the_other_each_in_its_own_way(bench):
     common = Config(losses=(LossChoice("mse"),), passes=("forward",), timing=TIMING)
     results = bench(
@@ -266,7 +326,7 @@ def test_what_is_remembered_until_the_operands_change_is_computed_for_each_sampl
     (result,) = bench(
         implementations=(implementation(counted),),
         passes=("forward",),
-        make_timer=lambda device, evicts: CpuTimer(clock=ticking(), evict=lambda: None),
+        make_timer=lambda device, evicts, mode: CpuTimer(clock=ticking(), evict=lambda: None),
     )
     assert result.status == "ok"
     samples = computed[-len(result.seconds.samples) :]

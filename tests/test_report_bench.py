@@ -280,6 +280,7 @@ def test_json_is_the_record_users_script_against():
         "peak_extra_bytes",
         "error",
         "table",
+        "mode",
         "conditions",
     ]
     assert list(custom["seconds"]) == ["median", "p20", "p80", "min", "samples", "interval"]
@@ -308,6 +309,16 @@ def test_a_marked_ratio_is_a_figure_all_the_same():
     lines = render(run(result(ratio=10.0), same), "table").splitlines()
     ends = {line.index("x", line.index(" ms")) for line in lines if " ms " in line}
     assert len(ends) == 1
+
+
+def test_a_mode_that_is_not_the_usual_is_named_beside_the_pass():
+    graph = [replace(r, mode="graph") for r in PAIR]
+    lines = render(run(*graph, *PAIR), "table").splitlines()
+    assert sum(" fwd graph  " in line for line in lines) == 2
+    assert lines[-2:] == [
+        "custom: 4.00x reference forward (1 case), largest error 0.50 ulp",
+        "custom: 4.00x reference forward graph (1 case), largest error 0.50 ulp",
+    ]
 
 
 def test_a_busy_machine_is_said_once():

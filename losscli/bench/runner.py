@@ -14,12 +14,13 @@ from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits
 from losscli.bench.memory import fit, measure_peak_extra
-from losscli.bench.passes import Pass, PassFactory, gradients
+from losscli.bench.passes import Captured, Pass, PassFactory, gradients
 from losscli.bench.plan import Task
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
 from losscli.bench.statistics import paired_ratios, summarize
 from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
+from losscli.config.schema import DEVICE, GRAPH, HOST
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
@@ -42,7 +43,9 @@ class _Entry:
     peak_extra_bytes: int | None = None
 
     def measure_memory(self) -> None:
-        """Call once more, to see what it allocates."""
+        """Call once more, to see what it allocates; a graph has allocated all there is."""
+        if isinstance(self.timed, Captured):
+            return
         self.peak_extra_bytes = measure_peak_extra(self.timed, self.device)
 
 
@@ -54,7 +57,7 @@ class Runner:
         device: str,
         *,
         free_bytes: Callable[[str], int] = environment.free_bytes,
-        make_timer: Callable[[str, bool], Timer] = make_timer,
+        make_timer: Callable[[str, bool, str], Timer] = make_timer,
         limits: Limits | None = None,
         conditions: Conditions | None = None,
         notify: Callable[[str], None] = lambda note: None,
@@ -65,7 +68,7 @@ class Runner:
         self.limits = limits or Limits(device)
         self.conditions = conditions or look_at(device)
         self.notify = cache(notify)
-        self.timer = cache(lambda evicts: make_timer(device, evicts))
+        self.timer = cache(lambda evicts, mode: make_timer(device, evicts, mode))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
         """Yield the results of a task in the order asked for, each pass when it is finished.
@@ -74,7 +77,7 @@ class Runner:
         """
         case = task.case
         free = self.free_bytes(self.device)
-        lineups = {pass_: _lineup(case, pass_, names, free) for pass_, names in task.passes.items()}
+        lineups = {pass_: _lineup(task, pass_, free) for pass_ in task.passes}
         contents = None
         for pass_, (able, results) in lineups.items():
             if able and contents is None:
@@ -87,7 +90,7 @@ class Runner:
             if able and contents is not None:
                 results |= self._run_pass(contents, task, pass_, able)
             for name in task.passes[pass_]:
-                yield replace(results[name], table=task.table)
+                yield replace(results[name], table=task.table, mode=task.mode)
 
     def _run_pass(
         self,
@@ -97,17 +100,18 @@ class Runner:
         implementations: Sequence[Implementation],
     ) -> dict[str, BenchResult]:
         """Find the limit, judge, warm up, sample and judge again."""
-        case, timing = task.case, task.timing
+        case = task.case
         results: dict[str, BenchResult] = {}
         entries: list[_Entry] = []
         passes = PassFactory(pass_, case.reduction, contents.input, contents.target)
-        timer = self.timer(needs_eviction(self.device, timing.cache, case.floor_bytes(pass_)))
+        evicts = needs_eviction(self.device, task.timing.cache, case.floor_bytes(pass_))
+        timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         reads = [t for t in (contents.input, contents.target, passes.grad_output) if t is not None]
         limit = self.limits.find(case, pass_, timer, reads)
         try:
             with gradients(pass_):
                 for implementation in implementations:
-                    admitted = _admit(contents.gate, case, pass_, implementation, passes)
+                    admitted = _admit(contents.gate, task, pass_, implementation, passes)
                     if isinstance(admitted, BenchResult):
                         results[admitted.implementation] = admitted
                     else:
@@ -117,7 +121,7 @@ class Runner:
                 stop = self._sample(timer, entries, task, contents)
                 seen = self.conditions.record()
                 for entry in entries:
-                    result = _conclude(contents.gate, case, pass_, entry, stop, limit)
+                    result = _conclude(contents.gate, task, pass_, entry, stop, limit)
                     results[entry.contender.name] = replace(result, conditions=seen)
                     if results[entry.contender.name].busy:
                         self.notify(BUSY_NOTE)
@@ -151,12 +155,13 @@ class Runner:
 
 
 def _admit(
-    gate: Gate, case: Case, pass_: str, implementation: Implementation, passes: PassFactory
+    gate: Gate, task: Task, pass_: str, implementation: Implementation, passes: PassFactory
 ) -> _Entry | BenchResult:
     """Run an implementation once, just as it will be timed, and judge what it computes."""
-    name = implementation.name
+    case, name = task.case, implementation.name
+    make = passes.capture if task.mode == GRAPH else passes.make
     try:
-        timed = passes.make(implementation.bind(case))
+        timed = make(implementation.bind(case))
         timed.compute()
         verdict = gate.judge(name, pass_, timed.loss, timed.input.grad)
     except LosscliError:
@@ -170,10 +175,10 @@ def _admit(
 
 
 def _conclude(
-    gate: Gate, case: Case, pass_: str, entry: _Entry, stop: str, limit: Limit
+    gate: Gate, task: Task, pass_: str, entry: _Entry, stop: str, limit: Limit
 ) -> BenchResult:
     """Make the result of samples, unless what was timed computed something wrong."""
-    contender = entry.contender
+    case, contender = task.case, entry.contender
     verdict = _judge_again(gate, pass_, entry)
     if contender.failure:
         return _gone_wrong(case, contender.name, pass_, contender.failure)
@@ -185,7 +190,7 @@ def _conclude(
         return BenchResult(case, contender.name, pass_, SKIPPED, reason, error=entry.error)
     seconds = summarize(contender.samples)
     count = case.floor_bytes(pass_)
-    on_gpu = case.device != "cpu"
+    host_apart = case.device != "cpu" and task.mode != HOST
     result = BenchResult(
         case,
         contender.name,
@@ -193,7 +198,7 @@ def _conclude(
         OK,
         "; ".join(filter(None, (describe(stop, contender), limit.reason))),
         seconds=seconds,
-        host_seconds=contender.warm.host_seconds if contender.warm and on_gpu else None,
+        host_seconds=contender.warm.host_seconds if contender.warm and host_apart else None,
         gbps=count / seconds.median / 1e9,
         limit_gbps=count / limit.seconds / 1e9 if limit.seconds else None,
         peak_extra_bytes=entry.peak_extra_bytes,
@@ -223,11 +228,14 @@ def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
 
 
 def _lineup(
-    case: Case, pass_: str, names: Sequence[str], free: int
+    task: Task, pass_: str, free: int
 ) -> tuple[list[Implementation], dict[str, BenchResult]]:
     """Return the implementations that can run, and why the others do not."""
-    asked = [find_implementation(name) for name in names]
+    case = task.case
+    asked = [find_implementation(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
+    if task.mode == GRAPH and case.device == "cpu":
+        reasons = {i.name: "a CUDA graph needs a GPU" for i in asked}
     able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free)
     reasons |= misfits
     skipped = {

@@ -14,7 +14,7 @@ from losscli.bench.plan import plan
 from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, one_of, output_options, resolve_config
 from losscli.cli.reporting import report
-from losscli.config.schema import CACHES, Config, Timing
+from losscli.config.schema import CACHES, MODES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.units import parse_fraction, parse_seconds
 
@@ -32,6 +32,13 @@ from losscli.units import parse_fraction, parse_seconds
 @click.option(
     "--cache", type=one_of("cache", CACHES), metavar="STATE", help=f"{', '.join(CACHES)}."
 )
+@click.option(
+    "--mode",
+    type=one_of("mode", MODES),
+    multiple=True,
+    metavar="NAME",
+    help=f"{', '.join(MODES)}; may be repeated.",
+)
 @output_options
 def command(
     *,
@@ -40,6 +47,7 @@ def command(
     max_time: float | None,
     confidence: float | None,
     cache: str | None,
+    mode: tuple[str, ...],
     format: str,
     output: Path | None,
     **axes: Any,
@@ -52,7 +60,8 @@ def command(
     config = resolve_config(**axes)
 
     def timed(block: Config) -> Config:
-        times = _override(block.timing, min_time, max_time, confidence=confidence, cache=cache)
+        others = {"confidence": confidence, "cache": cache, "mode": mode or None}
+        times = _override(block.timing, min_time, max_time, **others)
         return replace(block, timing=times, tables=tuple(map(timed, block.tables)))
 
     config = timed(config)

@@ -2,14 +2,14 @@
 
 A config with tables makes one of each. Columns: ``case`` is the case's name, less the dtype and
 reduction that all cases share; ``pass`` is ``fwd`` (no gradient) or ``fwd+bwd`` (the loss and the
-gradient of the prediction); ``median`` and ``p20-p80`` are the time of one call, the latter in the
-unit of the former; ``GB/s`` is the least traffic that the pass can do with, over the median; ``% of
-limit`` is that over what kernels reach that only move the same bytes, IMPOSSIBLE where it is too
-much to be true; ``host`` is how long a call keeps the host busy, shown where small cases ran on a
-GPU; ``vs ref`` is the median of the reference over this one, with ``=`` before it where the two are
-the same and ``?`` where the samples do not tell; ``ulp`` is the largest error against
-the oracle, of the loss or of an element of the gradient, in units in the last place; ``extra`` is
-the most memory that a call takes beyond its inputs, loss and gradient.
+gradient of the prediction), and the mode where it is not the usual; ``median`` and ``p20-p80`` are
+the time of one call, the latter in the unit of the former; ``GB/s`` is the least traffic that the
+pass can do with, over the median; ``% of limit`` is that over what kernels reach that only move the
+same bytes, IMPOSSIBLE where it is too much to be true; ``host`` is how long a call keeps the host
+busy, shown where small cases ran on a GPU; ``vs ref`` is the median of the reference over this one,
+with ``=`` before it where the two are the same and ``?`` where the samples do not tell; ``ulp`` is
+the largest error against the oracle, of the loss or of an element of the gradient, in units in the
+last place; ``extra`` is the most memory that a call takes beyond its inputs, loss and gradient.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
 from losscli.cases import Case
+from losscli.config.schema import DEVICE, MODES
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips
 from losscli.results import FAILED, NO_LIMIT, SAME, SKIPPED, UNCLEAR, BenchResult, Run, Seconds
@@ -59,7 +60,7 @@ def _columns(results: Sequence[BenchResult]) -> dict[str, Callable[[BenchResult]
     """Return how the cell of each column is made, by its header."""
     versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x")
     columns: dict[str, Callable[[BenchResult], str]] = {
-        "pass": lambda result: SHORT_PASSES[result.pass_],
+        "pass": lambda result: _with_mode(SHORT_PASSES[result.pass_], result.mode),
         "impl": lambda result: shorten(result.implementation),
         "median": lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
         "p20-p80": lambda result: _spread(result.seconds) if result.seconds else "",
@@ -107,12 +108,12 @@ def notes(run: Run) -> list[str]:
     """Return each failure and each result too good to be true; then why something is missing."""
     results = _results(run)
     texts = [
-        f"FAILED {r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: {r.reason}"
+        f"FAILED {r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
         for r in results
         if r.status == FAILED
     ]
     texts += [
-        f"{r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: {r.reason}"
+        f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
         for r in results
         if r.impossible
     ]
@@ -148,8 +149,8 @@ def summary(run: Run) -> str:
     subject = next((name for name in names if name != REFERENCE), REFERENCE)
     results = [result for result in _results(run) if result.implementation == subject]
     lines = [
-        _quote(subject, pass_, [result for result in results if result.pass_ == pass_])
-        for pass_ in LONG_PASSES
+        _quote(subject, name, [result for result in results if _long_pass(result) == name])
+        for name in dict.fromkeys(_long_pass(r) for r in sorted(results, key=_place))
     ]
     return "\n".join(line for line in lines if line)
 
@@ -169,12 +170,26 @@ def _quote(subject: str, pass_: str, results: Sequence[BenchResult]) -> str:
         cases = count(len(ratios), "case")
         mean = f"geometric mean of {cases}" if len(ratios) > 1 else cases
         speedup = _figure(geometric_mean(ratios))
-        facts.insert(0, f"{speedup}x reference {LONG_PASSES[pass_]} ({mean})")
+        facts.insert(0, f"{speedup}x reference {pass_} ({mean})")
     elif timed:
         most = max(result.gbps or 0 for result in timed)
         cases = count(len(timed), "case")
-        facts.insert(0, f"{LONG_PASSES[pass_]} at up to {_figure(most)} GB/s ({cases})")
+        facts.insert(0, f"{pass_} at up to {_figure(most)} GB/s ({cases})")
     return f"{subject}: {', '.join(facts)}" if facts else ""
+
+
+def _with_mode(pass_: str, mode: str) -> str:
+    """Return the name of a pass, and of a mode that is not the usual."""
+    return pass_ if mode == DEVICE else f"{pass_} {mode}"
+
+
+def _long_pass(result: BenchResult) -> str:
+    return _with_mode(LONG_PASSES[result.pass_], result.mode)
+
+
+def _place(result: BenchResult) -> tuple[int, int]:
+    """Return where the line about a pass and mode stands."""
+    return MODES.index(result.mode), list(LONG_PASSES).index(result.pass_)
 
 
 def _results(run: Run) -> list[BenchResult]:
