@@ -56,7 +56,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times faster than another one is: the other's median over its own."""
+    """How many times faster than another one is: the other's time over its own."""
 
     value: float
     low: float
@@ -109,7 +109,8 @@ class BenchResult:
     limit_gbps: float | None = None
     """What kernels that only move the bytes reached in the same run, on the same sizes."""
     speedup: Mapping[str, float] = field(default_factory=dict)
-    """Median of each other implementation over this one's: above 1 this one is faster."""
+    """Time of each other implementation over this one's, the median over the rounds in which they
+    were sampled side by side: above 1 this one is faster."""
     ratios: Mapping[str, Ratio] = field(default_factory=dict)
     """The same with its interval and verdict."""
     peak_extra_bytes: int | None = None
@@ -236,7 +237,34 @@ class SelfTestResult:
         }
 
 
-Result = BenchResult | VerifyResult | SelfTestResult
+KNOWN_TIME, OVERHEAD = "known time", "overhead"
+"""Parts of the timer's self-test; the others are called after a verdict."""
+
+
+@dataclass(frozen=True)
+class TimerTestResult:
+    """What became of one part of the timer's self-test."""
+
+    test: str
+    """``known time``, ``overhead``, or the verdict that comparisons should come to."""
+    subject: str
+    """What was timed or compared."""
+    status: str
+    """``pass`` or ``fail``."""
+    reason: str = ""
+    seconds: float | None = None
+    expected_seconds: float | None = None
+    right: int | None = None
+    """Comparisons that came to the verdict."""
+    runs: int | None = None
+    """Comparisons."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return asdict(self)
+
+
+Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
 
 
 @dataclass(frozen=True)
@@ -244,7 +272,7 @@ class Run:
     """Everything a command measured."""
 
     kind: str
-    """``bench``, ``verify`` or ``self-test``."""
+    """``bench``, ``verify``, ``self-test`` (of verify) or ``timer-test`` (of bench)."""
     command: tuple[str, ...]
     created: str
     """ISO 8601, UTC."""

@@ -69,24 +69,13 @@ def half_width(samples: Sequence[float]) -> float:
 def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Ratio]]:
     """Return how many times faster than each other contender each one is, by name.
 
-    The samples were taken in rounds, one of each contender in each. A bootstrap draws whole rounds,
-    so that what made a round slow for all is not taken for a difference between them.
+    The samples were taken in rounds, one of each contender in each, and those of a round one right
+    after the other. The ratio is the median of the ratios of the rounds: what slowed a whole round
+    is in both of its samples and cancels, as it does not in a ratio of medians.
     """
-    import numpy
-
-    if len(samples) < 2:
-        return {name: {} for name in samples}
-    count = min(map(len, samples.values()))
-    medians: dict[str, Floats] | None = None
-    if _rank(count) is not None:
-        drawn = numpy.random.default_rng(0).integers(count, size=(RESAMPLES, count))
-        rows = numpy.arange(RESAMPLES)[:, None] * count
-        counts = numpy.bincount((drawn + rows).ravel(), minlength=drawn.size)
-        times_drawn = counts.astype(numpy.int32).reshape(drawn.shape)
-        medians = {name: _drawn_medians(own, times_drawn) for name, own in samples.items()}
     return {
         name: {
-            other: _ratio(own, theirs, medians[other] / medians[name] if medians else None)
+            other: _of_rounds([their / our for our, their in zip(own, theirs, strict=True)])
             for other, theirs in samples.items()
             if other != name
         }
@@ -94,35 +83,26 @@ def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str,
     }
 
 
+def _of_rounds(ratios: Sequence[float]) -> Ratio:
+    """Return the median of ratios with its interval: of logarithms, so that it can be inverted."""
+    ordered = sorted(ratios)
+    outside = _rank(len(ordered)) or 0
+    value = math.exp(quantile([math.log(ratio) for ratio in ordered], 0.5))
+    return Ratio(value, ordered[outside], ordered[-1 - outside])
+
+
 def ratio(samples: Sequence[float], baseline: Sequence[float]) -> Ratio:
-    """Return how many times faster than a baseline samples are that were taken apart from it."""
+    """Return how many times faster than a baseline samples are that were taken apart from it.
+
+    The ratio is that of the medians, its interval that of a bootstrap, seeded.
+    """
+    value = quantile(sorted(baseline), 0.5) / quantile(sorted(samples), 0.5)
     if _rank(min(len(samples), len(baseline))) is None:
-        return _ratio(samples, baseline, None)
-    medians = _resampled_medians(samples, 0)
-    return _ratio(samples, baseline, _resampled_medians(baseline, 1) / medians)
-
-
-def _ratio(own: Sequence[float], theirs: Sequence[float], resampled: Floats | None) -> Ratio:
-    """Return a ratio with the interval of a bootstrap, or with all that its samples span."""
-    value = quantile(sorted(theirs), 0.5) / quantile(sorted(own), 0.5)
-    if resampled is None:
-        return Ratio(value, min(theirs) / max(own), max(theirs) / min(own))
+        return Ratio(value, min(baseline) / max(samples), max(baseline) / min(samples))
+    ratios = _resampled_medians(baseline, 1) / _resampled_medians(samples, 0)
     outside = RESAMPLES // TAIL - 1
-    resampled.partition([outside, -1 - outside])
-    return Ratio(value, float(resampled[outside]), float(resampled[-1 - outside]))
-
-
-def _drawn_medians(samples: Sequence[float], times_drawn: Floats) -> Floats:
-    """Return the median of each resample, a row of how often each sample was drawn."""
-    import numpy
-
-    values = numpy.asarray(samples)
-    order = numpy.argsort(values, kind="stable")
-    below = numpy.cumsum(times_drawn[:, order], axis=1, dtype=numpy.int32)
-    places = [(len(samples) - 1) // 2, len(samples) // 2]
-    lower, upper = (values[order[(below <= place).sum(axis=1)]] for place in places)
-    medians: Floats = (lower + upper) / 2
-    return medians
+    ratios.partition([outside, -1 - outside])
+    return Ratio(value, float(ratios[outside]), float(ratios[-1 - outside]))
 
 
 def _resampled_medians(samples: Sequence[float], stream: int) -> Floats:

@@ -11,6 +11,7 @@ import click
 from losscli import environment
 from losscli.bench.memory import fit, needed_bytes
 from losscli.bench.plan import plan
+from losscli.cli import bench_selftest
 from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, one_of, output_options, resolve_config
 from losscli.cli.reporting import report
@@ -39,6 +40,7 @@ from losscli.units import parse_fraction, parse_seconds
     metavar="NAME",
     help=f"{', '.join(MODES)}; may be repeated.",
 )
+@click.option("--self-test", is_flag=True, help="Put the timer to the test on this machine.")
 @output_options
 def command(
     *,
@@ -48,6 +50,7 @@ def command(
     confidence: float | None,
     cache: str | None,
     mode: tuple[str, ...],
+    self_test: bool,
     format: str,
     output: Path | None,
     **axes: Any,
@@ -66,6 +69,8 @@ def command(
 
     config = timed(config)
     device = environment.resolve_device(config.device)
+    if self_test:
+        return bench_selftest.self_test(device, format, output)
     if dry_run:
         free = environment.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)

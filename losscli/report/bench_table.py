@@ -6,7 +6,7 @@ gradient of the prediction), and the mode where it is not the usual; ``median`` 
 the time of one call, the latter in the unit of the former; ``GB/s`` is the least traffic that the
 pass can do with, over the median; ``% of limit`` is that over what kernels reach that only move the
 same bytes, IMPOSSIBLE where it is too much to be true; ``host`` is how long a call keeps the host
-busy, shown where small cases ran on a GPU; ``vs ref`` is the median of the reference over this one,
+busy, shown where small cases ran on a GPU; ``vs ref`` is the time of the reference over this one,
 with ``=`` before it where the two are the same and ``?`` where the samples do not tell; ``ulp`` is
 the largest error against the oracle, of the loss or of an element of the gradient, in units in the
 last place; ``extra`` is the most memory that a call takes beyond its inputs, loss and gradient.

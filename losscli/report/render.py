@@ -12,8 +12,8 @@ from typing import Any
 
 import tabulate
 
-from losscli.report import bench_table, peers, selftest_table, verify_table
-from losscli.results import Result, Run
+from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
+from losscli.results import Result, Run, TimerTestResult
 from losscli.units import format_size
 
 WIDTH = 100
@@ -22,6 +22,7 @@ _TABLES: dict[str, Any] = {
     "bench": bench_table,
     "verify": verify_table,
     "self-test": selftest_table,
+    "timer-test": timer_test_table,
 }
 """Who lays out a run, by its kind."""
 
@@ -113,7 +114,8 @@ def _caption(run: Run) -> str:
     facts = run.environment
     threads = f"{facts.get('threads')} threads" if facts.get("device") == "cpu" else ""
     machine = [facts.get("gpu") or facts.get("cpu"), threads, f"torch {facts.get('torch')}"]
-    shared = [{getattr(r.case, axis) for r in run.results} for axis in ("dtype", "reduction")]
+    cases = [result.case for result in run.results if not isinstance(result, TimerTestResult)]
+    shared = [{getattr(case, axis) for case in cases} for axis in ("dtype", "reduction")]
     words = [*machine, *(values.pop() for values in shared if len(values) == 1)]
     return ", ".join(word for word in words if word)
 
@@ -132,12 +134,12 @@ def _csv(run: Run) -> str:
 def _flatten(result: Result) -> dict[str, Any]:
     """Return a result without levels: ``seconds_median``, ``speedup_reference`` and so on."""
     record = result.to_json()
-    row: dict[str, Any] = record.pop("case")
+    row: dict[str, Any] = record.pop("case", {})
     for key, value in record.items():
         row |= _level(key, value)
-    for key in ("shape", "target_shape"):
-        row[key] = format_size(row[key])
-    row["params"] = " ".join(f"{name}={value:g}" for name, value in row["params"].items())
+    if row.keys() >= {"shape", "target_shape", "params"}:
+        row |= {key: format_size(row[key]) for key in ("shape", "target_shape")}
+        row["params"] = " ".join(f"{name}={value:g}" for name, value in row["params"].items())
     if "seconds_samples" in row:
         row["seconds_samples"] = len(row["seconds_samples"])
     if interval := row.pop("seconds_interval", None):
