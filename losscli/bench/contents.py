@@ -29,12 +29,16 @@ class Contents:
     def __init__(
         self, case: Case, input: Tensor, target: Tensor, loosened: float | None = None
     ) -> None:
-        """``loosened``: ULP that the config grants this case by name."""
+        """Take operands that ask for no gradient.
+
+        ``loosened``: ULP that the config grants this case by name.
+        """
         self.input, self.target = input, target
         self.case, self.loosened = case, loosened
         self.changed = False
         self._gates: dict[bool, Gate] = {}
         largest = max(abs(x.item()) for x in torch.aminmax(input)) if input.numel() else 0.0
+        self._first = input.view(-1)[:1]
         self._factor = DOUBLED if largest <= LARGEST_DOUBLED else TURNED
 
     @property
@@ -44,13 +48,11 @@ class Contents:
             self._gates[self.changed] = Gate(self.case, self.input, self.target, self.loosened)
         return self._gates[self.changed]
 
-    @torch.no_grad()
     def change(self) -> None:
         """Put the other contents in place of the present ones."""
         self.input.mul_(1 / self._factor if self.changed else self._factor)
         self.changed = not self.changed
 
-    @torch.no_grad()
     def touch(self) -> None:
         """Write one element with what it holds."""
-        self.input.view(-1)[:1].mul_(1)
+        self._first.mul_(1)

@@ -39,8 +39,8 @@ launches that a stream holds before it makes the host wait."""
 QUEUE_MARGIN = 1.5
 QUEUE_MARGIN_LIMIT = 12.0
 """How much longer than the host is thought to need the GPU is kept busy, at first and at most."""
-BETWEEN_CALLS_SECONDS = 30e-6
-"""What the host needs for the events and the eviction around a call."""
+BETWEEN_CALLS_SECONDS = 40e-6
+"""What the host needs for the events around a call, and for what comes before it."""
 
 
 @dataclass(frozen=True)
