@@ -49,8 +49,14 @@ class Contents:
         return self._gates[self.changed]
 
     def change(self) -> None:
-        """Put the other contents in place of the present ones."""
+        """Put the other contents in place of the present ones.
+
+        What a CPU's cache has yet to write back would be written during the next sample: reading
+        all once more has it written now. A GPU's cache is evicted before each sample.
+        """
         self.input.mul_(1 / self._factor if self.changed else self._factor)
+        if self.input.device.type == "cpu":
+            self.input.sum()
         self.changed = not self.changed
 
     def touch(self) -> None:
