@@ -140,9 +140,13 @@ class BenchResult:
 
     @property
     def impossible(self) -> bool:
-        """Whether this is faster than moving the bytes can be."""
+        """Whether this is faster than moving the bytes can be.
+
+        Nothing is said where others kept the machine busy: the limit was measured before, when they
+        may have been busier.
+        """
         share = self.limit_share
-        if self.seconds is None or self.limit_gbps is None or share is None:
+        if self.busy or self.seconds is None or self.limit_gbps is None or share is None:
             return False
         if share <= IMPOSSIBLE_SHARE:
             return False

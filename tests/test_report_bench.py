@@ -162,6 +162,12 @@ def test_five_percent_beyond_the_limit_are_noise(limit, impossible):
     assert result(limit_gbps=limit).impossible is impossible
 
 
+def test_nothing_is_impossible_on_a_busy_machine():
+    fast = {"limit_gbps": 40.0}
+    assert result(**fast, conditions={"others": 0.05}).impossible
+    assert not result(**fast, conditions={"others": 0.5}).impossible
+
+
 def test_a_few_microseconds_beyond_the_limit_are_what_calls_cost():
     small = case(shape=(32, 32), target_shape=(32, 32))
     slow_probe = small.floor_bytes("forward") / 6e-6 / 1e9
