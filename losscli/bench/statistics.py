@@ -84,10 +84,14 @@ def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str,
 
 
 def _of_rounds(ratios: Sequence[float]) -> Ratio:
-    """Return the median of ratios with its interval: of logarithms, so that it can be inverted."""
+    """Return the median of ratios with its interval.
+
+    Between two middle ones lies their geometric mean, so that the other way round is the inverse.
+    """
     ordered = sorted(ratios)
-    outside = _rank(len(ordered)) or 0
-    value = math.exp(quantile([math.log(ratio) for ratio in ordered], 0.5))
+    count = len(ordered)
+    outside = _rank(count) or 0
+    value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
     return Ratio(value, ordered[outside], ordered[-1 - outside])
 
 
