@@ -1,26 +1,15 @@
-"""Order statistics of samples: no distribution is assumed, for times have none worth assuming.
-
-numpy is imported on demand: reports need no bootstrap.
-"""
+"""Order statistics of samples: no distribution is assumed, for times have none worth assuming."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 from losscli.results import Ratio, Seconds
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[Any]
-
 TAIL = 40
 """One interval in so many misses on either side: a confidence of 95 %."""
-RESAMPLES = 1000
-"""Of a bootstrap: the ends of its interval are its 25th smallest and largest ratios."""
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float:
@@ -93,50 +82,6 @@ def _of_rounds(ratios: Sequence[float]) -> Ratio:
     outside = _rank(count) or 0
     value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
     return Ratio(value, ordered[outside], ordered[-1 - outside])
-
-
-def ratio(samples: Sequence[float], baseline: Sequence[float]) -> Ratio:
-    """Return how many times faster than a baseline samples are that were taken apart from it.
-
-    The ratio is that of the medians, its interval that of a bootstrap, seeded.
-    """
-    value = quantile(sorted(baseline), 0.5) / quantile(sorted(samples), 0.5)
-    if _rank(min(len(samples), len(baseline))) is None:
-        return Ratio(value, min(baseline) / max(samples), max(baseline) / min(samples))
-    ratios = _resampled_medians(baseline, 1) / _resampled_medians(samples, 0)
-    outside = RESAMPLES // TAIL - 1
-    ratios.partition([outside, -1 - outside])
-    return Ratio(value, float(ratios[outside]), float(ratios[-1 - outside]))
-
-
-def _resampled_medians(samples: Sequence[float], stream: int) -> Floats:
-    """Return the medians of resamples, each in one step: it is known where in the order they lie.
-
-    A resample draws places that are uniform; the middle one of those is distributed as an order
-    statistic of uniform numbers, which is a beta distribution.
-    """
-    import numpy
-
-    below, above = _middle_places(len(samples), stream)
-    ordered = numpy.sort(numpy.asarray(samples))
-    medians: Floats = (ordered[below] + ordered[above]) / 2
-    return medians
-
-
-@lru_cache(maxsize=4096)
-def _middle_places(count: int, stream: int) -> tuple[Floats, Floats]:
-    """Return where the one or two middle samples of each resample lie in the sorted samples."""
-    import numpy
-
-    generator = numpy.random.default_rng((stream, count))
-    middle = (count + 1) // 2
-    below = generator.beta(middle, count + 1 - middle, RESAMPLES)
-    above = below
-    if count % 2 == 0:
-        above = below + (1 - below) * generator.beta(1, count - middle, RESAMPLES)
-    # The largest place is the last even if a number is rounded to 1.
-    low, high = (numpy.minimum((count * place).astype(int), count - 1) for place in (below, above))
-    return low, high
 
 
 @lru_cache(maxsize=4096)
