@@ -22,7 +22,7 @@ from losscli.cases import Case
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
 from losscli.report.peers import CUSTOM, Cell, best_peer, cells, is_slower
 from losscli.report.phrases import count, format_ulp
-from losscli.results import BenchResult, Error, Run, Seconds
+from losscli.results import BenchResult, Error, Ratio, Run, Seconds
 from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent
@@ -70,10 +70,20 @@ def _result(record: Mapping[str, Any]) -> BenchResult:
         | {
             "case": Case(**case | shapes),
             "pass_": record["pass"],
-            "seconds": seconds and Seconds(**seconds | {"samples": tuple(seconds["samples"])}),
+            "seconds": seconds and _seconds(seconds),
+            "ratios": {
+                name: Ratio(*(ratio[key] for key in ("value", "low", "high")))
+                for name, ratio in record.get("ratios", {}).items()
+            },
             "error": Error(**record["error"]),
         }
     )
+
+
+def _seconds(record: Mapping[str, Any]) -> Seconds:
+    interval = record.get("interval")
+    lists = {"samples": tuple(record["samples"]), "interval": interval and tuple(interval)}
+    return Seconds(**record | lists)
 
 
 def only(run: Run, keys: Mapping[str, str]) -> Run:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from losscli.cases import Case
+from losscli.config.schema import DEVICE
 
 SCHEMA_VERSION = 1
 
@@ -22,6 +23,17 @@ CALL_SECONDS = 5e-6
 launches says anything about the memory."""
 
 
+DIFFERENT_BEYOND = 0.01
+"""Part by which two times have to differ, with confidence, to be called different: less comes from
+where a buffer happens to lie."""
+SAME_WITHIN = 0.03
+"""Part that two times differ by at most, with confidence, to be called the same: three times what
+sampling stops at, so that of equal ones nearly all are found equal."""
+BUSY = 0.1
+"""Part of the CPU's cores that others may have before it is said."""
+FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
+
+
 @dataclass(frozen=True)
 class Seconds:
     """The distribution of one call's time."""
@@ -31,10 +43,39 @@ class Seconds:
     p80: float
     min: float
     samples: tuple[float, ...]
+    interval: tuple[float, float] | None = None
+    """Holds the median with a confidence of 95 %; None where the samples are too few."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields, the samples to as many digits as any clock has."""
-        return asdict(self) | {"samples": [float(f"{sample:.6g}") for sample in self.samples]}
+        return asdict(self) | {
+            "samples": [float(f"{sample:.6g}") for sample in self.samples],
+            "interval": list(self.interval) if self.interval else None,
+        }
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times faster than another one is: the other's time over its own."""
+
+    value: float
+    low: float
+    high: float
+    """What holds the ratio with a confidence of 95 %; of fewer than six samples, all they span."""
+
+    @property
+    def verdict(self) -> str:
+        """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
+        if self.low > 1 + DIFFERENT_BEYOND:
+            return FASTER
+        if self.high < 1 / (1 + DIFFERENT_BEYOND):
+            return SLOWER
+        farthest = max(self.high, 1 / self.low)
+        return SAME if farthest <= 1 + SAME_WITHIN else UNCLEAR
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields and the verdict."""
+        return asdict(self) | {"verdict": self.verdict}
 
 
 @dataclass(frozen=True)
@@ -62,17 +103,25 @@ class BenchResult:
     reason: str = ""
     seconds: Seconds | None = None
     host_seconds: float | None = None
-    """Median time that one call keeps the host busy while the GPU is idle; None on the CPU."""
+    """Median time that one call keeps the host busy while the GPU is idle; None on the CPU and
+    where that is what was timed."""
     gbps: float | None = None
     limit_gbps: float | None = None
     """What kernels that only move the bytes reached in the same run, on the same sizes."""
     speedup: Mapping[str, float] = field(default_factory=dict)
-    """Median of each other implementation over this one's: above 1 this one is faster."""
+    """Time of each other implementation over this one's, the median over the rounds in which they
+    were sampled side by side: above 1 this one is faster."""
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)
+    """The same with its interval and verdict."""
     peak_extra_bytes: int | None = None
     """Most bytes allocated during a call beyond inputs, loss and gradients."""
     error: Error = Error()
     table: str = ""
     """Title of the config's table that asked for this."""
+    mode: str = DEVICE
+    """How it was called and timed: ``device``, ``graph`` or ``host``."""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """What the machine was like while this was sampled, flat; empty where nothing was."""
 
     @property
     def bytes(self) -> int:
@@ -85,10 +134,19 @@ class BenchResult:
         return self.gbps / self.limit_gbps if self.gbps and self.limit_gbps else None
 
     @property
+    def busy(self) -> bool:
+        """Whether others took so much of the machine that it has to be said."""
+        return (self.conditions.get("others") or 0.0) > BUSY
+
+    @property
     def impossible(self) -> bool:
-        """Whether this is faster than moving the bytes can be."""
+        """Whether this is faster than moving the bytes can be.
+
+        Nothing is said where others kept the machine busy: the limit was measured before, when they
+        may have been busier.
+        """
         share = self.limit_share
-        if self.seconds is None or self.limit_gbps is None or share is None:
+        if self.busy or self.seconds is None or self.limit_gbps is None or share is None:
             return False
         if share <= IMPOSSIBLE_SHARE:
             return False
@@ -108,9 +166,12 @@ class BenchResult:
             "gbps": self.gbps,
             "limit_gbps": self.limit_gbps,
             "speedup": dict(self.speedup),
+            "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
             "peak_extra_bytes": self.peak_extra_bytes,
             "error": asdict(self.error),
             "table": self.table,
+            "mode": self.mode,
+            "conditions": dict(self.conditions),
         }
 
 
@@ -183,7 +244,34 @@ class SelfTestResult:
         }
 
 
-Result = BenchResult | VerifyResult | SelfTestResult
+KNOWN_TIME, OVERHEAD = "known time", "overhead"
+"""Parts of the timer's self-test; the others are called after a verdict."""
+
+
+@dataclass(frozen=True)
+class TimerTestResult:
+    """What became of one part of the timer's self-test."""
+
+    test: str
+    """``known time``, ``overhead``, or the verdict that comparisons should come to."""
+    subject: str
+    """What was timed or compared."""
+    status: str
+    """``pass`` or ``fail``."""
+    reason: str = ""
+    seconds: float | None = None
+    expected_seconds: float | None = None
+    right: int | None = None
+    """Comparisons that came to the verdict."""
+    runs: int | None = None
+    """Comparisons."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return asdict(self)
+
+
+Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
 
 
 @dataclass(frozen=True)
@@ -191,7 +279,7 @@ class Run:
     """Everything a command measured."""
 
     kind: str
-    """``bench``, ``verify`` or ``self-test``."""
+    """``bench``, ``verify``, ``self-test`` (of verify) or ``timer-test`` (of bench)."""
     command: tuple[str, ...]
     created: str
     """ISO 8601, UTC."""

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from losscli.bench import limit
+from losscli.bench import limit, runner
+from losscli.bench.conditions import Unknown
 from losscli.cli.main import run
 from losscli.errors import UnfitError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
@@ -24,6 +25,11 @@ def _no_probe(monkeypatch):
         raise UnfitError("there is no compiler.")
 
     monkeypatch.setattr(limit.Limits.__init__, "__defaults__", (refuse,))
+
+
+@pytest.fixture(autouse=True)
+def _quiet_machine(monkeypatch):
+    monkeypatch.setattr(runner, "look_at", lambda device: Unknown("a test"))
 
 
 @pytest.fixture
@@ -77,6 +83,13 @@ def test_options_hold_for_each_table_of_a_config(capsys, config):
     assert bench("-c", path, "--format", "json") == 0
     results = json.loads(capsys.readouterr().out)["results"]
     assert [(r["table"], r["case"]["shape"]) for r in results] == [("one", [8, 8]), ("two", [8, 8])]
+
+
+def test_modes_of_the_command_line(capsys):
+    arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward", "--format", "json")
+    assert bench(*arguments, "--mode", "host", "--mode", "graph") == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [(r["mode"], r["status"]) for r in results] == [("host", "ok"), ("graph", "skipped")]
 
 
 def test_without_the_reference_there_is_no_speedup(capsys):
@@ -181,6 +194,7 @@ def test_everything_excluded_is_an_error_of_usage(capsys, config):
         (("--max-time", "soon"), "'soon' is not a duration"),
         (("--confidence", "150%"), "'150%' is not a fraction"),
         (("--cache", "hot"), "unknown cache 'hot'"),
+        (("--mode", "grap"), "unknown mode 'grap'. Did you mean 'graph'?"),
         (("--format", "xml"), "unknown format 'xml'"),
         (("-o", ""), "-o '' names no file"),
     ],

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from losscli.bench.passes import PassFactory, gradients
+from losscli.bench.passes import Captured, PassFactory, gradients
 
 
 def operands():
@@ -62,3 +62,31 @@ def test_release_frees_what_the_call_made(pass_):
         timed.compute()
     timed.release()
     assert timed.loss is timed.input.grad is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pass_", ["forward", "forward_backward"])
+def test_a_captured_pass_follows_the_contents_and_stays_beside_others(pass_):
+    x, y = (tensor.cuda() for tensor in operands())
+    passes = PassFactory(pass_, "mean", x, y)
+    with gradients(pass_):
+        one = passes.capture(lambda x, y: (x * y).mean())
+        two = passes.capture(lambda x, y: (x * y * y).mean())
+        assert isinstance(one, Captured)
+        x.mul_(-2)
+        one()
+        two()
+        one.compute()
+    assert one.loss.item() == -10
+    assert two.loss.item() == -50
+    if pass_ == "forward_backward":
+        assert one.input.grad.tolist() == [0.0, 2.5]
+    one.release()
+    assert one.input.grad is None
+
+
+@pytest.mark.gpu
+def test_what_waits_for_the_gpu_cannot_be_captured():
+    x, y = (tensor.cuda() for tensor in operands())
+    with gradients("forward"), pytest.raises(RuntimeError, match="captur"):
+        PassFactory("forward", "mean", x, y).capture(lambda x, y: x.mean() + y.sum().item())

@@ -1,6 +1,7 @@
 """The runner: what is wrong is never timed, what does not fit is never allocated, all else runs."""
 
 import gc
+import itertools
 import weakref
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from losscli.bench import runner as runners
 from losscli.bench.limit import Limit
 from losscli.bench.plan import plan
 from losscli.bench.runner import Runner
+from losscli.bench.timer import CpuTimer
 from losscli.config.schema import Config, Exclude, LossChoice, Timing, Tolerance
 from losscli.errors import BuildError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
@@ -48,7 +50,15 @@ class FixedLimits:
 def bench(timer):
     """Run a small config, every contender's samples constant."""
 
-    def run(free=2**40, limits=None, device="cpu", **changes):
+    def run(
+        free=2**40,
+        limits=None,
+        device="cpu",
+        conditions=None,
+        make_timer=None,
+        notify=print,
+        **changes,
+    ):
         fields = {
             "losses": (LossChoice("mse"),),
             "sizes": ((8, 8),),
@@ -59,8 +69,10 @@ def bench(timer):
         runner = Runner(
             device,
             free_bytes=lambda device: free,
-            make_timer=lambda device, evicts: timer,
+            make_timer=make_timer or (lambda device, evicts, mode: timer),
             limits=limits or FixedLimits(Limit()),
+            conditions=conditions or Seen(),
+            notify=notify,
         )
         return [result for task in plan(config, device) for result in runner.run(task)]
 
@@ -99,6 +111,9 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.seconds.median == 1.0
     assert functional.speedup == {"reference": 2.0}
     assert reference.speedup == {"functional": 0.5}
+    assert functional.seconds.interval == (1.0, 1.0)
+    assert functional.ratios["reference"].verdict == "faster"
+    assert reference.ratios["functional"].verdict == "slower"
     assert functional.bytes == 2 * 64 * 4
     assert functional.gbps == pytest.approx(512e-9)
     assert functional.error.value_ulp <= 2
@@ -155,6 +170,66 @@ def test_the_host_is_busy_for_a_while_with_a_call_to_a_gpu():
         assert result.limit_gbps > 0
 
 
+def modes(*names):
+    return replace(TIMING, mode=names)
+
+
+def test_modes_are_run_one_after_the_other(bench):
+    results = bench(timing=modes("host", "device"), implementations=("reference",))
+    assert [(r.mode, r.pass_) for r in results] == [
+        ("host", "forward"),
+        ("host", "forward_backward"),
+        ("device", "forward"),
+        ("device", "forward_backward"),
+    ]
+    assert {r.status for r in results} == {"ok"}
+
+
+def test_the_host_has_a_timer_of_its_own_and_a_graph_that_of_the_device(bench, timer):
+    asked = []
+
+    def make(device, evicts, mode):
+        asked.append(mode)
+        return timer
+
+    bench(timing=modes("device", "graph", "host"), make_timer=make)
+    assert asked == ["device", "host"]
+
+
+def test_a_graph_is_skipped_without_a_gpu(bench):
+    results = bench(timing=modes("graph"))
+    assert {(r.status, r.reason) for r in results} == {("skipped", "a CUDA graph needs a GPU")}
+
+
+@pytest.mark.gpu
+def test_each_mode_runs_on_a_gpu():
+    config = Config(
+        losses=(LossChoice("mse"),),
+        sizes=((8, 8),),
+        implementations=("reference", "custom"),
+        timing=Timing(min_time=0.0, max_time=1.0, mode=("device", "graph", "host")),
+    )
+    results = [r for task in plan(config, "cuda:0") for r in Runner("cuda:0").run(task)]
+    assert [r.status for r in results] == ["ok"] * 12
+    assert [r.mode for r in results] == ["device"] * 4 + ["graph"] * 4 + ["host"] * 4
+    assert all(r.error.value_ulp <= 2 for r in results)
+
+
+@pytest.mark.gpu
+def test_an_implementation_that_cannot_be_captured_fails_and_no_other(implementation):
+    name = implementation(lambda x, y: mean_square(x, y) + 0 * float(x.sum()))
+    config = Config(
+        losses=(LossChoice("mse"),),
+        sizes=((8, 8),),
+        passes=("forward",),
+        implementations=(name, "reference"),
+        timing=Timing(min_time=0.0, max_time=1.0, mode=("graph",)),
+    )
+    (task,) = plan(config, "cuda:0")
+    theirs, reference = Runner("cuda:0").run(task)
+    assert (theirs.status, reference.status) == ("failed", "ok")
+
+
 def test_tables_are_run_one_after_the_other_each_in_its_own_way(bench):
     common = Config(losses=(LossChoice("mse"),), passes=("forward",), timing=TIMING)
     results = bench(
@@ -190,6 +265,122 @@ def test_a_wrong_gradient_fails_the_backward_pass_alone(bench, implementation):
     assert forward.status == "ok"
     assert backward.status == "failed"
     assert backward.reason.startswith("gradient: ")
+
+
+def remembering(key):
+    """Return an implementation that computes nothing twice for the same key of its prediction."""
+    known = {}
+
+    def remembered(input, target):
+        if key(input) not in known:
+            known[key(input)] = mean_square(input, target)
+        return known[key(input)]
+
+    return remembered
+
+
+def test_a_result_remembered_by_address_is_found_out(bench, implementation):
+    (result,) = bench(
+        implementations=(implementation(remembering(torch.Tensor.data_ptr)),), passes=("forward",)
+    )
+    assert (result.status, result.seconds) == ("failed", None)
+    assert result.reason.startswith("right at first, wrong while timed: loss: ")
+
+
+class RememberedGradient(torch.autograd.Function):
+    """A loss that is right and a gradient that was right once."""
+
+    gradient = None
+
+    @staticmethod
+    def forward(ctx, input, target):
+        if RememberedGradient.gradient is None:
+            RememberedGradient.gradient = 2 * (input - target) / input.numel()
+        return mean_square(input, target)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return RememberedGradient.gradient * grad_output, None
+
+
+def test_a_remembered_gradient_is_found_out(bench, implementation):
+    RememberedGradient.gradient = None
+    (result,) = bench(
+        implementations=(implementation(RememberedGradient.apply),), passes=("forward_backward",)
+    )
+    assert (result.status, result.seconds) == ("failed", None)
+    assert result.reason.startswith("right at first, wrong while timed: gradient: ")
+
+
+def test_what_is_remembered_until_the_operands_change_is_computed_for_each_sample(
+    bench, implementation
+):
+    computed = []
+    remembered = remembering(lambda tensor: (tensor.data_ptr(), tensor._version))
+
+    def counted(input, target):
+        before = input._version
+        computed.append(before)
+        return remembered(input, target)
+
+    (result,) = bench(
+        implementations=(implementation(counted),),
+        passes=("forward",),
+        make_timer=lambda device, evicts, mode: CpuTimer(clock=ticking(), evict=lambda: None),
+    )
+    assert result.status == "ok"
+    samples = computed[-len(result.seconds.samples) :]
+    assert len(set(samples)) == len(samples) >= 10
+
+
+def ticking():
+    """Return a clock of which each reading is a millisecond later."""
+    readings = itertools.count(step=10**6)
+    return lambda: next(readings)
+
+
+def test_each_pass_begins_with_contents_that_are_judged_as_they_are(bench):
+    results = bench(implementations=("reference",), losses=(LossChoice("smooth_l1"),))
+    assert [r.status for r in results] == ["ok", "ok"]
+
+
+class Seen:
+    """Conditions that stay as they are."""
+
+    def __init__(self, slowed=False, **record):
+        self._slowed, self._record = slowed, record
+
+    def begin(self):
+        pass
+
+    def slowed(self):
+        return self._slowed
+
+    def record(self):
+        return self._record
+
+
+def test_one_whose_samples_were_all_throttled_is_skipped_and_says_so(bench):
+    timing = Timing(min_time=0.0, max_time=0.01)
+    seen = Seen(slowed=True, celsius=[99, 99])
+    results = bench(conditions=seen, passes=("forward",), timing=timing)
+    assert {r.status for r in results} == {"skipped"}
+    assert results[0].reason.startswith("every sample was taken while throttled, ")
+    assert results[0].conditions == {"celsius": [99, 99]}
+
+
+def test_results_tell_of_the_conditions(bench):
+    seen = Seen(others=0.05)
+    (result,) = bench(conditions=seen, implementations=("reference",), passes=("forward",))
+    assert result.conditions == {"others": 0.05}
+
+
+def test_that_the_machine_is_busy_is_noted_once(bench):
+    notes = []
+    bench(conditions=Seen(others=0.05), notify=notes.append)
+    assert notes == []
+    bench(conditions=Seen(others=0.5), notify=notes.append)
+    assert notes == [runners.BUSY_NOTE]
 
 
 def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementation):

@@ -18,13 +18,19 @@ class Race:
             name: Contender(name, self.clock.spend(*times)) for name, times in seconds.items()
         }
 
-    def run(self, seed=0, **timing):
+    def run(self, seed=0, before=int, slowed=bool, **timing):
         contenders = list(self.contenders.values())
         for contender in contenders:
             contender.warm = self.timer.warm_up(contender)
         start = self.clock.seconds()
         stop = interleave(
-            self.timer, contenders, Timing(**timing), seed=seed, clock=self.clock.seconds
+            self.timer,
+            contenders,
+            Timing(**timing),
+            seed=seed,
+            before=before,
+            slowed=slowed,
+            clock=self.clock.seconds,
         )
         self.elapsed = self.clock.seconds() - start
         return stop
@@ -134,6 +140,61 @@ def test_an_error_of_the_whole_run_is_nobodys_failure():
     assert contender.failure is None
 
 
-def test_the_reason_says_what_is_known():
-    assert describe("confidence", [1.0] * 12) == "confidence: 12 samples, median known to 0.00%"
-    assert describe("time limit", [1.0] * 3) == "time limit: 3 samples, too few for an interval"
+def sampled(count, thrown_away=0):
+    return Contender("custom", int, samples=[1.0] * count, thrown_away=thrown_away)
+
+
+@pytest.mark.parametrize(
+    ("stop", "contender", "text"),
+    [
+        ("confidence", sampled(12), "confidence: 12 samples, median known to 0.00%"),
+        ("time limit", sampled(3), "time limit: 3 samples, too few for an interval"),
+        (
+            "confidence",
+            sampled(12, 4),
+            "confidence: 12 samples, 4 thrown away while throttled, median known to 0.00%",
+        ),
+    ],
+)
+def test_the_reason_says_what_is_known(stop, contender, text):
+    assert describe(stop, contender) == text
+
+
+def test_the_contents_change_before_each_batch():
+    race = Race(a=[1e-3], b=[1e-3])
+    batches = []
+    race.run(min_time=0, max_time=10, before=lambda: batches.append(len(race.timer.batches)))
+    assert batches == list(range(len(race.timer.batches)))
+    assert len(batches) >= 2
+
+
+def throttled_until(race, seconds):
+    """The machine cools down; a call takes twice as long until then."""
+    return lambda: race.clock.seconds() < seconds
+
+
+def test_samples_of_a_throttled_machine_are_thrown_away_and_counted():
+    race = Race(a=[2e-3] * 50 + [1e-3], b=[2e-3] * 50 + [1e-3])
+    stop = race.run(min_time=0, max_time=10, slowed=throttled_until(race, 0.204))
+    assert stop == "confidence"
+    for contender in race.contenders.values():
+        assert contender.samples == pytest.approx([1e-3] * len(contender.samples))
+        assert contender.thrown_away == 50
+        assert len(contender.samples) >= 10
+
+
+def test_a_machine_that_stays_throttled_is_given_up_after_twice_the_time():
+    race = Race(a=[1e-2])
+    assert race.run(min_time=0, max_time=1, slowed=lambda: True) == "throttled"
+    (contender,) = race.contenders.values()
+    assert contender.samples == []
+    assert contender.thrown_away == 200
+    assert race.elapsed == pytest.approx(2.0)
+
+
+def test_rounds_stay_aligned_whatever_is_thrown_away():
+    race = Race(a=noise(1e-3, 3e-3, 200), b=noise(2e-3, 6e-3, 200))
+    looks = iter([False, True] * 1000)
+    race.run(min_time=0, max_time=0.5, slowed=lambda: next(looks))
+    a, b = (contender.samples for contender in race.contenders.values())
+    assert [y / x for x, y in zip(a, b, strict=True)] == pytest.approx([2.0] * len(a))

@@ -3,9 +3,17 @@
 import math
 from math import comb
 
+import numpy
 import pytest
 
-from losscli.bench.statistics import half_width, median_interval, quantile, summarize
+from losscli.bench.statistics import (
+    half_width,
+    median_interval,
+    paired_ratios,
+    quantile,
+    summarize,
+)
+from losscli.results import Ratio
 
 
 @pytest.mark.parametrize(
@@ -61,3 +69,90 @@ def test_half_width_is_relative_to_the_median():
 
 def test_too_few_samples_are_never_narrow():
     assert half_width([1.0] * 5) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.011, 1.5, "faster"),
+        (1.009, 1.04, "unclear"),  # perhaps faster by less than counts
+        (0.5, 0.989, "slower"),
+        (0.5, 0.992, "unclear"),
+        (0.972, 1.029, "same"),
+        (1.001, 1.02, "same"),  # different, but by less than counts
+        (0.96, 1.0, "unclear"),
+        (1.0, 1.04, "unclear"),
+        (0.5, 2.0, "unclear"),
+    ],
+)
+def test_the_verdict_is_what_the_whole_interval_allows(low, high, verdict):
+    assert Ratio(math.sqrt(low * high), low, high).verdict == verdict
+
+
+@pytest.mark.parametrize("low", [0.5, 0.975, 0.985, 1.002, 1.02])
+@pytest.mark.parametrize("width", [1.0, 1.01, 1.03, 1.5])
+def test_the_verdict_of_the_other_way_round_is_the_opposite(low, width):
+    opposite = {"faster": "slower", "slower": "faster", "same": "same", "unclear": "unclear"}
+    ratio = Ratio(low, low, low * width)
+    turned = Ratio(1 / low, 1 / ratio.high, 1 / ratio.low)
+    assert turned.verdict == opposite[ratio.verdict]
+
+
+def draw(seed, count=60, scale=1.0, noise=0.01):
+    """Times as they are: a floor, and now and then something that comes on top."""
+    generator = numpy.random.default_rng(seed)
+    return (scale * (1 + noise * generator.exponential(size=count))).tolist()
+
+
+def test_a_ratio_is_the_median_over_the_rounds():
+    samples = {"a": [1.0, 2.0, 4.0], "b": [3.0, 4.0, 8.0]}
+    assert paired_ratios(samples)["a"]["b"] == Ratio(pytest.approx(2.0), 2.0, 3.0)
+
+
+@pytest.mark.parametrize("count", [5, 20, 31])
+def test_the_ratio_the_other_way_round_is_the_inverse(count):
+    ratios = paired_ratios({"a": draw(1, count), "b": draw(2, count, scale=2.0)})
+    ours, theirs = ratios["a"]["b"], ratios["b"]["a"]
+    assert ours.low < ours.value < ours.high
+    turned = (1 / theirs.value, 1 / theirs.high, 1 / theirs.low)
+    assert (ours.value, ours.low, ours.high) == pytest.approx(turned)
+
+
+def test_a_machine_of_two_speeds_makes_no_difference():
+    speeds = numpy.random.default_rng(3).choice([1.0, 1.4], size=60)
+    a, b = (speeds * draw(seed, noise=1e-3) for seed in (4, 5))
+    assert paired_ratios({"a": a, "b": b})["a"]["b"].verdict == "same"
+
+
+def test_what_slows_a_whole_round_is_no_difference():
+    drift = numpy.linspace(1, 2, 60)
+    samples = {name: (drift * draw(seed, noise=1e-3)).tolist() for seed, name in enumerate("ab")}
+    assert paired_ratios(samples)["a"]["b"].verdict == "same"
+
+
+def versus(seed, count, scale=1.0):
+    """Return the ratio of two that differ by a scale and by chance."""
+    samples = {"a": draw(2 * seed, count), "b": draw(2 * seed + 1, count, scale)}
+    return paired_ratios(samples)["a"]["b"]
+
+
+@pytest.mark.parametrize("count", [30, 31, 120])
+@pytest.mark.parametrize(("scale", "verdict"), [(1.0, "same"), (1.05, "faster"), (0.95, "slower")])
+def test_five_percent_are_found_and_nothing_where_nothing_is(count, scale, verdict):
+    assert sum(versus(seed, count, scale).verdict == verdict for seed in range(40)) >= 39
+
+
+@pytest.mark.parametrize("count", [11, 40])
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says(count):
+    ratios = [versus(seed, count) for seed in range(300)]
+    assert sum(ratio.low <= 1 <= ratio.high for ratio in ratios) >= 0.93 * 300
+
+
+def test_of_few_samples_the_interval_is_all_that_they_span():
+    found = paired_ratios({"a": [1.0, 2.0, 4.0], "b": [8.0, 8.0, 12.0]})["a"]["b"]
+    assert found == Ratio(pytest.approx(4.0), 3.0, 8.0)
+
+
+def test_one_alone_has_no_ratio():
+    assert paired_ratios({"a": [1.0]}) == {"a": {}}
+    assert paired_ratios({}) == {}

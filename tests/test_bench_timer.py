@@ -8,7 +8,7 @@ import torch
 from fake_time import FakeClock
 
 from losscli.bench import timer as timers
-from losscli.bench.timer import CpuTimer, CudaTimer, Warm, make_timer, needs_eviction
+from losscli.bench.timer import CpuTimer, CudaTimer, HostTimer, Warm, make_timer, needs_eviction
 
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(1e-6, 50), (30e-6, 2), (50e-6, 1), (2.0, 1)])
@@ -64,6 +64,39 @@ def test_the_cache_is_evicted_before_each_sample_and_not_within_its_time():
     events.clear()
     assert timer.measure([warm, warm]) == pytest.approx([1e-6, 1e-6])
     assert events == ["evict", "call", "evict", "call"]
+
+
+def test_what_comes_before_a_sample_is_not_in_its_time():
+    clock = FakeClock()
+    events = []
+    warm = Warm(
+        lambda: events.append("call") or clock.spend(1e-3)(),
+        2,
+        0.0,
+        before=lambda: events.append("before") or clock.spend(5.0)(),
+    )
+    timer = CpuTimer(lambda: events.append("evict"), clock)
+    assert timer.measure([warm]) == pytest.approx([1e-3])
+    assert events == ["before", "evict", "call", "call"]
+
+
+def test_the_host_is_timed_over_a_loop_that_ends_when_the_gpu_does():
+    clock = FakeClock()
+    pending = []
+
+    def call():
+        clock.spend(10e-6)()
+        pending.append(30e-6)
+
+    def wait():
+        clock.spend(sum(pending))()
+        pending.clear()
+
+    timer = HostTimer(wait, clock)
+    warm = timer.warm_up(call)
+    assert warm.repeats == 50  # 2 ms of calls that take 40 us alone
+    pending.append(5.0)  # what was queued before is waited for before the clock is read
+    assert timer.measure([warm]) == pytest.approx([40e-6])
 
 
 def test_no_garbage_is_collected_in_a_sample_and_the_collector_comes_back():
@@ -128,6 +161,14 @@ def test_time_that_the_host_wastes_is_not_measured(cuda_timer):
     warm = cuda_timer.warm_up(call)
     assert warm.host_seconds >= 300e-6
     assert sorted(cuda_timer.measure([warm] * 31))[15] < 50e-6
+
+
+@pytest.mark.gpu
+def test_a_loop_of_calls_takes_what_the_longer_of_launch_and_work_takes(cuda_timer):
+    cycles = int(cuda_timer.cycles_per_second * 1e-3)
+    timer = make_timer("cuda:0", True, "host")
+    warm = timer.warm_up(lambda: torch.cuda._sleep(cycles))
+    assert sorted(timer.measure([warm] * 9))[4] == pytest.approx(1e-3, rel=0.05)
 
 
 @pytest.mark.gpu

@@ -20,6 +20,7 @@ from losscli.config.schema import (
     CACHES,
     DISTRIBUTIONS,
     DTYPES,
+    MODES,
     PASSES,
     Config,
     Exclude,
@@ -271,6 +272,7 @@ def test_the_json_schema_has_the_keys_and_names_of_the_loader():
         "dtypes": DTYPES,
         "reductions": REDUCTIONS,
         "passes": PASSES,
+        "modes": MODES,
         "distributions": DISTRIBUTIONS,
     }
     assert {key: tuple(definitions[key]["items"]["enum"]) for key in definitions} == names

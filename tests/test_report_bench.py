@@ -10,7 +10,7 @@ import pytest
 
 from losscli.cases import Case
 from losscli.report import render
-from losscli.results import FAILED, OK, SKIPPED, BenchResult, Error, Run, Seconds
+from losscli.results import FAILED, OK, SKIPPED, BenchResult, Error, Ratio, Run, Seconds
 
 
 def case(**changes):
@@ -162,6 +162,12 @@ def test_five_percent_beyond_the_limit_are_noise(limit, impossible):
     assert result(limit_gbps=limit).impossible is impossible
 
 
+def test_nothing_is_impossible_on_a_busy_machine():
+    fast = {"limit_gbps": 40.0}
+    assert result(**fast, conditions={"others": 0.05}).impossible
+    assert not result(**fast, conditions={"others": 0.5}).impossible
+
+
 def test_a_few_microseconds_beyond_the_limit_are_what_calls_cost():
     small = case(shape=(32, 32), target_shape=(32, 32))
     slow_probe = small.floor_bytes("forward") / 6e-6 / 1e9
@@ -276,14 +282,78 @@ def test_json_is_the_record_users_script_against():
         "gbps",
         "limit_gbps",
         "speedup",
+        "ratios",
         "peak_extra_bytes",
         "error",
         "table",
+        "mode",
+        "conditions",
     ]
-    assert list(custom["seconds"]) == ["median", "p20", "p80", "min", "samples"]
+    assert list(custom["seconds"]) == ["median", "p20", "p80", "min", "samples", "interval"]
     assert custom["seconds"]["samples"] == [2e-3] * 3
     assert custom["case"]["shape"] == [4096, 4096]
     assert list(custom["error"]) == ["value_abs", "value_rel", "value_ulp", "grad_ulp", "grad_rel"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "cell"),
+    [
+        (Ratio(4.0, 3.9, 4.1), "4.00x"),
+        (Ratio(0.5, 0.4, 0.6), "0.50x"),
+        (Ratio(1.0, 0.99, 1.01), "=1.00x"),
+        (Ratio(1.02, 0.9, 1.2), "?1.02x"),
+    ],
+    ids=["faster", "slower", "same", "unclear"],
+)
+def test_a_ratio_that_is_no_difference_is_marked(ratio, cell):
+    text = render(run(result(ratio=ratio.value, ratios={"reference": ratio})), "table")
+    assert cell in text.split()
+
+
+def test_a_marked_ratio_is_a_figure_all_the_same():
+    same = result(ratio=1.0, ratios={"reference": Ratio(1.0, 0.99, 1.01)})
+    lines = render(run(result(ratio=10.0), same), "table").splitlines()
+    ends = {line.index("x", line.index(" ms")) for line in lines if " ms " in line}
+    assert len(ends) == 1
+
+
+def test_a_mode_that_is_not_the_usual_is_named_beside_the_pass():
+    graph = [replace(r, mode="graph") for r in PAIR]
+    lines = render(run(*graph, *PAIR), "table").splitlines()
+    assert sum(" fwd graph  " in line for line in lines) == 2
+    assert lines[-2:] == [
+        "custom: 4.00x reference forward (1 case), largest error 0.50 ulp",
+        "custom: 4.00x reference forward graph (1 case), largest error 0.50 ulp",
+    ]
+
+
+def test_a_busy_machine_is_said_once():
+    quiet, busy, busier = (result(conditions={"others": part}) for part in (0.09, 0.11, 0.45))
+    assert "busy" not in render(run(quiet, quiet), "table")
+    text = render(run(quiet, busy, busier), "table")
+    assert "the machine was busy: others took up to 45% of its cores during 2 of 3 results" in text
+
+
+def test_what_slowed_a_gpu_is_said():
+    slowed = result(conditions={"celsius": [40, 90], "throttle_reasons": ["power limit"]})
+    text = render(run(slowed, result(conditions={"celsius": [40, 41]})), "table")
+    assert "the GPU was slowed during 1 of 2 results: power limit" in text
+
+
+def test_ratios_have_their_interval_and_verdict():
+    faster = result(ratios={"reference": Ratio(4.0, 3.5, 4.5)})
+    (custom,) = json.loads(render(run(faster), "json"))["results"]
+    assert custom["ratios"] == {
+        "reference": {"value": 4.0, "low": 3.5, "high": 4.5, "verdict": "faster"}
+    }
+    (row,) = csv.DictReader(io.StringIO(render(run(faster), "csv")))
+    assert (row["ratios_reference_low"], row["ratios_reference_verdict"]) == ("3.5", "faster")
+
+
+def test_the_interval_of_a_median_is_two_columns_of_csv():
+    seconds = Seconds(2e-3, 2e-3, 2e-3, 1e-3, (2e-3,), (1.5e-3, 2.5e-3))
+    (row,) = csv.DictReader(io.StringIO(render(run(result(seconds=seconds)), "csv")))
+    assert (row["seconds_low"], row["seconds_high"]) == ("0.0015", "0.0025")
 
 
 def test_the_samples_of_a_result_are_one_line_of_json():

@@ -63,6 +63,14 @@ def test_the_same_case_in_two_tables_is_two_cells():
     assert lines(run(*results)) == ["custom is slower than the best peer in 0 of 2 cells"]
 
 
+def test_the_same_case_in_two_modes_is_two_cells_and_the_mode_is_named():
+    pair = [("custom", around(1.0)), ("compile", around(0.5))]
+    results = [timed(*each, mode=mode) for mode in ("device", "graph") for each in pair]
+    told = lines(run(*results))
+    assert told[0] == "custom is slower than the best peer in 2 of 2 cells"
+    assert told[2].startswith("    mse 4096x4096 float32 mean, forward graph: 0.500x compile")
+
+
 def test_a_cell_that_custom_has_no_time_for_is_no_win():
     other = case(shape=(8, 8), target_shape=(8, 8))
     results = [

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from losscli.implementations import BoundLoss
 
 
+CALLS_BEFORE_CAPTURE = 3
+"""As PyTorch's notes ask for."""
+
+_broken: list[torch.cuda.CUDAGraph] = []
+"""Graphs whose capture failed: PyTorch's allocator may go on asking them what they capture."""
+
+
 class Forward:
     """The loss, to be called under ``gradients(..., "forward")``."""
 
@@ -66,7 +73,50 @@ class ForwardBackward:
         self.loss = self.input.grad = None
 
 
-Pass = Forward | ForwardBackward
+class Captured:
+    """A pass captured in a CUDA graph; a call replays it.
+
+    What the graph writes has a place of its own, so that losses and gradients of all
+    implementations live side by side.
+    """
+
+    def __init__(self, timed: Forward | ForwardBackward) -> None:
+        """Capture a pass whose leaf is its own: a capture must not meet what others recorded."""
+        self.input = timed.input
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(timed.input.device):
+            stream, origin = torch.cuda.Stream(), torch.cuda.current_stream()
+            stream.wait_stream(origin)
+            with torch.cuda.stream(stream):
+                for _ in range(CALLS_BEFORE_CAPTURE):
+                    timed()
+            origin.wait_stream(stream)
+            timed.release()
+            try:
+                with torch.cuda.graph(self.graph, stream=stream):
+                    timed.compute()
+            except Exception:
+                _broken.append(self.graph)
+                raise
+        assert timed.loss is not None
+        self.loss, self.gradient = timed.loss.detach(), timed.input.grad
+        timed.release()
+
+    def __call__(self) -> None:
+        """Replay."""
+        self.graph.replay()
+
+    def compute(self) -> None:
+        """Replay, and show the gradient where a pass that is not captured has it."""
+        self.graph.replay()
+        self.input.grad = self.gradient
+
+    def release(self) -> None:
+        """Show the gradient no longer; the graph keeps its memory."""
+        self.input.grad = None
+
+
+Pass = Forward | ForwardBackward | Captured
 
 
 def gradients(pass_: str) -> AbstractContextManager[object]:
@@ -85,7 +135,13 @@ class PassFactory:
             if reduction == "none":
                 self.grad_output = torch.ones_like(input)
 
-    def make(self, function: BoundLoss) -> Pass:
+    def capture(self, function: BoundLoss) -> Captured:
+        """Return the pass of one implementation, captured."""
+        own = PassFactory(self.pass_, "", self.input.detach(), self.target)
+        own.grad_output = self.grad_output
+        return Captured(own.make(function))
+
+    def make(self, function: BoundLoss) -> Forward | ForwardBackward:
         """Return the pass of one implementation."""
         if self.pass_ == "forward":
             return Forward(function, self.input, self.target)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from losscli.cases import Case, excluded, expand
-from losscli.config.schema import Config, Timing
+from losscli.config.schema import DEVICE, Config, Timing
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,8 @@ class Task:
     case: Case
     passes: Mapping[str, tuple[str, ...]]
     timing: Timing
+    mode: str = DEVICE
+    """How it is called and timed, one of ``timing.mode``."""
     loosened: float | None = None
     """ULP that the config grants this case by name."""
     table: str = ""
@@ -44,13 +46,8 @@ def _plan(config: Config, device: str) -> list[Task]:
             )
             for pass_ in config.passes
         }
-        task = Task(
-            case,
-            {pass_: names for pass_, names in passes.items() if names},
-            config.timing,
-            loosened.get(case.name),
-            config.title,
-        )
-        if len(task):
-            tasks.append(task)
+        passes = {pass_: names for pass_, names in passes.items() if names}
+        for mode in config.timing.mode if passes else ():
+            ulp = loosened.get(case.name)
+            tasks.append(Task(case, passes, config.timing, mode, ulp, config.title))
     return tasks

@@ -6,27 +6,30 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 
 from losscli import environment
+from losscli.bench.conditions import Conditions, look_at
+from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits
 from losscli.bench.memory import fit, measure_peak_extra
-from losscli.bench.passes import Pass, PassFactory, gradients
+from losscli.bench.passes import Captured, Pass, PassFactory, gradients
 from losscli.bench.plan import Task
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
-from losscli.bench.statistics import summarize
+from losscli.bench.statistics import paired_ratios, summarize
 from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
+from losscli.config.schema import DEVICE, GRAPH, HOST
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
-from losscli.results import FAIL, FAILED, OK, SKIPPED, BenchResult, Error
+from losscli.results import FAIL, FAILED, OK, SKIPPED, BenchResult, Error, VerifyResult
 from losscli.verify.gate import Gate
 
-if TYPE_CHECKING:
-    from torch import Tensor
+BUSY_NOTE = (
+    "other programs are running on this machine: times will vary, and be longer than they need be"
+)
 
 
 @dataclass
@@ -40,7 +43,9 @@ class _Entry:
     peak_extra_bytes: int | None = None
 
     def measure_memory(self) -> None:
-        """Call once more, to see what it allocates."""
+        """Call once more, to see what it allocates; a graph has allocated all there is."""
+        if isinstance(self.timed, Captured):
+            return
         self.peak_extra_bytes = measure_peak_extra(self.timed, self.device)
 
 
@@ -52,14 +57,18 @@ class Runner:
         device: str,
         *,
         free_bytes: Callable[[str], int] = environment.free_bytes,
-        make_timer: Callable[[str, bool], Timer] = make_timer,
+        make_timer: Callable[[str, bool, str], Timer] = make_timer,
         limits: Limits | None = None,
+        conditions: Conditions | None = None,
+        notify: Callable[[str], None] = lambda note: None,
     ) -> None:
-        """``free_bytes``, ``make_timer`` and ``limits`` are the machine's, or a test's."""
+        """``notify`` takes notes for the user; the rest is the machine's, or a test's."""
         self.device = device
         self.free_bytes = free_bytes
         self.limits = limits or Limits(device)
-        self.timer = cache(lambda evicts: make_timer(device, evicts))
+        self.conditions = conditions or look_at(device)
+        self.notify = cache(notify)
+        self.timer = cache(lambda evicts, mode: make_timer(device, evicts, mode))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
         """Yield the results of a task in the order asked for, each pass when it is finished.
@@ -68,74 +77,91 @@ class Runner:
         """
         case = task.case
         free = self.free_bytes(self.device)
-        lineups = {pass_: _lineup(case, pass_, names, free) for pass_, names in task.passes.items()}
-        operands = None
+        lineups = {pass_: _lineup(task, pass_, free) for pass_ in task.passes}
+        contents = None
         for pass_, (able, results) in lineups.items():
-            if able and operands is None:
+            if able and contents is None:
                 try:
-                    operands = make_inputs(case)
-                    gate = Gate(case, *operands, task.loosened)
+                    contents = Contents(case, *make_inputs(case), task.loosened)
                 except Exception as error:
                     if not environment.is_out_of_memory(error):
                         raise
                     results |= {i.name: _gone_wrong(case, i.name, pass_, error) for i in able}
-            if able and operands is not None:
-                results |= self._run_pass(gate, task, pass_, able, *operands)
+            if able and contents is not None:
+                results |= self._run_pass(contents, task, pass_, able)
             for name in task.passes[pass_]:
-                yield replace(results[name], table=task.table)
+                yield replace(results[name], table=task.table, mode=task.mode)
 
     def _run_pass(
         self,
-        gate: Gate,
+        contents: Contents,
         task: Task,
         pass_: str,
         implementations: Sequence[Implementation],
-        input: Tensor,
-        target: Tensor,
     ) -> dict[str, BenchResult]:
         """Find the limit, judge, warm up, sample and judge again."""
-        case, timing = task.case, task.timing
+        case = task.case
         results: dict[str, BenchResult] = {}
         entries: list[_Entry] = []
-        passes = PassFactory(pass_, case.reduction, input, target)
-        timer = self.timer(needs_eviction(self.device, timing.cache, case.floor_bytes(pass_)))
-        reads = [t for t in (input, target, passes.grad_output) if t is not None]
+        passes = PassFactory(pass_, case.reduction, contents.input, contents.target)
+        evicts = needs_eviction(self.device, task.timing.cache, case.floor_bytes(pass_))
+        timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
+        reads = [t for t in (contents.input, contents.target, passes.grad_output) if t is not None]
         limit = self.limits.find(case, pass_, timer, reads)
         try:
             with gradients(pass_):
                 for implementation in implementations:
-                    admitted = _admit(gate, case, pass_, implementation, passes)
+                    admitted = _admit(contents.gate, task, pass_, implementation, passes)
                     if isinstance(admitted, BenchResult):
                         results[admitted.implementation] = admitted
                     else:
                         entries.append(admitted)
                 for entry in entries:
-                    self._prepare(timer, entry)
-                contenders = [entry.contender for entry in entries]
-                stop = interleave(timer, contenders, timing, seed=case.seed)
-            for entry in entries:
-                results[entry.contender.name] = _conclude(gate, case, pass_, entry, stop, limit)
+                    self._prepare(timer, entry, contents)
+                stop = self._sample(timer, entries, task, contents)
+                seen = self.conditions.record()
+                for entry in entries:
+                    result = _conclude(contents.gate, task, pass_, entry, stop, limit)
+                    results[entry.contender.name] = replace(result, conditions=seen)
+                    if results[entry.contender.name].busy:
+                        self.notify(BUSY_NOTE)
         finally:
             # A Warm's call is its contender: the cycle would keep the operands of this case beside
             # those of the next until Python's collector runs.
             for entry in entries:
                 entry.contender.warm = None
-        return _with_speedups(results)
+        return _with_ratios(results)
 
-    def _prepare(self, timer: Timer, entry: _Entry) -> None:
+    def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
         """Warm up and measure memory; what goes wrong stays with the contender."""
         with contextlib.suppress(ContenderFailedError):
-            entry.contender.warm = timer.warm_up(entry.contender)
+            warm = timer.warm_up(entry.contender)
+            entry.contender.warm = replace(warm, before=contents.touch)
             entry.contender.run(entry.measure_memory)
+
+    def _sample(
+        self, timer: Timer, entries: Sequence[_Entry], task: Task, contents: Contents
+    ) -> str:
+        """Take samples, of other contents in each batch; return why it stopped."""
+        self.conditions.begin()
+        return interleave(
+            timer,
+            [entry.contender for entry in entries],
+            task.timing,
+            seed=task.case.seed,
+            before=contents.change,
+            slowed=self.conditions.slowed,
+        )
 
 
 def _admit(
-    gate: Gate, case: Case, pass_: str, implementation: Implementation, passes: PassFactory
+    gate: Gate, task: Task, pass_: str, implementation: Implementation, passes: PassFactory
 ) -> _Entry | BenchResult:
     """Run an implementation once, just as it will be timed, and judge what it computes."""
-    name = implementation.name
+    case, name = task.case, implementation.name
+    make = passes.capture if task.mode == GRAPH else passes.make
     try:
-        timed = passes.make(implementation.bind(case))
+        timed = make(implementation.bind(case))
         timed.compute()
         verdict = gate.judge(name, pass_, timed.loss, timed.input.grad)
     except LosscliError:
@@ -149,28 +175,30 @@ def _admit(
 
 
 def _conclude(
-    gate: Gate, case: Case, pass_: str, entry: _Entry, stop: str, limit: Limit
+    gate: Gate, task: Task, pass_: str, entry: _Entry, stop: str, limit: Limit
 ) -> BenchResult:
-    """Make the result of samples, unless the last call that was timed computed a wrong loss."""
-    contender = entry.contender
+    """Make the result of samples, unless what was timed computed something wrong."""
+    case, contender = task.case, entry.contender
+    verdict = _judge_again(gate, pass_, entry)
     if contender.failure:
         return _gone_wrong(case, contender.name, pass_, contender.failure)
-    verdict = gate.judge(contender.name, "forward", entry.timed.loss)
-    entry.timed.release()
-    if verdict.status == FAIL:
+    if verdict and verdict.status == FAIL:
         reason = f"right at first, wrong while timed: {verdict.reason}"
         return BenchResult(case, contender.name, pass_, FAILED, reason, error=verdict.error)
+    if not contender.samples:
+        reason = f"every sample was taken while throttled, {contender.thrown_away} thrown away"
+        return BenchResult(case, contender.name, pass_, SKIPPED, reason, error=entry.error)
     seconds = summarize(contender.samples)
     count = case.floor_bytes(pass_)
-    on_gpu = case.device != "cpu"
+    host_apart = case.device != "cpu" and task.mode != HOST
     result = BenchResult(
         case,
         contender.name,
         pass_,
         OK,
-        "; ".join(filter(None, (describe(stop, contender.samples), limit.reason))),
+        "; ".join(filter(None, (describe(stop, contender), limit.reason))),
         seconds=seconds,
-        host_seconds=contender.warm.host_seconds if contender.warm and on_gpu else None,
+        host_seconds=contender.warm.host_seconds if contender.warm and host_apart else None,
         gbps=count / seconds.median / 1e9,
         limit_gbps=count / limit.seconds / 1e9 if limit.seconds else None,
         peak_extra_bytes=entry.peak_extra_bytes,
@@ -182,12 +210,32 @@ def _conclude(
     return result
 
 
+def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
+    """Judge the loss of the last call that was timed, and a gradient of the same contents.
+
+    The gradient is that of one more call, for a timed call gives its own back.
+    """
+    contender, timed = entry.contender, entry.timed
+    if contender.failure:
+        return None
+    verdict = gate.judge(contender.name, "forward", timed.loss)
+    if verdict.status != FAIL and pass_ == "forward_backward":
+        with contextlib.suppress(ContenderFailedError):
+            contender.run(timed.compute)
+            verdict = gate.judge(contender.name, pass_, timed.loss, timed.input.grad)
+    timed.release()
+    return verdict
+
+
 def _lineup(
-    case: Case, pass_: str, names: Sequence[str], free: int
+    task: Task, pass_: str, free: int
 ) -> tuple[list[Implementation], dict[str, BenchResult]]:
     """Return the implementations that can run, and why the others do not."""
-    asked = [find_implementation(name) for name in names]
+    case = task.case
+    asked = [find_implementation(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
+    if task.mode == GRAPH and case.device == "cpu":
+        reasons = {i.name: "a CUDA graph needs a GPU" for i in asked}
     able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free)
     reasons |= misfits
     skipped = {
@@ -206,17 +254,15 @@ def _gone_wrong(case: Case, name: str, pass_: str, error: Exception) -> BenchRes
     return BenchResult(case, name, pass_, FAILED, f"raised {type(error).__name__}: {first_line}")
 
 
-def _with_speedups(results: dict[str, BenchResult]) -> dict[str, BenchResult]:
+def _with_ratios(results: dict[str, BenchResult]) -> dict[str, BenchResult]:
     """Add to each result how many times faster it is than each other one."""
-    medians = {name: r.seconds.median for name, r in results.items() if r.seconds}
+    samples = {name: r.seconds.samples for name, r in results.items() if r.seconds}
+    found = paired_ratios(samples)
     return {
         name: replace(
             result,
-            speedup={
-                other: median / medians[name]
-                for other, median in medians.items()
-                if other != name and name in medians
-            },
+            speedup={other: ratio.value for other, ratio in found.get(name, {}).items()},
+            ratios=found.get(name, {}),
         )
         for name, result in results.items()
     }

@@ -19,6 +19,8 @@ CONFIDENT_ROUNDS = 10
 """The interval of fewer samples is too often narrow by luck."""
 MAXIMUM_ROUNDS = 2000
 """More would only make the record long."""
+PATIENCE = 2
+"""Time limits after which no more is hoped for where samples are thrown away."""
 
 
 @dataclass
@@ -29,6 +31,8 @@ class Contender:
     call: Callable[[], object]
     warm: Warm | None = None
     samples: list[float] = field(default_factory=list)
+    thrown_away: int = 0
+    """Samples that were taken while the machine was slowed."""
     failure: Exception | None = None
 
     def __call__(self) -> None:
@@ -56,6 +60,8 @@ def interleave(
     timing: Timing,
     *,
     seed: int,
+    before: Callable[[], object] = lambda: None,
+    slowed: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> str:
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
@@ -63,33 +69,53 @@ def interleave(
     A round takes one sample of each, so that drift of the machine hits all alike. One that fails
     leaves, and the others go on. How often the stop rule is asked falls with the samples there
     are, and no batch of rounds is begun that would end far beyond the time limit.
+
+    Args:
+        timer: takes the samples.
+        contenders: warmed up; those that failed are left out.
+        timing: when to stop.
+        seed: of the order.
+        before: is called before each batch of rounds.
+        slowed: tells after each batch whether it is to be thrown away, for all alike.
+        clock: seconds that never go back.
     """
     shuffle = random.Random(seed)
     start = clock()
-    rounds = 0
+    rounds = taken = 0
     batch = 1
     while able := [c for c in contenders if c.warm and c.failure is None]:
         order = [c for _ in range(batch) for c in shuffle.sample(able, len(able))]
+        before()
         try:
             seconds = timer.measure([c.warm for c in order if c.warm])
         except ContenderFailedError:
             continue
-        for contender, sample in zip(order, seconds, strict=True):
-            contender.samples.append(sample)
-        rounds += batch
+        taken += batch
+        if slowed():
+            for contender in able:
+                contender.thrown_away += batch
+        else:
+            rounds += batch
+            for contender, sample in zip(order, seconds, strict=True):
+                contender.samples.append(sample)
         elapsed = clock() - start
         if stop := _stop(able, rounds, elapsed, timing):
             return stop
-        affordable = int((timing.max_time - elapsed) / (elapsed / rounds)) if elapsed else rounds
+        if taken > rounds and elapsed >= PATIENCE * timing.max_time:
+            return "throttled"
+        affordable = int((timing.max_time - elapsed) / (elapsed / taken)) if elapsed else rounds
         batch = max(1, min(rounds // 2, affordable, MAXIMUM_ROUNDS - rounds))
     return "nothing left to sample"
 
 
-def describe(stop: str, samples: Sequence[float]) -> str:
+def describe(stop: str, contender: Contender) -> str:
     """Say why sampling stopped and how well the median is known: a result's ``reason``."""
-    width = half_width(samples)
+    width = half_width(contender.samples)
+    facts = [f"{len(contender.samples)} samples"]
+    if contender.thrown_away:
+        facts.append(f"{contender.thrown_away} thrown away while throttled")
     known = f"median known to {width:.2%}" if math.isfinite(width) else "too few for an interval"
-    return f"{stop}: {len(samples)} samples, {known}"
+    return f"{stop}: {', '.join([*facts, known])}"
 
 
 def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from losscli.results import Seconds
+from losscli.results import Ratio, Seconds
 
 TAIL = 40
 """One interval in so many misses on either side: a confidence of 95 %."""
@@ -29,6 +29,7 @@ def summarize(samples: Sequence[float]) -> Seconds:
         p80=quantile(ordered, 0.8),
         min=ordered[0],
         samples=tuple(samples),
+        interval=median_interval(samples),
     )
 
 
@@ -52,6 +53,35 @@ def half_width(samples: Sequence[float]) -> float:
         return math.inf
     low, high = interval
     return (high - low) / 2 / quantile(sorted(samples), 0.5)
+
+
+def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Ratio]]:
+    """Return how many times faster than each other contender each one is, by name.
+
+    The samples were taken in rounds, one of each contender in each, and those of a round one right
+    after the other. The ratio is the median of the ratios of the rounds: what slowed a whole round
+    is in both of its samples and cancels, as it does not in a ratio of medians.
+    """
+    return {
+        name: {
+            other: _of_rounds([their / our for our, their in zip(own, theirs, strict=True)])
+            for other, theirs in samples.items()
+            if other != name
+        }
+        for name, own in samples.items()
+    }
+
+
+def _of_rounds(ratios: Sequence[float]) -> Ratio:
+    """Return the median of ratios with its interval.
+
+    Between two middle ones lies their geometric mean, so that the other way round is the inverse.
+    """
+    ordered = sorted(ratios)
+    count = len(ordered)
+    outside = _rank(count) or 0
+    value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
+    return Ratio(value, ordered[outside], ordered[-1 - outside])
 
 
 @lru_cache(maxsize=4096)

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import torch
 
+from losscli.config.schema import DEVICE, HOST
 from losscli.environment import cache_bytes
 
 Call = Callable[[], object]
@@ -25,6 +26,8 @@ Clock = Callable[[], int]
 
 MINIMUM_SAMPLE_SECONDS = 50e-6
 """Shortest block of calls: a reading of the clock costs about 50 ns, so a thousandth of it."""
+MINIMUM_HOST_SAMPLE_SECONDS = 2e-3
+"""The same where a sample ends in waiting for a GPU, which costs some 10 us."""
 WARM_UP_SECONDS = 0.02
 WARM_UP_CALLS = 2
 HOST_CALLS = 200
@@ -36,8 +39,8 @@ launches that a stream holds before it makes the host wait."""
 QUEUE_MARGIN = 1.5
 QUEUE_MARGIN_LIMIT = 12.0
 """How much longer than the host is thought to need the GPU is kept busy, at first and at most."""
-BETWEEN_CALLS_SECONDS = 30e-6
-"""What the host needs for the events and the eviction around a call."""
+BETWEEN_CALLS_SECONDS = 40e-6
+"""What the host needs for the events around a call, and for what comes before it."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Warm:
     """Calls that make one sample."""
     host_seconds: float
     """How long one call keeps the host busy."""
+    before: Call | None = None
+    """Is called before each sample and not timed."""
 
 
 class Timer(Protocol):
@@ -66,6 +71,8 @@ class Timer(Protocol):
 class CpuTimer:
     """Reads a clock around a block of calls, or around one where the cache is evicted before it."""
 
+    sample_seconds = MINIMUM_SAMPLE_SECONDS
+
     def __init__(self, evict: Call | None = None, clock: Clock = time.perf_counter_ns) -> None:
         self.evict, self.clock = evict, clock
 
@@ -73,7 +80,7 @@ class CpuTimer:
         """See :class:`Timer`."""
         seconds = _settle(lambda: self._time(call, 1), self.clock)
         fastest = max(min(seconds), 1e-9)
-        repeats = 1 if self.evict else math.ceil(MINIMUM_SAMPLE_SECONDS / fastest)
+        repeats = 1 if self.evict else math.ceil(self.sample_seconds / fastest)
         return Warm(call, repeats, fastest)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
@@ -81,6 +88,8 @@ class CpuTimer:
         samples = []
         with _no_garbage_collection():
             for warm in queue:
+                if warm.before:
+                    warm.before()
                 if self.evict:
                     self.evict()
                 samples.append(self._time(warm.call, warm.repeats))
@@ -90,6 +99,29 @@ class CpuTimer:
         start = self.clock()
         for _ in range(repeats):
             call()
+        return (self.clock() - start) * 1e-9 / repeats
+
+
+class HostTimer(CpuTimer):
+    """Reads a clock around a loop of calls to a GPU, and waits for the GPU in the end.
+
+    This is what a program pays that does nothing but call: the launches or the work, whichever
+    takes longer. Nothing can be evicted within the loop.
+    """
+
+    sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
+
+    def __init__(self, wait: Call, clock: Clock = time.perf_counter_ns) -> None:
+        """``wait`` returns when the GPU is done."""
+        super().__init__(None, clock)
+        self.wait = wait
+
+    def _time(self, call: Call, repeats: int) -> float:
+        self.wait()
+        start = self.clock()
+        for _ in range(repeats):
+            call()
+        self.wait()
         return (self.clock() - start) * 1e-9 / repeats
 
 
@@ -148,6 +180,8 @@ class CudaTimer:
         torch.cuda._sleep(int(host_seconds * self.margin * self.cycles_per_second))
         self.queued.record()
         for warm, (start, end) in zip(batch, self.events, strict=False):
+            if warm.before:
+                warm.before()
             if self.evict:
                 self.evict()
             start.record()
@@ -174,7 +208,7 @@ def needs_eviction(device: str, cache: str, working_set: int) -> bool:
     return cache == "cold" and (device != "cpu" or working_set <= cache_bytes("cpu"))
 
 
-def make_timer(device: str, evicts: bool) -> Timer:
+def make_timer(device: str, evicts: bool, mode: str = DEVICE) -> Timer:
     """Return the timer of a device, which evicts the cache before each sample or does not.
 
     The CPU's buffer is read, not written, for lines that are dirty would be written back during
@@ -183,6 +217,8 @@ def make_timer(device: str, evicts: bool) -> Timer:
     size = cache_bytes(device)
     if device == "cpu":
         return CpuTimer(torch.ones(size * 5 // 4 // 4).sum if evicts else None)
+    if mode == HOST:
+        return HostTimer(lambda: torch.cuda.synchronize(device))
     buffer = torch.empty(2 * size, dtype=torch.uint8, device=device) if evicts else None
     return CudaTimer(device, None if buffer is None else buffer.zero_)
 

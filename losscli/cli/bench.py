@@ -11,10 +11,11 @@ import click
 from losscli import environment
 from losscli.bench.memory import fit, needed_bytes
 from losscli.bench.plan import plan
+from losscli.cli import bench_selftest
 from losscli.cli.dry_run import print_cases
 from losscli.cli.options import axis_options, one_of, output_options, resolve_config
 from losscli.cli.reporting import report
-from losscli.config.schema import CACHES, Config, Timing
+from losscli.config.schema import CACHES, MODES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.units import parse_fraction, parse_seconds
 
@@ -32,6 +33,14 @@ from losscli.units import parse_fraction, parse_seconds
 @click.option(
     "--cache", type=one_of("cache", CACHES), metavar="STATE", help=f"{', '.join(CACHES)}."
 )
+@click.option(
+    "--mode",
+    type=one_of("mode", MODES),
+    multiple=True,
+    metavar="NAME",
+    help=f"{', '.join(MODES)}; may be repeated.",
+)
+@click.option("--self-test", is_flag=True, help="Put the timer to the test on this machine.")
 @output_options
 def command(
     *,
@@ -40,6 +49,8 @@ def command(
     max_time: float | None,
     confidence: float | None,
     cache: str | None,
+    mode: tuple[str, ...],
+    self_test: bool,
     format: str,
     output: Path | None,
     **axes: Any,
@@ -52,11 +63,14 @@ def command(
     config = resolve_config(**axes)
 
     def timed(block: Config) -> Config:
-        times = _override(block.timing, min_time, max_time, confidence=confidence, cache=cache)
+        others = {"confidence": confidence, "cache": cache, "mode": mode or None}
+        times = _override(block.timing, min_time, max_time, **others)
         return replace(block, timing=times, tables=tuple(map(timed, block.tables)))
 
     config = timed(config)
     device = environment.resolve_device(config.device)
+    if self_test:
+        return bench_selftest.self_test(device, format, output)
     if dry_run:
         free = environment.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)
@@ -64,7 +78,7 @@ def command(
 
     from losscli.bench.runner import Runner
 
-    runner = Runner(device)
+    runner = Runner(device, notify=lambda note: click.echo(f"losscli: {note}", err=True))
     return report("bench", device, plan(config, device), runner.run, format=format, output=output)
 
 

@@ -13,6 +13,7 @@ from losscli.config.schema import (
     CACHES,
     DISTRIBUTIONS,
     DTYPES,
+    MODES,
     PASSES,
     Exclude,
     Inputs,
@@ -212,6 +213,7 @@ _TIMING: dict[str, Callable[[Located], object]] = {
     "max_time": _duration,
     "confidence": lambda node: _at(node, parse_fraction),
     "cache": _name("cache", CACHES),
+    "mode": _names("mode", MODES),
 }
 _EXCLUDE: dict[str, Callable[[Located], object]] = {
     "loss": _name("loss", LOSSES),

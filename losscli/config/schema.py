@@ -11,6 +11,7 @@ DTYPES = ("float32", "float64", "float16", "bfloat16")
 PASSES = ("forward", "forward_backward")
 DISTRIBUTIONS = ("uniform", "normal", "heavy_tailed", "boundary", "impulse")
 CACHES = ("cold", "warm")
+DEVICE, GRAPH, HOST = MODES = ("device", "graph", "host")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Timing:
     confidence: float = 0.01
     """Relative half-width of the confidence interval of the median at which sampling stops."""
     cache: str = "cold"
+    mode: tuple[str, ...] = (DEVICE,)
+    """How calls are made and timed, one after the other: ``device`` times what a call takes the
+    device, ``graph`` the replay of a CUDA graph of it, ``host`` what a loop of calls takes."""
 
 
 @dataclass(frozen=True)

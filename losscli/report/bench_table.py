@@ -2,13 +2,14 @@
 
 A config with tables makes one of each. Columns: ``case`` is the case's name, less the dtype and
 reduction that all cases share; ``pass`` is ``fwd`` (no gradient) or ``fwd+bwd`` (the loss and the
-gradient of the prediction); ``median`` and ``p20-p80`` are the time of one call, the latter in the
-unit of the former; ``GB/s`` is the least traffic that the pass can do with, over the median; ``% of
-limit`` is that over what kernels reach that only move the same bytes, IMPOSSIBLE where it is too
-much to be true; ``host`` is how long a call keeps the host busy, shown where small cases ran on a
-GPU; ``vs ref`` is the median of the reference over this one; ``ulp`` is the largest error against
-the oracle, of the loss or of an element of the gradient, in units in the last place; ``extra`` is
-the most memory that a call takes beyond its inputs, loss and gradient.
+gradient of the prediction), and the mode where it is not the usual; ``median`` and ``p20-p80`` are
+the time of one call, the latter in the unit of the former; ``GB/s`` is the least traffic that the
+pass can do with, over the median; ``% of limit`` is that over what kernels reach that only move the
+same bytes, IMPOSSIBLE where it is too much to be true; ``host`` is how long a call keeps the host
+busy, shown where small cases ran on a GPU; ``vs ref`` is the time of the reference over this one,
+with ``=`` before it where the two are the same and ``?`` where the samples do not tell; ``ulp`` is
+the largest error against the oracle, of the loss or of an element of the gradient, in units in the
+last place; ``extra`` is the most memory that a call takes beyond its inputs, loss and gradient.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
 from losscli.cases import Case
+from losscli.config.schema import DEVICE, MODES
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips
-from losscli.results import FAILED, NO_LIMIT, SKIPPED, BenchResult, Run, Seconds
+from losscli.results import FAILED, NO_LIMIT, SAME, SKIPPED, UNCLEAR, BenchResult, Run, Seconds
 from losscli.units import format_bytes, format_seconds
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 LONG_PASSES = {"forward": "forward", "forward_backward": "forward+backward"}
 REFERENCE = "reference"
 IMPOSSIBLE = "IMPOSSIBLE"
+MARKS = "=?"
+"""What may stand before a ratio."""
 SMALL = 2**16
 """Elements up to which a call may take the host longer than the GPU."""
 
@@ -54,15 +58,16 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
 
 def _columns(results: Sequence[BenchResult]) -> dict[str, Callable[[BenchResult], str]]:
     """Return how the cell of each column is made, by its header."""
+    versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x")
     columns: dict[str, Callable[[BenchResult], str]] = {
-        "pass": lambda result: SHORT_PASSES[result.pass_],
+        "pass": lambda result: _with_mode(SHORT_PASSES[result.pass_], result.mode),
         "impl": lambda result: shorten(result.implementation),
         "median": lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
         "p20-p80": lambda result: _spread(result.seconds) if result.seconds else "",
         "GB/s": _timed(lambda result: result.gbps, _figure),
         "% of\nlimit": _limit,
         "host": _timed(lambda result: result.host_seconds, lambda t: format_seconds(t, 3)),
-        "vs ref": _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x"),
+        "vs ref": lambda result: _mark(result) + versus(result),
         "ulp": _timed(_worst_ulp, format_ulp),
         "extra": _timed(lambda result: result.peak_extra_bytes, format_bytes),
     }
@@ -87,6 +92,12 @@ def _timed(
     return cell
 
 
+def _mark(result: BenchResult) -> str:
+    """Return what stands before a ratio that is neither faster nor slower."""
+    ratio = result.ratios.get(REFERENCE)
+    return {SAME: "=", UNCLEAR: "?"}.get(ratio.verdict, "") if ratio else ""
+
+
 def _limit(result: BenchResult) -> str:
     if result.impossible:
         return IMPOSSIBLE
@@ -97,12 +108,12 @@ def notes(run: Run) -> list[str]:
     """Return each failure and each result too good to be true; then why something is missing."""
     results = _results(run)
     texts = [
-        f"FAILED {r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: {r.reason}"
+        f"FAILED {r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
         for r in results
         if r.status == FAILED
     ]
     texts += [
-        f"{r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: {r.reason}"
+        f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
         for r in results
         if r.impossible
     ]
@@ -110,7 +121,26 @@ def notes(run: Run) -> list[str]:
     texts += dict.fromkeys(
         NO_LIMIT + why for r in results if (why := r.reason.partition(NO_LIMIT)[2])
     )
+    texts += _conditions(results)
     return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
+
+
+def _conditions(results: Sequence[BenchResult]) -> list[str]:
+    """Return what was wrong with the machine, and in how many of the results."""
+    timed = [result for result in results if result.conditions]
+    of = f"of {count(len(timed), 'result')}"
+    texts = []
+    if busy := [result.conditions["others"] for result in timed if result.busy]:
+        texts.append(
+            f"the machine was busy: others took up to {max(busy):.0%} of its cores "
+            f"during {len(busy)} {of}"
+        )
+    reasons: dict[str, int] = {}
+    for result in timed:
+        for reason in result.conditions.get("throttle_reasons", ()):
+            reasons[reason] = reasons.get(reason, 0) + 1
+    texts += [f"the GPU was slowed during {n} {of}: {reason}" for reason, n in reasons.items()]
+    return texts
 
 
 def summary(run: Run) -> str:
@@ -119,8 +149,8 @@ def summary(run: Run) -> str:
     subject = next((name for name in names if name != REFERENCE), REFERENCE)
     results = [result for result in _results(run) if result.implementation == subject]
     lines = [
-        _quote(subject, pass_, [result for result in results if result.pass_ == pass_])
-        for pass_ in LONG_PASSES
+        _quote(subject, name, [result for result in results if _long_pass(result) == name])
+        for name in dict.fromkeys(_long_pass(r) for r in sorted(results, key=_place))
     ]
     return "\n".join(line for line in lines if line)
 
@@ -140,12 +170,26 @@ def _quote(subject: str, pass_: str, results: Sequence[BenchResult]) -> str:
         cases = count(len(ratios), "case")
         mean = f"geometric mean of {cases}" if len(ratios) > 1 else cases
         speedup = _figure(geometric_mean(ratios))
-        facts.insert(0, f"{speedup}x reference {LONG_PASSES[pass_]} ({mean})")
+        facts.insert(0, f"{speedup}x reference {pass_} ({mean})")
     elif timed:
         most = max(result.gbps or 0 for result in timed)
         cases = count(len(timed), "case")
-        facts.insert(0, f"{LONG_PASSES[pass_]} at up to {_figure(most)} GB/s ({cases})")
+        facts.insert(0, f"{pass_} at up to {_figure(most)} GB/s ({cases})")
     return f"{subject}: {', '.join(facts)}" if facts else ""
+
+
+def _with_mode(pass_: str, mode: str) -> str:
+    """Return the name of a pass, and of a mode that is not the usual."""
+    return pass_ if mode == DEVICE else f"{pass_} {mode}"
+
+
+def _long_pass(result: BenchResult) -> str:
+    return _with_mode(LONG_PASSES[result.pass_], result.mode)
+
+
+def _place(result: BenchResult) -> tuple[int, int]:
+    """Return where the line about a pass and mode stands."""
+    return MODES.index(result.mode), list(LONG_PASSES).index(result.pass_)
 
 
 def _results(run: Run) -> list[BenchResult]:

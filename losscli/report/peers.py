@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from losscli.bench.statistics import median_interval
+from losscli.config.schema import DEVICE
 from losscli.report.phrases import count
 from losscli.results import BenchResult, Run, Seconds
 from losscli.units import format_seconds
@@ -38,10 +39,10 @@ def lines(run: Run) -> list[str]:
 
 def cells(run: Run) -> list[Cell]:
     """Gather the results of each case and pass."""
-    gathered: dict[tuple[str, str, str], dict[str, BenchResult]] = {}
+    gathered: dict[tuple[str, str, str, str], dict[str, BenchResult]] = {}
     for result in run.results:
         if isinstance(result, BenchResult):
-            key = (result.table, result.case.name, result.pass_)
+            key = (result.table, result.case.name, result.pass_, result.mode)
             gathered.setdefault(key, {})[result.implementation] = result
     return list(gathered.values())
 
@@ -71,7 +72,8 @@ def _interval(seconds: Seconds) -> tuple[float, float]:
 
 def _name(cell: Cell) -> str:
     result = cell[CUSTOM]
-    return f"{result.case.name}, {result.pass_.replace('_', '+')}"
+    mode = "" if result.mode == DEVICE else f" {result.mode}"
+    return f"{result.case.name}, {result.pass_.replace('_', '+')}{mode}"
 
 
 def _describe(cell: Cell) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from losscli.results import SKIPPED, Result
+from losscli.results import SKIPPED, BenchResult, VerifyResult
 
 _NAMED = 3
 """Cases that a line names before it counts the rest."""
@@ -25,7 +25,7 @@ def format_ulp(ulp: float) -> str:
     return f"{ulp:.0f}" if ulp < 10000 else f"{ulp:.0e}"
 
 
-def skips(results: Iterable[Result]) -> list[str]:
+def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
     """Return a line for each reason, the implementations and cases that were skipped for it."""
     cases: dict[tuple[str, str], dict[str, None]] = {}
     for result in results:

@@ -12,8 +12,8 @@ from typing import Any
 
 import tabulate
 
-from losscli.report import bench_table, peers, selftest_table, verify_table
-from losscli.results import Result, Run
+from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
+from losscli.results import Result, Run, TimerTestResult
 from losscli.units import format_size
 
 WIDTH = 100
@@ -22,6 +22,7 @@ _TABLES: dict[str, Any] = {
     "bench": bench_table,
     "verify": verify_table,
     "self-test": selftest_table,
+    "timer-test": timer_test_table,
 }
 """Who lays out a run, by its kind."""
 
@@ -106,7 +107,7 @@ def _summary(run: Run) -> list[str]:
 def _is_figure(rows: list[list[str]], column: int) -> bool:
     """Tell whether a column holds figures, which are aligned to the right."""
     cells = [row[column] for row in rows if row[column] not in ("", "-", bench_table.IMPOSSIBLE)]
-    return bool(cells) and all(cell[0].isdigit() for cell in cells)
+    return bool(cells) and all(cell.lstrip(bench_table.MARKS)[0].isdigit() for cell in cells)
 
 
 def _caption(run: Run) -> str:
@@ -114,7 +115,8 @@ def _caption(run: Run) -> str:
     facts = run.environment
     threads = f"{facts.get('threads')} threads" if facts.get("device") == "cpu" else ""
     machine = [facts.get("gpu") or facts.get("cpu"), threads, f"torch {facts.get('torch')}"]
-    shared = [{getattr(r.case, axis) for r in run.results} for axis in ("dtype", "reduction")]
+    cases = [result.case for result in run.results if not isinstance(result, TimerTestResult)]
+    shared = [{getattr(case, axis) for case in cases} for axis in ("dtype", "reduction")]
     words = [*machine, *(values.pop() for values in shared if len(values) == 1)]
     return ", ".join(word for word in words if word)
 
@@ -132,19 +134,29 @@ def _csv(run: Run) -> str:
 
 def _flatten(result: Result) -> dict[str, Any]:
     """Return a result without levels: ``seconds_median``, ``speedup_reference`` and so on."""
-    row: dict[str, Any] = {}
-    for key, value in result.to_json().items():
-        if not isinstance(value, dict):
-            row[key] = value
-            continue
-        prefix = "" if key == "case" else f"{key}_"
-        row |= {f"{prefix}{name}": item for name, item in value.items()}
-    for key in ("shape", "target_shape"):
-        row[key] = format_size(row[key])
-    row["params"] = " ".join(f"{name}={value:g}" for name, value in row["params"].items())
+    record = result.to_json()
+    row: dict[str, Any] = record.pop("case", {})
+    for key, value in record.items():
+        row |= _level(key, value)
+    if row.keys() >= {"shape", "target_shape", "params"}:
+        row |= {key: format_size(row[key]) for key in ("shape", "target_shape")}
+        row["params"] = " ".join(f"{name}={value:g}" for name, value in row["params"].items())
     if "seconds_samples" in row:
         row["seconds_samples"] = len(row["seconds_samples"])
+    if interval := row.pop("seconds_interval", None):
+        row["seconds_low"], row["seconds_high"] = interval
     return row
+
+
+def _level(key: str, value: Any) -> dict[str, Any]:
+    """Return a value under its key, or a mapping's values under longer keys."""
+    if not isinstance(value, dict):
+        return {key: value}
+    return {
+        longer: item
+        for name, below in value.items()
+        for longer, item in _level(f"{key}_{name}", below).items()
+    }
 
 
 def _json(run: Run) -> str:

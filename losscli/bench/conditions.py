@@ -1,0 +1,192 @@
+"""What the machine was like while samples were taken. It is looked at and never set.
+
+A GPU is asked through nvidia-ml-py, where that is installed, before and after each batch of
+samples: a batch that it ran slower than it can, for heat or at the word of its power supply, is
+thrown away. That it stays below its power limit is told but is no reason to throw anything away:
+under a steady load it is how a card runs. On a CPU it is seen how much of the time of its cores
+went to others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from losscli import environment
+
+SHORTEST_LOOK = 0.05
+"""Seconds; the kernel counts what cores do in hundredths of a second."""
+THROTTLE_REASONS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""NVML's bits for which samples are thrown away."""
+TOLD_REASONS = THROTTLE_REASONS | {0x04: "power limit", 0x10: "sync boost"}
+"""Those that are told of."""
+
+
+class Conditions(Protocol):
+    """Looks at the machine while the implementations of one case are sampled."""
+
+    def begin(self) -> None:
+        """Forget what was seen."""
+        ...
+
+    def slowed(self) -> bool:
+        """Look; tell whether samples since the last look are to be thrown away."""
+        ...
+
+    def record(self) -> dict[str, Any]:
+        """Return what was seen since the beginning, fit for JSON."""
+        ...
+
+
+class CpuConditions:
+    """Load, and how much of the cores' time others took."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        own_time: Callable[[], float] = time.process_time,
+    ) -> None:
+        self.clock, self.own_time = clock, own_time
+        self.begin()
+
+    def begin(self) -> None:
+        """See :class:`Conditions`."""
+        self._start = self.clock(), self.own_time(), _busy_seconds()
+
+    def slowed(self) -> bool:
+        """Nothing that a CPU tells is precise enough to throw samples away for."""
+        return False
+
+    def others(self) -> float | None:
+        """Return the part of the cores' time that went to others; None where it is not known."""
+        wall, own, busy = self._start
+        wall, own = self.clock() - wall, self.own_time() - own
+        now = _busy_seconds()
+        if wall < SHORTEST_LOOK or busy is None or now is None:
+            return None
+        return round(max(now - busy - own, 0.0) / wall / len(os.sched_getaffinity(0)), 3)
+
+    def record(self) -> dict[str, Any]:
+        """See :class:`Conditions`."""
+        return {
+            "threads": torch.get_num_threads(),
+            "load_average": os.getloadavg()[0],
+            "others": self.others(),
+            "governor": _governor(),
+        }
+
+
+class GpuConditions:
+    """Clocks, temperature, power, and why the GPU ran slower than it can."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        """``nvml`` is the module pynvml, or a test's; ``handle`` is its word for the device."""
+        self.nvml, self.handle = nvml, handle
+        self.begin()
+
+    def begin(self) -> None:
+        """See :class:`Conditions`."""
+        self._seen: dict[str, list[float]] = {}
+        self._reasons = self._previous = 0
+        self.slowed()
+
+    def slowed(self) -> bool:
+        """See :class:`Conditions`. A batch is slow if the GPU was at either end of it."""
+        nvml, handle = self.nvml, self.handle
+        self._note("sm_clock_hz", 1e6, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
+        self._note("memory_clock_hz", 1e6, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM)
+        self._note("celsius", 1, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+        self._note("watts", 1e-3, nvml.nvmlDeviceGetPowerUsage, handle)
+        reasons = int(self._ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0)
+        either = reasons | self._previous
+        self._previous = reasons
+        self._reasons |= either
+        return bool(either & sum(THROTTLE_REASONS))
+
+    def record(self) -> dict[str, Any]:
+        """See :class:`Conditions`."""
+        ranges = {name: [min(seen), max(seen)] for name, seen in self._seen.items()}
+        told = [name for bit, name in TOLD_REASONS.items() if self._reasons & bit]
+        return {**ranges, "throttle_reasons": told}
+
+    def _note(self, name: str, unit: float, ask: Callable[..., float], *arguments: Any) -> None:
+        value = self._ask(ask, *arguments)
+        if value is not None:
+            self._seen.setdefault(name, []).append(value * unit)
+
+    def _ask(self, ask: Callable[..., float], *arguments: Any) -> float | None:
+        """Return an answer, or None where this GPU has none."""
+        try:
+            return ask(*arguments)
+        except self.nvml.NVMLError:
+            return None
+
+
+class Unknown:
+    """The conditions of a GPU that cannot be asked."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def begin(self) -> None:
+        """See :class:`Conditions`."""
+
+    def slowed(self) -> bool:
+        """See :class:`Conditions`."""
+        return False
+
+    def record(self) -> dict[str, Any]:
+        """See :class:`Conditions`."""
+        return {"unknown": self.why}
+
+
+def look_at(device: str) -> Conditions:
+    """Return what looks at a device."""
+    if device == "cpu":
+        return CpuConditions()
+    try:
+        pynvml = importlib.import_module("pynvml")
+    except ImportError:
+        return Unknown("nvidia-ml-py is not installed")
+    try:
+        pynvml.nvmlInit()
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        return GpuConditions(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
+    except pynvml.NVMLError as error:
+        return Unknown(f"NVML: {error}")
+
+
+def _busy_seconds(proc: Path | None = None) -> float | None:
+    """Return how long the cores of this process have been busy, with anything; None if unknown."""
+    try:
+        text = ((proc or environment.PROC) / "stat").read_text()
+    except OSError:
+        return None
+    ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    ticks = 0
+    for line in text.splitlines():
+        name, *fields = line.split()
+        if name in ours:
+            user, nice, system, _, _, *others = map(int, fields[:8])
+            ticks += user + nice + system + sum(others)
+    return ticks / os.sysconf("SC_CLK_TCK") if ticks else None
+
+
+def _governor() -> str | None:
+    """Return what decides on the frequency of the first core."""
+    with contextlib.suppress(OSError):
+        path = environment.SYS / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
+        return path.read_text().strip()
+    return None

@@ -1,0 +1,178 @@
+"""The timer put to the test: times that are known, differences that are there and that are not.
+
+What is compared goes through the same sampling, statistics and verdicts as the implementations of a
+case. Of two that are the same, and of two of which one does five percent more, at least 95 in a
+hundred runs have to come out right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from losscli.bench.sampling import Contender, interleave
+from losscli.bench.statistics import paired_ratios
+from losscli.bench.timer import Call, Clock, Timer, make_timer
+from losscli.config.schema import Timing
+from losscli.results import (
+    FAIL,
+    FASTER,
+    KNOWN_TIME,
+    OVERHEAD,
+    PASS,
+    SAME,
+    SLOWER,
+    TimerTestResult,
+)
+
+TIMING = Timing(min_time=0.03, max_time=0.3)
+"""Of one comparison."""
+RIGHT = 0.95
+"""Part of the comparisons that have to come out right."""
+RUNS_OF_THE_SAME = 100
+RUNS_OF_EACH_WAY = 20
+PLANTED = 20
+"""Calls of a kernel that are compared with one more: 5 %."""
+SPIN_SECONDS = (500e-6, 2e-3)
+"""Long enough for what a launch adds to be within the tolerance."""
+SPIN_TOLERANCE = 0.02
+SAMPLES = 31
+LARGEST_OVERHEAD = {"cpu": 1e-6, "cuda": 20e-6}
+"""What a call of nothing may read, by type of device: a GPU's events stand some microseconds
+apart."""
+KERNEL_ELEMENTS = {"cpu": 2**14, "cuda": 2**22}
+"""Of the kernel that is compared: some microseconds of work, for one thread."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A device, the timer under test, and work of known length."""
+
+    device: str
+    timer: Timer
+    spin: Callable[[float], Call]
+    """Return a call that keeps the device busy for so many seconds."""
+    kernel: Call
+    """Some work, the same each time."""
+    clock: Callable[[], float] = time.perf_counter
+    """Seconds, for when to stop sampling."""
+
+
+def bench_of(device: str) -> Bench:
+    """Return the bench of this machine. The cache is left warm, for the work is small."""
+    kind = torch.device(device).type
+    values = torch.ones(KERNEL_ELEMENTS[kind], device=device)
+    spin = spin_on_cpu if kind == "cpu" else spinner_on_gpu(device)
+    return Bench(device, make_timer(device, False), spin, lambda: values.mul_(1.0))
+
+
+def run(bench: Bench) -> Iterator[TimerTestResult]:
+    """Yield the result of each part."""
+    for seconds in SPIN_SECONDS:
+        yield _known_time(bench, seconds)
+    yield _overhead(bench)
+    yield _compare(bench, "kernel", [bench.kernel] * 2, SAME, RUNS_OF_THE_SAME)
+    spins = [bench.spin(SPIN_SECONDS[0]), bench.spin(SPIN_SECONDS[0] * (1 + 1 / PLANTED))]
+    kernels = [_repeat(bench.kernel, PLANTED), _repeat(bench.kernel, PLANTED + 1)]
+    for name, pair in (("spin", spins), ("kernel", kernels)):
+        yield _compare(bench, name, pair, FASTER, RUNS_OF_EACH_WAY)
+        yield _compare(bench, name, pair[::-1], SLOWER, RUNS_OF_EACH_WAY)
+
+
+def spin_on_cpu(seconds: float, clock: Clock = time.perf_counter_ns) -> Call:
+    """Return a call that looks at the clock for so long."""
+    nanoseconds = round(seconds * 1e9)
+
+    def spin() -> None:
+        until = clock() + nanoseconds
+        while clock() < until:
+            pass
+
+    return spin
+
+
+def spinner_on_gpu(device: str) -> Callable[[float], Call]:
+    """Return what makes calls of a waiting kernel, which counts cycles.
+
+    How long a cycle is, is found without events: by the host's clock, from how much longer twice as
+    many take.
+    """
+    cycles = 10**8
+
+    def wait(count: int) -> float:
+        torch.cuda.synchronize(device)
+        start = time.perf_counter()
+        torch.cuda._sleep(count)
+        torch.cuda.synchronize(device)
+        return time.perf_counter() - start
+
+    with torch.cuda.device(device):
+        wait(cycles)
+        differences = sorted(wait(2 * cycles) - wait(cycles) for _ in range(5))
+    per_second = cycles / differences[len(differences) // 2]
+
+    def spinner(seconds: float) -> Call:
+        count = round(seconds * per_second)
+        return lambda: torch.cuda._sleep(count)
+
+    return spinner
+
+
+def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
+    """Measure a spin."""
+    found = _fastest(bench, bench.spin(seconds))
+    right = abs(found / seconds - 1) <= SPIN_TOLERANCE
+    reason = f"off by {found / seconds - 1:+.2%}, of which {SPIN_TOLERANCE:.0%} are allowed"
+    status = PASS if right else FAIL
+    return TimerTestResult(KNOWN_TIME, "spin", status, reason, found, seconds)
+
+
+def _overhead(bench: Bench) -> TimerTestResult:
+    """Measure nothing."""
+    found = _fastest(bench, lambda: None)
+    allowed = LARGEST_OVERHEAD[torch.device(bench.device).type]
+    status = PASS if found <= allowed else FAIL
+    reason = "a call of nothing takes too long" if status == FAIL else ""
+    return TimerTestResult(OVERHEAD, "nothing", status, reason, found, allowed)
+
+
+def _fastest(bench: Bench, call: Call) -> float:
+    """Return the shortest of some samples: others can draw work out, and never shorten it."""
+    warm = bench.timer.warm_up(call)
+    return min(bench.timer.measure([warm] * SAMPLES))
+
+
+def _compare(
+    bench: Bench, subject: str, pair: Sequence[Call], expected: str, runs: int
+) -> TimerTestResult:
+    """Compare the first of a pair with the second again and again."""
+    verdicts = [_verdict(bench, pair, seed) for seed in range(runs)]
+    right = verdicts.count(expected)
+    others = {v: verdicts.count(v) for v in dict.fromkeys(verdicts) if v != expected}
+    reason = ", ".join(f"{count} times {verdict}" for verdict, count in others.items())
+    status = PASS if right >= RIGHT * runs else FAIL
+    return TimerTestResult(expected, subject, status, reason, right=right, runs=runs)
+
+
+def _verdict(bench: Bench, pair: Sequence[Call], seed: int) -> str:
+    """Compare once, just as implementations are compared."""
+    contenders = [Contender(name, call) for name, call in zip("ab", pair, strict=True)]
+    for contender in contenders:
+        contender.warm = bench.timer.warm_up(contender)
+    interleave(bench.timer, contenders, TIMING, seed=seed, clock=bench.clock)
+    for contender in contenders:
+        contender.warm = None
+    return paired_ratios({c.name: c.samples for c in contenders})["a"]["b"].verdict
+
+
+def _repeat(call: Call, times: int) -> Call:
+    """Return a call that makes so many."""
+
+    def repeat() -> None:
+        for _ in range(times):
+            call()
+
+    return repeat

@@ -1,0 +1,54 @@
+"""The timer's self-test as people read it: a row a part, what was expected and what was found."""
+
+from __future__ import annotations
+
+import textwrap
+
+from losscli.results import FAIL, KNOWN_TIME, Run, TimerTestResult
+from losscli.units import format_seconds
+
+HEADERS = ["test", "of", "expected", "found", "status"]
+
+
+def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and rows."""
+    rows = [
+        [result.test, result.subject, _expected(result), _found(result), result.status]
+        for result in _results(run)
+    ]
+    return HEADERS, rows
+
+
+def notes(run: Run) -> list[str]:
+    """Return what did not come out right, and how else it did."""
+    return [
+        textwrap.fill(
+            f"{result.test}, {result.subject}: {result.reason}", 100, subsequent_indent="    "
+        )
+        for result in _results(run)
+        if result.status == FAIL
+    ]
+
+
+def summary(run: Run) -> str:
+    """Return the line to quote."""
+    results = _results(run)
+    passed = sum(result.status != FAIL for result in results)
+    return f"self-test of the timer: {passed} of {len(results)} parts passed"
+
+
+def _expected(result: TimerTestResult) -> str:
+    if result.runs is not None:
+        return f"{result.test}, {result.runs} times"
+    seconds = format_seconds(result.expected_seconds or 0.0)
+    return seconds if result.test == KNOWN_TIME else f"below {seconds}"
+
+
+def _found(result: TimerTestResult) -> str:
+    if result.seconds is not None:
+        return format_seconds(result.seconds)
+    return f"{result.right} times"
+
+
+def _results(run: Run) -> list[TimerTestResult]:
+    return [result for result in run.results if isinstance(result, TimerTestResult)]

@@ -1,0 +1,124 @@
+"""Hold losscli's medians against Triton's do_bench, on a GPU: `python -m tests.agreement`.
+
+Both time the very same calls with events and a cold L2; all else is their own. Each case is above
+100 us, where what either adds to a call is of no account. The exit code is 1 where the two are
+further apart than 3 %, 4 where there is no GPU or no Triton.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+EXIT_APART, EXIT_UNFIT = 1, 4
+ALLOWED = 0.03
+SHORTEST = 100e-6
+"""Seconds; of what is shorter nothing is asked."""
+ROUNDS = 3
+"""Each timer's median is the middle one of so many runs, in turn with the other's."""
+
+CASES = (
+    ("mse", "float32", "forward", "custom"),
+    ("smooth_l1", "float32", "forward_backward", "custom"),
+    ("hinge", "bfloat16", "forward_backward", "custom"),
+    ("mse", "float32", "forward", "reference"),
+    ("mse", "float32", "forward_backward", "functional"),
+    ("hinge", "bfloat16", "forward", "reference"),
+)
+"""Loss, dtype, pass and implementation: one launch and many, with and without allocations."""
+SIZE = (16384, 16384)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One case, in seconds by either timer."""
+
+    name: str
+    losscli: float
+    do_bench: float
+
+    @property
+    def difference(self) -> float:
+        """How much longer losscli says that it takes."""
+        return self.losscli / self.do_bench - 1
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two are close, and the case is one to ask."""
+        return abs(self.difference) <= ALLOWED and self.do_bench >= SHORTEST
+
+
+def measure(device: str, do_bench: Callable[..., Any]) -> Iterator[Pair]:
+    """Yield each case, measured in turn by both."""
+    from losscli.bench.plan import plan
+    from losscli.bench.runner import Runner
+    from losscli.config.schema import Config, LossChoice, Timing
+
+    runner = Runner(device)
+    for loss, dtype, pass_, implementation in CASES:
+        config = Config(
+            losses=(LossChoice(loss),),
+            sizes=(SIZE,),
+            dtypes=(dtype,),
+            passes=(pass_,),
+            implementations=(implementation,),
+            timing=Timing(min_time=0.5, max_time=2.0),
+        )
+        (task,) = plan(config, device)
+        ours, theirs = [], []
+        for _ in range(ROUNDS):
+            (result,) = runner.run(task)
+            if result.seconds is None:
+                raise SystemExit(f"{implementation}, {result.case.name}: {result.reason}")
+            ours.append(result.seconds.median)
+            theirs.append(_seconds(do_bench, task.case, pass_, implementation))
+        yield Pair(f"{task.case.name}, {pass_}, {implementation}", median(ours), median(theirs))
+
+
+def _seconds(do_bench: Callable[..., Any], case: Any, pass_: str, implementation: str) -> float:
+    """Let do_bench time the call that losscli times."""
+    from losscli.bench.passes import PassFactory, gradients
+    from losscli.implementations import find_implementation
+    from losscli.inputs import make_inputs
+
+    passes = PassFactory(pass_, case.reduction, *make_inputs(case))
+    timed = passes.make(find_implementation(implementation).bind(case))
+    with gradients(pass_):
+        milliseconds: float = do_bench(timed, warmup=100, rep=500, return_mode="median")
+    return milliseconds * 1e-3
+
+
+def report(pairs: Iterator[Pair]) -> int:
+    """Print a line a case; return the exit code."""
+    apart = 0
+    for pair in pairs:
+        apart += not pair.agrees
+        times = (
+            f"{pair.losscli * 1e6:9.1f} us {pair.do_bench * 1e6:9.1f} us {pair.difference:+7.2%}"
+        )
+        print(f"{pair.name:60} {times}{'' if pair.agrees else '  APART'}", flush=True)
+    print(f"{apart} of {len(CASES)} cases are further apart than {ALLOWED:.0%}")
+    return EXIT_APART if apart else 0
+
+
+def main() -> int:
+    """Measure and report, where there is a GPU and Triton."""
+    if not torch.cuda.is_available():
+        print("skipped: there is no GPU")
+        return EXIT_UNFIT
+    try:
+        testing = importlib.import_module("triton.testing")
+    except ImportError:
+        print("skipped: there is no Triton")
+        return EXIT_UNFIT
+    return report(measure("cuda:0", testing.do_bench))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""`python -m tests.agreement`: what it makes of two timers' figures."""
+
+import sys
+
+import pytest
+import torch
+
+from losscli.bench import limit
+from losscli.errors import UnfitError
+from tests import agreement
+from tests.agreement import Pair
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "code"),
+    [(205e-6, 200e-6, 0), (207e-6, 200e-6, 1), (193e-6, 200e-6, 1), (50e-6, 50e-6, 1)],
+    ids=["close", "longer", "shorter", "too short to be asked"],
+)
+def test_three_percent_are_allowed(capsys, ours, theirs, code):
+    assert agreement.report(iter([Pair("mse", 1e-3, 1e-3), Pair("hinge", ours, theirs)])) == code
+    assert capsys.readouterr().out.count("APART") == code
+
+
+def test_each_case_is_one_that_can_be_run():
+    from losscli.config.schema import DTYPES, PASSES
+    from losscli.implementations import IMPLEMENTATIONS
+    from losscli.losses import LOSSES
+
+    assert len(set(agreement.CASES)) == 6
+    for loss, dtype, pass_, implementation in agreement.CASES:
+        assert loss in LOSSES
+        assert dtype in DTYPES
+        assert pass_ in PASSES
+        assert implementation in IMPLEMENTATIONS
+
+
+def no_probe(device):
+    raise UnfitError("nothing is built for this.")
+
+
+def test_both_timers_are_given_the_same_call(monkeypatch):
+    def do_bench(call, **settings):
+        call()
+        return 2.5
+
+    monkeypatch.setattr(agreement, "CASES", (("mse", "float32", "forward_backward", "reference"),))
+    monkeypatch.setattr(agreement, "SIZE", (8, 8))
+    monkeypatch.setattr(agreement, "ROUNDS", 1)
+    monkeypatch.setattr(limit.Limits.__init__, "__defaults__", (no_probe,))
+    (pair,) = agreement.measure("cpu", do_bench)
+    assert pair.name == "mse 8x8 float32 mean, forward_backward, reference"
+    assert pair.losscli > 0
+    assert pair.do_bench == pytest.approx(2.5e-3)
+
+
+@pytest.mark.parametrize(("gpu", "what"), [(False, "GPU"), (True, "Triton")])
+def test_without_a_gpu_or_triton_it_is_skipped(capsys, monkeypatch, gpu, what):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setitem(sys.modules, "triton.testing", None)
+    assert agreement.main() == agreement.EXIT_UNFIT
+    assert capsys.readouterr().out == f"skipped: there is no {what}\n"

@@ -1,0 +1,168 @@
+"""What is seen of the machine: a CPU by a /proc made up, a GPU by an NVML made up."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from losscli import environment
+from losscli.bench import conditions
+from losscli.bench.conditions import CpuConditions, GpuConditions, Unknown, look_at
+
+
+class Nvml(SimpleNamespace):
+    """A GPU that answers what a test sets; None is an error."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    def __init__(self):
+        super().__init__(sm=1980, memory=2619, celsius=40, milliwatts=300_000, reasons=0)
+
+    def answer(self, value):
+        if value is None:
+            raise self.NVMLError("Not Supported")
+        return value
+
+    def nvmlDeviceGetClockInfo(self, handle, which):  # noqa: N802
+        return self.answer(self.sm if which == self.NVML_CLOCK_SM else self.memory)
+
+    def nvmlDeviceGetTemperature(self, handle, sensor):  # noqa: N802
+        return self.answer(self.celsius)
+
+    def nvmlDeviceGetPowerUsage(self, handle):  # noqa: N802
+        return self.answer(self.milliwatts)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):  # noqa: N802
+        return self.answer(self.reasons)
+
+
+@pytest.fixture
+def nvml():
+    return Nvml()
+
+
+def test_a_gpu_is_told_of_in_si_units_from_the_least_to_the_most(nvml):
+    seen = GpuConditions(nvml, "handle")
+    nvml.sm, nvml.celsius, nvml.milliwatts = 1500, 55, 650_000
+    assert not seen.slowed()
+    assert seen.record() == {
+        "sm_clock_hz": [1500e6, 1980e6],
+        "memory_clock_hz": [2619e6, 2619e6],
+        "celsius": [40, 55],
+        "watts": [300.0, 650.0],
+        "throttle_reasons": [],
+    }
+
+
+@pytest.mark.parametrize("reason", conditions.THROTTLE_REASONS)
+def test_a_batch_is_slow_if_the_gpu_was_at_either_end_of_it(nvml, reason):
+    seen = GpuConditions(nvml, "handle")
+    looks = []
+    for nvml.reasons in (0, reason, reason, 0, 0):
+        looks.append(seen.slowed())
+    assert looks == [False, True, True, True, False]
+    assert seen.record()["throttle_reasons"] == [conditions.THROTTLE_REASONS[reason]]
+
+
+@pytest.mark.parametrize("reason", [0x01, 0x02, 0x04, 0x10, 0x100])
+def test_idling_clocks_that_were_set_and_the_power_limit_slow_nothing(nvml, reason):
+    nvml.reasons = reason
+    seen = GpuConditions(nvml, "handle")
+    assert not seen.slowed()
+    told = {0x04: ["power limit"], 0x10: ["sync boost"]}.get(reason, [])
+    assert seen.record()["throttle_reasons"] == told
+
+
+def test_each_case_begins_anew(nvml):
+    nvml.reasons, nvml.celsius = 0x40, 90
+    seen = GpuConditions(nvml, "handle")
+    nvml.reasons, nvml.celsius = 0, 40
+    seen.slowed()
+    seen.begin()
+    assert seen.record()["celsius"] == [40, 40]
+    assert seen.record()["throttle_reasons"] == []
+
+
+def test_what_a_gpu_does_not_tell_is_left_out(nvml):
+    nvml.milliwatts = nvml.reasons = None
+    seen = GpuConditions(nvml, "handle")
+    assert not seen.slowed()
+    assert "watts" not in seen.record()
+
+
+def test_without_nvidia_ml_py_nothing_is_known_and_all_else_goes_on(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    seen = look_at("cuda:0")
+    seen.begin()
+    assert not seen.slowed()
+    assert seen.record() == {"unknown": "nvidia-ml-py is not installed"}
+
+
+def test_without_a_driver_nothing_is_known(monkeypatch, nvml):
+    nvml.nvmlInit = lambda: nvml.answer(None)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert look_at("cuda:0").record() == {"unknown": "NVML: Not Supported"}
+    assert isinstance(look_at("cuda:0"), Unknown)
+
+
+@pytest.fixture
+def cpu(monkeypatch, tmp_path):
+    """Two cores of ours and one that is not; `wall`, `own` and the ticks of each are set."""
+    monkeypatch.setattr(environment, "PROC", tmp_path)
+    monkeypatch.setattr(environment, "SYS", tmp_path)
+    monkeypatch.setattr(conditions.os, "sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setattr(conditions.os, "sysconf", lambda name: 100)
+    monkeypatch.setattr(conditions.os, "getloadavg", lambda: (1.5, 0.0, 0.0))
+    now = SimpleNamespace(wall=0.0, own=0.0)
+
+    def tick(*busy):
+        """Write how many seconds each core was busy: half of it as user, a tenth stolen."""
+        lines = ["cpu 1 2 3 4 5 6 7 8 9 10"]
+        for number, seconds in enumerate(busy):
+            user, stolen = round(50 * seconds), round(10 * seconds)
+            system = round(100 * seconds) - user - stolen
+            lines.append(f"cpu{number} {user} 0 {system} 999 99 0 0 {stolen} 0 0")
+        (tmp_path / "stat").write_text("\n".join([*lines, "intr 5"]))
+
+    now.tick = tick
+    tick(10.0, 20.0, 30.0)
+    now.seen = CpuConditions(clock=lambda: now.wall, own_time=lambda: now.own)
+    return now
+
+
+def test_the_time_that_others_had_is_what_the_cores_worked_less_our_own(cpu):
+    cpu.wall, cpu.own = 2.0, 1.5
+    cpu.tick(11.5, 21.0, 99.0)  # 2.5 s of the 4 s that two cores have
+    record = cpu.seen.record()
+    assert record["others"] == 0.25
+    assert record["load_average"] == 1.5
+    assert record["threads"] >= 1
+    assert record["governor"] is None
+
+
+def test_alone_on_a_machine_nobody_else_is_busy(cpu):
+    cpu.wall, cpu.own = 2.0, 3.9
+    cpu.tick(11.9, 21.9, 30.0)
+    assert cpu.seen.record()["others"] == 0.0
+
+
+def test_a_look_shorter_than_the_kernel_counts_tells_nothing(cpu):
+    cpu.wall = 0.04
+    cpu.tick(10.5, 20.5, 30.0)
+    assert cpu.seen.record()["others"] is None
+
+
+def test_a_machine_that_counts_nothing_tells_nothing(cpu, tmp_path):
+    cpu.wall = 2.0
+    (tmp_path / "stat").unlink()
+    assert cpu.seen.record()["others"] is None
+
+
+def test_the_governor_is_read(cpu, tmp_path):
+    path = tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    path.parent.mkdir(parents=True)
+    path.write_text("powersave\n")
+    assert cpu.seen.record()["governor"] == "powersave"

@@ -1,0 +1,93 @@
+"""Contents that change in place, and what is right for them."""
+
+import pytest
+import torch
+
+from losscli.bench.contents import Contents
+from losscli.cases import Case
+from losscli.config.schema import DISTRIBUTIONS
+from losscli.implementations import find_implementation
+from losscli.inputs import make_inputs
+from losscli.losses import LOSSES
+from losscli.verify.subject import Subject
+
+
+def case(loss="mse", dtype="float32", distribution="uniform", shape=(16, 64), reduction="mean"):
+    return Case(
+        loss=loss,
+        shape=shape,
+        target_shape=LOSSES[loss].default_target_shape(shape),
+        dtype=dtype,
+        reduction=reduction,
+        device="cpu",
+        params=LOSSES[loss].resolve({}),
+        distribution=distribution,
+        seed=0,
+    )
+
+
+def contents(**changes):
+    made = case(**changes)
+    return Contents(made, *make_inputs(made))
+
+
+def loss(held):
+    return Subject.bind(find_implementation("reference"), held.case).loss(held.input, held.target)
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_contents_come_back_bit_for_bit(dtype, distribution):
+    held = contents(dtype=dtype, distribution=distribution)
+    before = held.input.clone()
+    held.change()
+    assert not torch.equal(held.input, before)
+    held.change()
+    assert torch.equal(held.input, before)
+
+
+def test_subnormals_come_back_too():
+    tiny = torch.tensor([6e-8, -6e-8, 1.8e-7, 0.0], dtype=torch.float16)
+    held = Contents(case(dtype="float16", shape=(4,)), tiny, torch.zeros_like(tiny))
+    before = tiny.clone()
+    held.change()
+    held.change()
+    assert torch.equal(held.input, before)
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_a_loss_remembered_from_before_the_change_is_wrong(name, dtype, distribution):
+    held = contents(loss=name, dtype=dtype, distribution=distribution)
+    remembered = loss(held)
+    assert held.gate.judge("theirs", "forward", remembered).status == "pass"
+    held.change()
+    assert held.gate.judge("theirs", "forward", remembered).status == "fail"
+    assert held.gate.judge("theirs", "forward", loss(held)).status == "pass"
+    held.change()
+    assert held.gate.judge("theirs", "forward", remembered).status == "pass"
+
+
+def test_values_too_large_to_be_doubled_are_turned():
+    large = torch.tensor([100.0, -64.5], dtype=torch.float16)
+    held = Contents(case(dtype="float16", shape=(2,)), large, torch.zeros_like(large))
+    held.change()
+    assert large.tolist() == [-100.0, 64.5]
+
+
+def test_the_buffer_stays_where_it_is_and_a_touch_counts_as_a_change():
+    held = contents()
+    place, version, before = held.input.data_ptr(), held.input._version, held.input.clone()
+    held.touch()
+    assert held.input._version > version
+    assert torch.equal(held.input, before)
+    held.change()
+    assert held.input.data_ptr() == place
+
+
+def test_nothing_can_be_changed_too():
+    held = contents(shape=(0,), reduction="sum")
+    held.touch()
+    held.change()
+    assert held.input.numel() == 0

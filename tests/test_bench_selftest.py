@@ -1,0 +1,166 @@
+"""`losscli bench --self-test`: a timer that is right passes, and one that is wrong does not."""
+
+import json
+import random
+
+import pytest
+import torch
+from fake_time import FakeClock
+
+from losscli.bench import selftest
+from losscli.bench.selftest import Bench, bench_of, spin_on_cpu
+from losscli.bench.timer import CpuTimer
+from losscli.cli.main import run
+from losscli.report import render
+from losscli.results import FAIL, PASS, Run, TimerTestResult
+
+
+class Late(CpuTimer):
+    """Takes 10 % too long."""
+
+    def measure(self, queue):
+        return [1.1 * sample for sample in super().measure(queue)]
+
+
+class Slow(CpuTimer):
+    """Adds 15 microseconds to each call."""
+
+    def measure(self, queue):
+        return [15e-6 + sample for sample in super().measure(queue)]
+
+
+class Noisy(CpuTimer):
+    """Is off by up to a half, either way."""
+
+    random = random.Random(0)
+
+    def measure(self, queue):
+        return [self.random.uniform(0.5, 1.5) * sample for sample in super().measure(queue)]
+
+
+class Blind(CpuTimer):
+    """Tells what is usual."""
+
+    def measure(self, queue):
+        super().measure(queue)
+        return [500e-6] * len(queue)
+
+
+class Partial(CpuTimer):
+    """Favours whatever it warmed up last."""
+
+    def warm_up(self, call):
+        self.last = super().warm_up(call)
+        return self.last
+
+    def measure(self, queue):
+        samples = super().measure(queue)
+        return [s * (0.9 if w is self.last else 1) for s, w in zip(samples, queue, strict=True)]
+
+
+class ReadClock(FakeClock):
+    """Takes a while to be read, or a call of nothing would never have been warmed up."""
+
+    def __call__(self):
+        self.now += 30
+        return self.now
+
+
+def failed(kind):
+    """Return the parts that fail a timer, by a clock that only work and readings move."""
+    clock = ReadClock()
+    bench = Bench("cpu", kind(clock=clock), clock.spend, clock.spend(50e-6), clock.seconds)
+    return [f"{r.test} {r.subject}" for r in selftest.run(bench) if r.status == FAIL]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        (CpuTimer, []),
+        (Late, ["known time spin", "known time spin"]),
+        (Slow, ["known time spin", "overhead nothing"]),
+        (
+            Noisy,
+            [
+                *("known time spin", "known time spin", "same kernel"),
+                *("faster spin", "slower spin", "faster kernel", "slower kernel"),
+            ],
+        ),
+        (
+            Blind,
+            [
+                "known time spin",
+                "overhead nothing",
+                *("faster spin", "slower spin", "faster kernel", "slower kernel"),
+            ],
+        ),
+        (
+            Partial,
+            [
+                *("known time spin", "known time spin", "same kernel"),
+                *("faster spin", "faster kernel"),
+            ],
+        ),
+    ],
+    ids=lambda kind: kind.__name__ if isinstance(kind, type) else "",
+)
+def test_each_fault_of_a_timer_fails_the_parts_that_it_touches(monkeypatch, kind, parts):
+    monkeypatch.setattr(selftest, "RUNS_OF_THE_SAME", 20)
+    monkeypatch.setattr(selftest, "RUNS_OF_EACH_WAY", 5)
+    assert failed(kind) == parts
+
+
+def test_a_spin_lasts_as_long_as_the_clock_says():
+    readings = iter(range(0, 10**6, 700))
+    spin_on_cpu(5e-6, clock=lambda: next(readings))()
+    assert next(readings) == 700 * 9  # 0 and then the first reading that is at least 5000
+
+
+def test_the_bench_of_a_cpu_works_in_one_thread():
+    bench = bench_of("cpu")
+    with torch.autograd.profiler.profile() as profiler:
+        bench.kernel()
+    assert {event.thread for event in profiler.function_events} == {1}
+
+
+RESULTS = (
+    TimerTestResult("known time", "spin", PASS, "off by +0.25%", 200.5e-6, 200e-6),
+    TimerTestResult("overhead", "nothing", PASS, "", 35e-9, 1e-6),
+    TimerTestResult("same", "kernel", FAIL, "10 times unclear", right=90, runs=100),
+)
+
+
+def test_the_report():
+    environment = {"device": "cpu", "cpu": "A CPU", "threads": 2, "torch": "2.13.0"}
+    made = Run("timer-test", ("losscli", "bench"), "2026-01-02", environment, RESULTS)
+    assert render(made, "table").splitlines() == [
+        "A CPU, 2 threads, torch 2.13.0",
+        "",
+        "test        of       expected            found  status",
+        "----------  -------  ---------------  --------  ------",
+        "known time  spin     200.0 us         200.5 us  pass",
+        "overhead    nothing  below 1.000 us   35.00 ns  pass",
+        "same        kernel   same, 100 times  90 times  fail",
+        "",
+        "same, kernel: 10 times unclear",
+        "",
+        "self-test of the timer: 2 of 3 parts passed",
+    ]
+    assert render(made, "csv").splitlines()[0] == (
+        "test,subject,status,reason,seconds,expected_seconds,right,runs"
+    )
+
+
+@pytest.mark.parametrize(("results", "code"), [(RESULTS, 1), (RESULTS[:2], 0)])
+def test_the_command_fails_where_a_part_does(capsys, monkeypatch, results, code):
+    monkeypatch.setattr(selftest, "run", lambda bench: iter(results))
+    assert run(["bench", "--self-test", "--device", "cpu", "--format", "json"]) == code
+    record = json.loads(capsys.readouterr().out)
+    assert record["kind"] == "timer-test"
+    assert [r["status"] for r in record["results"]] == [r.status for r in results]
+
+
+@pytest.mark.gpu
+def test_a_spin_on_a_gpu_is_as_long_as_it_says_without_events():
+    spin = selftest.spinner_on_gpu("cuda:0")(5e-3)
+    assert selftest._fastest(bench_of("cuda:0"), spin) == pytest.approx(5e-3, rel=0.05)
