@@ -194,6 +194,8 @@ class Run:
     """ISO 8601, UTC."""
     environment: Mapping[str, Any]
     results: tuple[Result, ...]
+    plan: str = ""
+    """Stands for all that was asked for: what goes on with a run has to ask for the same."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that users script against."""
@@ -203,5 +205,6 @@ class Run:
             "command": list(self.command),
             "created": self.created,
             "environment": dict(self.environment),
+            "plan": self.plan,
             "results": [result.to_json() for result in self.results],
         }

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 from tabulate import tabulate
 
-from losscli.cases import Case, excluded, expand
+from losscli.cases import Case, asked_for, expand
 from losscli.config.schema import Config
 from losscli.implementations import Implementation, find_implementation
 from losscli.units import format_bytes
@@ -41,6 +41,12 @@ def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free
     )
 
 
+def print_names(config: Config, device: str) -> None:
+    """Print the name of each case that is left, a line each."""
+    for name in dict.fromkeys(case.name for case, _, _ in _plan(config, device)):
+        click.echo(name)
+
+
 def _plan(config: Config, device: str) -> Iterator[tuple[Case, str, list[Implementation]]]:
     """Yield what runs side by side: a case, a pass, and its implementations."""
     for block in config.blocks:
@@ -48,7 +54,7 @@ def _plan(config: Config, device: str) -> Iterator[tuple[Case, str, list[Impleme
             implementations = [
                 find_implementation(name)
                 for name in block.implementations
-                if not excluded(block.exclude, case, name, pass_)
+                if asked_for(block, case, name, pass_)
             ]
             able = [i for i in implementations if i.unavailable(case) is None]
             if able:

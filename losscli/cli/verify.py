@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from losscli import environment
-from losscli.cli.dry_run import print_cases
+from losscli.cli.dry_run import print_cases, print_names
 from losscli.cli.options import axis_options, output_options, resolve_config
-from losscli.cli.reporting import report
+from losscli.cli.reporting import begin, report
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK
 from losscli.verify.memory import fit, needed_bytes
@@ -32,6 +32,8 @@ def command(
     *,
     checks: tuple[str, ...],
     dry_run: bool,
+    list_cases: bool,
+    keep_going: bool,
     self_test: bool,
     format: str,
     output: Path | None,
@@ -54,13 +56,16 @@ def command(
         from losscli.verify.selftest import run as selftest
 
         return report(
-            "self-test",
-            device,
+            begin("self-test", device),
             selftest.plan(device),
             selftest.run,
             format=format,
             output=output,
+            keep_going=keep_going,
         )
+    if list_cases:
+        print_names(config, device)
+        return EXIT_OK
     if dry_run:
         free = environment.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)
@@ -69,7 +74,9 @@ def command(
     from losscli.verify.runner import plan, run
 
     jobs = plan(config, device, checks=checks)
-    return report("verify", device, jobs, run, format=format, output=output)
+    return report(
+        begin("verify", device), jobs, run, format=format, output=output, keep_going=keep_going
+    )
 
 
 def _of_our_own(config: Config) -> Config:
