@@ -29,7 +29,7 @@ KINDS: Mapping[str, type[Result]] = {
 }
 """What the results of a run are, by its kind."""
 
-_EMPTY: dict[str, Any] = {"command": (), "created": "", "environment": {}}
+_EMPTY: dict[str, Any] = {"command": [], "created": "", "environment": {}}
 _HEADER: Mapping[str, Any] = {
     key: hint for key, hint in get_type_hints(Run).items() if key != "results"
 }

@@ -260,6 +260,7 @@ def test_json_is_the_record_users_script_against():
         "command",
         "created",
         "environment",
+        "plan",
         "results",
     ]
     assert (record["schema_version"], record["kind"]) == (1, "bench")

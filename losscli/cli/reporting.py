@@ -15,7 +15,7 @@ import click
 from losscli import environment
 from losscli.cases import Case
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
-from losscli.report import digest
+from losscli.report import digest, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
 from losscli.results import FAIL, FAILED, SKIPPED, Result, Run
@@ -79,7 +79,8 @@ def report(
     with Writer(run, format, output, saved=saved, resumed=resumed) as writer:
         finished = _run_all(jobs, results_of, _keeper(writer, keep_going))
     results = writer.run.results
-    publish(writer.run)
+    if results:
+        publish(run.kind, lambda: render(writer.run, "md"))
     if output and results:
         click.echo(f"{digest(writer.run)}\n\nlosscli: wrote {output}", err=True)
     if saved and results:

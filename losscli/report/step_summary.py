@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-
-from losscli.report.render import render
-from losscli.results import Run
+from collections.abc import Callable, Mapping
 
 VARIABLE = "GITHUB_STEP_SUMMARY"
 LARGEST = 2**20 - 2**10
 """Bytes of one step; GitHub shows nothing of a summary that has more."""
 
 
-def publish(run: Run, environ: Mapping[str, str] = os.environ) -> None:
-    """Append a run with results to the summary, if this is a step of GitHub Actions."""
-    if environ.get(VARIABLE) and run.results:
-        append(f"## losscli {run.kind}\n\n{render(run, 'md')}", environ)
+def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = os.environ) -> None:
+    """Append what ``render`` returns to the summary, if this is a step of GitHub Actions.
 
-
-def append(markdown: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Append Markdown to the summary; a summary that cannot be written ends nothing."""
+    A summary that cannot be written ends nothing.
+    """
     path = environ.get(VARIABLE)
     if not path:
         return
+    markdown = f"## losscli {title}\n\n{render()}"
     try:
         with open(path, "a", encoding="utf-8") as file:
             room = LARGEST - file.tell()
