@@ -8,21 +8,20 @@ what the records say.
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from losscli.cases import Case
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
 from losscli.report.peers import CUSTOM, Cell, best_peer, cells, is_slower
 from losscli.report.phrases import count, format_ulp
-from losscli.results import BenchResult, Error, Run, Seconds
+from losscli.result_file import read_run
+from losscli.results import BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent
@@ -49,27 +48,7 @@ def with_tables(text: str) -> str:
 
 def load(path: Path) -> Run:
     """Read the record of a bench."""
-    record = json.loads(path.read_text())
-    results = tuple(_result(fields) for fields in record["results"])
-    return Run(
-        record["kind"], tuple(record["command"]), record["created"], record["environment"], results
-    )
-
-
-def _result(record: Mapping[str, Any]) -> BenchResult:
-    case = record["case"]
-    shapes = {key: tuple(case[key]) for key in ("shape", "target_shape")}
-    seconds = record["seconds"]
-    known = {field.name for field in fields(BenchResult)}
-    return BenchResult(
-        **{key: value for key, value in record.items() if key in known}
-        | {
-            "case": Case(**case | shapes),
-            "pass_": record["pass"],
-            "seconds": seconds and Seconds(**seconds | {"samples": tuple(seconds["samples"])}),
-            "error": Error(**record["error"]),
-        }
-    )
+    return read_run(path, "bench")
 
 
 def only(run: Run, keys: Mapping[str, str]) -> Run:

@@ -68,8 +68,11 @@ class BenchResult:
     """What kernels that only move the bytes reached in the same run, on the same sizes."""
     speedup: Mapping[str, float] = field(default_factory=dict)
     """Median of each other implementation over this one's: above 1 this one is faster."""
+    planned_extra_bytes: int | None = None
+    """What the memory plan set aside for the next."""
     peak_extra_bytes: int | None = None
-    """Most bytes allocated during a call beyond inputs, loss and gradients."""
+    """Most bytes allocated during a call beyond inputs, loss and gradients, by the allocator's own
+    count."""
     error: Error = Error()
     table: str = ""
     """Title of the config's table that asked for this."""
@@ -108,6 +111,7 @@ class BenchResult:
             "gbps": self.gbps,
             "limit_gbps": self.limit_gbps,
             "speedup": dict(self.speedup),
+            "planned_extra_bytes": self.planned_extra_bytes,
             "peak_extra_bytes": self.peak_extra_bytes,
             "error": asdict(self.error),
             "table": self.table,

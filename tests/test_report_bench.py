@@ -277,6 +277,7 @@ def test_json_is_the_record_users_script_against():
         "gbps",
         "limit_gbps",
         "speedup",
+        "planned_extra_bytes",
         "peak_extra_bytes",
         "error",
         "table",

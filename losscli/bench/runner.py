@@ -12,7 +12,7 @@ import torch
 
 from losscli import environment
 from losscli.bench.limit import Limit, Limits
-from losscli.bench.memory import fit, measure_peak_extra
+from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
 from losscli.bench.passes import Pass, PassFactory, gradients
 from losscli.bench.plan import Task
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
@@ -173,6 +173,7 @@ def _conclude(
         host_seconds=contender.warm.host_seconds if contender.warm and on_gpu else None,
         gbps=count / seconds.median / 1e9,
         limit_gbps=count / limit.seconds / 1e9 if limit.seconds else None,
+        planned_extra_bytes=planned_extra_bytes(case, find_implementation(contender.name)),
         peak_extra_bytes=entry.peak_extra_bytes,
         error=entry.error,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from losscli import environment
-from losscli.bench.memory import fit, needed_bytes
+from losscli.bench.memory import fit, needed_bytes, plan_memory
 from losscli.bench.plan import digest, plan
 from losscli.cli import resuming
 from losscli.cli.dry_run import print_cases, print_names
@@ -82,7 +82,7 @@ def command(
         return EXIT_OK
     if dry_run:
         free = environment.free_bytes(device)
-        print_cases(config, device, needed_bytes, fit, free)
+        print_cases(config, device, needed_bytes, fit, free, plan_memory)
         return EXIT_OK
 
     saved = prepare(save) if save else None
