@@ -1,5 +1,7 @@
 """``--filter``: what is kept of a config."""
 
+from dataclasses import replace
+
 import pytest
 
 from losscli.bench.plan import plan
@@ -61,9 +63,8 @@ def test_a_filter_keeps_what_meets_each_condition(filter, keeps):
 
 
 def test_of_several_filters_one_is_enough():
-    assert left("loss=mse,pass=forward", "beta=0.5") == left("loss=mse,pass=forward") | left(
-        "beta=0.5"
-    )
+    one, other = "loss=mse,pass=forward", "beta=0.5"
+    assert left(one, other) == left(one) | left(other)
 
 
 def test_what_a_rule_leaves_out_no_filter_brings_back():
@@ -72,20 +73,9 @@ def test_what_a_rule_leaves_out_no_filter_brings_back():
 
 
 def test_a_table_is_named_by_its_title():
-    config = Config(
-        tables=(Config(title="small", sizes=((4,),)), Config(title="large", sizes=((8,),))),
-    )
-    blocks = [
-        Config(
-            **{
-                **vars(block),
-                "losses": (LossChoice("mse"),),
-                "filters": (parse_filter("table=large"),),
-            }
-        )
-        for block in config.tables
-    ]
-    assert {task.table for task in plan(Config(tables=tuple(blocks)), "cpu")} == {"large"}
+    filters = (parse_filter("table=large"),)
+    tables = tuple(replace(CONFIG, title=title, filters=filters) for title in ("small", "large"))
+    assert {task.table for task in plan(Config(tables=tables), "cpu")} == {"large"}
 
 
 def test_conditions():

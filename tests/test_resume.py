@@ -40,22 +40,24 @@ class Bench:
         self.output, self.config = folder / "out.json", folder / "config.yaml"
         self.config.write_text(CONFIG)
 
-    def start(self, *arguments, wait=0):
+    def start(self, *arguments, wait="nowhere", **environ):
         self.log.write_text("")
         command = [sys.executable, Path(__file__).with_name("killable.py"), self.log, str(wait)]
         command += ["-c", self.config, "--format", "json", "-o", self.output, *arguments]
-        environ = os.environ | {"PYTHONPATH": os.getcwd(), "LOSSCLI_DATA_DIR": str(self.folder)}
+        environ = (
+            os.environ | {"PYTHONPATH": os.getcwd(), "LOSSCLI_DATA_DIR": str(self.folder)} | environ
+        )
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
 
-    def run(self, *arguments):
+    def run(self, *arguments, **environ):
         """Run to the end; return the exit code and what was told."""
-        process = self.start(*arguments)
+        process = self.start(*arguments, **environ)
         told = process.communicate(timeout=120)[1]
         return process.returncode, told
 
-    def stop_at(self, size, number, *arguments):
-        """Run until the case of a size is begun, and send a signal."""
-        process = self.start(*arguments, wait=size)
+    def stop_at(self, place, number, *arguments):
+        """Run until a size is computed or a phase begins, and send a signal."""
+        process = self.start(*arguments, wait=place)
         waiting = Path(f"{self.log}.waiting")
         while not waiting.exists():
             assert process.poll() is None, process.communicate()[1]
@@ -139,6 +141,28 @@ def test_a_run_that_is_to_be_saved_is_resumed_by_its_name(bench):
     assert [key(json.loads(line)) for line in results] == ALL
     assert json.loads(header)["kind"] == "bench"
     assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
+
+
+@pytest.mark.parametrize("phase", killable.PHASES)
+def test_an_interrupt_exits_130_in_every_phase(bench, phase):
+    code, told = bench.stop_at(phase, signal.SIGTERM)
+    assert code == 130
+    assert told.splitlines()[-1].startswith("losscli: interrupted")
+    assert "Traceback" not in told
+    if phase == "report":  # all was measured, and nothing of it is lost
+        assert [key(record) for record in bench.journal()] == ALL
+
+
+def test_a_disk_that_fills_up_keeps_what_was_finished(bench):
+    code, told = bench.run(KILLABLE_FILE_BYTES="16384")
+    assert code == 4
+    assert told.splitlines()[-1].startswith("losscli: error: cannot write ")
+    assert told.endswith("out.json.journal.jsonl holds the finished cases.\n")
+    lines = journal_path(bench.output).read_text().splitlines()
+    assert len(lines) > 2
+    assert bench.run("--resume", bench.output)[0] == 0
+    assert bench.results() == ALL
+    assert len(bench.computed()) < len(SIZES)
 
 
 @pytest.fixture
