@@ -1,6 +1,6 @@
 """Whether a kernel slowed by a tenth is found and noise is not, by real runs of `losscli bench`.
 
-    python tests/planted.py [REPEATS] [OPTION OF BENCH]...
+    python -m tests.planted [REPEATS] [OPTION OF BENCH]...
 
 Each repeat runs the same code as the repeat before, then with losscli's own kernel slowed: after
 each call that is timed the device waits for a tenth of what the call took in the first run. Against
@@ -91,7 +91,7 @@ def _waits(device, seconds):
 def bench(output: Path, options: list[str], base: Path | None = None) -> Path:
     """Measure in a process of its own."""
     environ = os.environ | ({BASE: str(base)} if base else {})
-    command = [sys.executable, __file__, *options, "--format", "json", "-o", str(output)]
+    command = [sys.executable, "-m", "tests.planted", *options, "--format", "json", "-o", str(output)]
     subprocess.run(command, env=environ, check=True, stderr=subprocess.DEVNULL)
     return output
 
