@@ -91,7 +91,8 @@ def _waits(device, seconds):
 def bench(output: Path, options: list[str], base: Path | None = None) -> Path:
     """Measure in a process of its own."""
     environ = os.environ | ({BASE: str(base)} if base else {})
-    command = [sys.executable, "-m", "tests.planted", *options, "--format", "json", "-o", str(output)]
+    command = [sys.executable, "-m", "tests.planted", *options, "--format", "json"]
+    command += ["-o", str(output)]
     subprocess.run(command, env=environ, check=True, stderr=subprocess.DEVNULL)
     return output
 
