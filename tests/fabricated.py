@@ -14,12 +14,15 @@ NAMES = ("reference", "functional", "custom")
 PARAMETERS = {"mse": {}, "smooth_l1": {"beta": 1.0}}
 
 
-def machine(seed, *, between=0.0, within=0.01, slowed=None, by=1.0, bursts=0.0, samples=40):
+def machine(
+    seed, *, between=0.0, shared=0.0, within=0.01, slowed=None, by=1.0, bursts=0.0, samples=40
+):
     """Return a run: two losses, four sizes, both passes, three implementations.
 
     Args:
         seed: of all its noise.
         between: standard deviation of what befalls one implementation in a whole run.
+        shared: of what befalls all implementations of a case and pass alike.
         within: that of a sample.
         slowed: the implementation that a factor makes slower,
         by: which is this.
@@ -32,6 +35,7 @@ def machine(seed, *, between=0.0, within=0.01, slowed=None, by=1.0, bursts=0.0, 
         for size in SIZES:
             for pass_ in ("forward", "forward_backward"):
                 burst = 1.3 if noise.random() < bursts else 1.0
+                burst *= math.exp(noise.gauss(0, shared))
                 for name in NAMES:
                     median = size * 1e-6 * burst * math.exp(noise.gauss(0, between))
                     median *= by if name == slowed else 1.0

@@ -236,8 +236,9 @@ def test_everything_excluded_is_an_error_of_usage(capsys, config):
         (("--threads", "0"), "'0' is no number of threads. Write one from 1 to 1024."),
         (("--threads", "all"), "'all' is no number of threads."),
         (("--save", "a/b"), "'a/b' cannot name a run."),
-        (("--resume", ""), "there is no run ''."),
-        (("--resume", "no.json"), "there is no run 'no.json'."),
+        (("--resume", "out.json"), "--resume needs -o PATH or --save NAME, so that what follows"),
+        (("--resume", "", "-o", "out"), "there is no run ''."),
+        (("--resume", "no.json", "-o", "out"), "there is no run 'no.json'."),
     ],
 )
 def test_bad_options_exit_2(capsys, arguments, message):

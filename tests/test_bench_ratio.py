@@ -69,7 +69,7 @@ def test_controls_tell_the_noise_between_runs():
 
 
 def one(before, after, error=0.0, drift=0.0, noise=0.0):
-    (ratio,) = ratios(*(np.array([value]) for value in (before, after, error, drift)), noise)
+    (ratio,) = ratios(*(np.array([value]) for value in (before, after, error, drift, noise)))
     return ratio
 
 
@@ -94,4 +94,4 @@ def test_it_reaches_to_the_ratio_beside_the_controls():
 
 def test_no_pairs_make_no_ratios():
     nothing = np.array([])
-    assert ratios(nothing, nothing, nothing, nothing, 0.01) == []
+    assert ratios(nothing, nothing, nothing, nothing, nothing) == []

@@ -36,6 +36,14 @@ def test_neither_is_a_machine_that_is_busy_at_times(repeat):
     assert compare(base, new).regressions(0.05) == []
 
 
+@pytest.mark.parametrize("repeat", REPEATS)
+def test_what_befalls_a_whole_case_hides_no_kernel_and_makes_none_slower(repeat):
+    base, same = (machine(seed, shared=0.1) for seed in (repeat, 100 + repeat))
+    slow = machine(200 + repeat, shared=0.1, slowed="custom", by=1.1)
+    assert compare(base, same).regressions(0.05) == []
+    assert {row.after.implementation for row in compare(base, slow).regressions(0.05)} == {"custom"}
+
+
 def test_what_is_slower_than_noise_but_not_than_the_threshold_passes():
     comparison = compare(machine(1), machine(2, slowed="custom", by=1.1))
     assert comparison.regressions(0.15) == []

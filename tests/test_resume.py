@@ -165,6 +165,15 @@ def test_a_disk_that_fills_up_keeps_what_was_finished(bench):
     assert len(bench.computed()) < len(SIZES)
 
 
+def test_a_disk_that_is_full_is_told_before_anything_is_measured(bench):
+    code, told = bench.run(KILLABLE_FILE_BYTES="100")
+    assert code == 4
+    assert told.splitlines()[-1].startswith("losscli: error: cannot write ")
+    assert told.endswith("out.json.journal.jsonl: File too large. Choose another -o.\n")
+    assert bench.computed() == []
+    assert sorted(os.listdir(bench.folder)) == ["config.yaml", "log"]
+
+
 @pytest.fixture
 def cut_short(bench, monkeypatch, capsys):
     """Return a function that resumes a run of which the journal holds one case, and tells how."""

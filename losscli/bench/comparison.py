@@ -8,7 +8,14 @@ from statistics import geometric_mean, median
 
 import numpy as np
 
-from losscli.bench.ratio import Array, Ratio, noise_between_runs, ratios, uncertainties
+from losscli.bench.ratio import (
+    ENOUGH_CONTROLS,
+    Array,
+    Ratio,
+    noise_between_runs,
+    ratios,
+    uncertainties,
+)
 from losscli.cases import Case
 from losscli.differences import Difference, differences
 from losscli.results import BenchResult, Run
@@ -52,7 +59,7 @@ class Comparison:
     only_after: tuple[tuple[BenchResult, str], ...]
     differences: tuple[Difference, ...]
     noise: float
-    """Standard deviation between runs of a ratio."""
+    """Standard deviation between runs of a ratio, of the rows where it is largest."""
     controls: int
     """Rows that the noise is known from."""
 
@@ -91,10 +98,10 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
     control = [same_torch and one.implementation in CONTROLS for one, _ in pairs]
     first, second = (np.array([_median(pair[i]) for pair in pairs]) for i in (0, 1))
     logs = np.log(second / first).tolist() if pairs else []
-    noise = noise_between_runs(
-        [log for log, counts in zip(logs, control, strict=True) if counts], _device(after)
-    )
-    found = ratios(first, second, _errors(pairs), np.array(_drifts(keys, logs, control)), noise)
+    drifts = _drifts(keys, logs, control)
+    noise = _noises(logs, drifts, control, _device(after))
+    known = np.array([drift or 0.0 for drift in drifts])
+    found = ratios(first, second, _errors(pairs), known, np.array(noise))
     rows = [
         Row(*pair, ratio, _verdict(ratio, tolerated), counts)
         for pair, ratio, counts in zip(pairs, found, control, strict=True)
@@ -106,7 +113,7 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
         _missing(befores, afters, after),
         _missing(afters, befores, before),
         unlike,
-        noise,
+        max(noise, default=0.0),
         sum(control),
     )
 
@@ -124,10 +131,13 @@ def _errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> Array:
     return np.hypot(before, after)
 
 
-def _drifts(keys: Sequence[Key], logs: Sequence[float], control: Sequence[bool]) -> list[float]:
-    """Return by how much the controls of each pair's case and pass are off, without the pair's own.
+def _drifts(
+    keys: Sequence[Key], logs: Sequence[float], control: Sequence[bool]
+) -> list[float | None]:
+    """Return by how much the controls of each pair's case and pass are off, but for itself.
 
-    They were timed side by side with it: what came upon the machine then came upon them too.
+    They were timed side by side with it: what came upon the machine then came upon them too. None
+    where there are none.
     """
     beside: dict[Key, list[int]] = {}
     places = [key[:3] for key in keys]
@@ -135,7 +145,32 @@ def _drifts(keys: Sequence[Key], logs: Sequence[float], control: Sequence[bool])
         if counts:
             beside.setdefault(places[index], []).append(index)
     others = [[i for i in beside.get(place, ()) if i != own] for own, place in enumerate(places)]
-    return [median(logs[i] for i in found) if found else 0.0 for found in others]
+    return [median(logs[i] for i in found) if found else None for found in others]
+
+
+def _noises(
+    logs: Sequence[float],
+    drifts: Sequence[float | None],
+    control: Sequence[bool],
+    device: str,
+) -> list[float]:
+    """Return the noise between runs of each row: that of the controls.
+
+    Of a row beside controls of its own case, it is that of a control beside the others of its case,
+    if this is less: what they all share is left out there. As the interval reaches to both the
+    ratio as measured and the one beside the controls, it is enough that one of them is as noisy.
+    """
+    alone = [log for log, counts in zip(logs, control, strict=True) if counts]
+    beside = [
+        log - drift
+        for log, drift, counts in zip(logs, drifts, control, strict=True)
+        if counts and drift is not None
+    ]
+    anywhere = noise_between_runs(alone, device)
+    if len(beside) < ENOUGH_CONTROLS:
+        return [anywhere] * len(logs)
+    accompanied = min(noise_between_runs(beside, device), anywhere)
+    return [anywhere if drift is None else accompanied for drift in drifts]
 
 
 def _verdict(ratio: Ratio, tolerated: float) -> str:

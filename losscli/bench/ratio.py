@@ -67,7 +67,7 @@ def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
     return errors
 
 
-def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: float) -> list[Ratio]:
+def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: Array) -> list[Ratio]:
     """Return the ratio of each pair of medians and its interval.
 
     Args:
@@ -76,7 +76,7 @@ def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: flo
         errors: the standard error of the log of each ratio, from the samples of both.
         drifts: log of the ratio of the controls of the same case, 0 where there are none. The
             interval spans the ratio as it was measured and as it is beside its controls.
-        noise: standard deviation between runs.
+        noise: standard deviation between runs of the log of each ratio.
     """
     if not len(before):
         return []
@@ -91,8 +91,13 @@ def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: flo
 def noise_between_runs(control_logs: Sequence[float], device: str) -> float:
     """Return the standard deviation between runs that the logs of the controls' ratios tell.
 
-    It is taken about 1, not about their mean: that a whole run is slower is noise as well. One
+    It is taken about 0, not about their mean: that a whole run is slower is noise as well. One
     control in two may be off for reasons of its own.
+
+    Args:
+        control_logs: of all controls; or, for what is held beside controls of its own case, of
+            those that have others beside them, less what these are off by.
+        device: ``cpu`` or ``cuda``.
     """
     if len(control_logs) < ENOUGH_CONTROLS:
         return SUPPOSED_NOISE[device]

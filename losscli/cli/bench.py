@@ -69,6 +69,10 @@ def command(
     Exit codes: 1 an implementation is wrong, 4 nothing could run on this machine, 130 interrupted;
     what was finished is reported.
     """
+    if resume is not None and output is None and save is None:
+        raise UsageError(
+            "--resume needs -o PATH or --save NAME, so that what follows is kept as well."
+        )
     config = resolve_config(**axes)
 
     def timed(block: Config) -> Config:

@@ -23,7 +23,7 @@ def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = 
     try:
         with open(path, "a", encoding="utf-8") as file:
             room = LARGEST - file.tell()
-            file.write(f"{_cut(markdown, room)}\n")
+            file.write(f"{_cut(markdown, room)}\n\n")
     except OSError as error:
         print(f"losscli: cannot write the step summary {path}: {error.strerror}", file=sys.stderr)
 
