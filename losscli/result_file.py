@@ -43,11 +43,6 @@ def read_run(path: Path, kind: str) -> Run:
     Raises:
         UsageError: there is no such file, it is not ours, not of this kind or of a later version.
     """
-    with _no_garbage_collection():
-        return _read_run(path, kind)
-
-
-def _read_run(path: Path, kind: str) -> Run:
     header, records = _parse(path)
     version = header.get("schema_version")
     if not isinstance(version, int) or "kind" not in header:
@@ -73,6 +68,18 @@ def _read_run(path: Path, kind: str) -> Run:
     except RecordError as error:
         raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
     return Run(**facts, results=tuple(results))
+
+
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Spare Python's collector a million values that are all still needed: half the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _result(kind: type[Result], record: Any, cases: dict[str, Case]) -> Result:
@@ -146,18 +153,6 @@ def _object(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Spare Python's collector a million values that are all still needed: half the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _not_ours(path: Path) -> UsageError:

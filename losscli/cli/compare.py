@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -35,6 +36,16 @@ def command(
     if len(names) < 2:
         raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
 
+    from losscli.result_file import without_garbage_collection
+
+    with without_garbage_collection():
+        return _compare(names, threshold, force, format, output)
+
+
+def _compare(
+    names: Sequence[str], threshold: float | None, force: bool, format: str, output: Path | None
+) -> int:
+    """Read, compare and report; numpy is imported only here."""
     from losscli.bench.comparison import TOLERATED, compare
     from losscli.report import comparison as reports
     from losscli.report import step_summary
