@@ -57,14 +57,21 @@ def read_run(path: Path, kind: str) -> Run:
     if kind not in KINDS:
         raise _not_ours(path)
     where = "the header"
-    cases: dict[str, Case] = {}
+    last: tuple[Any, Case] | None = None
     try:
-        given = _EMPTY | header
-        facts = {key: from_json(hint, given[key]) for key, hint in _HEADER.items() if key in given}
-        results = []
+        head = _EMPTY | header
+        facts = {key: from_json(hint, head[key]) for key, hint in _HEADER.items() if key in head}
+        results: list[Result] = []
         for index, record in enumerate(records, start=1):
             where = f"result {index}"
-            results.append(_result(KINDS[kind], record, cases))
+            if not isinstance(record, dict):
+                raise RecordError(f"expected an object, found {record!r:.40}")
+            # The results of a case follow each other, and share it.
+            given = record.get("case")
+            if last is None or last[0] != given:
+                last = given, _case(given)
+            record["case"] = last[1]
+            results.append(from_json(KINDS[kind], record))
     except RecordError as error:
         raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
     return Run(**facts, results=tuple(results))
@@ -80,17 +87,6 @@ def without_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _result(kind: type[Result], record: Any, cases: dict[str, Case]) -> Result:
-    """Read one result; those of one case share it."""
-    if not isinstance(record, dict):
-        raise RecordError(f"expected an object, found {record!r:.40}")
-    key = repr(record.get("case"))
-    if key not in cases:
-        cases[key] = _case(record.get("case"))
-    result: Result = from_json(kind, {**record, "case": cases[key]})
-    return result
 
 
 def _case(record: Any) -> Case:
