@@ -13,7 +13,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from losscli.cases import Case
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
 from losscli.report.peers import CUSTOM, Cell, best_peer, cells, is_slower
 from losscli.report.phrases import count, format_ulp
-from losscli.results import BenchResult, Error, Ratio, Run, Seconds
+from losscli.result_file import read_run
+from losscli.results import BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent
@@ -53,37 +54,7 @@ def with_tables(text: str) -> str:
 
 def load(path: Path) -> Run:
     """Read the record of a bench."""
-    record = json.loads(path.read_text())
-    results = tuple(_result(fields) for fields in record["results"])
-    return Run(
-        record["kind"], tuple(record["command"]), record["created"], record["environment"], results
-    )
-
-
-def _result(record: Mapping[str, Any]) -> BenchResult:
-    case = record["case"]
-    shapes = {key: tuple(case[key]) for key in ("shape", "target_shape")}
-    seconds = record["seconds"]
-    known = {field.name for field in fields(BenchResult)}
-    return BenchResult(
-        **{key: value for key, value in record.items() if key in known}
-        | {
-            "case": Case(**case | shapes),
-            "pass_": record["pass"],
-            "seconds": seconds and _seconds(seconds),
-            "ratios": {
-                name: Ratio(*(ratio[key] for key in ("value", "low", "high")))
-                for name, ratio in record.get("ratios", {}).items()
-            },
-            "error": Error(**record["error"]),
-        }
-    )
-
-
-def _seconds(record: Mapping[str, Any]) -> Seconds:
-    interval = record.get("interval")
-    lists = {"samples": tuple(record["samples"]), "interval": interval and tuple(interval)}
-    return Seconds(**record | lists)
+    return read_run(path, "bench")
 
 
 def only(run: Run, keys: Mapping[str, str]) -> Run:

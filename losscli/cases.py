@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from losscli.config.schema import Config, Exclude
+from losscli.config.schema import Config, Exclude, Filter
 from losscli.losses import LOSSES, LossSpec, Shape
 from losscli.units import format_size
 
@@ -91,23 +91,37 @@ class Case:
         }
 
 
-def excluded(rules: tuple[Exclude, ...], case: Case, implementation: str, pass_: str) -> bool:
-    """Tell whether a rule leaves this implementation and pass of a case out."""
+def asked_for(config: Config, case: Case, implementation: str, pass_: str) -> bool:
+    """Tell whether a config wants this implementation and pass of one of its cases.
 
-    def matches(rule: Exclude) -> bool:
-        facts = {
-            "loss": case.loss,
-            "size": case.shape,
-            "dtype": case.dtype,
-            "reduction": case.reduction,
-            "device": case.device.partition(":")[0],
-            "implementation": implementation,
-            "pass_": pass_,
-        }
-        wanted = {key: getattr(rule, key) for key in facts}
-        return all(value is None or value == facts[key] for key, value in wanted.items())
+    No rule of ``exclude`` may match, and where there are filters one of them has to.
+    """
+    facts = {
+        **case.params,
+        "loss": case.loss,
+        "size": case.shape,
+        "dtype": case.dtype,
+        "reduction": case.reduction,
+        "distribution": case.distribution,
+        "device": case.device.partition(":")[0],
+        "implementation": implementation,
+        "pass": pass_,
+        "table": config.title,
+    }
+    if any(_excludes(rule, facts) for rule in config.exclude):
+        return False
+    return not config.filters or any(_keeps(filter, facts) for filter in config.filters)
 
-    return any(matches(rule) for rule in rules)
+
+def _excludes(rule: Exclude, facts: Mapping[str, object]) -> bool:
+    wanted = {field.name: getattr(rule, field.name) for field in fields(rule)}
+    return all(value is None or value == facts[name.rstrip("_")] for name, value in wanted.items())
+
+
+def _keeps(filter: Filter, facts: Mapping[str, object]) -> bool:
+    return all(
+        (facts.get(condition.axis) in condition.values) != condition.negated for condition in filter
+    )
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:

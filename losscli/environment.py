@@ -55,6 +55,7 @@ def describe(device: str) -> dict[str, Any]:
 
     facts: dict[str, Any] = {
         "losscli": __version__,
+        "commit": commit(),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "torch_cuda": torch.version.cuda,
@@ -85,6 +86,13 @@ def describe(device: str) -> dict[str, Any]:
             "gpu_driver": _first_line(query),
         }
     return facts
+
+
+def set_threads(count: int) -> None:
+    """Have torch, and with it losscli's kernels, use so many threads of the CPU."""
+    import torch
+
+    torch.set_num_threads(count)
 
 
 def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -194,6 +202,13 @@ def _cgroup_free() -> list[int]:
             reclaimable = int(match[1]) if match else 0
             free.append(max(most - used + reclaimable, 0))
     return free
+
+
+def commit() -> str | None:
+    """Return the commit of the working directory, ``+`` after it where files were changed."""
+    head = _first_line(["git", "rev-parse", "--short=12", "HEAD"])
+    changed = head and _first_line(["git", "status", "--porcelain", "--untracked-files=no"])
+    return f"{head}+" if changed else head
 
 
 def _compiler() -> str | None:

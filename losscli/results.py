@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from losscli.cases import Case
-from losscli.config.schema import DEVICE
+from losscli.config.schema import COLD, DEVICE
 
 SCHEMA_VERSION = 1
 
@@ -113,13 +113,18 @@ class BenchResult:
     were sampled side by side: above 1 this one is faster."""
     ratios: Mapping[str, Ratio] = field(default_factory=dict)
     """The same with its interval and verdict."""
+    planned_extra_bytes: int | None = None
+    """What the memory plan set aside for the next."""
     peak_extra_bytes: int | None = None
-    """Most bytes allocated during a call beyond inputs, loss and gradients."""
+    """Most bytes allocated during a call beyond inputs, loss and gradients, by the allocator's own
+    count."""
     error: Error = Error()
     table: str = ""
     """Title of the config's table that asked for this."""
     mode: str = DEVICE
     """How it was called and timed: ``device``, ``graph`` or ``host``."""
+    cache: str = COLD
+    """What the caches held before each sample: ``cold`` or ``warm``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """What the machine was like while this was sampled, flat; empty where nothing was."""
 
@@ -167,10 +172,12 @@ class BenchResult:
             "limit_gbps": self.limit_gbps,
             "speedup": dict(self.speedup),
             "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
+            "planned_extra_bytes": self.planned_extra_bytes,
             "peak_extra_bytes": self.peak_extra_bytes,
             "error": asdict(self.error),
             "table": self.table,
             "mode": self.mode,
+            "cache": self.cache,
             "conditions": dict(self.conditions),
         }
 
@@ -285,6 +292,8 @@ class Run:
     """ISO 8601, UTC."""
     environment: Mapping[str, Any]
     results: tuple[Result, ...]
+    plan: str = ""
+    """Stands for all that was asked for: what goes on with a run has to ask for the same."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that users script against."""
@@ -294,5 +303,6 @@ class Run:
             "command": list(self.command),
             "created": self.created,
             "environment": dict(self.environment),
+            "plan": self.plan,
             "results": [result.to_json() for result in self.results],
         }

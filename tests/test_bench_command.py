@@ -1,8 +1,10 @@
 """`losscli bench` from its arguments to its exit code."""
 
 import json
+import os
 
 import pytest
+import torch
 
 from losscli.bench import limit, runner
 from losscli.bench.conditions import Unknown
@@ -11,6 +13,8 @@ from losscli.errors import UnfitError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 
 QUICK = ("--device", "cpu", "--size", "8x8", "--cache", "warm", "--max-time", "1ms")
+
+VERIFY = ("--size", "8x8", "--dtype", "float32", "--reduction", "mean", "--check", "value")
 
 
 def bench(*arguments):
@@ -176,6 +180,52 @@ def test_an_interrupt_before_the_first_result_leaves_an_old_report(
     assert output.read_text() == "old"
 
 
+ONE = ("--loss", "mse", "--impl", "reference", "--pass", "forward", "--format", "json")
+
+
+def test_the_threads_are_set_and_recorded(capsys):
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            assert bench(*ONE, "--threads", str(threads)) == 0
+            assert json.loads(capsys.readouterr().out)["environment"]["threads"] == threads
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_run_is_saved_beside_its_report(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
+    assert bench(*ONE, "--save", "base") == 0
+    captured = capsys.readouterr()
+    assert captured.err == "losscli: saved base\n"
+    header, *results = map(json.loads, (tmp_path / "runs/base.jsonl").read_text().splitlines())
+    assert {**header, "results": results} == json.loads(captured.out)
+    assert os.listdir(tmp_path / "runs") == ["base.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "results"), [((), 2), (("--keep-going",), 2), (("--fail-fast",), 1)]
+)
+def test_a_failure_ends_the_run_only_if_so_asked(capsys, implementation, config, flags, results):
+    implementation(lambda prediction, target: (prediction - target).mean())
+    path = config("{losses: mse, sizes: 8x8, implementations: theirs}")
+    assert bench("-c", path, "--format", "json", *flags) == 1
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)["results"]) == results
+    assert ("ended at the first failure" in captured.err) == (flags == ("--fail-fast",))
+
+
+def test_in_github_actions_the_step_gets_a_summary(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    assert bench(*ONE) == 0
+    summary = (tmp_path / "summary.md").read_text()
+    assert summary.startswith("## losscli bench\n\n")
+    assert "| mse 8x8" in summary
+    assert run(["verify", "--device", "cpu", "--impl", "reference", "--loss", "mse", *VERIFY]) == 0
+    assert (tmp_path / "summary.md").read_text().count("## losscli verify\n\n") == 1
+
+
 def test_a_dry_run_measures_nothing(capsys, monkeypatch):
     assert bench("--loss", "mse", "--impl", "reference", "--dry-run") == 0
     assert "mse 8x8 float32 mean" in capsys.readouterr().out
@@ -197,6 +247,12 @@ def test_everything_excluded_is_an_error_of_usage(capsys, config):
         (("--mode", "grap"), "unknown mode 'grap'. Did you mean 'graph'?"),
         (("--format", "xml"), "unknown format 'xml'"),
         (("-o", ""), "-o '' names no file"),
+        (("--threads", "0"), "'0' is no number of threads. Write one from 1 to 1024."),
+        (("--threads", "all"), "'all' is no number of threads."),
+        (("--save", "a/b"), "'a/b' cannot name a run."),
+        (("--resume", "out.json"), "--resume needs -o PATH or --save NAME, so that what follows"),
+        (("--resume", "", "-o", "out"), "there is no run ''."),
+        (("--resume", "no.json", "-o", "out"), "there is no run 'no.json'."),
     ],
 )
 def test_bad_options_exit_2(capsys, arguments, message):

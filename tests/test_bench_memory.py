@@ -1,12 +1,24 @@
 """Memory: planned in bytes that can be worked out by hand, and measured."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from losscli.bench.memory import RESERVE, fit, measure_peak_extra, needed_bytes
+from losscli.bench.memory import (
+    RESERVE,
+    MemoryPlan,
+    fit,
+    measure_peak_extra,
+    needed_bytes,
+    plan_memory,
+    planned_extra_bytes,
+)
 from losscli.bench.passes import PassFactory, gradients
 from losscli.cases import Case
 from losscli.implementations import IMPLEMENTATIONS
+from losscli.inputs import make_inputs
+from losscli.losses import LOSSES
 
 MIB = 2**20
 CUSTOM, REFERENCE = IMPLEMENTATIONS["custom"], IMPLEMENTATIONS["reference"]
@@ -33,6 +45,37 @@ def case(loss="mse", reduction="mean", dtype="float32"):
 )
 def test_what_a_pass_needs(case, pass_, implementations, tensors):
     assert needed_bytes(case, pass_, implementations) == RESERVE + tensors * 4 * MIB
+
+
+def test_the_plan_says_what_the_bytes_are_for():
+    plan = plan_memory(case(reduction="none"), "forward_backward", [CUSTOM, REFERENCE])
+    assert plan == MemoryPlan(
+        inputs=3 * 4 * MIB,  # and the incoming gradient
+        outputs=3 * 4 * MIB,  # two losses, one gradient
+        temporaries={"custom": 0, "reference": 4 * 4 * MIB},
+        reserve=RESERVE,
+    )
+    assert plan.total == needed_bytes(
+        case(reduction="none"), "forward_backward", [CUSTOM, REFERENCE]
+    )
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("pass_", ["forward", "forward_backward"])
+@pytest.mark.parametrize("name", ["custom", "reference", "functional"])
+def test_no_implementation_takes_more_than_was_planned(loss, reduction, pass_, name):
+    asked = case(loss, reduction)
+    asked = replace(asked, params={p.name: p.default for p in asked.spec.parameters})
+    implementation = IMPLEMENTATIONS[name]
+    if implementation.unavailable(asked):
+        return
+    passes = PassFactory(pass_, reduction, *make_inputs(asked))
+    with gradients(pass_):
+        timed = passes.make(implementation.bind(asked))
+        timed()
+        extra = measure_peak_extra(timed, "cpu")
+    assert extra <= planned_extra_bytes(asked, implementation) + MIB // 4
 
 
 def test_all_that_fits_runs():

@@ -91,7 +91,7 @@ def test_help_of_a_command(name):
     ("arguments", "message"),
     [
         (["bnech"], "unknown command 'bnech'. Did you mean 'bench'? Choose from: build, verify,"),
-        (["bench", "--szie", "8"], "No such option '--szie'. (Did you mean one of: '--seed',"),
+        (["bench", "--szie", "8"], "No such option '--szie'. (Did you mean one of: '--save',"),
         (["bench", "--loss", "mes"], "unknown loss 'mes'. Did you mean 'mse'?"),
         (["bench", "--loss", "mse,hing"], "unknown loss 'hing'. Did you mean 'hinge'?"),
         (["bench", "--dtype", "float31"], "unknown dtype 'float31'. Did you mean 'float32'?"),
@@ -128,7 +128,7 @@ def resolved(monkeypatch):
 
         @click.command("bench")
         @axis_options
-        def command(dry_run, **axes):
+        def command(dry_run, list_cases, keep_going, **axes):
             configs.append(resolve_config(**axes))
 
         monkeypatch.setattr(main._LazyGroup, "get_command", lambda *_: command)

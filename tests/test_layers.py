@@ -13,11 +13,13 @@ ROOT = Path(losscli.__file__).parent
 LAYERS = (
     ("losscli.cli", "losscli.__main__"),
     ("losscli.verify", "losscli.bench", "losscli.report"),
-    ("losscli.config.loader", "losscli.config.fields"),
+    ("losscli.config.loader", "losscli.config.fields", "losscli.config.filters"),
     ("losscli.implementations",),
     ("losscli.functional", "losscli.nn"),
     ("losscli.extension",),
+    ("losscli.result_file",),
     ("losscli.oracle", "losscli.inputs", "losscli.cases", "losscli.blocks", "losscli.results"),
+    ("losscli.records", "losscli.saved", "losscli.differences"),
     ("losscli.config", "losscli.losses", "losscli.environment", "losscli.devices"),
     ("losscli.units", "losscli.errors"),
     ("losscli",),
@@ -29,7 +31,8 @@ WITHOUT_TORCH = (
     "losscli.config",
     "losscli.losses",
     "losscli.report",
-    *("losscli.cases", "losscli.results", "losscli.implementations"),
+    *("losscli.cases", "losscli.results", "losscli.result_file", "losscli.implementations"),
+    *("losscli.records", "losscli.saved", "losscli.differences"),
     *("losscli.devices", "losscli.units", "losscli.errors"),
 )
 

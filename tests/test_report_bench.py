@@ -266,6 +266,7 @@ def test_json_is_the_record_users_script_against():
         "command",
         "created",
         "environment",
+        "plan",
         "results",
     ]
     assert (record["schema_version"], record["kind"]) == (1, "bench")
@@ -283,10 +284,12 @@ def test_json_is_the_record_users_script_against():
         "limit_gbps",
         "speedup",
         "ratios",
+        "planned_extra_bytes",
         "peak_extra_bytes",
         "error",
         "table",
         "mode",
+        "cache",
         "conditions",
     ]
     assert list(custom["seconds"]) == ["median", "p20", "p80", "min", "samples", "interval"]

@@ -116,7 +116,9 @@ def test_without_a_result_an_old_output_stays_and_nothing_is_printed(tmp_path, c
 def test_the_journal_of_a_run_that_was_killed_is_kept(tmp_path):
     journal = tmp_path / "out.journal.jsonl"
     journal.write_text("finished cases")
-    with pytest.raises(UsageError, match=r"out\.journal\.jsonl holds .* Move it away or choose"):
+    with pytest.raises(
+        UsageError, match=r"out\.journal\.jsonl holds .* --resume .*/out, move it away"
+    ):
         Writer(run(), "json", tmp_path / "out")
     assert journal.read_text() == "finished cases"
 

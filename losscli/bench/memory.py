@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from losscli.cases import Case
@@ -22,20 +23,48 @@ GPU_RESERVE = 2**30
 """The same on a GPU, where the chunks are larger."""
 
 
-def needed_bytes(case: Case, pass_: str, implementations: Sequence[Implementation]) -> int:
-    """Return the most bytes that timing these implementations side by side takes.
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What timing implementations side by side takes at most, in bytes, before any is allocated."""
 
-    The operands; each implementation's last loss, which is judged in the end; one gradient and one
-    incoming gradient, which they share; and the temporaries of the greediest.
-    """
-    tensors = 1 + max((i.temporaries for i in implementations), default=0)
-    if case.reduction == "none":
-        tensors += len(implementations)
+    inputs: int
+    """The operands and, where nothing is reduced, the incoming gradient."""
+    outputs: int
+    """Each implementation's last loss, which is judged in the end, and one gradient, for they share
+    it."""
+    temporaries: Mapping[str, int]
+    """What a call of each implementation holds beside these; only one is called at a time."""
+    reserve: int
+    """For what is not proportional to the case."""
+
+    @property
+    def total(self) -> int:
+        """All of it, with the temporaries of the greediest."""
+        greediest = max(self.temporaries.values(), default=0)
+        return self.inputs + self.outputs + greediest + self.reserve
+
+
+def plan_memory(case: Case, pass_: str, implementations: Sequence[Implementation]) -> MemoryPlan:
+    """Return what timing these implementations side by side will take."""
+    tensor = case.elements * case.item_bytes
+    inputs = tensor + math.prod(case.target_shape) * case.item_bytes
+    outputs = len(implementations) * tensor if case.reduction == "none" else 0
     if pass_ == "forward_backward":
-        tensors += 2 if case.reduction == "none" else 1
-    elements = tensors * case.elements + math.prod(case.target_shape)
+        outputs += tensor
+        inputs += tensor if case.reduction == "none" else 0
+    temporaries = {i.name: planned_extra_bytes(case, i) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
-    return elements * case.item_bytes + reserve
+    return MemoryPlan(inputs, outputs, temporaries, reserve)
+
+
+def planned_extra_bytes(case: Case, implementation: Implementation) -> int:
+    """Return what a call is planned to hold beyond inputs, loss and gradient."""
+    return implementation.temporaries * case.elements * case.item_bytes
+
+
+def needed_bytes(case: Case, pass_: str, implementations: Sequence[Implementation]) -> int:
+    """Return the most bytes that timing these implementations side by side takes."""
+    return plan_memory(case, pass_, implementations).total
 
 
 def fit(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from losscli.cases import Case, excluded, expand
+from losscli.cases import Case, asked_for, expand
 from losscli.config.schema import DEVICE, Config, Timing
+from losscli.results import BenchResult
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,42 @@ def plan(config: Config, device: str) -> list[Task]:
     return [task for block in config.blocks for task in _plan(block, device)]
 
 
+def digest(tasks: Sequence[Task]) -> str:
+    """Return what stands for these tasks: any other case, pass or timing makes another."""
+    return hashlib.sha256(repr(tasks).encode()).hexdigest()[:16]
+
+
+def remaining(
+    tasks: Iterable[Task], results: Iterable[BenchResult]
+) -> tuple[list[Task], list[BenchResult]]:
+    """Return what is left of tasks, and those of the results there are that spare it.
+
+    A pass is finished when each implementation has a result: they were timed side by side, and
+    one that is added later was not.
+    """
+    found: dict[tuple[str, ...], list[BenchResult]] = {}
+    for result in results:
+        found.setdefault(_key(result.table, result.case, result.pass_, result.mode), []).append(
+            result
+        )
+    left, kept = [], []
+    for task in tasks:
+        passes = {}
+        for pass_, names in task.passes.items():
+            there = found.get(_key(task.table, task.case, pass_, task.mode), [])
+            if {result.implementation for result in there} >= set(names):
+                kept += there
+            else:
+                passes[pass_] = names
+        if passes:
+            left.append(replace(task, passes=passes))
+    return left, kept
+
+
+def _key(table: str, case: Case, pass_: str, mode: str) -> tuple[str, ...]:
+    return table, json.dumps(case.to_json()), pass_, mode
+
+
 def _plan(config: Config, device: str) -> list[Task]:
     """Return the tasks of one table."""
     loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
@@ -40,9 +79,7 @@ def _plan(config: Config, device: str) -> list[Task]:
     for case in expand(config, device):
         passes = {
             pass_: tuple(
-                name
-                for name in config.implementations
-                if not excluded(config.exclude, case, name, pass_)
+                name for name in config.implementations if asked_for(config, case, name, pass_)
             )
             for pass_ in config.passes
         }

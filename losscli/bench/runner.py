@@ -13,7 +13,7 @@ from losscli import environment
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits
-from losscli.bench.memory import fit, measure_peak_extra
+from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
 from losscli.bench.passes import Captured, Pass, PassFactory, gradients
 from losscli.bench.plan import Task
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
@@ -90,7 +90,9 @@ class Runner:
             if able and contents is not None:
                 results |= self._run_pass(contents, task, pass_, able)
             for name in task.passes[pass_]:
-                yield replace(results[name], table=task.table, mode=task.mode)
+                yield replace(
+                    results[name], table=task.table, mode=task.mode, cache=task.timing.cache
+                )
 
     def _run_pass(
         self,
@@ -201,6 +203,7 @@ def _conclude(
         host_seconds=contender.warm.host_seconds if contender.warm and host_apart else None,
         gbps=count / seconds.median / 1e9,
         limit_gbps=count / limit.seconds / 1e9 if limit.seconds else None,
+        planned_extra_bytes=planned_extra_bytes(case, find_implementation(contender.name)),
         peak_extra_bytes=entry.peak_extra_bytes,
         error=entry.error,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,25 @@ from typing import Any
 import click
 
 from losscli import environment
-from losscli.bench.memory import fit, needed_bytes
-from losscli.bench.plan import plan
-from losscli.cli import bench_selftest
-from losscli.cli.dry_run import print_cases
+from losscli.bench.memory import fit, needed_bytes, plan_memory
+from losscli.bench.plan import digest, plan
+from losscli.cli import bench_selftest, resuming
+from losscli.cli.dry_run import print_cases, print_names
 from losscli.cli.options import axis_options, one_of, output_options, resolve_config
-from losscli.cli.reporting import report
+from losscli.cli.reporting import begin, report
 from losscli.config.schema import CACHES, MODES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
+from losscli.saved import check_run_name, prepare
 from losscli.units import parse_fraction, parse_seconds
+
+MOST_THREADS = 1024
+
+
+def _threads(text: str) -> int:
+    """Read a number of threads."""
+    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MOST_THREADS:
+        raise UsageError(f"'{text}' is no number of threads. Write one from 1 to {MOST_THREADS}.")
+    return int(text)
 
 
 @click.command("bench")
@@ -41,10 +52,18 @@ from losscli.units import parse_fraction, parse_seconds
     help=f"{', '.join(MODES)}; may be repeated.",
 )
 @click.option("--self-test", is_flag=True, help="Put the timer to the test on this machine.")
+@click.option("--threads", type=_threads, metavar="N", help="Threads of the CPU.")
+@click.option("--save", type=check_run_name, metavar="NAME", help="Keep the run by this name.")
+@click.option("--resume", metavar="FILE", help="Go on with a run that was killed.")
 @output_options
 def command(
     *,
     dry_run: bool,
+    list_cases: bool,
+    keep_going: bool,
+    threads: int | None,
+    save: str | None,
+    resume: str | None,
     min_time: float | None,
     max_time: float | None,
     confidence: float | None,
@@ -60,6 +79,10 @@ def command(
     Exit codes: 1 an implementation is wrong, 4 nothing could run on this machine, 130 interrupted;
     what was finished is reported.
     """
+    if resume is not None and output is None and save is None:
+        raise UsageError(
+            "--resume needs -o PATH or --save NAME, so that what follows is kept as well."
+        )
     config = resolve_config(**axes)
 
     def timed(block: Config) -> Config:
@@ -71,15 +94,37 @@ def command(
     device = environment.resolve_device(config.device)
     if self_test:
         return bench_selftest.self_test(device, format, output)
+    if list_cases:
+        print_names(config, device)
+        return EXIT_OK
     if dry_run:
         free = environment.free_bytes(device)
-        print_cases(config, device, needed_bytes, fit, free)
+        print_cases(config, device, needed_bytes, fit, free, plan_memory)
         return EXIT_OK
+
+    saved = prepare(save) if save else None
+    tasks = plan(config, device)
+    if threads is not None:
+        environment.set_threads(threads)
+    run = begin("bench", device, digest(tasks))
+    resumed = None
+    if resume is not None:
+        rest = resuming.resume(resume, run, tasks)
+        run, tasks, resumed = rest.run, rest.tasks, rest.path
 
     from losscli.bench.runner import Runner
 
     runner = Runner(device, notify=lambda note: click.echo(f"losscli: {note}", err=True))
-    return report("bench", device, plan(config, device), runner.run, format=format, output=output)
+    return report(
+        run,
+        tasks,
+        runner.run,
+        format=format,
+        output=output,
+        saved=saved,
+        resumed=resumed,
+        keep_going=keep_going,
+    )
 
 
 def _override(

@@ -31,6 +31,8 @@ COMMANDS = {
     "build": "Compile the kernels for this machine.",
     "verify": "Check implementations against a float64 oracle.",
     "bench": "Time implementations side by side.",
+    "compare": "Compare runs with a baseline.",
+    "runs": "List the runs that were kept.",
     "list": "List losses, implementations, devices and configs.",
 }
 """Each is ``losscli/cli/NAME.py``; the help is here so that `losscli --help` imports none."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from losscli.cases import asked_for, expand
 from losscli.config.fields import check_device, check_name, check_seed
+from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config
 from losscli.config.schema import DTYPES, PASSES, Config
 from losscli.config.sizes import parse_size
@@ -24,15 +27,26 @@ Decorator = Callable[[Any], Any]
 
 
 def axis_options(command: Command) -> Command:
-    """Add -c, one option an axis, --device, --seed and --dry-run.
+    """Add -c, one option an axis, --device, --seed, --filter and what is to be done with the cases.
 
-    The command receives all but ``dry_run`` as keywords that it hands on to ``resolve_config``.
+    The command receives ``list_cases``, ``dry_run`` and ``keep_going``, and all else as keywords
+    that it hands on to ``resolve_config``.
     """
     config = click.option("-c", "--config", metavar="FILE", help=_CONFIG_HELP)
     device = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
     seed = click.option("--seed", type=check_seed, metavar="N", help="Seed of the inputs.")
+    filter = click.option(
+        "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
+    )
+    names = click.option("--list", "list_cases", is_flag=True, help="List the cases by name.")
     dry_run = click.option("--dry-run", is_flag=True, help="List the cases and what fits, and end.")
-    return _decorate(command, (config, *_AXES, device, seed, dry_run))
+    keep_going = click.option(
+        "--keep-going/--fail-fast",
+        default=True,
+        help="Go on after a failure, which is the default, or end the run.",
+    )
+    options = (config, *_AXES, device, seed, filter, names, dry_run, keep_going)
+    return _decorate(command, options)
 
 
 def resolve_config(
@@ -44,7 +58,21 @@ def resolve_config(
         overrides["device"] = device
     if seed is not None:
         overrides["seed"] = seed
-    return load_config(config, overrides)
+    loaded = load_config(config, overrides)
+    if loaded.filters and not _keeps_any(loaded):
+        raise UsageError("--filter leaves no case of the config. --list shows what there is.")
+    return loaded
+
+
+def _keeps_any(config: Config) -> bool:
+    """Tell whether filters leave anything, on whatever device."""
+    return any(
+        asked_for(replace(block, exclude=()), case, name, pass_)
+        for block in config.blocks
+        for case in expand(block, "cpu")
+        for name in block.implementations
+        for pass_ in block.passes
+    )
 
 
 def one_of(kind: str, candidates: Collection[str]) -> Callable[[str], str]:
@@ -105,6 +133,7 @@ _AXES = (
     _named("--impl", "implementations", "implementation", IMPLEMENTATIONS),
 )
 _CONFIG_HELP = "A YAML file, or a shipped config such as full.yaml."
+_FILTER_HELP = "Keep such cases: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
 _DEVICE_HELP = "auto, cpu, cuda or cuda:N."
 
 

@@ -15,7 +15,8 @@ import click
 from losscli import environment
 from losscli.cases import Case
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
-from losscli.report import digest
+from losscli.report import digest, render
+from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
 from losscli.results import FAIL, FAILED, SKIPPED, Result, Run
 
@@ -32,39 +33,58 @@ class Job(Protocol):
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-def report(
-    kind: str,
-    device: str,
-    jobs: Sequence[AnyJob],
-    results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    *,
-    format: str,
-    output: Path | None,
-) -> int:
-    """Run jobs, write the report of their results, and return the exit code.
+def begin(kind: str, device: str, plan: str = "") -> Run:
+    """Return a run on a device that has no results yet.
 
     Args:
-        kind: of the run, ``bench`` or ``verify``.
-        device: they run on.
-        jobs: to be run in order.
-        results_of: yields the results of a job, each as it is there.
-        format: of the report.
-        output: where it goes; None is standard output.
+        kind: ``bench``, ``verify`` or ``self-test``.
+        device: it is on.
+        plan: stands for all that it is to do.
     """
-    if not jobs:
-        raise UsageError("the config excludes every case. --dry-run shows what is left of it.")
-    run = Run(
+    return Run(
         kind=kind,
         command=("losscli", *sys.argv[1:]),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=environment.describe(device),
         results=(),
+        plan=plan,
     )
-    with Writer(run, format, output) as writer:
-        finished = _run_all(jobs, results_of, writer.add)
+
+
+def report(
+    run: Run,
+    jobs: Sequence[AnyJob],
+    results_of: Callable[[AnyJob], Generator[Result, None, None]],
+    *,
+    format: str,
+    output: Path | None,
+    saved: Path | None = None,
+    resumed: Path | None = None,
+    keep_going: bool = True,
+) -> int:
+    """Run jobs, write the report of their results, and return the exit code.
+
+    Args:
+        run: as it begins, with the results that it has from before.
+        jobs: to be run in order.
+        results_of: yields the results of a job, each as it is there.
+        format: of the report.
+        output: where it goes; None is standard output.
+        saved: where the run is kept as well.
+        resumed: the file that the results from before are from.
+        keep_going: after a result that failed.
+    """
+    if not jobs and not run.results:
+        raise UsageError("the config excludes every case. --dry-run shows what is left of it.")
+    with Writer(run, format, output, saved=saved, resumed=resumed) as writer:
+        finished = _run_all(jobs, results_of, _keeper(writer, keep_going))
     results = writer.run.results
+    if results:
+        publish(run.kind, lambda: render(writer.run, "md"))
     if output and results:
         click.echo(f"{digest(writer.run)}\n\nlosscli: wrote {output}", err=True)
+    if saved and results:
+        click.echo(f"losscli: saved {saved.stem}", err=True)
     if not finished:
         what = "; what was finished is reported" if results else " before the first result"
         click.echo(f"losscli: interrupted{what}", err=True)
@@ -73,6 +93,21 @@ def report(
         raise UnfitError(f"nothing could run: {results[0].reason}.")
     failed = any(result.status in (FAIL, FAILED) for result in results)
     return EXIT_FAILED if failed else EXIT_OK
+
+
+class _FirstFailureError(Exception):
+    """A result failed, and no other is wanted."""
+
+
+def _keeper(writer: Writer, keep_going: bool) -> Callable[[Result], None]:
+    """Return what keeps a result, and ends the run at the first failure if so asked."""
+
+    def keep(result: Result) -> None:
+        writer.add(result)
+        if not keep_going and result.status in (FAIL, FAILED):
+            raise _FirstFailureError
+
+    return keep
 
 
 def _run_all(
@@ -94,4 +129,6 @@ def _run_all(
                         keep(result)
     except KeyboardInterrupt:
         return False
+    except _FirstFailureError:
+        click.echo("losscli: ended at the first failure, as --fail-fast asks", err=True)
     return True

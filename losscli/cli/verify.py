@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from losscli import environment
-from losscli.cli.dry_run import print_cases
+from losscli.cli.dry_run import print_cases, print_names
 from losscli.cli.options import axis_options, output_options, resolve_config
-from losscli.cli.reporting import report
+from losscli.cli.reporting import begin, report
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.results import VerifyResult
@@ -38,6 +38,8 @@ def command(
     *,
     checks: tuple[str, ...],
     dry_run: bool,
+    list_cases: bool,
+    keep_going: bool,
     self_test: bool,
     format: str,
     output: Path | None,
@@ -62,13 +64,16 @@ def command(
         from losscli.verify.selftest import run as selftest
 
         return report(
-            "self-test",
-            device,
+            begin("self-test", device),
             selftest.plan(device),
             selftest.run,
             format=format,
             output=output,
+            keep_going=keep_going,
         )
+    if list_cases:
+        print_names(config, device)
+        return EXIT_OK
     if dry_run:
         free = environment.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)
@@ -83,7 +88,14 @@ def command(
         yield from shrinker.follow(run(job))
 
     jobs = plan(config, device, checks=checks)
-    return report("verify", device, jobs, results_of, format=format, output=output)
+    return report(
+        begin("verify", device),
+        jobs,
+        results_of,
+        format=format,
+        output=output,
+        keep_going=keep_going,
+    )
 
 
 def _choose_config(given: str | None, *, quick: bool, thorough: bool) -> str:

@@ -10,7 +10,7 @@ from losscli.losses import Shape
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 PASSES = ("forward", "forward_backward")
 DISTRIBUTIONS = ("uniform", "normal", "heavy_tailed", "boundary", "impulse")
-CACHES = ("cold", "warm")
+COLD, WARM = CACHES = ("cold", "warm")
 DEVICE, GRAPH, HOST = MODES = ("device", "graph", "host")
 
 
@@ -60,6 +60,21 @@ class Exclude:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """One part of a filter: ``dtype=bfloat16``, or ``dtype!=float64`` where it is negated."""
+
+    axis: str
+    """What a rule of ``exclude`` names, a parameter of a loss, ``distribution`` or ``table``."""
+    values: tuple[object, ...]
+    """Any of which will do."""
+    negated: bool = False
+
+
+Filter = tuple[Condition, ...]
+"""Keeps what meets each condition."""
+
+
+@dataclass(frozen=True)
 class Tolerance:
     """A tolerance that loosens one case by name; the table shows it."""
 
@@ -82,6 +97,8 @@ class Config:
     implementations: tuple[str, ...] = ("custom", "reference")
     inputs: Inputs = Inputs()
     exclude: tuple[Exclude, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    """From the command line: what is left is what one of them keeps."""
     timing: Timing = Timing()
     tolerances: tuple[Tolerance, ...] = ()
     tables: tuple[Config, ...] = ()

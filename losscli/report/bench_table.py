@@ -31,6 +31,8 @@ REFERENCE = "reference"
 IMPOSSIBLE = "IMPOSSIBLE"
 MARKS = "=?"
 """What may stand before a ratio."""
+WORKSPACE_BYTES = 64 * 2**20
+"""What a call may take for itself, whatever its size, without a word in the notes."""
 SMALL = 2**16
 """Elements up to which a call may take the host longer than the GPU."""
 
@@ -117,6 +119,13 @@ def notes(run: Run) -> list[str]:
         for r in results
         if r.impossible
     ]
+    texts += [
+        f"{r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: took "
+        f"{format_bytes(r.peak_extra_bytes or 0)} beside inputs, loss and gradient, "
+        f"{format_bytes(r.planned_extra_bytes or 0)} were planned"
+        for r in results
+        if _outgrew(r)
+    ]
     texts += skips(results)
     texts += dict.fromkeys(
         NO_LIMIT + why for r in results if (why := r.reason.partition(NO_LIMIT)[2])
@@ -141,6 +150,13 @@ def _conditions(results: Sequence[BenchResult]) -> list[str]:
             reasons[reason] = reasons.get(reason, 0) + 1
     texts += [f"the GPU was slowed during {n} {of}: {reason}" for reason, n in reasons.items()]
     return texts
+
+
+def _outgrew(result: BenchResult) -> bool:
+    """Tell whether a call took more memory than was planned, by more than a workspace."""
+    if result.planned_extra_bytes is None or result.peak_extra_bytes is None:
+        return False
+    return result.peak_extra_bytes > result.planned_extra_bytes + WORKSPACE_BYTES
 
 
 def summary(run: Run) -> str:

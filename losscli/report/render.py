@@ -13,6 +13,7 @@ from typing import Any
 import tabulate
 
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
+from losscli.report.layout import plain
 from losscli.results import Result, Run, TimerTestResult
 from losscli.units import format_size
 
@@ -65,7 +66,7 @@ def _page(run: Run, style: str, width: int | None) -> str:
     parts = [_caption(run)]
     for title, headers, rows in _tables(run, width):
         parts += [title and (title if style == "simple" else f"### {title}")]
-        parts += [_tabulate(headers, rows, style)]
+        parts += [lay_out(headers, rows, style)]
     # Markdown runs lines together that no empty line parts.
     line = "\n" if style == "simple" else "\n\n"
     noted = [note for note in _notes(run) if note or style == "simple"]
@@ -80,13 +81,14 @@ def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list
     return laid_out
 
 
-def _tabulate(headers: list[str], rows: list[list[str]], style: str) -> str:
+def lay_out(headers: list[str], rows: list[list[str]], style: str) -> str:
     """Lay out one table; only plain text has room for headers of several lines."""
     if not rows:
         return ""
     align = ["right" if _is_figure(rows, column) else "left" for column in range(len(headers))]
-    if style != "simple":
-        headers = [" ".join(header.split("\n")) for header in headers]
+    if style == "simple":
+        return plain(headers, rows, align)
+    headers = [" ".join(header.split("\n")) for header in headers]
     return tabulate.tabulate(rows, headers, style, colalign=align, disable_numparse=True)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
 
-from losscli.errors import UnfitError, UsageError
-from losscli.report.render import header, json_line, render
+from losscli.errors import UnfitError
+from losscli.report.journal import Journal
+from losscli.report.render import render
 from losscli.results import Result, Run
+
+WHOLE = ("json", "jsonl")
+"""Formats that hold all that a journal does."""
 
 
 class Writer:
@@ -25,23 +27,42 @@ class Writer:
     Without a result there is no report, and an old one stays.
     """
 
-    def __init__(self, run: Run, format: str, output: Path | None) -> None:
-        """``run`` has no results yet.
+    def __init__(
+        self,
+        run: Run,
+        format: str,
+        output: Path | None,
+        *,
+        saved: Path | None = None,
+        resumed: Path | None = None,
+    ) -> None:
+        """Begin with the results that ``run`` has already.
+
+        Args:
+            run: what is written.
+            format: of the report.
+            output: of the report; None is standard output.
+            saved: where the run is kept as well, in JSONL.
+            resumed: the file that the results of ``run`` are from.
 
         Raises:
             UsageError: there is a journal whose run was never reported.
             UnfitError: nothing can be written beside ``output``.
         """
-        self.format, self.output = format, output
+        self.format, self.output, self.saved = format, output, saved
         self._run = run
-        self._results: list[Result] = []
-        self.journal_path: Path | None = None
-        self._journal: TextIO | None = None
+        self._results = list(run.results)
+        self._journal: Journal | None = None
         if output and _is_replaceable(output):
             self.output = output = output.resolve()
-            self.journal_path = output.with_name(f"{output.name}.journal.jsonl")
-            self._journal = _create(self.journal_path, output)
-            self._append(json_line(header(run)))
+            self._journal = Journal(run, output, resumed)
+        elif saved:
+            self._journal = Journal(run, saved, resumed)
+
+    @property
+    def journal_path(self) -> Path | None:
+        """Where the journal is, if there is one."""
+        return self._journal.path if self._journal else None
 
     def __enter__(self) -> Writer:
         return self
@@ -54,7 +75,8 @@ class Writer:
     def add(self, result: Result) -> None:
         """Keep a result."""
         self._results.append(result)
-        self._append(json_line(result.to_json()))
+        if self._journal:
+            self._journal.add(result)
 
     def __exit__(
         self,
@@ -64,42 +86,34 @@ class Writer:
     ) -> None:
         """Report what there is."""
         if self._journal:
-            # Each line was flushed; what cannot be written now was refused before.
-            with contextlib.suppress(OSError):
-                self._journal.close()
+            self._journal.close()
         if self._results:
+            # First what can be rendered again from the other.
+            if self.saved:
+                self._write(self.saved, render(self.run, "jsonl"))
             self._report(render(self.run, self.format))
-        if self.journal_path and (self.format in ("json", "jsonl") or not self._results):
-            self.journal_path.unlink()
+        if self._journal and (self.format in WHOLE or self.saved or not self._results):
+            self._journal.path.unlink()
 
     def _report(self, text: str) -> None:
         """Put the report where it goes."""
         if self.output is None:
             print(text)
-            return
+        else:
+            self._write(self.output, text)
+
+    def _write(self, path: Path, text: str) -> None:
+        """Put a text into a file, at once where that can be done."""
         try:
-            if self.journal_path:
-                _replace(self.output, f"{text}\n", like=self.journal_path)
+            if self._journal and _is_replaceable(path):
+                _replace(path, f"{text}\n", like=self._journal.path)
             else:
-                self.output.write_text(f"{text}\n", encoding="utf-8")
+                path.write_text(f"{text}\n", encoding="utf-8")
         except BrokenPipeError:
             raise
         except OSError as error:
-            kept = f" {self.journal_path} holds the finished cases." if self.journal_path else ""
-            raise UnfitError(f"cannot write {self.output}: {error.strerror}.{kept}") from None
-
-    def _append(self, line: str) -> None:
-        """Have a line on disk before anything else is measured."""
-        if self._journal is None:
-            return
-        try:
-            self._journal.write(f"{line}\n")
-            self._journal.flush()
-        except OSError as error:
-            raise UnfitError(
-                f"cannot write {self.journal_path}: {error.strerror}. "
-                "The cases finished before are kept."
-            ) from None
+            kept = f" {self.journal_path} holds the finished cases." if self._journal else ""
+            raise UnfitError(f"cannot write {path}: {error.strerror}.{kept}") from None
 
 
 def _is_replaceable(output: Path) -> bool:
@@ -108,21 +122,6 @@ def _is_replaceable(output: Path) -> bool:
     What /dev/stdout links to has no name where it is a pipe.
     """
     return output.is_file() or not output.exists()
-
-
-def _create(path: Path, output: Path) -> TextIO:
-    """Open a journal, in place of one whose run was reported."""
-    try:
-        if path.exists():
-            reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
-            if not reported:
-                raise UsageError(
-                    f"{path} holds the finished cases of a run that was killed. "
-                    "Move it away or choose another -o."
-                )
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise UnfitError(f"cannot write {path}: {error.strerror}. Choose another -o.") from None
 
 
 def _replace(output: Path, text: str, *, like: Path) -> None:

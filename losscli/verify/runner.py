@@ -8,7 +8,7 @@ from functools import cache
 from itertools import groupby
 
 from losscli import environment
-from losscli.cases import Case, excluded, expand
+from losscli.cases import Case, asked_for, expand
 from losscli.config.schema import Config
 from losscli.environment import is_out_of_memory
 from losscli.implementations import Implementation, find_implementation
@@ -109,9 +109,7 @@ def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Tri
     """Yield what the config asks of a case."""
     for name in config.implementations:
         for check in checks:
-            if check.pass_ in config.passes and not excluded(
-                config.exclude, case, name, check.pass_
-            ):
+            if check.pass_ in config.passes and asked_for(config, case, name, check.pass_):
                 yield find_implementation(name), check
 
 

@@ -1,0 +1,82 @@
+"""``losscli compare``: runs against a baseline, and whether anything became slower."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from losscli.cli.options import output_options
+from losscli.errors import EXIT_FAILED, EXIT_OK, UnfitError, UsageError
+from losscli.units import parse_fraction
+
+
+@click.command("compare")
+@click.argument("names", nargs=-1, metavar="BASE NEW...")
+@click.option(
+    "--fail-on",
+    "threshold",
+    type=parse_fraction,
+    metavar="FRACTION",
+    help="Exit with 1 if a case is slower by more than this, 5% say, and than noise explains.",
+)
+@click.option("--force", is_flag=True, help="Compare runs of machines that do not compare.")
+@output_options
+def command(
+    names: tuple[str, ...], threshold: float | None, force: bool, format: str, output: Path | None
+) -> int:
+    """Compare runs of `losscli bench` with a baseline, the first.
+
+    Each is a result in JSON or JSONL, or a run kept by `losscli bench --save NAME`.
+
+    Exit codes: 1 a case is slower beyond --fail-on and the noise, 2 a run is missing or cannot be
+    compared.
+    """
+    if len(names) < 2:
+        raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
+
+    from losscli.result_file import without_garbage_collection
+
+    with without_garbage_collection():
+        return _compare(names, threshold, force, format, output)
+
+
+def _compare(
+    names: Sequence[str], threshold: float | None, force: bool, format: str, output: Path | None
+) -> int:
+    """Read, compare and report; numpy is imported only here."""
+    from losscli.bench.comparison import TOLERATED, compare
+    from losscli.report import comparison as reports
+    from losscli.report import step_summary
+    from losscli.result_file import read_run
+    from losscli.saved import find_run
+
+    baseline, *others = [(name, read_run(find_run(name), "bench")) for name in names]
+    tolerated = TOLERATED if threshold is None else threshold
+    found = {name: compare(baseline[1], run, tolerated) for name, run in others}
+    for name, comparison in found.items():
+        if not comparison.comparable and not force:
+            unlike = next(d for d in comparison.differences if d.decisive)
+            raise UsageError(
+                f"{baseline[0]} and {name} do not compare: another {unlike}. --force compares all "
+                "the same."
+            )
+        if not comparison.rows:
+            raise UsageError(f"{baseline[0]} and {name} have no timed case in common.")
+    report = reports.Report(baseline[0], found, threshold)
+    _write(reports.render_comparison(report, format), output)
+    step_summary.publish("compare", lambda: reports.render_comparison(report, "md"))
+    if output:
+        click.echo(f"{reports.conclusion(report)}\n\nlosscli: wrote {output}", err=True)
+    return EXIT_FAILED if report.regressions() else EXIT_OK
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text)
+        return
+    try:
+        output.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise UnfitError(f"cannot write {output}: {error.strerror}.") from None

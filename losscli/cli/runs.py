@@ -1,0 +1,62 @@
+"""``losscli runs``: what ``losscli bench --save NAME`` has kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from tabulate import tabulate
+
+from losscli.cli.options import one_of
+from losscli.errors import UsageError
+from losscli.result_file import read_run
+from losscli.results import BenchResult
+from losscli.saved import runs_directory, saved_runs
+
+_NONE = "no runs in {}. `losscli bench --save NAME` keeps one."
+
+
+@click.command("runs")
+@click.option(
+    "--format",
+    type=one_of("format", ("table", "json")),
+    default="table",
+    show_default=True,
+    metavar="NAME",
+    help="table or json.",
+)
+def command(format: str) -> None:
+    """List the runs that `losscli bench --save NAME` has kept, the oldest first.
+
+    They lie in $LOSSCLI_DATA_DIR, or in losscli in the user's data directory.
+    """
+    runs = [_describe(name, path) for name, path in saved_runs().items()]
+    if format == "json":
+        click.echo(json.dumps(runs, indent=2))
+    elif not runs:
+        click.echo(_NONE.format(runs_directory()), err=True)
+    else:
+        keys = ("name", "created", "device", "cases", "commit", "problem")
+        shown = keys if any(run["problem"] for run in runs) else keys[:-1]
+        rows = [["" if run[key] is None else run[key] for key in shown] for run in runs]
+        click.echo(tabulate(rows, shown, disable_numparse=True))
+
+
+def _describe(name: str, path: Path) -> dict[str, object]:
+    """Return what there is to say of a run; of a file that cannot be read, why."""
+    facts: dict[str, object] = {"name": name, "path": str(path)}
+    try:
+        run = read_run(path, "bench")
+    except UsageError as error:
+        unknown = dict.fromkeys(("created", "device", "cases", "commit"))
+        return facts | unknown | {"problem": str(error)}
+    machine = run.environment
+    cases = [result.case for result in run.results if isinstance(result, BenchResult)]
+    return facts | {
+        "created": run.created,
+        "device": machine.get("gpu") or machine.get("cpu") or machine.get("device"),
+        "cases": len({(case.name, case.distribution, case.seed) for case in cases}),
+        "commit": machine.get("commit"),
+        "problem": None,
+    }

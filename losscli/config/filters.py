@@ -1,0 +1,71 @@
+"""The grammar of ``--filter``: ``loss=mse,dtype=bfloat16``, ``impl=custom:*``, ``beta!=0.5|2``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+
+from losscli.config.schema import DISTRIBUTIONS, DTYPES, PASSES, Condition, Filter
+from losscli.config.sizes import parse_size
+from losscli.errors import UsageError, unknown
+from losscli.implementations import IMPLEMENTATIONS
+from losscli.losses import LOSSES, REDUCTIONS
+
+Read = Callable[[str], tuple[object, ...]]
+
+
+def parse_filter(text: str) -> Filter:
+    """Parse one ``--filter``: conditions between commas, all of which are to hold.
+
+    A condition is ``AXIS=VALUE`` or ``AXIS!=VALUE``; ``|`` stands between values any of which will
+    do, and a name may have the ``*`` and ``?`` of file names.
+    """
+    return tuple(_condition(part.strip(), text) for part in text.split(","))
+
+
+def _condition(part: str, text: str) -> Condition:
+    match = re.fullmatch(r"([a-z_]+)\s*(!?=)\s*(.+)", part)
+    if match is None:
+        raise UsageError(
+            f"'{text}' is not a filter. Write AXIS=VALUE, with commas between several, such as "
+            "loss=mse,dtype=bfloat16."
+        )
+    axis, sign, values = match.groups()
+    axis = {"impl": "implementation"}.get(axis, axis)
+    if axis not in _AXES:
+        raise UsageError(unknown("axis", axis, _AXES))
+    found = tuple(item for value in values.split("|") for item in _AXES[axis](value.strip()))
+    return Condition(axis, found, negated=sign == "!=")
+
+
+def _named(kind: str, candidates: Collection[str]) -> Read:
+    """Read a name or a pattern of names."""
+
+    def read(text: str) -> tuple[str, ...]:
+        found = tuple(name for name in candidates if fnmatchcase(name, text))
+        if not found:
+            raise UsageError(unknown(kind, text, candidates))
+        return found
+
+    return read
+
+
+def _parameter(text: str) -> tuple[float]:
+    try:
+        return (float(text),)
+    except ValueError:
+        raise UsageError(f"'{text}' is not a number.") from None
+
+
+_AXES: Mapping[str, Read] = {
+    "loss": _named("loss", LOSSES),
+    "size": parse_size,
+    "dtype": _named("dtype", DTYPES),
+    "reduction": _named("reduction", REDUCTIONS),
+    "pass": _named("pass", PASSES),
+    "implementation": _named("implementation", IMPLEMENTATIONS),
+    "distribution": _named("distribution", DISTRIBUTIONS),
+    "table": lambda text: (text,),
+    **{p.name: _parameter for spec in LOSSES.values() for p in spec.parameters},
+}

@@ -1,0 +1,80 @@
+"""What differs between the machines of two runs, and whether their times compare all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CPU = "cpu"
+
+_DECISIVE = {CPU: ("cpu", "threads"), "cuda": ("gpu", "gpu_sms")}
+"""What makes times of a device incomparable."""
+_NOTED = (
+    *("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "python", "os"),
+    *("cpu", "cpu_cores", "threads", "gpu", "gpu_capability", "device"),
+)
+"""What may explain a difference. All else, a temperature say, differs from run to run."""
+_SOFTWARE = ("losscli", "torch", "torch_cuda", "gpu_driver")
+"""What may not change in the middle of a run, as the machine may not."""
+_LABELS = {
+    "cpu": "CPU",
+    "gpu": "GPU",
+    "gpu_sms": "multiprocessors",
+    "torch_cuda": "CUDA of torch",
+    "gpu_driver": "driver",
+    "gpu_capability": "compute capability",
+    "cpu_cores": "CPU cores",
+    "python": "Python",
+    "os": "operating system",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact that two environments do not share."""
+
+    fact: str
+    before: Any
+    after: Any
+    decisive: bool = False
+    """Whether times on either side of it say nothing about each other."""
+
+    def __str__(self) -> str:
+        """Return ``driver: 580.1, then 590.2``."""
+        label = _LABELS.get(self.fact, self.fact)
+        return f"{label}: {_told(self.before)}, then {_told(self.after)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        grade = "not comparable" if self.decisive else "note"
+        return {"fact": self.fact, "before": self.before, "after": self.after, "grade": grade}
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return what differs between two environments, the decisive first."""
+    kind, other = _kind(before), _kind(after)
+    if kind != other:
+        return [Difference("device", kind, other, decisive=True)]
+    decisive = _DECISIVE[kind]
+    found = [
+        Difference(fact, before.get(fact), after.get(fact), fact in decisive)
+        for fact in dict.fromkeys((*decisive, *_NOTED))
+        if before.get(fact) != after.get(fact)
+    ]
+    return sorted(found, key=lambda difference: not difference.decisive)
+
+
+def parts_ways(difference: Difference) -> bool:
+    """Tell whether what is measured before and after cannot be one run."""
+    return difference.decisive or difference.fact in _SOFTWARE
+
+
+def _kind(facts: Mapping[str, Any]) -> str:
+    """Return ``cpu`` or ``cuda``."""
+    device = str(facts.get("device", CPU)).partition(":")[0]
+    return device if device in _DECISIVE else CPU
+
+
+def _told(value: Any) -> str:
+    return "unknown" if value is None else str(value)

@@ -1,0 +1,285 @@
+"""A comparison of runs, in any of the formats. Pure functions, as in ``render``.
+
+A row is an implementation and pass of a case. ``base`` and ``new`` are the medians, ``new/base`` is
+their ratio: above 1 the new run is slower. ``interval`` is where noise leaves the ratio. The
+verdict is ``slower`` or ``faster`` where the interval leaves 1 out, ``same`` where it stays within
+the threshold, else ``unclear``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from losscli.bench.comparison import SLOWER, Comparison, Row, label
+from losscli.bench.ratio import CONFIDENCE, ENOUGH_CONTROLS
+from losscli.report.bench_table import SHORT_PASSES
+from losscli.report.layout import beside_case, shorten
+from losscli.report.phrases import count
+from losscli.report.render import WIDTH, json_line, lay_out
+from losscli.results import SCHEMA_VERSION, BenchResult, Run
+from losscli.units import format_seconds
+
+_NAMED = 10
+"""Cases that only one run has, of which a table names so many."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Runs against a baseline, under the names that the user gave them."""
+
+    baseline: str
+    comparisons: dict[str, Comparison]
+    """By the name of the run that is compared."""
+    threshold: float | None = None
+    """Beyond which a case that is slower fails the comparison."""
+
+    def regressions(self) -> list[tuple[str, Row]]:
+        """Return what is slower beyond threshold and noise, each with the name of its run."""
+        if self.threshold is None:
+            return []
+        return [
+            (name, row)
+            for name, comparison in self.comparisons.items()
+            for row in comparison.regressions(self.threshold)
+        ]
+
+
+def render_comparison(report: Report, format: str) -> str:
+    """Return a comparison as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``."""
+    return _FORMATS[format](report)
+
+
+def conclusion(report: Report) -> str:
+    """Return what a comparison came to: a line for each run, and each case that is too slow."""
+    return "\n".join(_conclusion(report))
+
+
+def _table(report: Report) -> str:
+    return _page(report, "simple", WIDTH)
+
+
+def _markdown(report: Report) -> str:
+    return _page(report, "github", None)
+
+
+def _page(report: Report, style: str, width: int | None) -> str:
+    before = next(iter(report.comparisons.values())).before
+    told = partial(_tell, width)
+    parts = [told(_caption(title, run) for title, run in _runs(report, before))]
+    for name, comparison in report.comparisons.items():
+        if len(report.comparisons) > 1:
+            parts += [name if style == "simple" else f"### {name}"]
+        parts += [told(_unlike(comparison)), _rows(comparison, style, width)]
+        parts += [_means(comparison, style), told(_missing(report.baseline, name, comparison))]
+        parts += [told(_noise(comparison))]
+    parts += [told(_conclusion(report))]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _tell(width: int | None, lines: Iterable[str]) -> str:
+    """Join lines, which Markdown runs together unless an empty one parts them."""
+    if width is None:
+        return "\n\n".join(lines)
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="      ") for line in lines)
+
+
+def _runs(report: Report, before: Run) -> list[tuple[str, Run]]:
+    afters = [(f"new: {name}", c.after) for name, c in report.comparisons.items()]
+    return [(f"base: {report.baseline}", before), *afters]
+
+
+def _caption(title: str, run: Run) -> str:
+    """Say which run this is: when, of which commit, where."""
+    facts = run.environment
+    commit = facts.get("commit")
+    machine = facts.get("gpu") or facts.get("cpu")
+    threads = f"{facts.get('threads')} threads" if facts.get("device") == "cpu" else None
+    words = [title, run.created, commit and f"commit {commit}", machine, threads]
+    return ", ".join(str(word) for word in [*words, f"torch {facts.get('torch')}"] if word)
+
+
+def _unlike(comparison: Comparison) -> list[str]:
+    return [
+        f"{'NOT COMPARABLE' if unlike.decisive else 'note'}: another {unlike}"
+        for unlike in comparison.differences
+    ]
+
+
+def _rows(comparison: Comparison, style: str, width: int | None) -> str:
+    headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
+    groups: dict[str, list[list[str]]] = {}
+    for row in comparison.rows:
+        result = row.after
+        cells = [
+            SHORT_PASSES[result.pass_],
+            shorten(result.implementation),
+            _seconds(row.before),
+            _seconds(result),
+            f"{row.ratio.value:.3f}",
+            f"{row.ratio.low:.3f}-{row.ratio.high:.3f}",
+            row.verdict.upper() if row.verdict == SLOWER else row.verdict,
+        ]
+        title = f"{result.case.name} ({result.table})" if result.table else result.case.name
+        groups.setdefault(title, []).append(cells)
+    return lay_out(*beside_case(headers, groups, width), style)
+
+
+def _seconds(result: BenchResult) -> str:
+    return format_seconds(result.seconds.median) if result.seconds else ""
+
+
+def _means(comparison: Comparison, style: str) -> str:
+    """Lay out the geometric means by loss and pass."""
+    headers = ["loss", "pass", "impl", "cases", "geometric mean of new/base"]
+    rows = [
+        [loss, SHORT_PASSES[pass_], implementation, str(number), f"{mean:.3f}"]
+        for loss, pass_, implementation, mean, number in comparison.means()
+    ]
+    return lay_out(headers, rows, style)
+
+
+def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
+    lines = []
+    for where, found in ((baseline, comparison.only_before), (name, comparison.only_after)):
+        if found:
+            lines.append(f"timed in {where} alone: {count(len(found), 'row')}")
+            lines += [
+                f"    {label(result)}{f' (elsewhere {why})' if why else ''}"
+                for result, why in found[:_NAMED]
+            ]
+        if len(found) > _NAMED:
+            lines.append(f"    and {len(found) - _NAMED} more")
+    return lines
+
+
+def _noise(comparison: Comparison) -> list[str]:
+    """Say where the intervals come from."""
+    if comparison.controls < ENOUGH_CONTROLS:
+        known = "supposed, for want of PyTorch's own implementations in both"
+    else:
+        known = f"by {comparison.controls} rows of PyTorch's own implementations"
+    return [
+        f"noise from run to run: {100 * comparison.noise:.1f} %, {known}",
+        f"all intervals hold at once with {100 * CONFIDENCE:g} %",
+    ]
+
+
+def _conclusion(report: Report) -> list[str]:
+    lines = []
+    for name, comparison in report.comparisons.items():
+        verdicts = [row.verdict for row in comparison.rows]
+        counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
+        rows = count(len(verdicts), "row")
+        lines.append(f"{name} against {report.baseline}: {', '.join([rows, *sorted(counts)])}")
+    if report.threshold is not None:
+        found = report.regressions()
+        what = f"slower by more than {100 * report.threshold:g} % and than noise explains"
+        lines.append(f"{count(len(found), 'row') if found else 'no row'} {what}")
+        several = len(report.comparisons) > 1
+        lines += [
+            f"    {f'{name}: ' if several else ''}{row.name}: {row.ratio.value:.3f} "
+            f"({_seconds(row.before)}, then {_seconds(row.after)})"
+            for name, row in found
+        ]
+    return lines
+
+
+def _record(report: Report) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "compare",
+        "baseline": report.baseline,
+        "threshold": report.threshold,
+        "confidence": CONFIDENCE,
+        "comparisons": [
+            {
+                "run": name,
+                "comparable": comparison.comparable,
+                "differences": [unlike.to_json() for unlike in comparison.differences],
+                "noise": comparison.noise,
+                "controls": comparison.controls,
+                "rows": _records(report, name, comparison),
+                "means": [
+                    dict(
+                        zip(("loss", "pass", "implementation", "ratio", "rows"), mean, strict=True)
+                    )
+                    for mean in comparison.means()
+                ],
+                "only_before": _bare(comparison.only_before),
+                "only_after": _bare(comparison.only_after),
+            }
+            for name, comparison in report.comparisons.items()
+        ],
+    }
+
+
+def _records(report: Report, name: str, comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the rows as plain values."""
+    failing = comparison.regressions(report.threshold) if report.threshold is not None else []
+    slow = {id(row) for row in failing}
+    return [
+        {
+            "run": name,
+            "case": row.after.case.name,
+            "pass": row.after.pass_,
+            "implementation": row.after.implementation,
+            "table": row.after.table,
+            "seconds_before": row.before.seconds.median if row.before.seconds else None,
+            "seconds_after": row.after.seconds.median if row.after.seconds else None,
+            "ratio": row.ratio.value,
+            "ratio_low": row.ratio.low,
+            "ratio_high": row.ratio.high,
+            "verdict": row.verdict,
+            "control": row.control,
+            "regression": id(row) in slow,
+        }
+        for row in comparison.rows
+    ]
+
+
+def _bare(found: Sequence[tuple[BenchResult, str]]) -> list[dict[str, str]]:
+    return [
+        {
+            "case": result.case.name,
+            "pass": result.pass_,
+            "implementation": result.implementation,
+            "table": result.table,
+            "reason": why,
+        }
+        for result, why in found
+    ]
+
+
+def _json(report: Report) -> str:
+    return json.dumps(json.loads(json_line(_record(report))), indent=2)
+
+
+def _jsonl(report: Report) -> str:
+    record = _record(report)
+    rows = [row for comparison in record["comparisons"] for row in comparison.pop("rows")]
+    return "\n".join(map(json_line, [record, *rows]))
+
+
+def _csv(report: Report) -> str:
+    rows = [row for name, c in report.comparisons.items() for row in _records(report, name, c)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0] if rows else ["run", "case"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().removesuffix("\n")
+
+
+_FORMATS: dict[str, Callable[[Report], str]] = {
+    "table": _table,
+    "md": _markdown,
+    "csv": _csv,
+    "json": _json,
+    "jsonl": _jsonl,
+}

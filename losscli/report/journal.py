@@ -1,0 +1,94 @@
+"""The journal beside an output: a line a result, on disk before the next is measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TextIO
+
+from losscli.errors import UnfitError, UsageError
+from losscli.report.render import header, json_line
+from losscli.results import Result, Run
+
+
+def journal_path(output: Path) -> Path:
+    """Return where the journal of an output is."""
+    return output.with_name(f"{output.name}.journal.jsonl")
+
+
+class Journal:
+    """The file that takes each result the moment it is there."""
+
+    def __init__(self, run: Run, output: Path, resumed: Path | None = None) -> None:
+        """Begin with the header of ``run`` and the results that it has already.
+
+        Args:
+            run: what is recorded.
+            output: where its report will be.
+            resumed: the journal that those results are from, which may be in the place of this.
+
+        Raises:
+            UsageError: there is the journal of another run, one that was never reported.
+            UnfitError: nothing can be written beside ``output``.
+        """
+        self.path = journal_path(output)
+        try:
+            if resumed is None or resumed.resolve() != self.path.resolve():
+                _refuse_unreported(self.path, output, run.kind)
+            _write_at_once(self.path, [header(run), *(r.to_json() for r in run.results)])
+            self._file: TextIO = self.path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise UnfitError(
+                f"cannot write {self.path}: {error.strerror}. Choose another -o."
+            ) from None
+
+    def add(self, result: Result) -> None:
+        """Have a result on disk before anything else is measured."""
+        try:
+            self._file.write(f"{json_line(result.to_json())}\n")
+            self._file.flush()
+        except OSError as error:
+            raise UnfitError(
+                f"cannot write {self.path}: {error.strerror}. The cases finished before are kept."
+            ) from None
+
+    def close(self) -> None:
+        """Close the file; each line was flushed, and what could not be written was told."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def _refuse_unreported(path: Path, output: Path, kind: str) -> None:
+    """Refuse to begin in place of a journal that is all there is of a run."""
+    if not path.exists():
+        return
+    reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
+    if not reported:
+        resume = f"Go on with it by --resume {output}, move" if kind == "bench" else "Move"
+        raise UsageError(
+            f"{path} holds the finished cases of a run that was killed. "
+            f"{resume} it away or choose another -o."
+        )
+
+
+def _write_at_once(path: Path, records: Iterable[dict[str, object]]) -> None:
+    """Put a journal in its place as a whole: killed now, what it replaces is still there."""
+    handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.writelines(f"{json_line(record)}\n" for record in records)
+        os.chmod(partial, 0o666 & ~_umask())
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
+
+
+def _umask() -> int:
+    """Return the mask of new files, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

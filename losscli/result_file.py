@@ -1,0 +1,158 @@
+"""Read back what a run wrote: the report in JSON or JSONL, or the journal of a run cut short."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from losscli.cases import Case
+from losscli.errors import UsageError
+from losscli.losses import LOSSES
+from losscli.records import RecordError, from_json
+from losscli.results import (
+    SCHEMA_VERSION,
+    BenchResult,
+    Result,
+    Run,
+    SelfTestResult,
+    VerifyResult,
+)
+
+KINDS: Mapping[str, type[Result]] = {
+    "bench": BenchResult,
+    "verify": VerifyResult,
+    "self-test": SelfTestResult,
+}
+"""What the results of a run are, by its kind."""
+
+_EMPTY: dict[str, Any] = {"command": [], "created": "", "environment": {}}
+_HEADER: Mapping[str, Any] = {
+    key: hint for key, hint in get_type_hints(Run).items() if key != "results"
+}
+
+
+def read_run(path: Path, kind: str) -> Run:
+    """Return the run of a file.
+
+    The last line of JSONL counts only if it is whole: a run that is killed may leave half of one.
+
+    Raises:
+        UsageError: there is no such file, it is not ours, not of this kind or of a later version.
+    """
+    header, records = _parse(path)
+    version = header.get("schema_version")
+    if not isinstance(version, int) or "kind" not in header:
+        raise _not_ours(path)
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{path} was written by a later losscli: its schema_version is {version}, this "
+            f"losscli reads up to {SCHEMA_VERSION}. Upgrade losscli."
+        )
+    if header["kind"] != kind:
+        raise UsageError(f"{path} holds a run of '{header['kind']}'. Name one of `losscli {kind}`.")
+    if kind not in KINDS:
+        raise _not_ours(path)
+    where = "the header"
+    last: tuple[Any, Case] | None = None
+    try:
+        head = _EMPTY | header
+        facts = {key: from_json(hint, head[key]) for key, hint in _HEADER.items() if key in head}
+        results: list[Result] = []
+        for index, record in enumerate(records, start=1):
+            where = f"result {index}"
+            if not isinstance(record, dict):
+                raise RecordError(f"expected an object, found {record!r:.40}")
+            # The results of a case follow each other, and share it.
+            given = record.get("case")
+            if last is None or last[0] != given:
+                last = given, _case(given)
+            record["case"] = last[1]
+            results.append(from_json(KINDS[kind], record))
+    except RecordError as error:
+        raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
+    return Run(**facts, results=tuple(results))
+
+
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Spare Python's collector a million values that are all still needed: half the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _case(record: Any) -> Case:
+    case: Case = from_json(Case, record)
+    if case.loss not in LOSSES or case.params.keys() != {p.name for p in case.spec.parameters}:
+        raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
+    return case
+
+
+def _parse(path: Path) -> tuple[dict[str, Any], list[Any]]:
+    """Return the header and the results, each as it was parsed."""
+    text = _text(path)
+    first, newline, rest = text.partition("\n")
+    header = _object(first)
+    if newline and header is not None and "results" not in header:
+        return header, _lines(path, rest)
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        if text.lstrip().startswith("{") and '"schema_version"' in text[:200]:
+            raise UsageError(f"{path} is cut off or damaged: {error}.") from None
+        raise _not_ours(path) from None
+    if not isinstance(whole, dict) or not isinstance(whole.get("results"), list):
+        raise _not_ours(path)
+    return whole, whole.pop("results")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"there is no file '{path}'. Name a result in JSON or JSONL.") from None
+    except IsADirectoryError:
+        raise UsageError(f"'{path}' is a directory. Name a result in JSON or JSONL.") from None
+    except UnicodeDecodeError:
+        raise _not_ours(path) from None
+    except OSError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
+
+
+def _lines(path: Path, text: str) -> list[Any]:
+    """Parse one result a line; of the last one half may be missing."""
+    lines = text.splitlines()
+    with contextlib.suppress(ValueError):  # all at once, which is faster, where all is well
+        return list(json.loads(f"[{','.join(lines)}]"))
+    records = []
+    for number, line in enumerate(lines, start=2):
+        record = _object(line)
+        if record is not None:
+            records.append(record)
+        elif number <= len(lines):
+            raise UsageError(f"{path}:{number}: this line is not JSON. The file is damaged.")
+    return records
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    """Parse an object, or return None."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _not_ours(path: Path) -> UsageError:
+    return UsageError(
+        f"'{path}' is not a result of losscli. Name a file that `losscli bench` wrote with "
+        "--format json or jsonl."
+    )

@@ -1,0 +1,77 @@
+"""Runs kept by name in the user's data directory, one file of JSONL each."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from losscli.errors import UnfitError, UsageError, unknown
+
+VARIABLE = "LOSSCLI_DATA_DIR"
+SUFFIX = ".jsonl"
+_JOURNAL = ".jsonl.journal.jsonl"
+"""How the name of a journal ends that lies beside a run; it is no run of its own."""
+
+
+def runs_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return where runs are kept: $LOSSCLI_DATA_DIR, or losscli in $XDG_DATA_HOME."""
+    if given := environ.get(VARIABLE, ""):
+        return Path(given).expanduser() / "runs"
+    # The standard has relative paths passed over.
+    base = Path(environ.get("XDG_DATA_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".local/share") / "losscli/runs"
+
+
+def check_run_name(text: str) -> str:
+    """Return ``text`` if a run may be called so."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", text) or text.endswith(SUFFIX):
+        raise UsageError(
+            f"'{text}' cannot name a run. Write letters, digits and . _ + -, a letter or digit "
+            "first, without .jsonl at the end."
+        )
+    return text
+
+
+def prepare(name: str) -> Path:
+    """Return the path of a run that is to be kept, in a directory that is there.
+
+    Raises:
+        UnfitError: the directory cannot be made or written.
+    """
+    folder = runs_directory()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnfitError(
+            f"cannot make {folder}: {error.strerror}. Name another in {VARIABLE}."
+        ) from None
+    if not os.access(folder, os.W_OK):
+        raise UnfitError(f"{folder} cannot be written. Name another directory in {VARIABLE}.")
+    return folder / f"{name}{SUFFIX}"
+
+
+def saved_runs() -> dict[str, Path]:
+    """Return the runs that are kept, by name, the oldest first."""
+    found = [p for p in runs_directory().glob(f"*{SUFFIX}") if not p.name.endswith(_JOURNAL)]
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stat().st_mtime_ns)}
+
+
+def find_run(name: str) -> Path:
+    """Return the file of a path or of the name of a run that is kept; a path comes first.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    if name and Path(name).exists():
+        return Path(name)
+    runs = saved_runs()
+    if name in runs:
+        return runs[name]
+    if not runs or os.sep in name or "." in name:
+        raise UsageError(
+            f"there is no run '{name}'. Name a result in JSON or JSONL, or a run kept by "
+            "`losscli bench --save NAME`."
+        )
+    raise UsageError(unknown("run", name, runs))

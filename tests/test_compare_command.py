@@ -1,0 +1,301 @@
+"""`losscli compare` and `losscli runs`, from arguments to exit code."""
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from fabricated import elsewhere, machine
+from test_cli import run_without_torch
+from test_report_bench import case, result, run
+
+import losscli
+from losscli.cli import main
+from losscli.report import render
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Return a function that writes a run in JSON, in the directory that the test runs in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(losscli.__file__).parents[1]))
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+    def write(name, made, format="json"):
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(made, format) + "\n")
+
+    return write
+
+
+@pytest.fixture
+def slower(write):
+    """Have a baseline and a run whose custom kernel is slower by a tenth."""
+    write("base.json", machine(1))
+    write("new.json", machine(2, slowed="custom", by=1.1), "jsonl")
+
+
+def compare(*arguments):
+    return main.run(["compare", *arguments])
+
+
+def test_the_table(write, capsys):
+    def timed(median, size=4096, pass_="forward"):
+        where = case(shape=(size, size), target_shape=(size, size))
+        return result("custom", pass_, median, case=where)
+
+    write("base.json", run(timed(1e-3), timed(1e-3, 64), timed(2e-3, 64, "forward_backward")))
+    write("new.json", run(timed(1.2e-3), timed(1e-3, 64), timed(1e-3, 8)))
+    assert compare("base.json", "new.json") == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+base: base.json, 2026-01-02T03:04:05+00:00, A CPU, 2 threads, torch 2.13.0
+new: new.json, 2026-01-02T03:04:05+00:00, A CPU, 2 threads, torch 2.13.0
+
+case                        pass  impl        base       new  new/base     interval  verdict
+--------------------------  ----  ------  --------  --------  --------  -----------  -------
+mse 4096x4096 float32 mean  fwd   custom  1.000 ms  1.200 ms     1.200  1.134-1.269  SLOWER
+mse 64x64 float32 mean      fwd   custom  1.000 ms  1.000 ms     1.000  0.945-1.058  unclear
+
+loss  pass  impl    cases  geometric mean of new/base
+----  ----  ------  -----  --------------------------
+mse   fwd   custom      2                       1.095
+
+timed in base.json alone: 1 row
+    mse 64x64 float32 mean, custom, forward+backward
+timed in new.json alone: 1 row
+    mse 8x8 float32 mean, custom, forward
+
+noise from run to run: 2.0 %, supposed, for want of PyTorch's own implementations in both
+all intervals hold at once with 99 %
+
+new.json against base.json: 2 rows, 1 slower, 1 unclear
+"""
+    )
+
+
+def test_a_kernel_slowed_by_a_tenth_exits_1_after_the_report_and_names_the_cases(slower, capsys):
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 1
+    report = capsys.readouterr().out
+    conclusion = report.split("\n\n")[-1].splitlines()
+    assert conclusion[0].startswith("new.json against base.json: 48 rows, ")
+    assert conclusion[1] == "16 rows slower by more than 5 % and than noise explains"
+    assert len(conclusion) == 18
+    assert all(line.startswith("    ") and ", custom, " in line for line in conclusion[2:])
+    assert compare("base.json", "new.json", "--fail-on", "0.2") == 0
+    assert compare("base.json", "new.json") == 0
+
+
+def test_the_report_fits_a_terminal(slower, capsys):
+    compare("base.json", "new.json", "--fail-on", "5%")
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
+def test_noise_exits_0(write):
+    write("base.json", machine(1, between=0.02))
+    write("new.json", machine(2, between=0.02))
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 0
+
+
+def test_several_runs_are_each_compared_with_the_first(slower, write, capsys):
+    write("same.json", machine(3))
+    assert compare("base.json", "same.json", "new.json", "--fail-on", "5%", "--format", "json") == 1
+    record = json.loads(capsys.readouterr().out)
+    assert (record["kind"], record["schema_version"], record["threshold"]) == ("compare", 1, 0.05)
+    same, new = record["comparisons"]
+    assert (same["run"], new["run"]) == ("same.json", "new.json")
+    assert [sum(row["regression"] for row in each["rows"]) for each in (same, new)] == [0, 16]
+    row = new["rows"][2]
+    assert list(row) == [
+        *("run", "case", "pass", "implementation", "table", "seconds_before", "seconds_after"),
+        *("ratio", "ratio_low", "ratio_high", "verdict", "control", "regression"),
+    ]
+    assert row["ratio"] == pytest.approx(row["seconds_after"] / row["seconds_before"])
+
+
+def test_the_other_formats(slower, capsys):
+    compare("base.json", "new.json", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == 48
+    assert {row["verdict"] for row in rows if row["implementation"] == "custom"} == {"slower"}
+    compare("base.json", "new.json", "--format", "jsonl")
+    header, *lines = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (header["kind"], len(lines)) == ("compare", 48)
+    compare("base.json", "new.json", "--format", "md", "-o", "report.md")
+    assert "| case" in Path("report.md").read_text()
+    assert capsys.readouterr().err.endswith("\n\nlosscli: wrote report.md\n")
+
+
+def test_in_github_actions_the_step_gets_a_summary(slower, monkeypatch, capsys):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    Path("summary.md").write_text("before\n")
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 1
+    summary = Path("summary.md").read_text()
+    assert summary.startswith("before\n## losscli compare\n\nbase: base.json, ")
+    assert "| mse 64x64 float32 mean" in summary
+    assert "16 rows slower by more than 5 %" in summary
+
+
+def test_a_summary_that_cannot_be_written_ends_nothing(slower, monkeypatch, capsys):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/no/where")
+    assert compare("base.json", "new.json") == 0
+    told = capsys.readouterr().err
+    assert told == "losscli: cannot write the step summary /no/where: No such file or directory\n"
+
+
+def test_runs_of_other_machines_do_not_compare(slower, write, capsys):
+    write("other.json", elsewhere(machine(2), cpu="Another CPU", torch="2.14.0"))
+    assert compare("base.json", "other.json") == 2
+    assert capsys.readouterr().err == (
+        "losscli: error: base.json and other.json do not compare: another CPU: A CPU, then Another "
+        "CPU. --force compares all the same.\n"
+    )
+    assert compare("base.json", "other.json", "--force") == 0
+    assert (
+        "NOT COMPARABLE: another CPU: A CPU, then Another CPU\nnote: another torch: 2.13.0, "
+        in (capsys.readouterr().out)
+    )
+
+
+def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys):
+    write("base.json", run(result()))
+    write("new.json", run(result("reference")))
+    assert compare("base.json", "new.json") == 2
+    assert "base.json and new.json have no timed case in common." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("missing.json", None, "there is no run 'missing.json'. Name a result in JSON or JSONL,"),
+        ("", None, "there is no run ''."),
+        (".", None, "'.' is a directory."),
+        ("base.json", "", "'base.json' is not a result of losscli. Name a file that"),
+        ("base.json", "[1, 2]", "'base.json' is not a result of losscli."),
+        ("base.json", "loss,shape\nmse,8x8\n", "'base.json' is not a result of losscli."),
+        ("base.json", '{"a": 1}', "'base.json' is not a result of losscli."),
+        ("base.json", b"\xff\xfe\x00", "'base.json' is not a result of losscli."),
+        (
+            "base.json",
+            '{"schema_version": 2, "kind": "bench", "results": []}',
+            "base.json was written by a later losscli: its schema_version is 2, this losscli reads "
+            "up to 1. Upgrade losscli.",
+        ),
+        (
+            "base.json",
+            '{"schema_version": 1, "kind": "verify", "results": []}',
+            "base.json holds a run of 'verify'. Name one of `losscli bench`.",
+        ),
+        (
+            "base.json",
+            '{\n  "schema_version": 1,\n  "kind": "bench",\n  "results": [',
+            "base.json is cut off or damaged: ",
+        ),
+        (
+            "base.json",
+            '{"schema_version": 1, "kind": "bench", "results": [{"case": {"loss": 5}}]}',
+            "base.json: result 1 is not one of losscli: ",
+        ),
+        (
+            "base.json",
+            '{"schema_version": 1, "kind": "bench"}\n{"case": \n{"case": {}}\n',
+            "base.json:2: this line is not JSON. The file is damaged.",
+        ),
+    ],
+)
+def test_a_file_that_will_not_do_is_one_message(slower, capsys, name, text, message):
+    if isinstance(text, bytes):
+        Path(name).write_bytes(text)
+    elif text is not None:
+        Path(name).write_text(text)
+    assert compare(name, "new.json", "--fail-on", "5%") == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("losscli: error: ")
+    assert message in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_of_a_file_that_was_cut_off_the_whole_lines_count(slower, capsys):
+    whole = Path("new.json").read_text().splitlines(keepends=True)
+    Path("cut.jsonl").write_text("".join([*whole[:4], whole[4][:100]]))
+    assert compare("base.json", "cut.jsonl") == 0
+    out = capsys.readouterr().out
+    assert "cut.jsonl against base.json: 3 rows, " in out
+    assert "timed in base.json alone: 45 rows\n" in out
+    assert "    and 35 more\n" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a baseline and at least one other run: losscli compare BASE NEW."),
+        (("base.json",), "name a baseline and at least one other run"),
+        (("base.json", "new.json", "--fail-on", "much"), "'much' is not a fraction"),
+        (("base.json", "new.json", "-o", "/no/where"), "there is no directory '/no'"),
+    ],
+)
+def test_slips_on_the_command_line(slower, capsys, arguments, message):
+    assert compare(*arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_is_one_message(slower, capsys):
+    assert compare("base.json", "new.json", "-o", "/dev/full") == 4
+    assert capsys.readouterr().err == (
+        "losscli: error: cannot write /dev/full: No space left on device.\n"
+    )
+
+
+def test_it_needs_no_torch(slower):
+    told = run_without_torch("compare", "base.json", "new.json", "--fail-on", "5%")
+    assert (told.returncode, told.stderr) == (1, "")
+    assert run_without_torch("runs").returncode == 0
+
+
+def test_runs_that_were_saved_are_listed_and_compared_by_name(write, capsys):
+    write("data/runs/base.jsonl", elsewhere(machine(1), commit="0123456789ab"), "jsonl")
+    write("data/runs/new.jsonl", machine(2), "jsonl")
+    write("data/runs/new.jsonl.journal.jsonl", machine(3), "jsonl")
+    os.utime("data/runs/base.jsonl", (0, 0))
+    assert main.run(["runs"]) == 0
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split() for row in rows] == [
+        ["base", "2026-01-02T03:04:05+00:00", "A", "CPU", "8", "0123456789ab"],
+        ["new", "2026-01-02T03:04:05+00:00", "A", "CPU", "8"],
+    ]
+    assert compare("base", "new", "--fail-on", "5%") == 0
+    assert "new against base: 48 rows" in capsys.readouterr().out
+    assert compare("bse", "new") == 2
+    assert "unknown run 'bse'. Did you mean 'base'? Choose from: base, new." in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_file_comes_before_a_run_of_that_name(write, capsys):
+    write("data/runs/base.jsonl", machine(1), "jsonl")
+    write("base", run(result("reference")))
+    assert compare("base", "base") == 0
+    assert "base against base: 1 row" in capsys.readouterr().out
+
+
+def test_a_run_that_cannot_be_read_is_listed_with_the_reason(write, capsys):
+    write("data/runs/good.jsonl", machine(1), "jsonl")
+    Path("data/runs/bad.jsonl").write_text("bad")
+    assert main.run(["runs", "--format", "json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert listed["good"]["problem"] is None
+    assert "is not a result of losscli" in listed["bad"]["problem"]
+    assert listed["good"]["path"].endswith("data/runs/good.jsonl")
+
+
+def test_without_runs_it_says_where_they_would_be(write, capsys):
+    assert main.run(["runs"]) == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "data/runs. `losscli bench --save NAME` keeps one." in told.err

@@ -1,0 +1,63 @@
+"""What differs between two machines, and what of it makes their times incomparable."""
+
+import pytest
+
+from losscli.differences import differences, parts_ways
+
+CPU = {"device": "cpu", "cpu": "A", "threads": 2, "torch": "2.13.0", "os": "Linux"}
+GPU = CPU | {"device": "cuda:0", "gpu": "H200", "gpu_sms": 132, "gpu_driver": "580"}
+
+
+def graded(before, **changes):
+    return [(d.fact, d.decisive) for d in differences(before, before | changes)]
+
+
+def test_what_is_alike_makes_no_difference():
+    assert differences(CPU, dict(CPU)) == differences(GPU, dict(GPU)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "fact", "decisive"),
+    [
+        (CPU, "cpu", True),
+        (CPU, "threads", True),
+        (GPU, "gpu", True),
+        (GPU, "gpu_sms", True),  # a part of a GPU
+        (GPU, "cpu", False),
+        (GPU, "threads", False),
+        (GPU, "gpu_driver", False),
+        (CPU, "torch", False),
+        (CPU, "os", False),
+        (CPU, "commit", False),
+    ],
+)
+def test_grades(before, fact, decisive):
+    assert graded(before, **{fact: "other"}) == [(fact, decisive)]
+
+
+def test_a_gpu_and_a_cpu_differ_in_that_alone():
+    (unlike,) = differences(CPU, GPU)
+    assert (str(unlike), unlike.decisive) == ("device: cpu, then cuda", True)
+    assert graded(GPU, device="cuda:1") == [("device", False)]
+
+
+def test_the_decisive_comes_first():
+    assert graded(CPU, torch="2.14.0", cpu="B") == [("cpu", True), ("torch", False)]
+
+
+def test_what_varies_by_the_hour_is_no_difference():
+    assert graded(CPU, gpu_temperature=60, load_average=3.0) == []
+
+
+def test_what_is_not_known_is_told_so():
+    (unlike,) = differences(GPU, GPU | {"gpu_driver": None})
+    assert str(unlike) == "driver: 580, then unknown"
+    assert unlike.to_json()["grade"] == "note"
+
+
+@pytest.mark.parametrize(
+    ("fact", "ends"), [("cpu", True), ("torch", True), ("commit", False), ("os", False)]
+)
+def test_what_a_run_cannot_outlast(fact, ends):
+    (unlike,) = differences(CPU, CPU | {fact: "other"})
+    assert parts_ways(unlike) is ends

@@ -1,0 +1,133 @@
+"""``--filter``: what is kept of a config."""
+
+from dataclasses import replace
+
+import pytest
+
+from losscli.bench.plan import plan
+from losscli.cli.main import run
+from losscli.config.filters import parse_filter
+from losscli.config.schema import PASSES, Condition, Config, Exclude, LossChoice
+from losscli.errors import UsageError
+
+CONFIG = Config(
+    losses=(LossChoice("mse"), LossChoice("smooth_l1", {"beta": (0.5, 1.0)})),
+    sizes=((1024,), (8, 8)),
+    dtypes=("float32", "bfloat16"),
+    implementations=("custom", "custom:tree", "reference"),
+)
+
+
+def left(*filters, **changes):
+    """Return case, pass and implementation of what is kept."""
+    config = Config(**{**vars(CONFIG), **changes, "filters": tuple(map(parse_filter, filters))})
+    return {
+        (task.case.name, pass_, name)
+        for task in plan(config, "cpu")
+        for pass_, names in task.passes.items()
+        for name in names
+    }
+
+
+ALL = left()
+
+
+@pytest.mark.parametrize(
+    ("filter", "keeps"),
+    [
+        ("loss=mse", lambda case, pass_, name: case.startswith("mse ")),
+        ("loss!=mse", lambda case, pass_, name: not case.startswith("mse ")),
+        ("dtype=bfloat16", lambda case, pass_, name: "bfloat16" in case),
+        ("size=8x8", lambda case, pass_, name: " 8x8 " in case),
+        ("size=1K", lambda case, pass_, name: " 1024 " in case),
+        ("size=512..1K*2", lambda case, pass_, name: " 1024 " in case),
+        ("pass=forward", lambda case, pass_, name: pass_ == "forward"),
+        ("impl=custom", lambda case, pass_, name: name == "custom"),
+        ("impl=custom*", lambda case, pass_, name: name != "reference"),
+        ("implementation=reference|custom", lambda case, pass_, name: name != "custom:tree"),
+        ("beta=0.5", lambda case, pass_, name: "beta=0.5" in case),
+        ("beta=1", lambda case, pass_, name: case.startswith("smooth_l1 ") and "beta" not in case),
+        ("beta!=0.5", lambda case, pass_, name: "beta" not in case),
+        (
+            " loss=mse , dtype=float32 , impl!=custom ",
+            lambda case, pass_, name: (
+                case.startswith("mse ") and "b" not in case.split()[2] and name != "custom"
+            ),
+        ),
+    ],
+)
+def test_a_filter_keeps_what_meets_each_condition(filter, keeps):
+    kept = left(filter)
+    assert kept == {entry for entry in ALL if keeps(*entry)}
+    assert set() < kept < ALL
+
+
+def test_of_several_filters_one_is_enough():
+    one, other = "loss=mse,pass=forward", "beta=0.5"
+    assert left(one, other) == left(one) | left(other)
+
+
+def test_what_a_rule_leaves_out_no_filter_brings_back():
+    kept = left("loss=mse", exclude=(Exclude(dtype="float32"),))
+    assert kept == left("loss=mse,dtype=bfloat16")
+
+
+def test_a_table_is_named_by_its_title():
+    filters = (parse_filter("table=large"),)
+    tables = tuple(replace(CONFIG, title=title, filters=filters) for title in ("small", "large"))
+    assert {task.table for task in plan(Config(tables=tables), "cpu")} == {"large"}
+
+
+def test_conditions():
+    assert parse_filter("loss!=mse|hinge,size=8x8") == (
+        Condition("loss", ("mse", "hinge"), negated=True),
+        Condition("size", ((8, 8),)),
+    )
+    assert parse_filter("pass=forward*") == (Condition("pass", PASSES),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is not a filter. Write AXIS=VALUE"),
+        ("loss", "'loss' is not a filter. Write AXIS=VALUE"),
+        ("loss=mse,", "'loss=mse,' is not a filter. Write AXIS=VALUE"),
+        ("los=mse", "unknown axis 'los'. Did you mean 'loss'?"),
+        ("loss=mes", "unknown loss 'mes'. Did you mean 'mse'?"),
+        ("impl=cuda*", "unknown implementation 'cuda*'."),
+        ("size=big", "'big' is not a size"),
+        ("beta=half", "'half' is not a number."),
+    ],
+)
+def test_what_is_no_filter(text, message):
+    with pytest.raises(UsageError) as error:
+        parse_filter(text)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("command", ["bench", "verify"])
+def test_a_filter_that_keeps_nothing_is_an_error_of_usage(command, capsys):
+    for arguments in ((), ("--list",), ("--dry-run",)):
+        assert (
+            run([command, "--device", "cpu", "--filter", "distribution=impulse", *arguments]) == 2
+        )
+        assert capsys.readouterr().err == (
+            "losscli: error: --filter leaves no case of the config. --list shows what there is.\n"
+        )
+
+
+@pytest.mark.parametrize("command", ["bench", "verify"])
+def test_the_names_of_the_cases_are_listed(command, capsys):
+    arguments = ("--device", "cpu", "--loss", "mse", "--size", "8x8,4", "--dtype", "float32")
+    given = [command, *arguments, "--reduction", "mean,sum", "--filter", "size=8x8"]
+    assert run([*given, "--list"]) == 0
+    names = [line.split(" normal")[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["mse 8x8 float32 mean", "mse 8x8 float32 sum"]
+
+
+def test_sizes_may_be_ranges(capsys):
+    sizes = ("--size", "1K..4K*2", "--size", "pow2[3:9:3]")
+    assert run(["bench", "--device", "cpu", "--loss", "mse", *sizes, "--list"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        *("1024", "2048", "4096", "8", "64", "512"),
+    ]

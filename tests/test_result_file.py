@@ -1,0 +1,119 @@
+"""What was written is read back as it was."""
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+from test_report_bench import PAIR, failed, result, run, skipped
+
+from losscli.cases import Case
+from losscli.errors import UsageError
+from losscli.records import RecordError, from_json
+from losscli.report import render
+from losscli.result_file import read_run
+from losscli.results import Error, Run, SelfTestResult, VerifyResult
+
+CASE = PAIR[0].case
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text):
+        path = tmp_path / "run"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl"])
+def test_a_run_is_read_as_it_was_written(written, format):
+    made = run(*PAIR, failed(), skipped(table="peers"), result(pass_="forward_backward"))
+    assert read_run(written(render(made, format)), "bench") == made
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        VerifyResult(CASE, "custom", "value", "fail", "wrong", Error(value_ulp=3.0)),
+        SelfTestResult(CASE, "sum for mean", honest=False, failed=True, check="value"),
+    ],
+)
+@pytest.mark.parametrize("format", ["json", "jsonl"])
+def test_so_is_a_run_of_another_kind(written, result, format):
+    kind = "verify" if isinstance(result, VerifyResult) else "self-test"
+    made = Run(kind, ("losscli",), "2026", {"cpu": None}, (result,), "0123")
+    assert read_run(written(render(made, format)), kind) == made
+
+
+def test_the_cases_of_an_older_record_have_what_was_the_default_then(written):
+    record = json.loads(render(run(*PAIR), "json"))
+    del record["results"][0]["case"]["scale"], record["results"][1]["table"], record["plan"]
+    assert read_run(written(json.dumps(record)), "bench") == run(*PAIR)
+
+
+def test_what_a_later_version_adds_is_passed_over(written):
+    record = json.loads(render(run(*PAIR), "json"))
+    record["new"] = record["results"][0]["new"] = 1
+    assert read_run(written(json.dumps(record)), "bench") == run(*PAIR)
+
+
+def test_a_run_without_results_is_one(written):
+    for format in ("json", "jsonl"):
+        assert read_run(written(render(run(), format) + "\n"), "bench") == run()
+
+
+@pytest.mark.parametrize("cut", [1, 10, 200])
+def test_half_a_line_at_the_end_is_passed_over(written, cut):
+    text = render(run(*PAIR), "jsonl")
+    assert read_run(written(text[:-cut]), "bench") == run(PAIR[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r.pop("status"), "result 2 is not one of losscli: there is no 'status'"),
+        (lambda r: r.update(status=1), "'status': expected a text, found 1"),
+        (lambda r: r.update(gbps="x"), "'gbps': expected a number, found 'x'"),
+        (lambda r: r.update(gbps=True), "'gbps': expected a number, found True"),
+        (lambda r: r["seconds"].update(samples=["x"]), "'seconds': 'samples': not all of them"),
+        (lambda r: r["case"].update(shape=8), "'shape': expected a list, found 8"),
+        (lambda r: r["case"].update(shape=["8"]), "'shape': expected a number, found '8'"),
+        (lambda r: r["case"].update(loss="huber"), "this losscli has no loss 'huber' with these"),
+        (lambda r: r["case"].update(params={"a": 1.0}), "no loss 'mse' with these parameters"),
+        (lambda r: r.update(case=None), "expected an object, found None"),
+    ],
+)
+def test_what_is_not_a_result_is_told_by_its_field(written, change, message):
+    record = json.loads(render(run(*PAIR), "json"))
+    change(record["results"][1])
+    with pytest.raises(UsageError) as error:
+        read_run(written(json.dumps(record)), "bench")
+    assert message in str(error.value)
+
+
+@dataclass(frozen=True)
+class Inner:
+    numbers: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outer:
+    pass_: str
+    inner: Inner | None = None
+    named: dict[str, int] = field(default_factory=dict)
+
+
+def test_defaults_are_made_anew_and_a_trailing_underscore_is_pythons():
+    one, other = (from_json(Outer, {"pass": "forward"}) for _ in range(2))
+    assert one == other == Outer("forward")
+    assert one.named is not other.named
+    assert from_json(Outer, {"pass": "f", "inner": {"numbers": [1, 2.5]}}).inner == Inner((1, 2.5))
+    with pytest.raises(RecordError, match="there is no 'pass'"):
+        from_json(Outer, {"pass_": "forward"})
+
+
+def test_a_case_that_was_read_is_shared(written):
+    first, second = read_run(written(render(run(*PAIR), "json")), "bench").results
+    assert first.case is second.case
+    assert isinstance(first.case, Case)

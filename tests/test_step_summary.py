@@ -1,0 +1,27 @@
+"""The summary of a step of GitHub Actions."""
+
+import pytest
+
+from losscli.report.step_summary import LARGEST, VARIABLE, publish
+
+
+def test_elsewhere_nothing_is_rendered():
+    publish("bench", lambda: pytest.fail("rendered"), {})
+
+
+def test_each_report_is_appended_under_its_title(tmp_path):
+    environ = {VARIABLE: str(tmp_path / "summary.md")}
+    for title in ("bench", "compare"):
+        publish(title, lambda: "| a |", environ)
+    assert (tmp_path / "summary.md").read_text() == (
+        "## losscli bench\n\n| a |\n\n## losscli compare\n\n| a |\n\n"
+    )
+
+
+def test_what_is_too_long_ends_after_a_line_and_says_so(tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text("x" * 1000)
+    publish("bench", lambda: "é" * 99 + "\n" + "| row |\n" * 200_000, {VARIABLE: str(summary)})
+    text = summary.read_text()
+    assert LARGEST - 200 < len(text.encode()) <= LARGEST
+    assert text.endswith("| row |\n\nThe rest is too long for a step summary.\n\n")
