@@ -78,7 +78,7 @@ class Call:
 
 
 def calls() -> Iterator[Call]:
-    """Yield every call: some 700."""
+    """Yield every call: some 800."""
     from losscli.losses import LOSSES
 
     from .kernels.layouts import LAYOUTS

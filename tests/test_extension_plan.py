@@ -108,7 +108,7 @@ build cuda.engine.o: compile csrc/cuda/engine.cu
 
 build liblosscli_cuda.so: link cuda.engine.o
   run = '{root}/nvcc' -shared -cudart static -ccbin g++ -gencode=arch=sm_90 -Xlinker -Bsymbolic \
--o liblosscli_cuda.so cuda.engine.o
+-Xlinker --exclude-libs=libstdc++.a -o liblosscli_cuda.so cuda.engine.o
   what = linking liblosscli_cuda.so
 """
 

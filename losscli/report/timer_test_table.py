@@ -10,13 +10,13 @@ from losscli.units import format_seconds
 HEADERS = ["test", "of", "expected", "found", "status"]
 
 
-def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows."""
+def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return the one table: its title, headers and rows."""
     rows = [
         [result.test, result.subject, _expected(result), _found(result), result.status]
         for result in _results(run)
     ]
-    return HEADERS, rows
+    return [("", HEADERS, rows)]
 
 
 def notes(run: Run) -> list[str]:
