@@ -55,6 +55,10 @@ def _dataclass_reader(kind: type[Any]) -> Read:
         (field.name, field.name.rstrip("_"), _plain(hints[field.name]), _reader(hints[field.name]))
         for field in fields(kind)
     ]
+    defaults = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+    factories = [
+        (f.name, f.default_factory) for f in fields(kind) if f.default_factory is not MISSING
+    ]
     required = {field.name.rstrip("_") for field in fields(kind) if not _has_default(field)}
 
     def read(value: Any) -> Any:
@@ -76,7 +80,12 @@ def _dataclass_reader(kind: type[Any]) -> Read:
             found[name] = item
         # What the constructor of a frozen dataclass does, in a quarter of its time.
         record = object.__new__(kind)
-        vars(record).update(found if len(found) == len(readers) else _defaults(kind) | found)
+        if len(found) < len(readers):
+            for name, make in factories:
+                if name not in found:
+                    found[name] = make()
+            found = defaults | found
+        vars(record).update(found)
         return record
 
     return read
@@ -122,17 +131,6 @@ _NAMES: Mapping[type, str] = {
     int: "a number",
     bool: "true or false",
 }
-
-
-def _defaults(kind: type[Any]) -> dict[str, Any]:
-    """Return the fields that need not be given, with their values."""
-    found: dict[str, Any] = {}
-    for field in fields(kind):
-        if field.default is not MISSING:
-            found[field.name] = field.default
-        elif field.default_factory is not MISSING:
-            found[field.name] = field.default_factory()
-    return found
 
 
 def _has_default(field: Field[Any]) -> bool:
