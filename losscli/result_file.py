@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -75,18 +74,6 @@ def read_run(path: Path, kind: str) -> Run:
     except RecordError as error:
         raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
     return Run(**facts, results=tuple(results))
-
-
-@contextlib.contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Spare Python's collector a million values that are all still needed: half the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _case(record: Any) -> Case:

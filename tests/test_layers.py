@@ -21,7 +21,7 @@ LAYERS = (
     ("losscli.oracle", "losscli.inputs", "losscli.cases", "losscli.blocks", "losscli.results"),
     ("losscli.records", "losscli.saved", "losscli.differences"),
     ("losscli.config", "losscli.losses", "losscli.environment", "losscli.devices"),
-    ("losscli.units", "losscli.errors"),
+    ("losscli.units", "losscli.errors", "losscli.garbage"),
     ("losscli",),
 )
 """From the top down; a module belongs to the longest prefix of its name."""
@@ -33,7 +33,7 @@ WITHOUT_TORCH = (
     "losscli.report",
     *("losscli.cases", "losscli.results", "losscli.result_file", "losscli.implementations"),
     *("losscli.records", "losscli.saved", "losscli.differences"),
-    *("losscli.devices", "losscli.units", "losscli.errors"),
+    *("losscli.devices", "losscli.units", "losscli.errors", "losscli.garbage"),
 )
 
 MODULES = {

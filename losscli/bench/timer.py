@@ -7,11 +7,9 @@ where the tensors of a call fit that cache, for larger ones evict themselves.
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +17,7 @@ import torch
 
 from losscli.config.schema import DEVICE, HOST
 from losscli.environment import cache_bytes
+from losscli.garbage import without_garbage_collection
 
 Call = Callable[[], object]
 Clock = Callable[[], int]
@@ -86,7 +85,7 @@ class CpuTimer:
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """See :class:`Timer`."""
         samples = []
-        with _no_garbage_collection():
+        with without_garbage_collection():
             for warm in queue:
                 if warm.before:
                     warm.before()
@@ -156,7 +155,7 @@ class CudaTimer:
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """See :class:`Timer`."""
         samples = []
-        with _no_garbage_collection(), torch.cuda.device(self.device):
+        with without_garbage_collection(), torch.cuda.device(self.device):
             for first in range(0, len(queue), QUEUED):
                 batch = queue[first : first + QUEUED]
                 while not self._run(batch) and self.margin < QUEUE_MARGIN_LIMIT:
@@ -238,15 +237,3 @@ def _settle(measure: Callable[[], float], clock: Clock, calls: int = WARM_UP_CAL
         seconds.append(measure())
         elapsed = (clock() - start) * 1e-9
     return seconds
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep Python's collector out of the samples."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -36,7 +36,7 @@ def command(
     if len(names) < 2:
         raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
 
-    from losscli.result_file import without_garbage_collection
+    from losscli.garbage import without_garbage_collection
 
     with without_garbage_collection():
         return _compare(names, threshold, force, format, output)

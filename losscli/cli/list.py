@@ -9,7 +9,7 @@ from collections.abc import Callable
 import click
 from tabulate import tabulate
 
-from losscli.cli.options import one_of
+from losscli.cli.options import listing_format, one_of
 from losscli.config.loader import shipped_configs
 from losscli.devices import find_gpus, torch_without_cuda
 from losscli.environment import cpu_model
@@ -61,14 +61,7 @@ KINDS: dict[str, Callable[[], dict[str, str]]] = {
 
 @click.command("list")
 @click.argument("kind", type=one_of("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
-@click.option(
-    "--format",
-    type=one_of("format", ("table", "json")),
-    default="table",
-    show_default=True,
-    metavar="NAME",
-    help="table or json.",
-)
+@listing_format
 def command(kind: str | None, format: str) -> None:
     """List losses, implementations, devices and configs; all of them without an argument."""
     listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}

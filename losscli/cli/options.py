@@ -158,3 +158,14 @@ def _decorate(command: Command, options: Collection[Decorator]) -> Command:
     for option in reversed(tuple(options)):
         command = option(command)
     return command
+
+
+listing_format = click.option(
+    "--format",
+    type=one_of("format", ("table", "json")),
+    default="table",
+    show_default=True,
+    metavar="NAME",
+    help="table or json.",
+)
+"""The option of commands that only list what there is."""

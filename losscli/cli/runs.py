@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
-from losscli.cli.options import one_of
+from losscli.cli.options import listing_format
 from losscli.errors import UsageError
 from losscli.result_file import read_run
 from losscli.results import BenchResult
@@ -18,14 +18,7 @@ _NONE = "no runs in {}. `losscli bench --save NAME` keeps one."
 
 
 @click.command("runs")
-@click.option(
-    "--format",
-    type=one_of("format", ("table", "json")),
-    default="table",
-    show_default=True,
-    metavar="NAME",
-    help="table or json.",
-)
+@listing_format
 def command(format: str) -> None:
     """List the runs that `losscli bench --save NAME` has kept, the oldest first.
 
