@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from losscli.errors import UsageError
+from losscli.errors import UnfitError, UsageError
 from losscli.extension.architectures import VARIABLE, gencode_flags
 
 SM_90 = "-gencode=arch=compute_90,code=sm_90"
@@ -34,3 +34,17 @@ def test_an_architecture_with_its_own_features() -> None:
 def test_what_is_no_architecture(text: str) -> None:
     with pytest.raises(UsageError, match=r"should list architectures such as 90;100, but has '.+'"):
         gencode_flags([], {VARIABLE: text})
+
+
+def test_older_gpus_are_left_out() -> None:
+    assert gencode_flags([(6, 1), (9, 0)], {}) == (SM_90,)
+
+
+def test_with_older_gpus_alone_there_is_nothing_to_compile_for() -> None:
+    with pytest.raises(UnfitError, match=r"capability 7\.0 or newer; the newest here has 6\.1"):
+        gencode_flags([(5, 2), (6, 1)], {})
+
+
+def test_an_older_architecture_that_is_asked_for() -> None:
+    with pytest.raises(UsageError, match="has '61', but the kernels need 70 or newer"):
+        gencode_flags([], {VARIABLE: "61;90"})

@@ -7,7 +7,8 @@
 
 namespace losscli::cuda {
 
-// Threads for packs of so many elements: each takes one or two, so that its sum is a short chain.
+// Threads for packs of so many elements: each takes one or two packs of 16 bytes, or four of one
+// element, so that its sum is a short chain.
 template <int count>
 constexpr int kFewThreads = count > 4 ? 128 : 256;
 

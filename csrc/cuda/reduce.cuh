@@ -60,16 +60,10 @@ struct GridSum {
 // What was written before can be read by whoever comes later.
 __device__ __forceinline__ bool arrive(unsigned* counter, unsigned count) {
   unsigned before;
-#if __CUDA_ARCH__ >= 700
   asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
                : "=r"(before)
                : "l"(counter), "r"(count - 1)
                : "memory");
-#else
-  __threadfence();
-  before = atomicInc(counter, count - 1);
-  __threadfence();
-#endif
   return before == count - 1;
 }
 
@@ -114,7 +108,8 @@ constexpr unsigned long long kNeverASum = 0x7ff0000000000001;
 
 // The first block, which has no other work, waits for the sums of the others, who wait for nothing:
 // the code that it runs has come from memory, and it looks, before the first sum is there. Nothing
-// has to be ordered by a fence, for what is waited for is what is read.
+// has to be ordered by a fence, for what is waited for is what is read. While it waits another
+// block has to find a place: that there is a second multiprocessor is taken for granted.
 template <int threads, typename Finish>
 __device__ __forceinline__ void collect_posted(const GridSum& memory, Finish finish) {
   __shared__ double scratch[kWarp];
@@ -123,11 +118,7 @@ __device__ __forceinline__ void collect_posted(const GridSum& memory, Finish fin
 #pragma unroll 1
   for (unsigned i = threadIdx.x; i < gridDim.x - 1; i += threads) {
     unsigned long long bits;
-    while ((bits = posted[i]) == 0) {
-#if __CUDA_ARCH__ >= 700
-      __nanosleep(20);
-#endif
-    }
+    while ((bits = posted[i]) == 0) __nanosleep(20);
     posted[i] = 0;
     collected += __longlong_as_double(bits ^ kNeverASum);
   }

@@ -24,9 +24,13 @@ struct Device {
   std::unordered_map<unsigned long long, int> of_stream;
   std::vector<int> free;  // of those for captured launches
 
+  Device() {
+    for (int i = kCapturedSlots; i-- > 0;) free.push_back(kStreamSlots + i);
+  }
+
   // Throws nothing: a device that cannot be asked has no slots. Loads the module, which a stream
   // that is being captured need not mind.
-  explicit Device(int number) {
+  void ask(int number) {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     int supported = 0;
@@ -40,7 +44,6 @@ struct Device {
       slots = static_cast<Slot*>(address);
     cudaThreadExchangeStreamCaptureMode(&mode);
     cudaGetLastError();
-    for (int i = kCapturedSlots; i-- > 0;) free.push_back(kStreamSlots + i);
   }
 };
 
@@ -54,10 +57,8 @@ struct Registry {
     int number = 0;
     if (cudaGetDevice(&number) != cudaSuccess || number >= kMostDevices) return nullptr;
     Device*& device = devices[number];
-    if (!device || !device->slots) {
-      delete device;
-      device = new Device(number);
-    }
+    if (!device) device = new Device;
+    if (!device->slots) device->ask(number);
     return device;
   }
 };
@@ -89,8 +90,8 @@ Slot* lease_slot(cudaGraph_t graph) {
   {
     const std::lock_guard<std::mutex> lock(registry().mutex);
     device = registry().current();
+    if (!device || !device->slots) return nullptr;
   }
-  if (!device || !device->slots) return nullptr;
   Lease* lease;
   {
     const std::lock_guard<std::mutex> lock(registry().leases);

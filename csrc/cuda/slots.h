@@ -16,8 +16,9 @@ struct Slot {
 
 // A slot that no other launch uses at the same time: launches on one stream follow each other and
 // share one, a launch that is captured keeps its own for as long as the graph lives. So one graph
-// is not to be replayed beside itself, as an executable made of it twice could be; its results
-// would lie in the same memory as well. Null where all are taken, or CUDA does not answer.
+// is not to be replayed beside itself, as an executable made of it twice could be, or the same
+// child in two branches: each would take the other's sums, and one might wait for ever. Null where
+// all are taken, or CUDA does not answer.
 Slot* find_slot(cudaStream_t stream);
 
 // Whether clusters of blocks can be launched on the current device, by the kernels as compiled.

@@ -28,7 +28,7 @@ struct Cuts {
 // Partial sums that the last block of a group adds up.
 constexpr int kGroup = 512;
 
-// Blocks of a grid, so that one more group takes the sums of the groups: 2^31 elements of float32
+// Blocks of a grid, so that one more group takes the sums of the groups: 2^32 elements of float32
 // where each block takes a tile.
 constexpr int64_t kMostBlocks = int64_t{kGroup} * kGroup;
 
@@ -41,7 +41,8 @@ constexpr int kFewElements = 1024;
 // Blocks that post their sums to one that collects them; more of them count each other in.
 constexpr int64_t kPostedBlocks = 132 * 64;
 
-// Blocks that exchange their sums without a counter; what every GPU with clusters can launch.
+// Blocks that exchange their sums without a counter; what every GPU with clusters can launch, but
+// for parts of one that have not as many places side by side.
 constexpr int64_t kClusterBlocks = 8;
 
 // The times below: H200, microseconds at 2^20 / 2^24 / 2^28 / 2^30 elements, cold, of kernels alone
