@@ -7,7 +7,7 @@ from test_wrong_implementations import judge, put, reference
 
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
-from losscli.results import FAIL, PASS
+from losscli.results import FAIL, PASS, WARN
 
 CHECKS = ("broadcasts",)
 
@@ -62,7 +62,8 @@ def test_our_kernels_pass(make_case, loss, dtype):
     assert (result.status, result.reason) == (PASS, "")
 
 
-def test_pytorch_passes(make_case):
+def test_pytorch_is_not_failed_for_sums_that_it_takes_in_float32(make_case):
     (result,) = judge(make_case(), lambda *given: reference(*given), checks=CHECKS)
 
-    assert result.status == PASS
+    assert result.status == WARN
+    assert "a careful sum stays within" in result.reason

@@ -219,7 +219,9 @@ def test_empty_and_single_elements_are_judged(make_case, shape, reduction):
         make_case("mse", shape=shape, reduction=reduction), find_implementation("functional")
     )
 
-    assert {r.status for r in results} == {PASS}
+    assert {r.status for r in results if r.check != "broadcasts"} == {PASS}
+    # PyTorch sums the gradient of a broadcast operand in float32.
+    assert all(r.status in (PASS, WARN) for r in results)
 
 
 def test_zeros_pass_only_where_float16_has_nothing_else(make_case):
@@ -253,7 +255,8 @@ def test_a_result_says_what_the_implementation_raised(make_case):
     assert Counter(r.check for r in results) == {
         check.name: 1
         for check in CHECKS.values()
-        if not check.needs_gpu and check.name != "numeric"  # in float64 alone
+        # In float64 alone, in 16 bits alone, without a reduction alone.
+        if not check.needs_gpu and check.name not in ("numeric", "rounding", "bulk")
     }
     assert {r.status for r in results} == {FAIL}
 
@@ -295,7 +298,8 @@ def test_what_cannot_fit_is_skipped_before_anything_is_allocated(make_case):
 
     results = judge(case, sum_for_mean, free=2**30)
 
-    small = ("layouts", "sizes", "specials", "retained", "accumulation", "second_derivatives")
+    own = ("layouts", "sizes", "broadcasts", "specials", "retained", "accumulation")
+    small = {*own, "second_derivatives"}
     assert {r.status for r in results if r.check not in small} == {SKIPPED}
     assert results[0].reason == "needs 28.0 TiB, cpu has 1.0 GiB free"
 
