@@ -50,7 +50,9 @@ class Check:
         if self.missing(case):
             return ()
         kind = (case.loss, tuple(case.params.items()), case.dtype, case.reduction)
-        return kind if self.once else (*kind, case.shape, case.distribution)
+        if self.once:
+            return kind
+        return (*kind, case.shape, case.target_shape, case.distribution, case.seed, case.scale)
 
 
 class Worst:
