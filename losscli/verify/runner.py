@@ -11,6 +11,7 @@ from losscli import environment
 from losscli.cases import Case, asked_for, expand
 from losscli.config.schema import Config
 from losscli.environment import is_out_of_memory
+from losscli.errors import UsageError
 from losscli.implementations import Implementation, find_implementation
 from losscli.results import FAIL, SKIPPED, VerifyResult
 from losscli.verify.checks import CHECKS, Check, find_check
@@ -50,7 +51,10 @@ def plan(
         config: what is verified.
         device: where.
         free_bytes: the machine's, or a test's.
-        checks: names of those that are run; all where none is given. UsageError for another name.
+        checks: names of those that are run; all where none is given.
+
+    Raises:
+        UsageError: there is no check of such a name, or those named ask nothing of these cases.
     """
     wanted = {find_check(name).name for name in checks}
     free = free_bytes(device)
@@ -71,9 +75,25 @@ def plan(
     return jobs
 
 
+    if checks and not jobs:
+        _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))
 def _choose(
     asked: Iterable[tuple[int, Case, Trial]], free: int
 ) -> dict[tuple[object, ...], tuple[int, Case]]:
+def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> None:
+    """Raise UsageError if it is the checks that leave nothing to run, not the config.
+
+    ``asked`` are those that the config has cases for.
+    """
+    passes = {pass_ for block in config.blocks for pass_ in block.passes}
+    reasons = [f"{check.name} is for {check.needs} alone" for check in asked]
+    reasons += [
+        f"{check.name} needs --pass {check.pass_}" for check in checks if check.pass_ not in passes
+    ]
+    if reasons:
+        raise UsageError(f"nothing is asked of these cases: the check of {'; '.join(reasons)}.")
+
+
     """Return, of cases that a check need not tell apart, the largest that fits; then the first.
 
     Over all tables: what one has been asked, another need not be.
@@ -94,12 +114,17 @@ def _key(case: Case, trial: Trial) -> tuple[object, ...]:
 
 
 def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) -> list[Job]:
-    """Return a job for the case and for each other that a check makes of it."""
+    """Return a job for the case and for each other that a check makes of it.
+
+    A check that asks nothing of the case is left out.
+    """
     by_case: list[tuple[Case, list[Trial]]] = []
     for implementation, check in trials:
         adapted = check.adapt(case)
         own = next((own for known, own in by_case if known == adapted), None)
         if own is None:
+        if not check.asks(case):
+            continue
             by_case.append((adapted, own := []))
         own.append((implementation, check))
     return [Job(adapted, tuple(own), loosened) for adapted, own in by_case]

@@ -14,7 +14,7 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.results import FAIL, PASS, SKIPPED, WARN
 from losscli.verify import runner
-from losscli.verify.checks import CHECKS
+from losscli.verify.checks import CHECKS, find_check
 from losscli.verify.selftest.surgery import graft, regrade
 
 PLENTY = 2**40
@@ -219,7 +219,9 @@ def test_empty_and_single_elements_are_judged(make_case, shape, reduction):
         make_case("mse", shape=shape, reduction=reduction), find_implementation("functional")
     )
 
-    assert {r.status for r in results} == {PASS}
+    # PyTorch's own sum over many rows is warned of.
+    assert {r.status for r in results if r.check != "broadcasts"} == {PASS}
+    assert FAIL not in {r.status for r in results}
 
 
 def test_zeros_pass_only_where_float16_has_nothing_else(make_case):
@@ -253,7 +255,7 @@ def test_a_result_says_what_the_implementation_raised(make_case):
     assert Counter(r.check for r in results) == {
         check.name: 1
         for check in CHECKS.values()
-        if not check.needs_gpu and check.name != "numeric"  # in float64 alone
+        if not check.needs_gpu and check.asks(make_case())
     }
     assert {r.status for r in results} == {FAIL}
 
@@ -295,8 +297,8 @@ def test_what_cannot_fit_is_skipped_before_anything_is_allocated(make_case):
 
     results = judge(case, sum_for_mean, free=2**30)
 
-    small = ("layouts", "sizes", "specials", "retained", "accumulation", "second_derivatives")
-    assert {r.status for r in results if r.check not in small} == {SKIPPED}
+    # The others are put to a small case of their own.
+    assert {r.status for r in results if find_check(r.check).adapt(case) == case} == {SKIPPED}
     assert results[0].reason == "needs 28.0 TiB, cpu has 1.0 GiB free"
 
 

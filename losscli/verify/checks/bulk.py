@@ -34,8 +34,6 @@ def bulk_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the repeats of the loss and of both gradients; the worst counts."""
-    if problem.case.reduction != "none":
-        return
     incoming = problem.usual
     count = BYTES // problem.input.element_size() // PERIOD + 1
     period = (problem.input, problem.target, incoming.grad_output)
@@ -63,3 +61,5 @@ CHECK = Check(
     adapt=bulk_case,
     once=True,
 )
+    asks=lambda case: case.reduction == "none",
+    needs="losses without a reduction",

@@ -38,6 +38,10 @@ class Check:
     """What it holds in memory at once."""
     results: tuple[str, ...] = ()
     """What its results are called, where not as itself."""
+    asks: Callable[[Case], bool] = lambda case: True
+    """Tell whether it asks anything of a case."""
+    needs: str = ""
+    """What it is for, where it does not ask of every case."""
 
     def missing(self, case: Case) -> str:
         """Say what it needs that the device of a case does not have; empty if nothing."""
