@@ -24,6 +24,9 @@ Trial = tuple[Implementation, Check]
 DEAD = "CUDA error"
 """What PyTorch says of a kernel that went astray, and from then on of everything."""
 
+broken: dict[str, str] = {}
+"""Who broke a GPU, by its name: it gives this process nothing any more, whoever asks."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -72,14 +75,11 @@ def plan(
         tolerances = config.blocks[number].tolerances
         loosened = {tolerance.case: tolerance.ulp for tolerance in tolerances}
         jobs += split(case, trials, loosened.get(case.name))
+    if checks and not jobs:
+        _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))
     return jobs
 
 
-    if checks and not jobs:
-        _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))
-def _choose(
-    asked: Iterable[tuple[int, Case, Trial]], free: int
-) -> dict[tuple[object, ...], tuple[int, Case]]:
 def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> None:
     """Raise UsageError if it is the checks that leave nothing to run, not the config.
 
@@ -94,6 +94,9 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
         raise UsageError(f"nothing is asked of these cases: the check of {'; '.join(reasons)}.")
 
 
+def _choose(
+    asked: Iterable[tuple[int, Case, Trial]], free: int
+) -> dict[tuple[object, ...], tuple[int, Case]]:
     """Return, of cases that a check need not tell apart, the largest that fits; then the first.
 
     Over all tables: what one has been asked, another need not be.
@@ -120,11 +123,11 @@ def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) ->
     """
     by_case: list[tuple[Case, list[Trial]]] = []
     for implementation, check in trials:
+        if not check.asks(case):
+            continue
         adapted = check.adapt(case)
         own = next((own for known, own in by_case if known == adapted), None)
         if own is None:
-        if not check.asks(case):
-            continue
             by_case.append((adapted, own := []))
         own.append((implementation, check))
     return [Job(adapted, tuple(own), loosened) for adapted, own in by_case]
@@ -143,15 +146,18 @@ def run(
 ) -> Generator[VerifyResult, None, None]:
     """Yield each result of a job as it is there; nothing an implementation does wrong is raised.
 
-    What cannot fit is skipped before anything of it is allocated.
+    What cannot fit is skipped before anything of it is allocated, and all that is asked of a GPU
+    which somebody has broken.
     """
-    case, free = job.case, free_bytes(job.case.device)
+    case = job.case
+    free = 0 if case.device in broken else free_bytes(case.device)
     problem: Problem | None = None
     subject = cache(lambda implementation: Subject.bind(implementation, case))
     for implementation, check in job.trials:
         name = implementation.name
         reason = (
-            implementation.unavailable(case)
+            _out_of_order(case.device)
+            or implementation.unavailable(case)
             or check.missing(case)
             or _shortage(case, implementation, check, free)
         )
@@ -167,9 +173,11 @@ def run(
         except SubjectError as error:
             # Whatever it has left of the operands, the next shall have its own.
             results, problem = [VerifyResult(case, name, check.name, FAIL, str(error))], None
+            _remember(error, case.device, name)
         except Exception as error:
             if DEAD in str(error):
                 status, reason = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
+                _remember(error, case.device, name)
             elif is_out_of_memory(error):
                 status, reason = SKIPPED, f"{case.device} ran out of memory"
             else:
@@ -184,6 +192,20 @@ def run(
                 ]
                 problem = None
         yield from results
+
+
+def _remember(error: Exception, device: str, name: str) -> None:
+    """Keep who broke a GPU, if that is what an error comes of.
+
+    Other errors of CUDA, such as those of a capture, leave a GPU as it was.
+    """
+    if DEAD in str(error) and environment.is_broken(device):
+        broken.setdefault(device, name)
+
+
+def _out_of_order(device: str) -> str:
+    """Say who broke a GPU; empty if nobody has."""
+    return f"{device} was broken by {broken[device]} before" if device in broken else ""
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> str:

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from losscli.cli import main
+from losscli.errors import UnfitError
 from losscli.losses import LOSSES
+from losscli.verify import runner
 from losscli.verify.selftest import run as selftest
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG

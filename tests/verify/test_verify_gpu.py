@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -21,13 +25,13 @@ def put(case, implementation):
     return [result for job in jobs for result in runner.run(job)]
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_inputs_follow_the_seed_and_lie_on_the_device(make_case, distribution):
-    case = make_case(device="cuda:0", distribution=distribution)
-
 def asked(case):
     return {check for check in CHECKS.values() if check.asks(case)}
 
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_inputs_follow_the_seed_and_lie_on_the_device(make_case, distribution):
+    case = make_case(device="cuda:0", distribution=distribution)
 
     once, again = make_inputs(case), make_inputs(case)
 
@@ -73,3 +77,37 @@ def test_a_result_on_another_device_is_failed(make_case):
 
     assert result.status == FAIL
     assert result.reason.endswith("torch.float32 on cuda:0, got (), torch.float32 on cpu")
+
+
+ASTRAY = """
+import sys
+import torch
+from losscli.cli import main
+from losscli.implementations import IMPLEMENTATIONS, Implementation
+
+def bind(case):
+    def function(input, target):
+        beyond = torch.full((1,), 7, device=input.device)
+        return input.flatten()[:1][beyond].sum() + target.sum()
+    return function
+
+IMPLEMENTATIONS["functional"] = Implementation("functional", "", bind)
+sys.exit(main.run(sys.argv[1:]))
+"""
+
+
+def test_a_kernel_that_goes_astray_fails_and_the_run_ends_as_any_other():
+    case = ["--loss", "mse", "--size", "8x24", "--dtype", "float32", "--reduction", "mean"]
+    options = ["--impl", "functional,reference", "--device", "cuda:0", "--format", "json"]
+
+    # In a process of its own, for which the GPU is lost.
+    done = subprocess.run(
+        [sys.executable, "-c", ASTRAY, "verify", *case, *options], capture_output=True, text=True
+    )
+
+    assert done.returncode == 1, done.stderr
+    first, *others = json.loads(done.stdout)["results"]
+    assert (first["implementation"], first["status"]) == ("functional", "fail")
+    assert "CUDA error" in first["reason"]
+    assert {each["implementation"] for each in others} == {"functional", "reference"}
+    assert {each["reason"] for each in others} == {"cuda:0 was broken by functional before"}

@@ -277,19 +277,64 @@ def test_memory_that_runs_out_is_not_the_implementations_fault(make_case):
     }
 
 
-def test_a_gpu_that_a_kernel_broke_is_blamed_on_who_is_asked_next(make_case, monkeypatch):
-    def broken(problem, subject):
+@pytest.fixture
+def strays(monkeypatch):
+    """The check of value finds the device broken; by then it gives nothing any more."""
+
+    def astray(problem, subject):
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore of it")
         yield
 
-    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], run=broken))
+    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], run=astray))
+    monkeypatch.setattr(runner, "broken", {})
+    monkeypatch.setattr(runner.environment, "is_broken", lambda device: True)
 
+
+def test_a_gpu_that_a_kernel_broke_is_blamed_on_who_is_asked_next(make_case, strays):
     (result,) = judge(make_case(), reference, checks=("value",))
 
     assert (result.status, result.reason) == (
         FAIL,
         "broke cpu: CUDA error: an illegal memory access was encountered",
     )
+
+
+def test_who_is_asked_after_that_is_skipped_and_not_blamed(make_case, strays):
+    (_, *same) = judge(make_case(), reference, checks=("value", "gradients", "value"))
+
+    def no_answer(device):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    innocent = find_implementation("reference")
+    job = runner.Job(make_case("mse"), ((innocent, CHECKS["layouts"]),))
+    (other,) = runner.run(job, no_answer)
+
+    assert len(same) == 2
+    assert {(r.status, r.reason) for r in (*same, other)} == {
+        (SKIPPED, "cpu was broken by planted before")
+    }
+
+
+def test_who_raises_the_error_itself_has_broken_it_as_well(make_case, strays):
+    def raises(case, input, target):
+        raise RuntimeError("CUDA error: misaligned address")
+
+    first, second = judge(make_case(), raises, checks=("gradients", "sizes"))
+
+    assert (first.status, first.reason) == (
+        FAIL,
+        "raised RuntimeError: CUDA error: misaligned address",
+    )
+    assert (second.status, second.reason) == (SKIPPED, "cpu was broken by planted before")
+
+
+def test_an_error_that_leaves_the_gpu_as_it_was_harms_nobody(make_case, strays, monkeypatch):
+    monkeypatch.setattr(runner.environment, "is_broken", lambda device: False)
+
+    failed, *others = judge(make_case(), reference, checks=("value", "gradients"))
+
+    assert (failed.status, {r.status for r in others}) == (FAIL, {PASS})
+    assert runner.broken == {}
 
 
 def test_what_cannot_fit_is_skipped_before_anything_is_allocated(make_case):
