@@ -79,7 +79,12 @@ def test_a_variant_that_is_written_over_shows(make_case):
     assert problem.spoiled() == "target"
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+BLOCK = 2**18
+"""Elements, as many as are summed at once on a CPU: here weights in a row sum to a power of two."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_fingerprint_shows_one_bit_a_swap_a_sign_of_zero_and_a_nan(dtype):
     values = torch.randn(700, 1000, dtype=dtype, generator=torch.Generator().manual_seed(0))
     values[3, 5] = 0.0
@@ -95,6 +100,30 @@ def test_a_fingerprint_shows_one_bit_a_swap_a_sign_of_zero_and_a_nan(dtype):
     assert changed(lambda v: v.copy_(v.flip(0)))
     assert changed(lambda v: v[3, 5].neg_())
     assert changed(lambda v: v[0, 0].fill_(torch.nan))
+
+
+@pytest.mark.parametrize("count", [2, 4096, 2**17, BLOCK, 2 * BLOCK])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_fingerprint_shows_that_every_sign_is_another(dtype, count):
+    generator = torch.Generator().manual_seed(0)
+    ones = torch.ones(count, dtype=dtype)
+    drawn = torch.rand(count, dtype=dtype, generator=generator) + 0.5
+    signs = torch.randint(2, (count,), generator=generator).to(dtype) * 2 - 1
+
+    for values in (ones, drawn, signs):
+        assert fingerprint(values) != fingerprint(-values)
+
+
+@pytest.mark.parametrize("distance", [1, 2048, 2**16, BLOCK])
+@pytest.mark.parametrize(("one", "other"), [(1.0, -1.0), (1.0, 2.0), (0.0, -0.0)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_fingerprint_shows_two_that_trade_places(dtype, one, other, distance):
+    values = torch.ones(2 * BLOCK, dtype=dtype)
+    values[5], values[5 + distance] = one, other
+    traded = values.clone()
+    traded[5], traded[5 + distance] = other, one
+
+    assert fingerprint(values) != fingerprint(traded)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)])
