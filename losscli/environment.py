@@ -131,6 +131,22 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
+def is_broken(device: str) -> bool:
+    """Tell whether a GPU gives this process nothing any more, as after a kernel that went astray.
+
+    What broke it is then said to every call; other errors are said once.
+    """
+    if device == "cpu":
+        return False
+    import torch
+
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
+
+
 def cache_bytes(device: str) -> int:
     """Return the size of a device's last-level cache."""
     if device == "cpu":

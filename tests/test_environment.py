@@ -145,3 +145,15 @@ def test_a_gpu_is_described():
 def test_a_compiler_that_is_no_command_is_not_known(monkeypatch):
     monkeypatch.setenv("CXX", '"')
     assert environment.describe("cpu")["compiler"] is None
+
+
+def test_a_gpu_is_broken_when_it_does_not_even_wait(monkeypatch):
+    def wait(device):
+        if device == "cuda:1":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", wait)
+
+    assert environment.is_broken("cuda:1")
+    assert not environment.is_broken("cuda:0")
+    assert not environment.is_broken("cpu")

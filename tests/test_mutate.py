@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from losscli.config.schema import DTYPES
+from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
 from tests import mutate
 from tests.mutation.cpu import CPU
@@ -50,6 +51,12 @@ def test_a_mutation_leaves_the_time_of_the_file(tmp_path):
 
     assert NO_CLAMP.old not in file.read_text()
     assert file.stat().st_mtime_ns == before
+
+
+def test_what_survives_is_put_to_every_way_to_finish_a_sum():
+    ours = {name for name in IMPLEMENTATIONS if name.partition(":")[0] == "custom"}
+
+    assert set(Trial.whole("cpu").implementations) == ours
 
 
 INPUTS = {

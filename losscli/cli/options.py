@@ -100,8 +100,8 @@ def output_options(command: Command) -> Command:
     return _decorate(command, (format, output))
 
 
-def _axis(flag: str, field: str, metavar: str, read: Callable[[str], Any], help: str) -> Decorator:
-    """One axis: an option that may be repeated and takes comma-separated values."""
+def axis(flag: str, field: str, metavar: str, read: Callable[[str], Any], help: str) -> Decorator:
+    """Return an axis: an option that may be repeated and takes comma-separated values."""
 
     def parse(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Any:
         parts = [part.strip() for value in given for part in value.split(",")]
@@ -116,7 +116,7 @@ def _named(flag: str, field: str, kind: str, candidates: Collection[str]) -> Dec
     def read(text: str) -> tuple[str]:
         return (check_name(kind, text, candidates),)
 
-    return _axis(flag, field, "NAME", read, f"{', '.join(candidates)}.")
+    return axis(flag, field, "NAME", read, f"{', '.join(candidates)}.")
 
 
 def _losses(text: str) -> tuple[str, ...]:
@@ -125,8 +125,8 @@ def _losses(text: str) -> tuple[str, ...]:
 
 
 _AXES = (
-    _axis("--loss", "losses", "NAME", _losses, f"{', '.join(LOSSES)} or all."),
-    _axis("--size", "sizes", "SIZE", parse_size, "1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."),
+    axis("--loss", "losses", "NAME", _losses, f"{', '.join(LOSSES)} or all."),
+    axis("--size", "sizes", "SIZE", parse_size, "1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."),
     _named("--dtype", "dtypes", "dtype", DTYPES),
     _named("--reduction", "reductions", "reduction", REDUCTIONS),
     _named("--pass", "passes", "pass", PASSES),

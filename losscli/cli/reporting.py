@@ -89,6 +89,8 @@ def report(
         what = "; what was finished is reported" if results else " before the first result"
         click.echo(f"losscli: interrupted{what}", err=True)
         return EXIT_INTERRUPTED
+    if not results:
+        raise UsageError("no case of the config is asked for anything. --dry-run shows them.")
     if all(result.status == SKIPPED for result in results):
         raise UnfitError(f"nothing could run: {results[0].reason}.")
     failed = any(result.status in (FAIL, FAILED) for result in results)

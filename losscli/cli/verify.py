@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from losscli import environment
 from losscli.cli.dry_run import print_cases, print_names
-from losscli.cli.options import axis_options, output_options, resolve_config
+from losscli.cli.options import axis, axis_options, output_options, resolve_config
 from losscli.cli.reporting import begin, report
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
@@ -25,13 +26,22 @@ THOROUGH_CONFIG = "thorough.yaml"
 
 OWN = "custom"
 """What losscli's own kernels are called, before the colon of a strategy."""
+BESIDE_SELF_TEST = {"self_test", "device", "format", "output", "keep_going", "debug"}
+"""Options that say where and how, not what is verified."""
+
+
+def _check(text: str) -> tuple[str]:
+    """Read the name of a check, or of one of its results."""
+    from losscli.verify.checks import find_check
+
+    return (find_check(text).name,)
 
 
 @click.command("verify")
 @axis_options
 @click.option("--quick", is_flag=True, help=f"The cases of {QUICK_CONFIG}: a few seconds.")
 @click.option("--thorough", is_flag=True, help=f"The cases of {THOROUGH_CONFIG}: minutes.")
-@click.option("--check", "checks", multiple=True, metavar="NAME", help="Run this check alone.")
+@axis("--check", "checks", "NAME", _check, "Run this check alone.")
 @click.option("--self-test", is_flag=True, help="Verify the checks: the wrong must not pass.")
 @output_options
 def command(
@@ -55,6 +65,8 @@ def command(
     Exit codes: 1 a check failed, 4 nothing could run on this machine, 130 interrupted; what was
     finished is reported.
     """
+    if self_test:
+        _refuse_beside_self_test(click.get_current_context())
     axes["config"] = _choose_config(axes["config"], quick=quick, thorough=thorough)
     config = resolve_config(**axes)
     if not axes["implementations"]:
@@ -74,12 +86,17 @@ def command(
     if list_cases:
         print_names(config, device)
         return EXIT_OK
+
+    from losscli.verify.runner import Job, plan, run
+
     if dry_run:
         free = environment.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)
+        if checks:
+            asked = sum(map(len, plan(config, device, checks=checks)))
+            click.echo(f"--check {','.join(checks)}: {asked} to run")
         return EXIT_OK
 
-    from losscli.verify.runner import Job, plan, run
     from losscli.verify.shrink import Shrinker
 
     shrinker = Shrinker()
@@ -96,6 +113,18 @@ def command(
         output=output,
         keep_going=keep_going,
     )
+
+
+def _refuse_beside_self_test(context: click.Context) -> None:
+    """Raise UsageError for options that the self-test has no use for."""
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name not in BESIDE_SELF_TEST
+        and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise UsageError(f"--self-test has cases of its own. Leave out {', '.join(given)}.")
 
 
 def _choose_config(given: str | None, *, quick: bool, thorough: bool) -> str:

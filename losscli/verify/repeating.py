@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from losscli import environment
 from losscli.cases import Case
-from losscli.errors import UsageError, unknown
+from losscli.config.fields import check_device, check_name
+from losscli.config.schema import DISTRIBUTIONS, DTYPES
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES, Shape
+from losscli.losses import LOSSES, REDUCTIONS, Shape
 from losscli.results import VerifyResult
 
 
@@ -44,18 +46,26 @@ def repeat(
 
     Raises:
         UsageError: there is nothing of that name.
+        UnfitError: this machine has no such device.
     """
     from losscli.verify.checks import find_check
     from losscli.verify.runner import run, split
 
-    if loss not in LOSSES:
-        raise UsageError(unknown("loss", loss, LOSSES))
-    spec = LOSSES[loss]
+    spec = LOSSES[check_name("loss", loss, LOSSES)]
+    check_name("dtype", dtype, DTYPES)
+    check_name("reduction", reduction, REDUCTIONS)
+    check_name("distribution", distribution, DISTRIBUTIONS)
+    device = environment.resolve_device(check_device(device))
     target = spec.default_target_shape(shape) if target_shape is None else target_shape
     params = spec.resolve(parameters)
     case = Case(loss, shape, target, dtype, reduction, device, params, distribution, seed, scale)
     trial = find_implementation(implementation), find_check(check)
-    for job in split(case, [trial], ulp):
+    jobs = split(case, [trial], ulp)
+    if not jobs:
+        print(
+            f"NOTHING is asked of {case.name}: the check of {check} is for {trial[1].needs} alone"
+        )
+    for job in jobs:
         for result in run(job):
             name = f"{result.case.name}, {implementation}, {result.check}"
             told = f": {result.reason}" if result.reason else ""

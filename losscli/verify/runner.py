@@ -11,6 +11,7 @@ from losscli import environment
 from losscli.cases import Case, asked_for, expand
 from losscli.config.schema import Config
 from losscli.environment import is_out_of_memory
+from losscli.errors import UsageError
 from losscli.implementations import Implementation, find_implementation
 from losscli.results import FAIL, SKIPPED, VerifyResult
 from losscli.verify.checks import CHECKS, Check, find_check
@@ -22,6 +23,9 @@ Trial = tuple[Implementation, Check]
 
 DEAD = "CUDA error"
 """What PyTorch says of a kernel that went astray, and from then on of everything."""
+
+broken: dict[str, str] = {}
+"""Who broke a GPU, by its name: it gives this process nothing any more, whoever asks."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,10 @@ def plan(
         config: what is verified.
         device: where.
         free_bytes: the machine's, or a test's.
-        checks: names of those that are run; all where none is given. UsageError for another name.
+        checks: names of those that are run; all where none is given.
+
+    Raises:
+        UsageError: there is no check of such a name, or those named ask nothing of these cases.
     """
     wanted = {find_check(name).name for name in checks}
     free = free_bytes(device)
@@ -68,7 +75,23 @@ def plan(
         tolerances = config.blocks[number].tolerances
         loosened = {tolerance.case: tolerance.ulp for tolerance in tolerances}
         jobs += split(case, trials, loosened.get(case.name))
+    if checks and not jobs:
+        _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))
     return jobs
+
+
+def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> None:
+    """Raise UsageError if it is the checks that leave nothing to run, not the config.
+
+    ``asked`` are those that the config has cases for.
+    """
+    passes = {pass_ for block in config.blocks for pass_ in block.passes}
+    reasons = [f"{check.name} is for {check.needs} alone" for check in asked]
+    reasons += [
+        f"{check.name} needs --pass {check.pass_}" for check in checks if check.pass_ not in passes
+    ]
+    if reasons:
+        raise UsageError(f"nothing is asked of these cases: the check of {'; '.join(reasons)}.")
 
 
 def _choose(
@@ -94,9 +117,14 @@ def _key(case: Case, trial: Trial) -> tuple[object, ...]:
 
 
 def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) -> list[Job]:
-    """Return a job for the case and for each other that a check makes of it."""
+    """Return a job for the case and for each other that a check makes of it.
+
+    A check that asks nothing of the case is left out.
+    """
     by_case: list[tuple[Case, list[Trial]]] = []
     for implementation, check in trials:
+        if not check.asks(case):
+            continue
         adapted = check.adapt(case)
         own = next((own for known, own in by_case if known == adapted), None)
         if own is None:
@@ -118,15 +146,18 @@ def run(
 ) -> Generator[VerifyResult, None, None]:
     """Yield each result of a job as it is there; nothing an implementation does wrong is raised.
 
-    What cannot fit is skipped before anything of it is allocated.
+    What cannot fit is skipped before anything of it is allocated, and all that is asked of a GPU
+    which somebody has broken.
     """
-    case, free = job.case, free_bytes(job.case.device)
+    case = job.case
+    free = 0 if case.device in broken else free_bytes(case.device)
     problem: Problem | None = None
     subject = cache(lambda implementation: Subject.bind(implementation, case))
     for implementation, check in job.trials:
         name = implementation.name
         reason = (
-            implementation.unavailable(case)
+            _out_of_order(case.device)
+            or implementation.unavailable(case)
             or check.missing(case)
             or _shortage(case, implementation, check, free)
         )
@@ -142,9 +173,11 @@ def run(
         except SubjectError as error:
             # Whatever it has left of the operands, the next shall have its own.
             results, problem = [VerifyResult(case, name, check.name, FAIL, str(error))], None
+            _remember(error, case.device, name)
         except Exception as error:
             if DEAD in str(error):
                 status, reason = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
+                _remember(error, case.device, name)
             elif is_out_of_memory(error):
                 status, reason = SKIPPED, f"{case.device} ran out of memory"
             else:
@@ -159,6 +192,20 @@ def run(
                 ]
                 problem = None
         yield from results
+
+
+def _remember(error: Exception, device: str, name: str) -> None:
+    """Keep who broke a GPU, if that is what an error comes of.
+
+    Other errors of CUDA, such as those of a capture, leave a GPU as it was.
+    """
+    if DEAD in str(error) and environment.is_broken(device):
+        broken.setdefault(device, name)
+
+
+def _out_of_order(device: str) -> str:
+    """Say who broke a GPU; empty if nobody has."""
+    return f"{device} was broken by {broken[device]} before" if device in broken else ""
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> str:

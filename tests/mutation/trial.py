@@ -15,6 +15,7 @@ from math import prod
 
 from losscli.cli.options import resolve_config
 from losscli.config.sizes import parse_size
+from losscli.implementations import STRATEGIES
 from losscli.results import FAIL, VerifyResult
 from losscli.verify.runner import plan, run
 
@@ -54,12 +55,9 @@ class Trial:
 
     @classmethod
     def whole(cls, device: str) -> Trial:
-        """Return all that `losscli verify` runs, but for the strategy whose order is by chance.
-
-        Where it happens to give the same bits three times, other bits are taken for a mistake.
-        """
-        steady = ("custom", "custom:two_pass", "custom:tree", "custom:torch_sum")
-        return cls(device, "smoke", implementations=steady)
+        """Return all that `losscli verify` runs of losscli's own."""
+        own = ("custom", *(f"custom:{strategy}" for strategy in STRATEGIES))
+        return cls(device, "smoke", implementations=own)
 
 
 FOUND = 10

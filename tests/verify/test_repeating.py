@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 from losscli.cli import main
-from losscli.errors import UsageError
+from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.losses import LOSSES
 from losscli.results import FAIL, PASS, VerifyResult
@@ -92,6 +93,34 @@ def test_names_that_are_nothings_are_refused():
         repeat("reference", "value", "mze", (3,))
     with pytest.raises(UsageError, match="unknown check 'walue'"):
         repeat("reference", "walue", "mse", (3,))
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ({"dtype": "int8"}, "unknown dtype 'int8'. Choose from: float32, "),
+        ({"dtype": "float23"}, "unknown dtype 'float23'. Did you mean 'float32'?"),
+        ({"reduction": "avg"}, "unknown reduction 'avg'. Choose from: none, mean, sum."),
+        ({"distribution": "foo"}, "unknown distribution 'foo'. Choose from: uniform, "),
+        ({"device": "gpu"}, "unknown device 'gpu'. Choose from: auto, cpu, cuda, cuda:N."),
+    ],
+)
+def test_words_that_mean_nothing_are_refused_with_those_that_do(word, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        repeat("reference", "value", "mse", (3,), **word)
+
+
+def test_a_gpu_that_is_not_there_is_refused():
+    with pytest.raises(UnfitError, match="cuda:99"):
+        repeat("reference", "value", "mse", (3,), device="cuda:99")
+
+
+def test_a_check_that_asks_nothing_of_the_case_says_so(capsys):
+    repeat("reference", "numeric", "mse", (3,))
+
+    assert capsys.readouterr().out == (
+        "NOTHING is asked of mse 3 float32 mean: the check of numeric is for float64 alone\n"
+    )
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from losscli.cli import main
+from losscli.errors import UnfitError
 from losscli.losses import LOSSES
+from losscli.verify import runner
 from losscli.verify.selftest import run as selftest
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
@@ -93,3 +95,49 @@ def test_who_is_failed_without_reason_is_named_and_ends_with_1(monkeypatch, caps
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert (result["honest"], result["failed"], result["check"]) == (True, True, "value")
     assert result["status"] == "fail"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--list"],
+        ["--dry-run"],
+        ["--check", "value"],
+        ["--quick"],
+        ["--thorough"],
+        ["-c", "smoke.yaml"],
+        ["--loss", "mse"],
+        ["--seed", "1"],
+        ["--filter", "loss=mse"],
+    ],
+    ids=lambda option: option[0],
+)
+def test_what_it_would_ignore_is_refused(capsys, option):
+    assert main.run(["verify", "--self-test", "--device", "cpu", *option]) == 2
+
+    error = capsys.readouterr().err
+    assert f"--self-test has cases of its own. Leave out {option[0]}." in error
+
+
+def test_all_that_it_would_ignore_is_named_at_once(capsys):
+    assert main.run(["verify", "--self-test", "--quick", "--size", "8", "--list"]) == 2
+
+    assert "Leave out --size, --list, --quick." in capsys.readouterr().err
+
+
+def test_where_and_how_are_its_own(monkeypatch, tmp_path):
+    honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
+    only(monkeypatch, honest)
+    output = tmp_path / "selftest.json"
+    options = ["--device", "cpu", "--format", "json", "-o", str(output), "--fail-fast", "--debug"]
+
+    assert main.run(["verify", "--self-test", *options]) == 0
+    assert json.loads(output.read_text())["kind"] == "self-test"
+
+
+def test_on_a_gpu_that_one_broke_the_next_cannot_run(monkeypatch):
+    honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
+    monkeypatch.setattr(runner, "broken", {"cpu": "wrong:stray"})
+
+    with pytest.raises(UnfitError, match="float64 could not run: cpu was broken by wrong:stray"):
+        list(selftest.run(honest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -38,7 +39,9 @@ def wrong(monkeypatch):
 
 
 def test_all_reductions_of_the_default_config_pass_with_the_reference():
-    result = invoke(*SMALL, "--impl", "reference", "--check", "value", "--check", "gradients")
+    checks = "value,gradients,layouts,streams,graphs"
+
+    result = invoke(*SMALL, "--impl", "reference", "--check", checks)
 
     assert result.return_value == EXIT_OK
     lines = result.stdout.splitlines()
@@ -47,7 +50,7 @@ def test_all_reductions_of_the_default_config_pass_with_the_reference():
     rows = lines[top + 2 : top + 11]
     assert [row.split()[0] for row in rows[::3]] == ["smooth_l1", "mse", "hinge"]
     assert all(row.endswith("pass") for row in rows)
-    assert " passed, 0 warnings, 0 failed, 0 skipped;" in lines[-1]
+    assert " passed, 0 warnings, 0 failed, 2 skipped;" in lines[-1]
 
 
 def test_json_has_the_record_of_a_run(tmp_path):
@@ -63,8 +66,8 @@ def test_json_has_the_record_of_a_run(tmp_path):
         "gradients",
         "branches",  # mse has none
         "numeric",  # in float64 alone
-        "rounding",  # in 16 bits alone
-        "bulk",  # without a reduction alone
+        "bulk",  # without a reduction
+        "rounding",  # of 16 bits
     }
     assert {check for check, status in statuses.items() if status not in ("pass", "warn")} == {
         "streams",
@@ -170,8 +173,15 @@ def test_a_check_can_be_run_alone():
     assert checks == ["value", "specials"]
 
 
-def test_an_unknown_check_is_a_usage_error_that_lists_them(capsys):
-    assert run(["verify", *MEAN, "--check", "layout"]) == EXIT_USAGE
+def test_checks_are_given_as_other_axes_are():
+    result = invoke(*MEAN, "--check", "specials,value", "--format", "json")
+
+    assert [one["check"] for one in json.loads(result.stdout)["results"]] == ["value", "specials"]
+
+
+@pytest.mark.parametrize("then", [[], ["--list"], ["--dry-run"]])
+def test_an_unknown_check_is_a_usage_error_that_lists_them(capsys, then):
+    assert run(["verify", *MEAN, "--check", "layout", *then]) == EXIT_USAGE
 
     error = capsys.readouterr().err
     assert "unknown check 'layout'" in error
@@ -196,3 +206,26 @@ def test_a_flag_chooses_its_config_and_options_replace_what_it_says(option):
 def test_two_configs_are_a_usage_error(capsys, options, named):
     assert run(["verify", *MEAN, *options]) == EXIT_USAGE
     assert f"{named} choose a config. Give one of them." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("then", [[], ["--dry-run"]])
+def test_a_check_that_asks_nothing_is_a_usage_error_that_says_what_it_is_for(capsys, then):
+    assert run(["verify", *MEAN, "--check", "numeric", *then]) == EXIT_USAGE
+
+    assert "the check of numeric is for float64 alone." in capsys.readouterr().err
+
+
+def test_dry_run_counts_what_the_chosen_checks_ask():
+    result = invoke(*MEAN, "--size", "64x48", "--check", "value,layouts", "--dry-run")
+
+    assert result.stdout.splitlines()[-1] == "--check value,layouts: 3 to run"
+
+
+def test_a_run_without_a_result_is_a_usage_error(monkeypatch, capsys):
+    def silent(problem, subject):
+        yield from ()
+
+    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], run=silent))
+
+    assert run(["verify", *MEAN, "--check", "value"]) == EXIT_USAGE
+    assert "no case of the config is asked for anything" in capsys.readouterr().err

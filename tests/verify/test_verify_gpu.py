@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -11,7 +15,7 @@ from losscli.inputs import make_inputs
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.results import FAIL, PASS, WARN
 from losscli.verify import runner
-from losscli.verify.checks import CHECKS
+from losscli.verify.checks import CHECKS, find_check
 
 pytestmark = pytest.mark.gpu
 
@@ -19,6 +23,10 @@ pytestmark = pytest.mark.gpu
 def put(case, implementation):
     jobs = runner.split(case, [(implementation, check) for check in CHECKS.values()])
     return [result for job in jobs for result in runner.run(job)]
+
+
+def asked(case):
+    return {check for check in CHECKS.values() if check.asks(case)}
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
@@ -41,7 +49,7 @@ def test_ours_passes(make_case, loss, reduction, dtype):
 
     results = put(case, find_implementation("custom"))
 
-    assert {r.check for r in results} >= CHECKS.keys() - {"gradients", "branches"}
+    assert {find_check(r.check) for r in results} == asked(case)
     assert [(r.status, r.reason) for r in results] == [(PASS, "")] * len(results)
 
 
@@ -54,9 +62,9 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
 
     results = put(case, find_implementation("reference"))
 
-    # A shared gradient of PyTorch may be a little off: the layouts have many.
-    allowed = {"layouts": (PASS, WARN)}
-    assert {r.check for r in results} >= CHECKS.keys() - {"gradients", "branches"}
+    # A shared gradient of PyTorch may be a little off: the layouts and broadcasts have many.
+    allowed = {"layouts": (PASS, WARN), "broadcasts": (PASS, WARN)}
+    assert {find_check(r.check) for r in results} == asked(case)
     assert all(r.status in allowed.get(r.check, (PASS,)) for r in results), results
 
 
@@ -69,3 +77,37 @@ def test_a_result_on_another_device_is_failed(make_case):
 
     assert result.status == FAIL
     assert result.reason.endswith("torch.float32 on cuda:0, got (), torch.float32 on cpu")
+
+
+ASTRAY = """
+import sys
+import torch
+from losscli.cli import main
+from losscli.implementations import IMPLEMENTATIONS, Implementation
+
+def bind(case):
+    def function(input, target):
+        beyond = torch.full((1,), 7, device=input.device)
+        return input.flatten()[:1][beyond].sum() + target.sum()
+    return function
+
+IMPLEMENTATIONS["functional"] = Implementation("functional", "", bind)
+sys.exit(main.run(sys.argv[1:]))
+"""
+
+
+def test_a_kernel_that_goes_astray_fails_and_the_run_ends_as_any_other():
+    case = ["--loss", "mse", "--size", "8x24", "--dtype", "float32", "--reduction", "mean"]
+    options = ["--impl", "functional,reference", "--device", "cuda:0", "--format", "json"]
+
+    # In a process of its own, for which the GPU is lost.
+    done = subprocess.run(
+        [sys.executable, "-c", ASTRAY, "verify", *case, *options], capture_output=True, text=True
+    )
+
+    assert done.returncode == 1, done.stderr
+    first, *others = json.loads(done.stdout)["results"]
+    assert (first["implementation"], first["status"]) == ("functional", "fail")
+    assert "CUDA error" in first["reason"]
+    assert {each["implementation"] for each in others} == {"functional", "reference"}
+    assert {each["reason"] for each in others} == {"cuda:0 was broken by functional before"}

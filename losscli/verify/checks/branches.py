@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from math import prod
 
 import torch
 from torch import Tensor
 
+from losscli.cases import Case
 from losscli.results import PASS, VerifyResult
 from losscli.verify.checks.check import Check, Worst
 from losscli.verify.checks.expectation import judge
@@ -38,8 +40,6 @@ _TARGETS = (0.0, 1.0, -0.5, 0.25)
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the small case, and say of the given one which branch it starves."""
     shares = problem.branch_shares
-    if len(shares) == 1 or not problem.oracle.shape.numel():
-        return
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
     # Drawn at random, hardly an input lies on a kink: the small case is put in any event.
@@ -57,6 +57,12 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
                 judge(own, incoming, name, got, where, worst)
     result = worst.result(problem, subject.name, "branches")
     yield replace(result, reason=result.reason or supplemented)
+
+
+def has_branches(case: Case) -> bool:
+    """Tell whether a loss has a kink, and the case an element on either side of it."""
+    elements = prod(case.shape) * prod(case.target_shape)
+    return elements > 0 and len(case.spec.branches(case.params)) > 1
 
 
 def supplement(problem: Problem) -> Problem:
@@ -113,4 +119,6 @@ CHECK = Check(
     "forward_backward",
     "a branch of the loss that the inputs of a case hardly reach, and its kinks",
     _run,
+    asks=has_branches,
+    needs="losses with a kink, and cases with elements",
 )

@@ -1,9 +1,10 @@
 """Results that are larger than the caches.
 
-Catches: lines that are not written where results go past the caches, or by a kernel for large
-tensors alone. What is asked without a reduction is a few thousand elements, repeated: so each
-repeat of the loss and of the gradients has to be the first one's, or else right by the oracle. The
-call before has other contents, so that no memory holds the results already.
+Catches: lines that are not written where results go past the caches; on a CPU, by a kernel for
+large tensors alone as well, but what a GPU's kernels take for large begins beyond this. What is
+asked without a reduction is a few thousand elements, repeated: so each repeat of the loss and of
+the gradients has to be the first one's, or else right by the oracle. The call before has other
+contents, so that no memory holds the results already.
 """
 
 from __future__ import annotations
@@ -34,8 +35,6 @@ def bulk_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the repeats of the loss and of both gradients; the worst counts."""
-    if problem.case.reduction != "none":
-        return
     incoming = problem.usual
     count = BYTES // problem.input.element_size() // PERIOD + 1
     period = (problem.input, problem.target, incoming.grad_output)
@@ -62,4 +61,6 @@ CHECK = Check(
     _run,
     adapt=bulk_case,
     once=True,
+    asks=lambda case: case.reduction == "none",
+    needs="losses without a reduction",
 )

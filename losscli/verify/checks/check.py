@@ -38,6 +38,10 @@ class Check:
     """What it holds in memory at once."""
     results: tuple[str, ...] = ()
     """What its results are called, where not as itself."""
+    asks: Callable[[Case], bool] = lambda case: True
+    """Tell whether it asks anything of a case."""
+    needs: str = ""
+    """What it is for, where it does not ask of every case."""
 
     def missing(self, case: Case) -> str:
         """Say what it needs that the device of a case does not have; empty if nothing."""
@@ -50,7 +54,9 @@ class Check:
         if self.missing(case):
             return ()
         kind = (case.loss, tuple(case.params.items()), case.dtype, case.reduction)
-        return kind if self.once else (*kind, case.shape, case.distribution)
+        if self.once:
+            return kind
+        return (*kind, case.shape, case.target_shape, case.distribution, case.seed, case.scale)
 
 
 class Worst:

@@ -46,8 +46,6 @@ def numeric_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the product of the gradients with each direction."""
-    if problem.oracle.dtype != torch.float64:
-        return
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
     own = problem.variant("away from kinks", lambda: _away_from_kinks(problem))
@@ -116,4 +114,6 @@ CHECK = Check(
     _run,
     adapt=numeric_case,
     once=True,
+    asks=lambda case: case.dtype == "float64",
+    needs="float64",
 )

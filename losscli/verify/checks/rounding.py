@@ -40,8 +40,6 @@ def rounding_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the average error of the loss and of both gradients; the first that leans counts."""
-    if problem.case.reduction != "none" or problem.input.element_size() != 2:
-        return
     incoming, oracle = problem.usual, problem.oracle
     answer = subject.answer(problem.call(incoming))
     worst = Worst()
@@ -77,4 +75,6 @@ CHECK = Check(
     _run,
     adapt=rounding_case,
     once=True,
+    asks=lambda case: case.reduction == "none" and case.item_bytes == 2,
+    needs="float16 and bfloat16 without a reduction",
 )

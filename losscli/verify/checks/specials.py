@@ -18,13 +18,10 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.oracle import Operand
-from losscli.results import FAIL, VerifyResult
+from losscli.results import VerifyResult
 from losscli.verify.checks.check import Check, Tally
-from losscli.verify.errors import Errors, compare
 from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject, misfit
-from losscli.verify.tolerances import Verdict, judge_elements, judge_sums
+from losscli.verify.subject import Subject
 
 SHAPE = (13, 37)
 PLACE = (7, 19)
@@ -58,27 +55,10 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         answer = subject.answer(variant.call(variant.usual))
         tally.add(name, "loss", variant.judge_loss(answer.loss))
         for operand in variant.usual.wrt:
-            judged = _judge_gradient(variant, operand, answer.gradients[operand])
+            gradient = answer.gradients[operand]
+            judged = variant.judge_gradient(operand, gradient, variant.usual, any_for_nan=True)
             tally.add(name, f"{operand} gradient", judged)
     yield tally.result(problem, subject.name, "specials")
-
-
-def _judge_gradient(
-    problem: Problem, name: Operand, gradient: Tensor | None
-) -> tuple[Verdict, Errors | None]:
-    """Judge a gradient but where the truth is NaN."""
-    operand = problem.oracle.operand(name)
-    wrong = misfit(gradient, operand.shape, operand, operand.dtype)
-    if wrong or gradient is None:
-        return Verdict(FAIL, wrong), None
-    truths = [
-        replace(truth, value=torch.where(truth.value.isnan(), gradient[truth.block], truth.value))
-        for truth in problem.oracle.gradient(name, problem.usual.grad_output)
-    ]
-    errors = compare(gradient, truths)
-    if operand.shape == problem.oracle.shape:
-        return judge_elements(errors, problem.loosened), errors
-    return judge_sums(errors, operand.dtype, problem.loosened), errors
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from losscli.cases import Case
+from losscli.errors import UnfitError
 from losscli.implementations import Implementation
 from losscli.losses import LOSSES
 from losscli.results import FAIL, SKIPPED, SelfTestResult, VerifyResult
@@ -76,13 +77,14 @@ def _cases(loss: str, device: str) -> Iterator[Case]:
 def run(test: SelfTest) -> Generator[SelfTestResult, None, None]:
     """Yield one result: the first check that fails, or that none does."""
     name, honest = test.implementation.name, test.honest
-    ran = False
+    ran, reason = False, ""
     for result in _results(test):
-        ran = ran or result.status != SKIPPED
+        ran, reason = ran or result.status != SKIPPED, result.reason
         if result.status == FAIL:
             yield SelfTestResult(result.case, name, honest, True, result.check, result.reason)
             return
-    assert ran
+    if not ran:  # a GPU that was broken by one before
+        raise UnfitError(f"{name} could not run: {reason}.")
     yield SelfTestResult(test.case, name, honest, False)
 
 
