@@ -71,7 +71,7 @@ timed in base.json alone: 1 row
 timed in new.json alone: 1 row
     mse 8x8 float32 mean, custom, forward
 
-noise from run to run: 2.0 %, supposed, for want of PyTorch's own implementations in both
+noise from run to run: 2.0 %, supposed, for want of controls: 0 of the 6 that it takes
 all intervals hold at once with 99 %
 
 new.json against base.json: 2 rows, 1 slower, 1 unclear
@@ -112,7 +112,8 @@ def test_several_runs_are_each_compared_with_the_first(slower, write, capsys):
     assert [sum(row["regression"] for row in each["rows"]) for each in (same, new)] == [0, 16]
     row = new["rows"][2]
     assert list(row) == [
-        *("run", "case", "pass", "implementation", "table", "seconds_before", "seconds_after"),
+        *("run", "case", "pass", "mode", "cache", "implementation", "table"),
+        *("seconds_before", "seconds_after"),
         *("ratio", "ratio_low", "ratio_high", "verdict", "control", "regression"),
     ]
     assert row["ratio"] == pytest.approx(row["seconds_after"] / row["seconds_before"])
@@ -299,3 +300,19 @@ def test_without_runs_it_says_where_they_would_be(write, capsys):
     told = capsys.readouterr()
     assert told.out == ""
     assert "data/runs. `losscli bench --save NAME` keeps one." in told.err
+
+
+def test_mode_and_cache_stand_beside_the_pass_where_they_are_not_the_usual(write, capsys):
+    rows = [result(mode=mode, cache=cache) for mode, cache in (("host", "cold"), ("graph", "warm"))]
+    write("base.json", run(result(), *rows))
+    assert compare("base.json", "base.json") == 0
+    out = capsys.readouterr().out
+    rows = [line.partition("custom")[0].rstrip() for line in out.splitlines()[5:8]]
+    assert [row[row.index("fwd") :] for row in rows] == ["fwd", "fwd host", "fwd graph warm"]
+    assert "\nmse   fwd graph warm  custom      1 " in out
+    assert "\nnoise from run to run (graph, warm): 2.0 %, supposed, " in out
+    compare("base.json", "base.json", "--format", "csv")
+    listed = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert [(row["mode"], row["cache"]) for row in listed] == [
+        *(("device", "cold"), ("host", "cold"), ("graph", "warm")),
+    ]

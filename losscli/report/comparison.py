@@ -1,9 +1,10 @@
 """A comparison of runs, in any of the formats. Pure functions, as in ``render``.
 
-A row is an implementation and pass of a case. ``base`` and ``new`` are the medians, ``new/base`` is
-their ratio: above 1 the new run is slower. ``interval`` is where noise leaves the ratio. The
-verdict is ``slower`` or ``faster`` where the interval leaves 1 out, ``same`` where it stays within
-the threshold, else ``unclear``.
+A row is an implementation and pass of a case, in one mode and with one state of the caches, which
+stand beside the pass where they are not the usual. ``base`` and ``new`` are the medians,
+``new/base`` is their ratio: above 1 the new run is slower. ``interval`` is where noise leaves the
+ratio. The verdict is ``slower`` or ``faster`` where the interval leaves 1 out, ``same`` where it
+stays within the threshold, else ``unclear``.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import io
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from losscli.bench.comparison import SLOWER, Comparison, Row, label
-from losscli.bench.ratio import CONFIDENCE, ENOUGH_CONTROLS
+from losscli.bench.comparison import SLOWER, Comparison, Mean, Noise, Row
+from losscli.bench.ratio import CONFIDENCE
+from losscli.bench.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count
@@ -118,7 +120,7 @@ def _rows(comparison: Comparison, style: str, width: int | None) -> str:
     for row in comparison.rows:
         result = row.after
         cells = [
-            SHORT_PASSES[result.pass_],
+            _pass(result.pass_, result.mode, result.cache),
             shorten(result.implementation),
             _seconds(row.before),
             _seconds(result),
@@ -131,16 +133,27 @@ def _rows(comparison: Comparison, style: str, width: int | None) -> str:
     return lay_out(*beside_case(headers, groups, width), style)
 
 
+def _pass(pass_: str, mode: str, cache: str) -> str:
+    """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
+    return " ".join([SHORT_PASSES[pass_], *how(mode, cache)])
+
+
 def _seconds(result: BenchResult) -> str:
     return format_seconds(result.seconds.median) if result.seconds else ""
 
 
 def _means(comparison: Comparison, style: str) -> str:
-    """Lay out the geometric means by loss and pass."""
+    """Lay out the geometric means by loss, pass, mode and cache."""
     headers = ["loss", "pass", "impl", "cases", "geometric mean of new/base"]
     rows = [
-        [loss, SHORT_PASSES[pass_], implementation, str(number), f"{mean:.3f}"]
-        for loss, pass_, implementation, mean, number in comparison.means()
+        [
+            mean.loss,
+            _pass(mean.pass_, mean.mode, mean.cache),
+            mean.implementation,
+            str(mean.rows),
+            f"{mean.ratio:.3f}",
+        ]
+        for mean in comparison.means()
     ]
     return lay_out(headers, rows, style)
 
@@ -160,15 +173,20 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
 
 
 def _noise(comparison: Comparison) -> list[str]:
-    """Say where the intervals come from."""
-    if comparison.controls < ENOUGH_CONTROLS:
-        known = "supposed, for want of PyTorch's own implementations in both"
-    else:
-        known = f"by {comparison.controls} rows of PyTorch's own implementations"
+    """Say where the intervals come from, of each mode and cache where there are several."""
+    several = len(comparison.noises) > 1
     return [
-        f"noise from run to run: {100 * comparison.noise:.1f} %, {known}",
+        *(_noise_of(noise, several) for noise in comparison.noises),
         f"all intervals hold at once with {100 * CONFIDENCE:g} %",
     ]
+
+
+def _noise_of(noise: Noise, several: bool) -> str:
+    known = f"by {noise.controls} rows of PyTorch's own implementations"
+    if noise.why:
+        known = f"supposed, {noise.why}"
+    where = f" ({noise.mode}, {noise.cache})" if several else ""
+    return f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
 
 
 def _conclusion(report: Report) -> list[str]:
@@ -205,13 +223,9 @@ def _record(report: Report) -> dict[str, Any]:
                 "differences": [unlike.to_json() for unlike in comparison.differences],
                 "noise": comparison.noise,
                 "controls": comparison.controls,
+                "noises": [asdict(noise) for noise in comparison.noises],
                 "rows": _records(report, name, comparison),
-                "means": [
-                    dict(
-                        zip(("loss", "pass", "implementation", "ratio", "rows"), mean, strict=True)
-                    )
-                    for mean in comparison.means()
-                ],
+                "means": [_plain(mean) for mean in comparison.means()],
                 "only_before": _bare(comparison.only_before),
                 "only_after": _bare(comparison.only_after),
             }
@@ -229,6 +243,8 @@ def _records(report: Report, name: str, comparison: Comparison) -> list[dict[str
             "run": name,
             "case": row.after.case.name,
             "pass": row.after.pass_,
+            "mode": row.after.mode,
+            "cache": row.after.cache,
             "implementation": row.after.implementation,
             "table": row.after.table,
             "seconds_before": row.before.seconds.median if row.before.seconds else None,
@@ -244,11 +260,18 @@ def _records(report: Report, name: str, comparison: Comparison) -> list[dict[str
     ]
 
 
+def _plain(mean: Mean) -> dict[str, Any]:
+    """Return the fields under their public names."""
+    return {name.rstrip("_"): value for name, value in asdict(mean).items()}
+
+
 def _bare(found: Sequence[tuple[BenchResult, str]]) -> list[dict[str, str]]:
     return [
         {
             "case": result.case.name,
             "pass": result.pass_,
+            "mode": result.mode,
+            "cache": result.cache,
             "implementation": result.implementation,
             "table": result.table,
             "reason": why,
