@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fabricated import elsewhere, machine
 from test_cli import run_without_torch
-from test_report_bench import case, result, run
+from test_report_bench import case, failed, result, run
 
 import losscli
 from losscli.cli import main
@@ -75,6 +75,7 @@ noise from run to run: 2.0 %, supposed, for want of controls: 0 of the 6 that it
 all intervals hold at once with 99 %
 
 new.json against base.json: 2 rows, 1 slower, 1 unclear
+1 row of base.json was not timed in new.json (1 absent)
 """
     )
 
@@ -97,9 +98,49 @@ def test_the_report_fits_a_terminal(slower, capsys):
 
 
 def test_noise_exits_0(write):
-    write("base.json", machine(1, between=0.02))
-    write("new.json", machine(2, between=0.02))
+    write("base.json", machine(1, between=0.005))
+    write("new.json", machine(2, between=0.005))
     assert compare("base.json", "new.json", "--fail-on", "5%") == 0
+
+
+def test_noise_that_would_hide_whatever_is_slower_exits_4_after_the_report(write, capsys):
+    write("base.json", machine(1, between=0.1))
+    write("new.json", machine(2, between=0.1))
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 4
+    told = capsys.readouterr()
+    assert "\n16 of 16 rows are too noisy to tell 5 %\nno row slower by more" in told.out
+    assert told.err.startswith("losscli: error: no row of new.json could be told to be slower by 5")
+    assert "quieter machine, take more samples, have" in told.err
+    assert compare("base.json", "new.json") == 0
+    capsys.readouterr()
+    assert compare("base.json", "new.json", "--fail-on", "5%", "--format", "json") == 4
+    (comparison,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert comparison["undecided"] == sum(row["undecided"] for row in comparison["rows"]) == 16
+
+
+def test_a_kernel_that_fails_exits_1_and_is_named(write, capsys):
+    whole = machine(1).results
+    broken = [
+        failed(case=r.case, pass_=r.pass_) if r.implementation == "custom" else r for r in whole
+    ]
+    write("base.json", machine(1))
+    write("new.json", run(*broken[:-3]))
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 1
+    conclusion = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert conclusion[1:3] == [
+        "18 rows of base.json were not timed in new.json (15 failed, 3 absent)",
+        "    FAILED mse 64x64 float32 mean, custom, forward: loss: 9 ulp",
+    ]
+    assert compare("base.json", "new.json") == 0
+
+
+def test_so_does_a_run_of_which_nothing_is_left(write, capsys):
+    write("base.json", run(result()))
+    write("new.json", run(failed()))
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 1
+    out = capsys.readouterr().out
+    assert "1 row of base.json was not timed in new.json (1 failed)\n    FAILED mse 4096" in out
+    assert compare("base.json", "new.json", "--fail-on", "5%", "--format", "csv") == 1
 
 
 def test_several_runs_are_each_compared_with_the_first(slower, write, capsys):
@@ -114,7 +155,7 @@ def test_several_runs_are_each_compared_with_the_first(slower, write, capsys):
     assert list(row) == [
         *("run", "case", "pass", "mode", "cache", "implementation", "table"),
         *("seconds_before", "seconds_after"),
-        *("ratio", "ratio_low", "ratio_high", "verdict", "control", "regression"),
+        *("ratio", "ratio_low", "ratio_high", "verdict", "control", "regression", "undecided"),
     ]
     assert row["ratio"] == pytest.approx(row["seconds_after"] / row["seconds_before"])
 

@@ -96,11 +96,38 @@ def test_what_only_one_run_timed_is_listed_with_the_reason():
     new = run(both, failed(implementation="reference"), result("custom", "forward_backward"))
     comparison = compare(base, new)
     assert [row.after for row in comparison.rows] == [both]
-    assert [(r.implementation, why) for r, why in comparison.only_before] == [
+    assert [(each.result.implementation, each.why) for each in comparison.only_before] == [
         ("reference", "failed: loss: 9 ulp"),
         ("functional", ""),
     ]
-    assert [(r.pass_, why) for r, why in comparison.only_after] == [("forward_backward", "")]
+    assert [(each.result.pass_, each.why) for each in comparison.only_after] == [
+        ("forward_backward", "")
+    ]
+
+
+def test_a_kernel_that_fails_is_broken_and_a_control_that_fails_is_not():
+    names = ("reference", "custom")
+    base, new = run(*map(result, names)), run(*(failed(implementation=name) for name in names))
+    assert [each.result.implementation for each in compare(base, new).broken] == ["custom"]
+    other = compare(base, elsewhere(new, torch="2.14.0")).broken
+    assert [each.result.implementation for each in other] == ["reference", "custom"]
+    assert compare(base, run(skipped())).broken == []
+
+
+def test_a_row_is_undecided_if_noise_would_hide_that_it_is_slower():
+    calm, noisy = (compare(machine(1, between=b), machine(2, between=b)) for b in (0.0, 0.1))
+    assert calm.undecided(0.05) == []
+    assert len(noisy.undecided(0.05)) == 16
+    assert (calm.blind(0.05), noisy.blind(0.05)) == (False, True)
+
+
+def test_a_row_that_is_faster_for_sure_is_decided_however_noisy():
+    noisy = compare(machine(1, between=0.05), machine(2, between=0.05, slowed="custom", by=0.1))
+    assert noisy.undecided(0.05) == []
+
+
+def test_a_comparison_of_controls_alone_sees_nothing():
+    assert compare(run(result("reference")), run(result("reference"))).blind(0.05)
 
 
 def test_cases_are_told_apart_by_all_that_makes_their_inputs():

@@ -19,7 +19,7 @@ from losscli.bench.ratio import (
 from losscli.bench.rows import Key, key, label, timed
 from losscli.config.schema import HOST
 from losscli.differences import Difference, differences
-from losscli.results import BenchResult, Run
+from losscli.results import FAILED, BenchResult, Run
 
 FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
 CONTROLS = ("reference", "functional", "compile")
@@ -46,6 +46,21 @@ class Row:
     def name(self) -> str:
         """What a person would call it."""
         return label(self.after)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What one run timed and the other did not."""
+
+    result: BenchResult
+    status: str
+    """What became of it in the other run; empty where that did not ask for it."""
+    reason: str
+
+    @property
+    def why(self) -> str:
+        """What the other run says of it, if anything."""
+        return f"{self.status}: {self.reason}" if self.status else ""
 
 
 @dataclass(frozen=True)
@@ -82,9 +97,9 @@ class Comparison:
     before: Run
     after: Run
     rows: tuple[Row, ...]
-    only_before: tuple[tuple[BenchResult, str], ...]
-    """What only the baseline timed, and what the other run says of it instead."""
-    only_after: tuple[tuple[BenchResult, str], ...]
+    only_before: tuple[Missing, ...]
+    """What only the baseline timed."""
+    only_after: tuple[Missing, ...]
     differences: tuple[Difference, ...]
     noises: tuple[Noise, ...]
     """Of each mode and cache."""
@@ -98,6 +113,18 @@ class Comparison:
     def controls(self) -> int:
         """Rows that are the same code in both runs."""
         return sum(row.control for row in self.rows)
+
+    same_torch: bool
+    """Whether PyTorch's own implementations are the same code in both."""
+
+    @property
+    def broken(self) -> list[Missing]:
+        """What the baseline timed and the other run failed, but for controls."""
+        return [
+            missing
+            for missing in self.only_before
+            if missing.status == FAILED and not self._is_control(missing.result)
+        ]
 
     @property
     def comparable(self) -> bool:
@@ -114,6 +141,25 @@ class Comparison:
             for row in self.rows
             if not row.control and row.ratio.value > 1 + threshold and row.ratio.low > 1
         ]
+
+    def undecided(self, threshold: float) -> list[Row]:
+        """Return the rows of which noise would hide that they are slower by the threshold."""
+        return [
+            row
+            for row in self.rows
+            if not row.control
+            and row.verdict == UNCLEAR
+            and row.ratio.high > (1 + threshold) * row.ratio.value
+        ]
+
+    def blind(self, threshold: float) -> bool:
+        """Tell whether there is no row of which it could be said that it is slower."""
+        if self.broken:
+            return False
+        return len(self.undecided(threshold)) == len(self.rows) - self.controls
+
+    def _is_control(self, result: BenchResult) -> bool:
+        return self.same_torch and result.implementation in CONTROLS
 
     def means(self) -> list[Mean]:
         """Return the mean of each loss, pass, mode, cache and implementation."""
@@ -155,6 +201,7 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
         _missing(afters, befores, before),
         unlike,
         _told(groups, noise, control, why),
+        not why,
     )
 
 
@@ -265,11 +312,11 @@ def _verdict(ratio: Ratio, tolerated: float) -> str:
 
 def _missing(
     there: Mapping[Key, BenchResult], here: Mapping[Key, BenchResult], other: Run
-) -> tuple[tuple[BenchResult, str], ...]:
+) -> tuple[Missing, ...]:
     """Return what is there and not here, with what the other run has of it but a time."""
-    others = {key(r): r for r in other.results if isinstance(r, BenchResult)}
+    others = {key(r): (r.status, r.reason) for r in other.results if isinstance(r, BenchResult)}
     return tuple(
-        (result, f"{others[name].status}: {others[name].reason}" if name in others else "")
+        Missing(result, *others.get(name, ("", "")))
         for name, result in there.items()
         if name not in here
     )

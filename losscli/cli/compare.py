@@ -30,8 +30,8 @@ def command(
 
     Each is a result in JSON or JSONL, or a run kept by `losscli bench --save NAME`.
 
-    Exit codes: 1 a case is slower beyond --fail-on and the noise, 2 a run is missing or cannot be
-    compared.
+    Exit codes: 2 a run is missing or cannot be compared; with --fail-on also 1 a case is slower
+    beyond it and the noise, or failed that BASE timed, 4 noise would hide whatever is slower.
     """
     if len(names) < 2:
         raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
@@ -62,14 +62,24 @@ def _compare(
                 f"{baseline[0]} and {name} do not compare: another {unlike}. --force compares all "
                 "the same."
             )
-        if not comparison.rows:
+        if not comparison.rows and not comparison.broken:
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common.")
     report = reports.Report(baseline[0], found, threshold)
     _write(reports.render_comparison(report, format), output)
     step_summary.publish("compare", lambda: reports.render_comparison(report, "md"))
     if output:
         click.echo(f"{reports.conclusion(report)}\n\nlosscli: wrote {output}", err=True)
-    return EXIT_FAILED if report.regressions() else EXIT_OK
+    if threshold is None:
+        return EXIT_OK
+    if report.regressions() or report.broken():
+        return EXIT_FAILED
+    if blind := report.blind():
+        raise UnfitError(
+            f"no row of {', '.join(blind)} could be told to be slower by {100 * threshold:g} %. "
+            "Measure on a quieter machine, take more samples, have `custom` as well as `reference` "
+            "and `functional` in the config, or give a larger --fail-on."
+        )
+    return EXIT_OK
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -18,14 +18,14 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from losscli.bench.comparison import SLOWER, Comparison, Mean, Noise, Row
+from losscli.bench.comparison import SLOWER, Comparison, Mean, Missing, Noise, Row
 from losscli.bench.ratio import CONFIDENCE
 from losscli.bench.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count
 from losscli.report.render import WIDTH, json_line, lay_out
-from losscli.results import SCHEMA_VERSION, BenchResult, Run
+from losscli.results import FAILED, SCHEMA_VERSION, SKIPPED, BenchResult, Run
 from losscli.units import format_seconds
 
 _NAMED = 10
@@ -41,6 +41,16 @@ class Report:
     """By the name of the run that is compared."""
     threshold: float | None = None
     """Beyond which a case that is slower fails the comparison."""
+
+    def broken(self) -> list[tuple[str, Missing]]:
+        """Return what the baseline timed and a run failed, each with the name of the run."""
+        return [(name, each) for name, one in self.comparisons.items() for each in one.broken]
+
+    def blind(self) -> list[str]:
+        """Return the names of the runs of which noise would hide whatever became slower."""
+        if self.threshold is None:
+            return []
+        return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
 
     def regressions(self) -> list[tuple[str, Row]]:
         """Return what is slower beyond threshold and noise, each with the name of its run."""
@@ -164,8 +174,8 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
         if found:
             lines.append(f"timed in {where} alone: {count(len(found), 'row')}")
             lines += [
-                f"    {label(result)}{f' (elsewhere {why})' if why else ''}"
-                for result, why in found[:_NAMED]
+                f"    {label(each.result)}{f' (elsewhere {each.why})' if each.why else ''}"
+                for each in found[:_NAMED]
             ]
         if len(found) > _NAMED:
             lines.append(f"    and {len(found) - _NAMED} more")
@@ -196,7 +206,9 @@ def _conclusion(report: Report) -> list[str]:
         counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
         rows = count(len(verdicts), "row")
         lines.append(f"{name} against {report.baseline}: {', '.join([rows, *sorted(counts)])}")
+        lines += _lost(report.baseline, name, comparison)
     if report.threshold is not None:
+        lines += _undecided(report, report.threshold)
         found = report.regressions()
         what = f"slower by more than {100 * report.threshold:g} % and than noise explains"
         lines.append(f"{count(len(found), 'row') if found else 'no row'} {what}")
@@ -206,6 +218,39 @@ def _conclusion(report: Report) -> list[str]:
             f"({_seconds(row.before)}, then {_seconds(row.after)})"
             for name, row in found
         ]
+    return lines
+
+
+def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
+    """Say how much of the baseline was not timed again, and name what failed."""
+    if not comparison.only_before:
+        return []
+    missing = comparison.only_before
+    statuses = [each.status for each in missing]
+    counts = {
+        "failed": statuses.count(FAILED),
+        "skipped": statuses.count(SKIPPED),
+        "absent": statuses.count(""),
+    }
+    why = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
+    were = "was" if len(missing) == 1 else "were"
+    line = f"{count(len(missing), 'row')} of {baseline} {were} not timed in {name} ({why})"
+    return [
+        line,
+        *(f"    FAILED {label(each.result)}: {each.reason}" for each in comparison.broken),
+    ]
+
+
+def _undecided(report: Report, threshold: float) -> list[str]:
+    """Say of how many rows noise would hide that they are slower."""
+    lines = []
+    for name, comparison in report.comparisons.items():
+        if undecided := comparison.undecided(threshold):
+            own = len(comparison.rows) - comparison.controls
+            where = f" of {name}" if len(report.comparisons) > 1 else ""
+            are = "is" if len(undecided) == 1 else "are"
+            noisy = f"{len(undecided)} of {count(own, 'row')}{where} {are} too noisy"
+            lines.append(f"{noisy} to tell {100 * threshold:g} %")
     return lines
 
 
@@ -226,6 +271,11 @@ def _record(report: Report) -> dict[str, Any]:
                 "noises": [asdict(noise) for noise in comparison.noises],
                 "rows": _records(report, name, comparison),
                 "means": [_plain(mean) for mean in comparison.means()],
+                "undecided": (
+                    len(comparison.undecided(report.threshold))
+                    if report.threshold is not None
+                    else None
+                ),
                 "only_before": _bare(comparison.only_before),
                 "only_after": _bare(comparison.only_after),
             }
@@ -236,8 +286,11 @@ def _record(report: Report) -> dict[str, Any]:
 
 def _records(report: Report, name: str, comparison: Comparison) -> list[dict[str, Any]]:
     """Return the rows as plain values."""
-    failing = comparison.regressions(report.threshold) if report.threshold is not None else []
-    slow = {id(row) for row in failing}
+    failing, hidden = [], []
+    if report.threshold is not None:
+        failing = comparison.regressions(report.threshold)
+        hidden = comparison.undecided(report.threshold)
+    slow, unseen = {id(row) for row in failing}, {id(row) for row in hidden}
     return [
         {
             "run": name,
@@ -255,6 +308,7 @@ def _records(report: Report, name: str, comparison: Comparison) -> list[dict[str
             "verdict": row.verdict,
             "control": row.control,
             "regression": id(row) in slow,
+            "undecided": id(row) in unseen,
         }
         for row in comparison.rows
     ]
@@ -265,18 +319,19 @@ def _plain(mean: Mean) -> dict[str, Any]:
     return {name.rstrip("_"): value for name, value in asdict(mean).items()}
 
 
-def _bare(found: Sequence[tuple[BenchResult, str]]) -> list[dict[str, str]]:
+def _bare(found: Sequence[Missing]) -> list[dict[str, str]]:
     return [
         {
-            "case": result.case.name,
-            "pass": result.pass_,
-            "mode": result.mode,
-            "cache": result.cache,
-            "implementation": result.implementation,
-            "table": result.table,
-            "reason": why,
+            "case": each.result.case.name,
+            "pass": each.result.pass_,
+            "mode": each.result.mode,
+            "cache": each.result.cache,
+            "implementation": each.result.implementation,
+            "table": each.result.table,
+            "status": each.status,
+            "reason": each.why,
         }
-        for result, why in found
+        for each in found
     ]
 
 
