@@ -1,9 +1,12 @@
 """`losscli compare` and `losscli runs`, from arguments to exit code."""
 
 import csv
+import errno
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -357,3 +360,38 @@ def test_mode_and_cache_stand_beside_the_pass_where_they_are_not_the_usual(write
     assert [(row["mode"], row["cache"]) for row in listed] == [
         *(("device", "cold"), ("host", "cold"), ("graph", "warm")),
     ]
+
+
+@pytest.mark.parametrize("output", ["base.json", "./new.json", "link"])
+def test_a_report_does_not_take_the_place_of_a_run(slower, capsys, output):
+    Path("link").symlink_to("new.json")
+    before = [Path(name).read_text() for name in ("base.json", "new.json")]
+    assert compare("base.json", "new.json", "-o", output) == 2
+    assert "itself. Name another file." in capsys.readouterr().err
+    assert [Path(name).read_text() for name in ("base.json", "new.json")] == before
+
+
+def test_a_report_replaces_the_one_before_as_a_whole(slower, monkeypatch):
+    def break_off(*paths):
+        raise OSError(errno.EIO, "Input/output error")
+
+    Path("report").write_text("before")
+    Path("report").chmod(0o640)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", break_off)
+        assert compare("base.json", "new.json", "-o", "report") == 4
+    assert Path("report").read_text() == "before"
+    assert compare("base.json", "new.json", "-o", "report") == 0
+    assert Path("report").read_text().startswith("base: base.json")
+    assert Path("report").stat().st_mode & 0o777 == 0o640
+    assert sorted(os.listdir()) == ["base.json", "new.json", "report"]
+
+
+def test_an_output_that_nobody_reads_exits_141(slower):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "losscli", "compare", "base.json", "new.json"]
+    command += ["-o", f"/dev/fd/{writer}"]
+    done = subprocess.run(command, pass_fds=(writer,), stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")

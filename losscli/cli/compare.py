@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from losscli.cli.options import output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UnfitError, UsageError
+from losscli.report.files import is_replaceable, replace_file
 from losscli.units import parse_fraction
 
 
@@ -52,7 +54,10 @@ def _compare(
     from losscli.result_file import read_run
     from losscli.saved import find_run
 
-    baseline, *others = [(name, read_run(find_run(name), "bench")) for name in names]
+    paths = {name: find_run(name) for name in names}
+    if output:
+        _refuse_to_overwrite(output, paths)
+    baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
     tolerated = TOLERATED if threshold is None else threshold
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
@@ -82,11 +87,24 @@ def _compare(
     return EXIT_OK
 
 
+def _refuse_to_overwrite(output: Path, paths: Mapping[str, Path]) -> None:
+    """Refuse an output that is one of the runs: a report is no result to compare again."""
+    for name, path in paths.items():
+        if os.path.exists(output) and os.path.samefile(output, path):
+            raise UsageError(f"-o '{output}' is the run '{name}' itself. Name another file.")
+
+
 def _write(text: str, output: Path | None) -> None:
+    """Put the report where it goes, into a file as a whole."""
     if output is None:
         click.echo(text)
         return
     try:
-        output.write_text(f"{text}\n", encoding="utf-8")
+        if is_replaceable(output):
+            replace_file(output.resolve(), [text])
+        else:
+            output.write_text(f"{text}\n", encoding="utf-8")
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise UnfitError(f"cannot write {output}: {error.strerror}.") from None

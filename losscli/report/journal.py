@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
 from losscli.errors import UnfitError, UsageError
+from losscli.report.files import replace_file
 from losscli.report.render import header, json_line
 from losscli.results import Result, Run
 
@@ -38,7 +36,8 @@ class Journal:
         try:
             if resumed is None or resumed.resolve() != self.path.resolve():
                 _refuse_unreported(self.path, output, run.kind)
-            _write_at_once(self.path, [header(run), *(r.to_json() for r in run.results)])
+            records = [header(run), *(result.to_json() for result in run.results)]
+            replace_file(self.path, map(json_line, records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
         except OSError as error:
             raise UnfitError(
@@ -72,23 +71,3 @@ def _refuse_unreported(path: Path, output: Path, kind: str) -> None:
             f"{path} holds the finished cases of a run that was killed. "
             f"{resume} it away or choose another -o."
         )
-
-
-def _write_at_once(path: Path, records: Iterable[dict[str, object]]) -> None:
-    """Put a journal in its place as a whole: killed now, what it replaces is still there."""
-    handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.writelines(f"{json_line(record)}\n" for record in records)
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, path)
-    except BaseException:
-        os.unlink(partial)
-        raise
-
-
-def _umask() -> int:
-    """Return the mask of new files, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
