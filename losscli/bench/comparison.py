@@ -314,6 +314,8 @@ def _missing(
     there: Mapping[Key, BenchResult], here: Mapping[Key, BenchResult], other: Run
 ) -> tuple[Missing, ...]:
     """Return what is there and not here, with what the other run has of it but a time."""
+    if not there.keys() - here.keys():
+        return ()
     others = {key(r): (r.status, r.reason) for r in other.results if isinstance(r, BenchResult)}
     return tuple(
         Missing(result, *others.get(name, ("", "")))
