@@ -14,7 +14,7 @@ from losscli.errors import UsageError
 from losscli.report.journal import journal_path
 from losscli.result_file import read_run
 from losscli.results import BenchResult, Run
-from losscli.saved import find_run, runs_directory
+from losscli.saved import find_run, is_there, runs_directory
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,6 @@ def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
 def _find(name: str) -> Path:
     """Return the file to go on with; a journal, where there is one, knows more than a report."""
     for candidate in (Path(name), runs_directory() / f"{name}.jsonl"):
-        if name and journal_path(candidate).exists():
+        if name and is_there(journal_path(candidate)):
             return journal_path(candidate)
     return find_run(name)
