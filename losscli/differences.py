@@ -15,8 +15,8 @@ _NOTED = (
     *("cpu", "cpu_cores", "threads", "gpu", "gpu_capability", "device"),
 )
 """What may explain a difference. All else, a temperature say, differs from run to run."""
-_SOFTWARE = ("losscli", "torch", "torch_cuda", "gpu_driver")
-"""What may not change in the middle of a run, as the machine may not."""
+_SOFTWARE = ("commit", "losscli", "compiler", "torch", "torch_cuda", "gpu_driver")
+"""What may not change in the middle of a run, as the machine may not: it may be another kernel."""
 _LABELS = {
     "cpu": "CPU",
     "gpu": "GPU",

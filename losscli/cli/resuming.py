@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from losscli.bench.plan import Task, digest, remaining
+from losscli.config.schema import HOST
 from losscli.differences import differences, parts_ways
 from losscli.errors import UsageError
 from losscli.report.journal import journal_path
@@ -47,11 +48,13 @@ def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
             f"{path} is of another config: it was begun by `{' '.join(before.command)}`. Go on "
             "with the same config and options."
         )
-    for difference in differences(before.environment, run.environment):
+    host = any(task.mode == HOST for task in tasks)
+    for difference in differences(before.environment, run.environment, host=host):
         if parts_ways(difference):
             raise UsageError(
-                f"{path} cannot go on here, for it was begun elsewhere: {difference}. Begin anew, "
-                "with another -o."
+                f"{path} cannot go on here, for it was begun with another {difference}, and a run "
+                "is of one machine and one build. Go back to that, or begin anew with another -o "
+                "or --save."
             )
         click.echo(f"losscli: since the run was begun, another {difference}", err=True)
     results = [result for result in before.results if isinstance(result, BenchResult)]
