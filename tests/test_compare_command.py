@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fabricated import elsewhere, machine
 from test_cli import run_without_torch
-from test_report_bench import case, failed, result, run
+from test_report_bench import case, failed, result, run, skipped
 
 import losscli
 from losscli.cli import main
@@ -207,11 +207,33 @@ def test_runs_of_other_machines_do_not_compare(slower, write, capsys):
     )
 
 
-def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys):
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([result(cache="warm")], "differ in the cache: 'cold' in base.json, 'warm' in new.json."),
+        ([result(mode="host")], "differ in the mode: 'device' in base.json, 'host' in new.json."),
+        ([result(table="peers")], "differ in the table: '' in base.json, 'peers' in new.json."),
+        ([result("reference")], "differ in the implementation: 'custom' in base.json, 'reference'"),
+        (
+            [result(case=case(seed=1)), result(case=case(seed=2))],
+            "differ in the seed: 0 in base.js",
+        ),
+        ([result(case=case(target_shape=(64,)))], "in the size of the target: 4096x4096 in base"),
+        (
+            [result("reference", "forward_backward")],
+            "base.json begins with mse 4096x4096 float32 mean, custom, forward. new.json begins "
+            "with mse 4096x4096 float32 mean, reference, forward+backward.",
+        ),
+        ([skipped()], "Nothing was timed in new.json."),
+    ],
+)
+def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys, rows, why):
     write("base.json", run(result()))
-    write("new.json", run(result("reference")))
+    write("new.json", run(*rows))
     assert compare("base.json", "new.json") == 2
-    assert "base.json and new.json have no timed case in common." in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "base.json and new.json have no timed case in common. " in told
+    assert why in told
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,12 @@ from losscli.config.schema import COLD, DEVICE
 from losscli.results import OK, BenchResult, Run
 
 Key = tuple[object, ...]
-"""Table, case, pass, mode, cache and implementation."""
+"""The values of ``PARTS``."""
+PARTS = (
+    *("table", "loss", "parameters", "size", "size of the target", "dtype", "reduction", "device"),
+    *("distribution", "seed", "scale", "pass", "mode", "cache", "implementation"),
+)
+"""What rows are told apart by. The implementation is the last."""
 
 
 def key(result: BenchResult) -> Key:

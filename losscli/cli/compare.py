@@ -49,6 +49,7 @@ def _compare(
 ) -> int:
     """Read, compare and report; numpy is imported only here."""
     from losscli.bench.comparison import TOLERATED, compare
+    from losscli.bench.unmatched import why_unmatched
     from losscli.report import comparison as reports
     from losscli.report import step_summary
     from losscli.result_file import read_run
@@ -68,7 +69,8 @@ def _compare(
                 "the same."
             )
         if not comparison.rows and not comparison.broken:
-            raise UsageError(f"{baseline[0]} and {name} have no timed case in common.")
+            why = why_unmatched(*baseline, name, comparison.after)
+            raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
     report = reports.Report(baseline[0], found, threshold)
     _write(reports.render_comparison(report, format), output)
     step_summary.publish("compare", lambda: reports.render_comparison(report, "md"))
