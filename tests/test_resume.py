@@ -143,6 +143,17 @@ def test_a_run_that_is_to_be_saved_is_resumed_by_its_name(bench):
     assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
 
 
+def test_a_run_with_a_name_and_an_output_is_resumed_by_its_output(bench):
+    bench.stop_at(9, signal.SIGKILL, "--save", "base")
+    code, told = bench.run("--save", "base", "--resume", "base")
+    assert code == 2
+    assert "no run 'base'." in told
+    assert "known by its -o, if it had one: --resume PATH.\n" in told
+    assert bench.run("--save", "base", "--resume", bench.output)[0] == 0
+    assert bench.computed() == [9, 16, 25]
+    assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
+
+
 @pytest.mark.parametrize("phase", killable.PHASES)
 def test_an_interrupt_exits_130_in_every_phase(bench, phase):
     code, told = bench.stop_at(phase, signal.SIGTERM)

@@ -69,4 +69,10 @@ def _find(name: str) -> Path:
     for candidate in (Path(name), runs_directory() / f"{name}.jsonl"):
         if name and is_there(journal_path(candidate)):
             return journal_path(candidate)
-    return find_run(name)
+    try:
+        return find_run(name)
+    except UsageError as error:
+        raise UsageError(
+            f"{error} One that was killed before it was saved is known by its -o, if it had one: "
+            "--resume PATH."
+        ) from None

@@ -55,7 +55,8 @@ class Writer:
             self.output = output = output.resolve()
             self._journal = Journal(run, output, resumed)
         elif saved:
-            self._journal = Journal(run, saved, resumed)
+            name = saved.name.removesuffix(".jsonl")
+            self._journal = Journal(run, saved, resumed, name=name)
 
     @property
     def journal_path(self) -> Path | None:
