@@ -13,15 +13,16 @@ import csv
 import io
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from losscli.bench.comparison import SLOWER, Comparison, Mean, Missing, Noise, Row
+from losscli.bench.comparison import SLOWER, Comparison, Missing, Noise, Row
 from losscli.bench.ratio import CONFIDENCE
 from losscli.bench.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
+from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count
 from losscli.report.render import WIDTH, json_line, lay_out
@@ -262,77 +263,10 @@ def _record(report: Report) -> dict[str, Any]:
         "threshold": report.threshold,
         "confidence": CONFIDENCE,
         "comparisons": [
-            {
-                "run": name,
-                "comparable": comparison.comparable,
-                "differences": [unlike.to_json() for unlike in comparison.differences],
-                "noise": comparison.noise,
-                "controls": comparison.controls,
-                "noises": [asdict(noise) for noise in comparison.noises],
-                "rows": _records(report, name, comparison),
-                "means": [_plain(mean) for mean in comparison.means()],
-                "undecided": (
-                    len(comparison.undecided(report.threshold))
-                    if report.threshold is not None
-                    else None
-                ),
-                "only_before": _bare(comparison.only_before),
-                "only_after": _bare(comparison.only_after),
-            }
+            of_comparison(name, comparison, report.threshold)
             for name, comparison in report.comparisons.items()
         ],
     }
-
-
-def _records(report: Report, name: str, comparison: Comparison) -> list[dict[str, Any]]:
-    """Return the rows as plain values."""
-    failing, hidden = [], []
-    if report.threshold is not None:
-        failing = comparison.regressions(report.threshold)
-        hidden = comparison.undecided(report.threshold)
-    slow, unseen = {id(row) for row in failing}, {id(row) for row in hidden}
-    return [
-        {
-            "run": name,
-            "case": row.after.case.name,
-            "pass": row.after.pass_,
-            "mode": row.after.mode,
-            "cache": row.after.cache,
-            "implementation": row.after.implementation,
-            "table": row.after.table,
-            "seconds_before": row.before.seconds.median if row.before.seconds else None,
-            "seconds_after": row.after.seconds.median if row.after.seconds else None,
-            "ratio": row.ratio.value,
-            "ratio_low": row.ratio.low,
-            "ratio_high": row.ratio.high,
-            "verdict": row.verdict,
-            "control": row.control,
-            "regression": id(row) in slow,
-            "undecided": id(row) in unseen,
-        }
-        for row in comparison.rows
-    ]
-
-
-def _plain(mean: Mean) -> dict[str, Any]:
-    """Return the fields under their public names."""
-    return {name.rstrip("_"): value for name, value in asdict(mean).items()}
-
-
-def _bare(found: Sequence[Missing]) -> list[dict[str, str]]:
-    return [
-        {
-            "case": each.result.case.name,
-            "pass": each.result.pass_,
-            "mode": each.result.mode,
-            "cache": each.result.cache,
-            "implementation": each.result.implementation,
-            "table": each.result.table,
-            "status": each.status,
-            "reason": each.why,
-        }
-        for each in found
-    ]
 
 
 def _json(report: Report) -> str:
@@ -346,7 +280,11 @@ def _jsonl(report: Report) -> str:
 
 
 def _csv(report: Report) -> str:
-    rows = [row for name, c in report.comparisons.items() for row in _records(report, name, c)]
+    rows = [
+        row
+        for name, comparison in report.comparisons.items()
+        for row in of_rows(name, comparison, report.threshold)
+    ]
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0] if rows else ["run", "case"], lineterminator="\n")
     writer.writeheader()
