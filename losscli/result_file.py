@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
@@ -44,6 +43,8 @@ _ONE_OF: Mapping[str, Collection[str]] = {
     "distribution": DISTRIBUTIONS,
 }
 """What the texts of a case and of a result of bench may be."""
+_LONGEST = 1e9
+"""Seconds that no call takes; what is not far beyond can be divided and squared."""
 _EMPTY: dict[str, Any] = {"command": [], "created": "", "environment": {}}
 _HEADER: Mapping[str, Any] = {
     key: hint for key, hint in get_type_hints(Run).items() if key != "results"
@@ -107,11 +108,14 @@ def _check(result: BenchResult) -> None:
     _check_how(result.pass_, result.mode, result.cache, result.status)
     if result.seconds is None:
         return
-    if result.seconds.median <= 0:
-        raise RecordError(f"'seconds': 'median': {result.seconds.median:g} s is no time")
-    least = min(result.seconds.samples, default=math.inf)
-    if least <= 0:
-        raise RecordError(f"'seconds': 'samples': {least:g} s is no time")
+    samples = result.seconds.samples or (result.seconds.median,)
+    for field, seconds in (
+        ("median", result.seconds.median),
+        ("samples", min(samples)),
+        ("samples", max(samples)),
+    ):
+        if not 0 < seconds < _LONGEST:
+            raise RecordError(f"'seconds': '{field}': {seconds:g} s is no time")
 
 
 @cache

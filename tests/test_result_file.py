@@ -100,6 +100,7 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
         ),
         (lambda r: r["seconds"].update(p20=-INF), "'p20': expected a finite number, found -inf"),
         (lambda r: r["seconds"].update(median=0), "'seconds': 'median': 0 s is no time"),
+        (lambda r: r["seconds"].update(median=1e308), "'seconds': 'median': 1e+308 s is no time"),
         (lambda r: r["seconds"].update(samples=[1, NAN]), "'samples': expected a finite number"),
         (lambda r: r["seconds"].update(samples=[10**400]), "'samples': expected a finite number"),
         (lambda r: r["seconds"].update(samples=[1, 0]), "'seconds': 'samples': 0 s is no time"),
