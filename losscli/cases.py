@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 
 from losscli.config.schema import Config, Exclude, Filter
 from losscli.losses import LOSSES, LossSpec, Shape
@@ -120,8 +121,16 @@ def _excludes(rule: Exclude, facts: Mapping[str, object]) -> bool:
 
 def _keeps(filter: Filter, facts: Mapping[str, object]) -> bool:
     return all(
-        (facts.get(condition.axis) in condition.values) != condition.negated for condition in filter
+        _meets(facts.get(condition.axis), condition.values) != condition.negated
+        for condition in filter
     )
+
+
+def _meets(fact: object, values: tuple[object, ...]) -> bool:
+    """Tell whether a fact is one of the values, or a text is as one of their patterns."""
+    if isinstance(fact, str):
+        return fact in values or any(fnmatchcase(fact, str(value)) for value in values)
+    return fact in values
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:

@@ -15,8 +15,8 @@ _NOTED = (
     *("cpu", "cpu_cores", "threads", "gpu", "gpu_capability", "device"),
 )
 """What may explain a difference. All else, a temperature say, differs from run to run."""
-_SOFTWARE = ("losscli", "torch", "torch_cuda", "gpu_driver")
-"""What may not change in the middle of a run, as the machine may not."""
+_SOFTWARE = ("commit", "losscli", "compiler", "torch", "torch_cuda", "gpu_driver")
+"""What may not change in the middle of a run, as the machine may not: it may be another kernel."""
 _LABELS = {
     "cpu": "CPU",
     "gpu": "GPU",
@@ -51,12 +51,20 @@ class Difference:
         return {"fact": self.fact, "before": self.before, "after": self.after, "grade": grade}
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """Return what differs between two environments, the decisive first."""
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], *, host: bool = False
+) -> list[Difference]:
+    """Return what differs between two environments, the decisive first.
+
+    Args:
+        before: one environment.
+        after: the other.
+        host: whether what calls cost the host is compared, which another CPU makes another.
+    """
     kind, other = _kind(before), _kind(after)
     if kind != other:
         return [Difference("device", kind, other, decisive=True)]
-    decisive = _DECISIVE[kind]
+    decisive = (*_DECISIVE[kind], *(("cpu",) if host and kind != CPU else ()))
     found = [
         Difference(fact, before.get(fact), after.get(fact), fact in decisive)
         for fact in dict.fromkeys((*decisive, *_NOTED))

@@ -17,6 +17,8 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_BUILD = 3
 EXIT_UNFIT = 4
+EXIT_UNEXPECTED = 70
+"""What sysexits.h has for a program's own fault; 1 would say that a check failed."""
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -42,8 +43,8 @@ def _reader(kind: Any) -> Read:
     if origin is Mapping:
         inner = _reader(arguments[1])
         return lambda value: {key: inner(item) for key, item in _of(dict, value).items()}
-    if kind is float:
-        return _float
+    if kind in (float, int):
+        return _float if kind is float else _int
     if kind is Any:
         return lambda value: value
     return lambda value: _of(kind, value)
@@ -92,9 +93,9 @@ def _dataclass_reader(kind: type[Any]) -> Read:
 
 
 def _plain(hint: Any) -> frozenset[type]:
-    """Return the types of JSON that need no reading, as most values do not."""
+    """Return the types of JSON that need no reading, as most values do not; a number may be NaN."""
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    return frozenset(part for part in parts if part in (str, int, float, bool, type(None)))
+    return frozenset(part for part in parts if part in (str, bool, type(None)))
 
 
 def _tuple_reader(kind: Any) -> Read:
@@ -106,15 +107,31 @@ def _tuple_reader(kind: Any) -> Read:
     def read(value: Any) -> tuple[float, ...]:
         if not set(map(type, _of(list, value))) <= {float, int}:
             raise RecordError("not all of them are numbers")
+        _float(_sum(value))  # which is finite if each of them is
         return tuple(value)
 
     return read
 
 
+def _sum(values: list[float]) -> float:
+    try:
+        return float(sum(values))
+    except OverflowError:
+        return math.inf
+
+
 def _float(value: Any) -> float:
-    if type(value) is float:
+    number = value if type(value) is float else float(_int(value))
+    if -math.inf < number < math.inf:
+        return number
+    raise RecordError(f"expected a finite number, found {number}")
+
+
+def _int(value: Any) -> int:
+    if type(value) is int and -(2**63) <= value < 2**63:
         return value
-    return float(_of(int, value))
+    _of(int, value)
+    raise RecordError("expected a number of at most 64 bits")
 
 
 def _of(kind: type[T], value: Any) -> T:

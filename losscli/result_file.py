@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from losscli.cases import Case
-from losscli.errors import UsageError
-from losscli.losses import LOSSES
+from losscli.config.schema import CACHES, DISTRIBUTIONS, DTYPES, MODES, PASSES
+from losscli.errors import UsageError, unknown
+from losscli.losses import LOSSES, REDUCTIONS
 from losscli.records import RecordError, from_json
 from losscli.results import (
+    FAILED,
+    OK,
     SCHEMA_VERSION,
+    SKIPPED,
     BenchResult,
     Result,
     Run,
@@ -28,6 +33,18 @@ KINDS: Mapping[str, type[Result]] = {
 }
 """What the results of a run are, by its kind."""
 
+_ONE_OF: Mapping[str, Collection[str]] = {
+    "pass": PASSES,
+    "mode": MODES,
+    "cache": CACHES,
+    "status": (OK, SKIPPED, FAILED),
+    "dtype": DTYPES,
+    "reduction": REDUCTIONS,
+    "distribution": DISTRIBUTIONS,
+}
+"""What the texts of a case and of a result of bench may be."""
+_LONGEST = 1e9
+"""Seconds that no call takes; what is not far beyond can be divided and squared."""
 _EMPTY: dict[str, Any] = {"command": [], "created": "", "environment": {}}
 _HEADER: Mapping[str, Any] = {
     key: hint for key, hint in get_type_hints(Run).items() if key != "results"
@@ -55,31 +72,70 @@ def read_run(path: Path, kind: str) -> Run:
         raise UsageError(f"{path} holds a run of '{header['kind']}'. Name one of `losscli {kind}`.")
     if kind not in KINDS:
         raise _not_ours(path)
-    where = "the header"
-    last: tuple[Any, Case] | None = None
+    where = ["the header"]
     try:
-        head = _EMPTY | header
-        facts = {key: from_json(hint, head[key]) for key, hint in _HEADER.items() if key in head}
-        results: list[Result] = []
-        for index, record in enumerate(records, start=1):
-            where = f"result {index}"
-            if not isinstance(record, dict):
-                raise RecordError(f"expected an object, found {record!r:.40}")
-            # The results of a case follow each other, and share it.
-            given = record.get("case")
-            if last is None or last[0] != given:
-                last = given, _case(given)
-            record["case"] = last[1]
-            results.append(from_json(KINDS[kind], record))
+        return _run(header, records, where)
     except RecordError as error:
-        raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
+        raise UsageError(f"{path}: {where[0]} is not one of losscli: {error}.") from None
+    except RecursionError:
+        raise UsageError(f"{path}: {where[0]} is nested too deeply. The file is damaged.") from None
+
+
+def _run(header: dict[str, Any], records: list[Any], where: list[str]) -> Run:
+    """Return the run; ``where`` has, at any time, what is being read."""
+    last: tuple[Any, Case] | None = None
+    head = _EMPTY | header
+    facts = {key: from_json(hint, head[key]) for key, hint in _HEADER.items() if key in head}
+    results: list[Result] = []
+    for index, record in enumerate(records, start=1):
+        where[0] = f"result {index}"
+        if not isinstance(record, dict):
+            raise RecordError(f"expected an object, found {record!r:.40}")
+        # The results of a case follow each other, and share it.
+        given = record.get("case")
+        if last is None or last[0] != given:
+            last = given, _case(given)
+        record["case"] = last[1]
+        result = from_json(KINDS[header["kind"]], record)
+        if isinstance(result, BenchResult):
+            _check(result)
+        results.append(result)
     return Run(**facts, results=tuple(results))
+
+
+def _check(result: BenchResult) -> None:
+    """Refuse what has the right types and cannot have been measured."""
+    _check_how(result.pass_, result.mode, result.cache, result.status)
+    if result.seconds is None:
+        return
+    samples = result.seconds.samples or (result.seconds.median,)
+    for field, seconds in (
+        ("median", result.seconds.median),
+        ("samples", min(samples)),
+        ("samples", max(samples)),
+    ):
+        if not 0 < seconds < _LONGEST:
+            raise RecordError(f"'seconds': '{field}': {seconds:g} s is no time")
+
+
+@cache
+def _check_how(pass_: str, mode: str, cache: str, status: str) -> None:
+    """Refuse what is none of the few texts; each combination is looked at once."""
+    for field, text in {"pass": pass_, "mode": mode, "cache": cache, "status": status}.items():
+        _check_text(field, text)
+
+
+def _check_text(field: str, text: str) -> None:
+    if text not in _ONE_OF[field]:
+        raise RecordError(f"'{field}': {unknown(field, text, _ONE_OF[field]).removesuffix('.')}")
 
 
 def _case(record: Any) -> Case:
     case: Case = from_json(Case, record)
     if case.loss not in LOSSES or case.params.keys() != {p.name for p in case.spec.parameters}:
         raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
+    for field in ("dtype", "reduction", "distribution"):
+        _check_text(field, getattr(case, field))
     return case
 
 
@@ -91,7 +147,7 @@ def _parse(path: Path) -> tuple[dict[str, Any], list[Any]]:
     if newline and header is not None and "results" not in header:
         return header, _lines(path, rest)
     try:
-        whole = json.loads(text)
+        whole = _loads(text)
     except ValueError as error:
         if text.lstrip().startswith("{") and '"schema_version"' in text[:200]:
             raise UsageError(f"{path} is cut off or damaged: {error}.") from None
@@ -118,7 +174,7 @@ def _lines(path: Path, text: str) -> list[Any]:
     """Parse one result a line; of the last one half may be missing."""
     lines = text.splitlines()
     with contextlib.suppress(ValueError):  # all at once, which is faster, where all is well
-        return list(json.loads(f"[{','.join(lines)}]"))
+        return list(_loads(f"[{','.join(lines)}]"))
     records = []
     for number, line in enumerate(lines, start=2):
         record = _object(line)
@@ -132,10 +188,18 @@ def _lines(path: Path, text: str) -> list[Any]:
 def _object(line: str) -> dict[str, Any] | None:
     """Parse an object, or return None."""
     try:
-        value = json.loads(line)
+        value = _loads(line)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _loads(text: str) -> Any:
+    """Parse JSON; whatever cannot be is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _not_ours(path: Path) -> UsageError:

@@ -17,11 +17,33 @@ _JOURNAL = ".jsonl.journal.jsonl"
 
 def runs_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """Return where runs are kept: $LOSSCLI_DATA_DIR, or losscli in $XDG_DATA_HOME."""
-    if given := environ.get(VARIABLE, ""):
-        return Path(given).expanduser() / "runs"
-    # The standard has relative paths passed over.
-    base = Path(environ.get("XDG_DATA_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".local/share") / "losscli/runs"
+    given = environ.get(VARIABLE, "")
+    try:
+        if given:
+            return Path(given).expanduser() / "runs"
+        # The standard has relative paths passed over.
+        base = Path(environ.get("XDG_DATA_HOME", ""))
+        return (base if base.is_absolute() else Path.home() / ".local/share") / "losscli/runs"
+    except RuntimeError:
+        whose = f"{VARIABLE} is '{given}', but" if given else "to keep runs in,"
+        raise UsageError(
+            f"{whose} there is no such home directory. Name a directory in {VARIABLE}."
+        ) from None
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether there is a file or directory.
+
+    Raises:
+        UsageError: it cannot be told, for a directory on the way may not be searched.
+    """
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
+    except (OSError, ValueError):  # not there, or no path at all
+        return False
+    return True
 
 
 def check_run_name(text: str) -> str:
@@ -54,8 +76,16 @@ def prepare(name: str) -> Path:
 
 def saved_runs() -> dict[str, Path]:
     """Return the runs that are kept, by name, the oldest first."""
-    found = [p for p in runs_directory().glob(f"*{SUFFIX}") if not p.name.endswith(_JOURNAL)]
-    return {path.stem: path for path in sorted(found, key=lambda path: path.stat().st_mtime_ns)}
+    folder = runs_directory()
+    try:
+        names = os.listdir(folder) if is_there(folder) else []
+        runs = [folder / n for n in names if n.endswith(SUFFIX) and not n.endswith(_JOURNAL)]
+        found = {path: path.stat().st_mtime_ns for path in runs if is_there(path)}
+    except OSError as error:
+        raise UnfitError(
+            f"cannot read {folder}: {error.strerror}. Name another directory in {VARIABLE}."
+        ) from None
+    return {path.stem: path for path in sorted(found, key=lambda path: found[path])}
 
 
 def find_run(name: str) -> Path:
@@ -64,11 +94,15 @@ def find_run(name: str) -> Path:
     Raises:
         UsageError: there is neither.
     """
-    if name and Path(name).exists():
-        return Path(name)
+    path = Path(name)
+    there = name and is_there(path)
+    if there and not os.path.isdir(path):
+        return path
     runs = saved_runs()
     if name in runs:
         return runs[name]
+    if there:
+        return path
     if not runs or os.sep in name or "." in name:
         raise UsageError(
             f"there is no run '{name}'. Name a result in JSON or JSONL, or a run kept by "

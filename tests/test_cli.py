@@ -22,6 +22,7 @@ from losscli.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EXIT_UNEXPECTED,
     EXIT_UNFIT,
     EXIT_USAGE,
     BuildError,
@@ -205,9 +206,9 @@ def test_module_and_version():
         (
             ValueError("odd\nmore"),
             "unexpected ValueError: odd (run again",
-            EXIT_FAILED,
+            EXIT_UNEXPECTED,
         ),
-        (ValueError(), "unexpected ValueError", EXIT_FAILED),
+        (ValueError(), "unexpected ValueError", EXIT_UNEXPECTED),
     ],
 )
 def test_an_error_becomes_one_line_and_an_exit_code(capsys, run, error, message, code):

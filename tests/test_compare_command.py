@@ -1,15 +1,18 @@
 """`losscli compare` and `losscli runs`, from arguments to exit code."""
 
 import csv
+import errno
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from fabricated import elsewhere, machine
 from test_cli import run_without_torch
-from test_report_bench import case, result, run
+from test_report_bench import case, failed, result, run, skipped
 
 import losscli
 from losscli.cli import main
@@ -71,10 +74,11 @@ timed in base.json alone: 1 row
 timed in new.json alone: 1 row
     mse 8x8 float32 mean, custom, forward
 
-noise from run to run: 2.0 %, supposed, for want of PyTorch's own implementations in both
+noise from run to run: 2.0 %, supposed, for want of controls: 0 of the 6 that it takes
 all intervals hold at once with 99 %
 
 new.json against base.json: 2 rows, 1 slower, 1 unclear
+1 row of base.json was not timed in new.json (1 absent)
 """
     )
 
@@ -97,9 +101,49 @@ def test_the_report_fits_a_terminal(slower, capsys):
 
 
 def test_noise_exits_0(write):
-    write("base.json", machine(1, between=0.02))
-    write("new.json", machine(2, between=0.02))
+    write("base.json", machine(1, between=0.005))
+    write("new.json", machine(2, between=0.005))
     assert compare("base.json", "new.json", "--fail-on", "5%") == 0
+
+
+def test_noise_that_would_hide_whatever_is_slower_exits_4_after_the_report(write, capsys):
+    write("base.json", machine(1, between=0.1))
+    write("new.json", machine(2, between=0.1))
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 4
+    told = capsys.readouterr()
+    assert "\n16 of 16 rows are too noisy to tell 5 %\nno row slower by more" in told.out
+    assert told.err.startswith("losscli: error: no row of new.json could be told to be slower by 5")
+    assert "quieter machine, take more samples, have" in told.err
+    assert compare("base.json", "new.json") == 0
+    capsys.readouterr()
+    assert compare("base.json", "new.json", "--fail-on", "5%", "--format", "json") == 4
+    (comparison,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert comparison["undecided"] == sum(row["undecided"] for row in comparison["rows"]) == 16
+
+
+def test_a_kernel_that_fails_exits_1_and_is_named(write, capsys):
+    whole = machine(1).results
+    broken = [
+        failed(case=r.case, pass_=r.pass_) if r.implementation == "custom" else r for r in whole
+    ]
+    write("base.json", machine(1))
+    write("new.json", run(*broken[:-3]))
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 1
+    conclusion = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert conclusion[1:3] == [
+        "18 rows of base.json were not timed in new.json (15 failed, 3 absent)",
+        "    FAILED mse 64x64 float32 mean, custom, forward: loss: 9 ulp",
+    ]
+    assert compare("base.json", "new.json") == 0
+
+
+def test_so_does_a_run_of_which_nothing_is_left(write, capsys):
+    write("base.json", run(result()))
+    write("new.json", run(failed()))
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 1
+    out = capsys.readouterr().out
+    assert "1 row of base.json was not timed in new.json (1 failed)\n    FAILED mse 4096" in out
+    assert compare("base.json", "new.json", "--fail-on", "5%", "--format", "csv") == 1
 
 
 def test_several_runs_are_each_compared_with_the_first(slower, write, capsys):
@@ -112,8 +156,9 @@ def test_several_runs_are_each_compared_with_the_first(slower, write, capsys):
     assert [sum(row["regression"] for row in each["rows"]) for each in (same, new)] == [0, 16]
     row = new["rows"][2]
     assert list(row) == [
-        *("run", "case", "pass", "implementation", "table", "seconds_before", "seconds_after"),
-        *("ratio", "ratio_low", "ratio_high", "verdict", "control", "regression"),
+        *("run", "case", "pass", "mode", "cache", "implementation", "table"),
+        *("seconds_before", "seconds_after"),
+        *("ratio", "ratio_low", "ratio_high", "verdict", "control", "regression", "undecided"),
     ]
     assert row["ratio"] == pytest.approx(row["seconds_after"] / row["seconds_before"])
 
@@ -162,11 +207,33 @@ def test_runs_of_other_machines_do_not_compare(slower, write, capsys):
     )
 
 
-def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys):
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([result(cache="warm")], "differ in the cache: 'cold' in base.json, 'warm' in new.json."),
+        ([result(mode="host")], "differ in the mode: 'device' in base.json, 'host' in new.json."),
+        ([result(table="peers")], "differ in the table: '' in base.json, 'peers' in new.json."),
+        ([result("reference")], "differ in the implementation: 'custom' in base.json, 'reference'"),
+        (
+            [result(case=case(seed=1)), result(case=case(seed=2))],
+            "differ in the seed: 0 in base.js",
+        ),
+        ([result(case=case(target_shape=(64,)))], "in the size of the target: 4096x4096 in base"),
+        (
+            [result("reference", "forward_backward")],
+            "base.json begins with mse 4096x4096 float32 mean, custom, forward. new.json begins "
+            "with mse 4096x4096 float32 mean, reference, forward+backward.",
+        ),
+        ([skipped()], "Nothing was timed in new.json."),
+    ],
+)
+def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys, rows, why):
     write("base.json", run(result()))
-    write("new.json", run(result("reference")))
+    write("new.json", run(*rows))
     assert compare("base.json", "new.json") == 2
-    assert "base.json and new.json have no timed case in common." in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "base.json and new.json have no timed case in common. " in told
+    assert why in told
 
 
 @pytest.mark.parametrize(
@@ -299,3 +366,54 @@ def test_without_runs_it_says_where_they_would_be(write, capsys):
     told = capsys.readouterr()
     assert told.out == ""
     assert "data/runs. `losscli bench --save NAME` keeps one." in told.err
+
+
+def test_mode_and_cache_stand_beside_the_pass_where_they_are_not_the_usual(write, capsys):
+    rows = [result(mode=mode, cache=cache) for mode, cache in (("host", "cold"), ("graph", "warm"))]
+    write("base.json", run(result(), *rows))
+    assert compare("base.json", "base.json") == 0
+    out = capsys.readouterr().out
+    rows = [line.partition("custom")[0].rstrip() for line in out.splitlines()[5:8]]
+    assert [row[row.index("fwd") :] for row in rows] == ["fwd", "fwd host", "fwd graph warm"]
+    assert "\nmse   fwd graph warm  custom      1 " in out
+    assert "\nnoise from run to run (graph, warm): 2.0 %, supposed, " in out
+    compare("base.json", "base.json", "--format", "csv")
+    listed = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert [(row["mode"], row["cache"]) for row in listed] == [
+        *(("device", "cold"), ("host", "cold"), ("graph", "warm")),
+    ]
+
+
+@pytest.mark.parametrize("output", ["base.json", "./new.json", "link"])
+def test_a_report_does_not_take_the_place_of_a_run(slower, capsys, output):
+    Path("link").symlink_to("new.json")
+    before = [Path(name).read_text() for name in ("base.json", "new.json")]
+    assert compare("base.json", "new.json", "-o", output) == 2
+    assert "itself. Name another file." in capsys.readouterr().err
+    assert [Path(name).read_text() for name in ("base.json", "new.json")] == before
+
+
+def test_a_report_replaces_the_one_before_as_a_whole(slower, monkeypatch):
+    def break_off(*paths):
+        raise OSError(errno.EIO, "Input/output error")
+
+    Path("report").write_text("before")
+    Path("report").chmod(0o640)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", break_off)
+        assert compare("base.json", "new.json", "-o", "report") == 4
+    assert Path("report").read_text() == "before"
+    assert compare("base.json", "new.json", "-o", "report") == 0
+    assert Path("report").read_text().startswith("base: base.json")
+    assert Path("report").stat().st_mode & 0o777 == 0o640
+    assert sorted(os.listdir()) == ["base.json", "new.json", "report"]
+
+
+def test_an_output_that_nobody_reads_exits_141(slower):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "losscli", "compare", "base.json", "new.json"]
+    command += ["-o", f"/dev/fd/{writer}"]
+    done = subprocess.run(command, pass_fds=(writer,), stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -7,6 +7,7 @@ from fabricated import elsewhere, machine
 from test_report_bench import case, failed, result, run, skipped
 
 from losscli.bench.comparison import FASTER, SAME, SLOWER, UNCLEAR, compare
+from losscli.bench.ratio import LEAST_NOISE, SUPPOSED_NOISE
 from losscli.bench.statistics import summarize
 
 REPEATS = range(20)
@@ -77,14 +78,14 @@ def test_verdicts():
 
 def test_means_are_by_loss_pass_and_implementation():
     means = compare(machine(1), machine(2, slowed="custom", by=1.1)).means()
-    assert [key for *key, _, _ in means] == [
-        [loss, pass_, name]
+    assert [(mean.loss, mean.pass_, mean.implementation) for mean in means] == [
+        (loss, pass_, name)
         for loss in ("mse", "smooth_l1")
         for pass_ in ("forward", "forward_backward")
         for name in ("reference", "functional", "custom")
     ]
-    assert {number for *_, number in means} == {4}
-    assert [mean for *_, name, mean, _ in means if name == "custom"] == (
+    assert {mean.rows for mean in means} == {4}
+    assert [mean.ratio for mean in means if mean.implementation == "custom"] == (
         pytest.approx([1.1] * 4, abs=0.01)
     )
 
@@ -95,11 +96,38 @@ def test_what_only_one_run_timed_is_listed_with_the_reason():
     new = run(both, failed(implementation="reference"), result("custom", "forward_backward"))
     comparison = compare(base, new)
     assert [row.after for row in comparison.rows] == [both]
-    assert [(r.implementation, why) for r, why in comparison.only_before] == [
+    assert [(each.result.implementation, each.why) for each in comparison.only_before] == [
         ("reference", "failed: loss: 9 ulp"),
         ("functional", ""),
     ]
-    assert [(r.pass_, why) for r, why in comparison.only_after] == [("forward_backward", "")]
+    assert [(each.result.pass_, each.why) for each in comparison.only_after] == [
+        ("forward_backward", "")
+    ]
+
+
+def test_a_kernel_that_fails_is_broken_and_a_control_that_fails_is_not():
+    names = ("reference", "custom")
+    base, new = run(*map(result, names)), run(*(failed(implementation=name) for name in names))
+    assert [each.result.implementation for each in compare(base, new).broken] == ["custom"]
+    other = compare(base, elsewhere(new, torch="2.14.0")).broken
+    assert [each.result.implementation for each in other] == ["reference", "custom"]
+    assert compare(base, run(skipped())).broken == []
+
+
+def test_a_row_is_undecided_if_noise_would_hide_that_it_is_slower():
+    calm, noisy = (compare(machine(1, between=b), machine(2, between=b)) for b in (0.0, 0.1))
+    assert calm.undecided(0.05) == []
+    assert len(noisy.undecided(0.05)) == 16
+    assert (calm.blind(0.05), noisy.blind(0.05)) == (False, True)
+
+
+def test_a_row_that_is_faster_for_sure_is_decided_however_noisy():
+    noisy = compare(machine(1, between=0.05), machine(2, between=0.05, slowed="custom", by=0.1))
+    assert noisy.undecided(0.05) == []
+
+
+def test_a_comparison_of_controls_alone_sees_nothing():
+    assert compare(run(result("reference")), run(result("reference"))).blind(0.05)
 
 
 def test_cases_are_told_apart_by_all_that_makes_their_inputs():
@@ -127,3 +155,60 @@ def test_two_gpus_of_a_kind_are_alike():
 def test_what_was_never_timed_is_no_row():
     comparison = compare(run(skipped()), run(skipped()))
     assert (comparison.rows, comparison.only_before, comparison.only_after) == ((), (), ())
+
+
+@pytest.fixture
+def modes():
+    """Return a function that makes a run on a GPU in two modes, of which the host's is noisy."""
+
+    def make(seed, **slowed):
+        steady, noisy = machine(seed, between=0.002), machine(50 + seed, between=0.03, **slowed)
+        on_host = (replace(one, mode="host") for one in noisy.results)
+        both = run(*steady.results, *on_host)
+        return elsewhere(both, device="cuda:0", gpu="H200", gpu_sms=132)
+
+    return make
+
+
+@pytest.mark.parametrize("repeat", REPEATS)
+def test_what_the_gpu_takes_does_not_tell_how_noisy_the_host_is(modes, repeat):
+    comparison = compare(modes(repeat), modes(100 + repeat))
+    assert comparison.regressions(0.05) == []
+    device, host = comparison.noises
+    assert (device.mode, host.mode) == ("device", "host")
+    assert host.value >= LEAST_NOISE["cpu"] > device.value
+
+
+def test_with_few_controls_the_noise_of_the_host_is_supposed_as_on_a_cpu():
+    gpu = elsewhere(run(result(mode="host"), result(mode="device")), device="cuda:0", gpu="H200")
+    found = {noise.mode: noise.value for noise in compare(gpu, gpu).noises}
+    assert found == {"host": SUPPOSED_NOISE["cpu"], "device": SUPPOSED_NOISE["cuda"]}
+
+
+def test_what_the_host_takes_does_not_compare_with_that_of_another_cpu(modes):
+    base = modes(1)
+    assert not compare(base, elsewhere(base, cpu="Another CPU")).comparable
+    on_device = replace(base, results=tuple(r for r in base.results if r.mode == "device"))
+    assert compare(on_device, elsewhere(on_device, cpu="Another CPU")).comparable
+
+
+def test_means_are_of_one_mode_and_one_state_of_the_caches(modes):
+    warm = replace(modes(1), results=tuple(replace(r, cache="warm") for r in modes(1).results))
+    both = run(*modes(1).results, *warm.results)
+    found = {(mean.mode, mean.cache) for mean in compare(both, both).means()}
+    assert found == {(m, c) for m in ("device", "host") for c in ("cold", "warm")}
+
+
+@pytest.mark.parametrize(
+    ("facts", "forced", "why"),
+    [
+        ({}, False, "for want of controls: 2 of the 6 that it takes"),
+        ({"torch": "2.14.0"}, False, "for the runs are of another torch: 2.13.0, then 2.14.0"),
+        ({"cpu": "B"}, True, "for the runs are of another CPU: A CPU, then B"),
+    ],
+)
+def test_why_noise_is_supposed(facts, forced, why):
+    base = run(result("reference"), result("functional"), result("custom"))
+    comparison = compare(base, elsewhere(base, **facts))
+    assert comparison.comparable is not forced
+    assert [noise.why for noise in comparison.noises] == [why]

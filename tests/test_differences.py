@@ -56,7 +56,8 @@ def test_what_is_not_known_is_told_so():
 
 
 @pytest.mark.parametrize(
-    ("fact", "ends"), [("cpu", True), ("torch", True), ("commit", False), ("os", False)]
+    ("fact", "ends"),
+    [("cpu", True), ("torch", True), ("commit", True), ("compiler", True), ("os", False)],
 )
 def test_what_a_run_cannot_outlast(fact, ends):
     (unlike,) = differences(CPU, CPU | {fact: "other"})

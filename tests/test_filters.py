@@ -72,10 +72,22 @@ def test_what_a_rule_leaves_out_no_filter_brings_back():
     assert kept == left("loss=mse,dtype=bfloat16")
 
 
-def test_a_table_is_named_by_its_title():
-    filters = (parse_filter("table=large"),)
-    tables = tuple(replace(CONFIG, title=title, filters=filters) for title in ("small", "large"))
-    assert {task.table for task in plan(Config(tables=tables), "cpu")} == {"large"}
+@pytest.mark.parametrize(
+    ("filter", "titles"),
+    [
+        ("table=large", {"large"}),
+        ("table=large*", {"large", "large [GPU]"}),
+        ("table=?mall", {"small"}),
+        ("table!=large*", {"small"}),
+        ("table=large [GPU]", {"large [GPU]"}),
+    ],
+)
+def test_a_table_is_named_by_its_title_or_a_pattern_of_it(filter, titles):
+    filters = (parse_filter(filter),)
+    tables = tuple(
+        replace(CONFIG, title=title, filters=filters) for title in ("small", "large", "large [GPU]")
+    )
+    assert {task.table for task in plan(Config(tables=tables), "cpu")} == titles
 
 
 def test_conditions():
@@ -94,6 +106,8 @@ def test_conditions():
         ("loss=mse,", "'loss=mse,' is not a filter. Write AXIS=VALUE"),
         ("los=mse", "unknown axis 'los'. Did you mean 'loss'?"),
         ("loss=mes", "unknown loss 'mes'. Did you mean 'mse'?"),
+        ("mode=host", "--filter has no axis 'mode'; --mode of `losscli bench` chooses it."),
+        ("seed=1", "--seed chooses it."),
         ("impl=cuda*", "unknown implementation 'cuda*'."),
         ("size=big", "'big' is not a size"),
         ("beta=half", "'half' is not a number."),

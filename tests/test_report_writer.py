@@ -10,6 +10,7 @@ from test_report_bench import PAIR, run
 
 from losscli.errors import UnfitError, UsageError
 from losscli.report import render
+from losscli.report.journal import journal_path
 from losscli.report.writer import Writer
 
 
@@ -121,6 +122,15 @@ def test_the_journal_of_a_run_that_was_killed_is_kept(tmp_path):
     ):
         Writer(run(), "json", tmp_path / "out")
     assert journal.read_text() == "finished cases"
+
+
+def test_that_of_a_run_that_was_to_be_saved_is_known_by_its_name(tmp_path):
+    saved = tmp_path / "v1.2.jsonl"
+    journal_path(saved).write_text("finished cases")
+    with pytest.raises(
+        UsageError, match=r"--resume v1\.2, move it away or choose another --save\.$"
+    ):
+        Writer(run(), "json", None, saved=saved)
 
 
 def test_the_journal_of_a_run_that_was_reported_is_replaced(tmp_path):

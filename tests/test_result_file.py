@@ -1,6 +1,7 @@
 """What was written is read back as it was."""
 
 import json
+import math
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +15,7 @@ from losscli.result_file import read_run
 from losscli.results import Error, Run, SelfTestResult, VerifyResult
 
 CASE = PAIR[0].case
+NAN, INF = math.nan, math.inf
 
 
 @pytest.fixture
@@ -81,6 +83,28 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
         (lambda r: r["case"].update(shape=["8"]), "'shape': expected a number, found '8'"),
         (lambda r: r["case"].update(loss="huber"), "this losscli has no loss 'huber' with these"),
         (lambda r: r["case"].update(params={"a": 1.0}), "no loss 'mse' with these parameters"),
+        (
+            lambda r: r["case"].update(dtype="int8"),
+            "'dtype': unknown dtype 'int8'. Choose from: fl",
+        ),
+        (lambda r: r["case"].update(reduction="all"), "'reduction': unknown reduction 'all'."),
+        (lambda r: r["case"].update(seed=10**400), "'seed': expected a number of at most 64 bits"),
+        (lambda r: r.update({"pass": "back"}), "'pass': unknown pass 'back'."),
+        (lambda r: r.update(mode="Host"), "'mode': unknown mode 'Host'. Did you mean 'host'?"),
+        (lambda r: r.update(cache="hot"), "'cache': unknown cache 'hot'."),
+        (lambda r: r.update(status="fail"), "'status': unknown status 'fail'."),
+        (lambda r: r.update(gbps=10**400), "'gbps': expected a number of at most 64 bits"),
+        (
+            lambda r: r["seconds"].update(median=NAN),
+            "'median': expected a finite number, found nan",
+        ),
+        (lambda r: r["seconds"].update(p20=-INF), "'p20': expected a finite number, found -inf"),
+        (lambda r: r["seconds"].update(median=0), "'seconds': 'median': 0 s is no time"),
+        (lambda r: r["seconds"].update(median=1e308), "'seconds': 'median': 1e+308 s is no time"),
+        (lambda r: r["seconds"].update(samples=[1, NAN]), "'samples': expected a finite number"),
+        (lambda r: r["seconds"].update(samples=[10**400]), "'samples': expected a finite number"),
+        (lambda r: r["seconds"].update(samples=[1, 0]), "'seconds': 'samples': 0 s is no time"),
+        (lambda r: r["seconds"].update(samples=[1, -2]), "'samples': -2 s is no time"),
         (lambda r: r.update(case=None), "expected an object, found None"),
     ],
 )
@@ -90,6 +114,20 @@ def test_what_is_not_a_result_is_told_by_its_field(written, change, message):
     with pytest.raises(UsageError) as error:
         read_run(written(json.dumps(record)), "bench")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 200_000, "is not a result of losscli"),
+        ('{"schema_version": 1, "kind": "bench", "results": ' + "[" * 200_000, "nested too deeply"),
+        ('{"schema_version": 1, "kind": "bench"}\n' + "[" * 200_000 + "\n{}\n", ":2: this line is"),
+        ('{"schema_version": 1, "kind": "bench", "results": [' + "9" * 5000 + "]}", "damaged"),
+    ],
+)
+def test_what_json_cannot_hold_is_a_damaged_file(written, text, message):
+    with pytest.raises(UsageError, match=message):
+        read_run(written(text), "bench")
 
 
 @dataclass(frozen=True)

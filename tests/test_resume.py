@@ -143,6 +143,17 @@ def test_a_run_that_is_to_be_saved_is_resumed_by_its_name(bench):
     assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
 
 
+def test_a_run_with_a_name_and_an_output_is_resumed_by_its_output(bench):
+    bench.stop_at(9, signal.SIGKILL, "--save", "base")
+    code, told = bench.run("--save", "base", "--resume", "base")
+    assert code == 2
+    assert "no run 'base'." in told
+    assert "known by its -o, if it had one: --resume PATH.\n" in told
+    assert bench.run("--save", "base", "--resume", bench.output)[0] == 0
+    assert bench.computed() == [9, 16, 25]
+    assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
+
+
 @pytest.mark.parametrize("phase", killable.PHASES)
 def test_an_interrupt_exits_130_in_every_phase(bench, phase):
     code, told = bench.stop_at(phase, signal.SIGTERM)
@@ -216,19 +227,20 @@ def test_with_another_config_it_is_refused_and_kept(cut_short, other):
     assert "out.json.journal.jsonl is of another config: it was begun by `losscli" in told
 
 
-@pytest.mark.parametrize("fact", ["cpu", "threads", "torch", "losscli"])
-def test_elsewhere_it_is_refused_and_kept(cut_short, fact):
+@pytest.mark.parametrize("fact", ["cpu", "threads", "torch", "losscli", "commit", "compiler"])
+def test_elsewhere_or_of_another_build_it_is_refused_and_kept(cut_short, fact):
     code, left, told = cut_short(**{fact: "other"})
     assert (code, left) == (2, 4)
-    assert f"cannot go on here, for it was begun elsewhere: {fact}: other, then " in (
+    assert f"cannot go on here, for it was begun with another {fact}: other, then " in (
         told.replace("CPU: other", "cpu: other")
     )
+    assert "Go back to that, or begin anew with another -o or --save." in told
 
 
-def test_kernels_that_may_have_changed_are_told_of(cut_short):
-    code, left, told = cut_short(commit="0123456789ab")
+def test_what_makes_no_other_kernel_is_told_of(cut_short):
+    code, left, told = cut_short(python="3.11.0")
     assert (code, left) == (0, None)
-    assert "losscli: since the run was begun, another commit: 0123456789ab, then " in told
+    assert "losscli: since the run was begun, another Python: 3.11.0, then " in told
 
 
 def task(passes=("forward", "forward_backward"), **changes):

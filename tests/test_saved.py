@@ -1,5 +1,7 @@
 """Where runs are kept by name."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,57 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path / "file"))
     with pytest.raises(UnfitError, match=r"cannot make .*Name another in LOSSCLI_DATA_DIR"):
         prepare("base")
+
+
+def test_a_home_that_is_nobodys_is_told():
+    with pytest.raises(
+        UsageError, match=r"LOSSCLI_DATA_DIR is '~nosuchuser', but there is no such"
+    ):
+        runs_directory({"LOSSCLI_DATA_DIR": "~nosuchuser"})
+
+
+@pytest.fixture
+def locked(tmp_path, monkeypatch):
+    """Have a directory that may not be searched, whoever runs the test."""
+    real, folder = os.stat, tmp_path / "locked"
+
+    def stat(path, *arguments, **keywords):
+        if str(path).startswith(f"{folder}/"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *arguments, **keywords)
+
+    folder.mkdir()
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
+    return folder
+
+
+def test_a_directory_that_may_not_be_searched_is_told(locked, monkeypatch):
+    with pytest.raises(UsageError, match=r"cannot read '.*locked/a': Permission denied\.$"):
+        find_run(str(locked / "a"))
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(locked))
+    with pytest.raises(UsageError, match=r"cannot read '.*locked/runs': Permission denied\.$"):
+        saved_runs()
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b", "file/a"])
+def test_what_cannot_be_a_path_is_not_there(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
+    Path("file").write_text("")
+    with pytest.raises(UsageError, match="there is no run"):
+        find_run(name)
+
+
+def test_a_directory_does_not_hide_a_run_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    path = prepare("base")
+    path.write_text("")
+    Path("base").mkdir()
+    Path("other").mkdir()
+    assert find_run("base") == path
+    assert find_run("other") == Path("other")
 
 
 def test_a_name_is_found_and_a_path_comes_first(tmp_path, monkeypatch):

@@ -16,10 +16,10 @@ from losscli.bench.ratio import (
     ratios,
     uncertainties,
 )
-from losscli.cases import Case
-from losscli.config.schema import DEVICE
+from losscli.bench.rows import Key, key, label, timed
+from losscli.config.schema import HOST
 from losscli.differences import Difference, differences
-from losscli.results import BenchResult, Run
+from losscli.results import FAILED, BenchResult, Run
 
 FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
 CONTROLS = ("reference", "functional", "compile")
@@ -27,8 +27,8 @@ CONTROLS = ("reference", "functional", "compile")
 TOLERATED = 0.05
 """How far from 1 a ratio may be that is called the same, unless another threshold is given."""
 
-Key = tuple[object, ...]
-"""Table, case, pass, mode, cache and implementation."""
+Group = tuple[str, str]
+"""Mode and cache: rows that are called and timed alike, and so are as noisy."""
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,82 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """What one run timed and the other did not."""
+
+    result: BenchResult
+    status: str
+    """What became of it in the other run; empty where that did not ask for it."""
+    reason: str
+
+    @property
+    def why(self) -> str:
+        """What the other run says of it, if anything."""
+        return f"{self.status}: {self.reason}" if self.status else ""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The geometric mean of the ratios of rows that only the case tells apart."""
+
+    loss: str
+    pass_: str
+    mode: str
+    cache: str
+    implementation: str
+    ratio: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How much the ratios of one mode and cache vary between runs, and what tells it."""
+
+    mode: str
+    cache: str
+    value: float
+    """Standard deviation, of the rows where it is largest."""
+    controls: int
+    """Rows that it is known from."""
+    why: str
+    """Why it is supposed and not known; empty where it is known."""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A run against a baseline."""
 
     before: Run
     after: Run
     rows: tuple[Row, ...]
-    only_before: tuple[tuple[BenchResult, str], ...]
-    """What only the baseline timed, and what the other run says of it instead."""
-    only_after: tuple[tuple[BenchResult, str], ...]
+    only_before: tuple[Missing, ...]
+    """What only the baseline timed."""
+    only_after: tuple[Missing, ...]
     differences: tuple[Difference, ...]
-    noise: float
-    """Standard deviation between runs of a ratio, of the rows where it is largest."""
-    controls: int
-    """Rows that the noise is known from."""
+    noises: tuple[Noise, ...]
+    """Of each mode and cache."""
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation between runs of a ratio, of the rows where it is largest."""
+        return max((noise.value for noise in self.noises), default=0.0)
+
+    @property
+    def controls(self) -> int:
+        """Rows that are the same code in both runs."""
+        return sum(row.control for row in self.rows)
+
+    same_torch: bool
+    """Whether PyTorch's own implementations are the same code in both."""
+
+    @property
+    def broken(self) -> list[Missing]:
+        """What the baseline timed and the other run failed, but for controls."""
+        return [
+            missing
+            for missing in self.only_before
+            if missing.status == FAILED and not self._is_control(missing.result)
+        ]
 
     @property
     def comparable(self) -> bool:
@@ -80,27 +142,51 @@ class Comparison:
             if not row.control and row.ratio.value > 1 + threshold and row.ratio.low > 1
         ]
 
-    def means(self) -> list[tuple[str, str, str, float, int]]:
-        """Return loss, pass, implementation, geometric mean of the ratios and their number."""
-        found: dict[tuple[str, str, str], list[float]] = {}
+    def undecided(self, threshold: float) -> list[Row]:
+        """Return the rows of which noise would hide that they are slower by the threshold."""
+        return [
+            row
+            for row in self.rows
+            if not row.control
+            and row.verdict == UNCLEAR
+            and row.ratio.high > (1 + threshold) * row.ratio.value
+        ]
+
+    def blind(self, threshold: float) -> bool:
+        """Tell whether there is no row of which it could be said that it is slower."""
+        if self.broken:
+            return False
+        return len(self.undecided(threshold)) == len(self.rows) - self.controls
+
+    def _is_control(self, result: BenchResult) -> bool:
+        return self.same_torch and result.implementation in CONTROLS
+
+    def means(self) -> list[Mean]:
+        """Return the mean of each loss, pass, mode, cache and implementation."""
+        found: dict[tuple[str, str, str, str, str], list[float]] = {}
         for row in self.rows:
-            key = row.after.case.loss, row.after.pass_, row.after.implementation
-            found.setdefault(key, []).append(row.ratio.value)
-        return [(*key, geometric_mean(values), len(values)) for key, values in found.items()]
+            it = row.after
+            alike = it.case.loss, it.pass_, it.mode, it.cache, it.implementation
+            found.setdefault(alike, []).append(row.ratio.value)
+        return [
+            Mean(*alike, geometric_mean(ratios), len(ratios)) for alike, ratios in found.items()
+        ]
 
 
 def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison:
     """Set a run beside a baseline; ``tolerated`` is how far apart what is the same may be."""
-    befores, afters = _timed(before), _timed(after)
-    keys = [key for key in befores if key in afters]
-    pairs = [(befores[key], afters[key]) for key in keys]
-    unlike = tuple(differences(before.environment, after.environment))
-    same_torch = not any(d.decisive or d.fact in ("torch", "torch_cuda") for d in unlike)
-    control = [same_torch and one.implementation in CONTROLS for one, _ in pairs]
+    befores, afters = timed(before), timed(after)
+    keys = [name for name in befores if name in afters]
+    pairs = [(befores[name], afters[name]) for name in keys]
+    groups = [(one.mode, one.cache) for one, _ in pairs]
+    host = any(mode == HOST for mode, _ in groups)
+    unlike = tuple(differences(before.environment, after.environment, host=host))
+    why = _no_controls(unlike)
+    control = [not why and one.implementation in CONTROLS for one, _ in pairs]
     first, second = (np.array([_median(pair[i]) for pair in pairs]) for i in (0, 1))
     logs = np.log(second / first).tolist() if pairs else []
     drifts = _drifts(keys, logs, control)
-    noise = _noises(logs, drifts, control, _device(after))
+    noise = _noises(groups, logs, drifts, control, _device(after))
     known = np.array([drift or 0.0 for drift in drifts])
     found = ratios(first, second, _errors(pairs), known, np.array(noise))
     rows = [
@@ -114,17 +200,9 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
         _missing(befores, afters, after),
         _missing(afters, befores, before),
         unlike,
-        max(noise, default=0.0),
-        sum(control),
+        _told(groups, noise, control, why),
+        not why,
     )
-
-
-def label(result: BenchResult) -> str:
-    """Return ``mse 1Kx1K float32 mean, custom, forward`` and the table, where there are several."""
-    words = f"{result.case.name}, {result.implementation}, {result.pass_.replace('_', '+')}"
-    if result.mode != DEVICE:
-        words += f", {result.mode}"
-    return f"{words} ({result.table})" if result.table else words
 
 
 def _errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> Array:
@@ -151,13 +229,46 @@ def _drifts(
     return [median(logs[i] for i in found) if found else None for found in others]
 
 
+def _no_controls(unlike: Sequence[Difference]) -> str:
+    """Return why PyTorch's own code is not the same in both runs, if it is not."""
+    for difference in unlike:
+        if difference.decisive or difference.fact in ("torch", "torch_cuda"):
+            return f"for the runs are of another {difference}"
+    return ""
+
+
 def _noises(
+    groups: Sequence[Group],
     logs: Sequence[float],
     drifts: Sequence[float | None],
     control: Sequence[bool],
     device: str,
 ) -> list[float]:
-    """Return the noise between runs of each row: that of the controls.
+    """Return the noise between runs of each row: that of the controls of its mode and cache.
+
+    What a GPU takes for a call tells nothing of what the host takes for it.
+    """
+    noises = [0.0] * len(logs)
+    for group in dict.fromkeys(groups):
+        own = [index for index, other in enumerate(groups) if other == group]
+        found = _noises_of_group(
+            [logs[index] for index in own],
+            [drifts[index] for index in own],
+            [control[index] for index in own],
+            "cpu" if group[0] == HOST else device,
+        )
+        for index, noise in zip(own, found, strict=True):
+            noises[index] = noise
+    return noises
+
+
+def _noises_of_group(
+    logs: Sequence[float],
+    drifts: Sequence[float | None],
+    control: Sequence[bool],
+    device: str,
+) -> list[float]:
+    """Return the noise of rows of one mode and cache.
 
     Of a row beside controls of its own case, it is that of a control beside the others of its case,
     if this is less: what they all share is left out there. As the interval reaches to both the
@@ -176,6 +287,20 @@ def _noises(
     return [anywhere if drift is None else accompanied for drift in drifts]
 
 
+def _told(
+    groups: Sequence[Group], noises: Sequence[float], control: Sequence[bool], why: str
+) -> tuple[Noise, ...]:
+    """Return the noise of each mode and cache with what tells it."""
+    found = []
+    for group in dict.fromkeys(groups):
+        own = [index for index, other in enumerate(groups) if other == group]
+        controls = sum(control[index] for index in own)
+        few = f"for want of controls: {controls} of the {ENOUGH_CONTROLS} that it takes"
+        missing = "" if controls >= ENOUGH_CONTROLS else why or few
+        found.append(Noise(*group, max(noises[index] for index in own), controls, missing))
+    return tuple(found)
+
+
 def _verdict(ratio: Ratio, tolerated: float) -> str:
     if ratio.low > 1:
         return SLOWER
@@ -187,36 +312,21 @@ def _verdict(ratio: Ratio, tolerated: float) -> str:
 
 def _missing(
     there: Mapping[Key, BenchResult], here: Mapping[Key, BenchResult], other: Run
-) -> tuple[tuple[BenchResult, str], ...]:
+) -> tuple[Missing, ...]:
     """Return what is there and not here, with what the other run has of it but a time."""
-    untimed = {_key(r): r for r in other.results if isinstance(r, BenchResult) and not r.seconds}
+    if not there.keys() - here.keys():
+        return ()
+    others = {key(r): (r.status, r.reason) for r in other.results if isinstance(r, BenchResult)}
     return tuple(
-        (result, f"{untimed[key].status}: {untimed[key].reason}" if key in untimed else "")
-        for key, result in there.items()
-        if key not in here
+        Missing(result, *others.get(name, ("", "")))
+        for name, result in there.items()
+        if name not in here
     )
-
-
-def _timed(run: Run) -> dict[Key, BenchResult]:
-    return {_key(r): r for r in run.results if isinstance(r, BenchResult) and r.seconds}
 
 
 def _median(result: BenchResult) -> float:
     assert result.seconds
     return max(result.seconds.median, 1e-12)
-
-
-def _key(result: BenchResult) -> Key:
-    """Return what a row is known by: of two GPUs of one kind either will do."""
-    how = result.pass_, result.mode, result.cache
-    return result.table, _inputs(result.case), *how, result.implementation
-
-
-def _inputs(case: Case) -> tuple[object, ...]:
-    device, parameters = case.device.partition(":")[0], tuple(case.params.values())
-    data = case.distribution, case.seed, case.scale
-    sizes = case.shape, case.target_shape
-    return case.loss, parameters, *sizes, case.dtype, case.reduction, device, *data
 
 
 def _device(run: Run) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from losscli.cli.options import output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UnfitError, UsageError
+from losscli.report.files import is_replaceable, replace_file
 from losscli.units import parse_fraction
 
 
@@ -30,8 +32,8 @@ def command(
 
     Each is a result in JSON or JSONL, or a run kept by `losscli bench --save NAME`.
 
-    Exit codes: 1 a case is slower beyond --fail-on and the noise, 2 a run is missing or cannot be
-    compared.
+    Exit codes: 2 a run is missing or cannot be compared; with --fail-on also 1 a case is slower
+    beyond it and the noise, or failed that BASE timed, 4 noise would hide whatever is slower.
     """
     if len(names) < 2:
         raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
@@ -47,12 +49,16 @@ def _compare(
 ) -> int:
     """Read, compare and report; numpy is imported only here."""
     from losscli.bench.comparison import TOLERATED, compare
+    from losscli.bench.unmatched import why_unmatched
     from losscli.report import comparison as reports
     from losscli.report import step_summary
     from losscli.result_file import read_run
     from losscli.saved import find_run
 
-    baseline, *others = [(name, read_run(find_run(name), "bench")) for name in names]
+    paths = {name: find_run(name) for name in names}
+    if output:
+        _refuse_to_overwrite(output, paths)
+    baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
     tolerated = TOLERATED if threshold is None else threshold
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
@@ -62,21 +68,45 @@ def _compare(
                 f"{baseline[0]} and {name} do not compare: another {unlike}. --force compares all "
                 "the same."
             )
-        if not comparison.rows:
-            raise UsageError(f"{baseline[0]} and {name} have no timed case in common.")
+        if not comparison.rows and not comparison.broken:
+            why = why_unmatched(*baseline, name, comparison.after)
+            raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
     report = reports.Report(baseline[0], found, threshold)
     _write(reports.render_comparison(report, format), output)
     step_summary.publish("compare", lambda: reports.render_comparison(report, "md"))
     if output:
         click.echo(f"{reports.conclusion(report)}\n\nlosscli: wrote {output}", err=True)
-    return EXIT_FAILED if report.regressions() else EXIT_OK
+    if threshold is None:
+        return EXIT_OK
+    if report.regressions() or report.broken():
+        return EXIT_FAILED
+    if blind := report.blind():
+        raise UnfitError(
+            f"no row of {', '.join(blind)} could be told to be slower by {100 * threshold:g} %. "
+            "Measure on a quieter machine, take more samples, have `custom` as well as `reference` "
+            "and `functional` in the config, or give a larger --fail-on."
+        )
+    return EXIT_OK
+
+
+def _refuse_to_overwrite(output: Path, paths: Mapping[str, Path]) -> None:
+    """Refuse an output that is one of the runs: a report is no result to compare again."""
+    for name, path in paths.items():
+        if os.path.exists(output) and os.path.samefile(output, path):
+            raise UsageError(f"-o '{output}' is the run '{name}' itself. Name another file.")
 
 
 def _write(text: str, output: Path | None) -> None:
+    """Put the report where it goes, into a file as a whole."""
     if output is None:
         click.echo(text)
         return
     try:
-        output.write_text(f"{text}\n", encoding="utf-8")
+        if is_replaceable(output):
+            replace_file(output.resolve(), [text])
+        else:
+            output.write_text(f"{text}\n", encoding="utf-8")
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise UnfitError(f"cannot write {output}: {error.strerror}.") from None

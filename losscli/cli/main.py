@@ -20,6 +20,7 @@ from losscli.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EXIT_UNEXPECTED,
     EXIT_UNFIT,
     EXIT_USAGE,
     LosscliError,
@@ -79,7 +80,8 @@ def group() -> None:
     """Build, verify and time loss kernels against PyTorch.
 
     Exit codes: 0 all well, 1 a check failed, 2 usage or config, 3 a build failed, 4 this machine
-    cannot do what was asked, 130 interrupted, 141 nobody reads the output.
+    cannot do what was asked, 70 an error of losscli itself, 130 interrupted, 141 nobody reads the
+    output.
     """
 
 
@@ -173,7 +175,7 @@ def _message(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"unexpected {summary} (run again with --debug for the traceback)", EXIT_FAILED
+    return f"unexpected {summary} (run again with --debug for the traceback)", EXIT_UNEXPECTED
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

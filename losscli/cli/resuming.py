@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 
 from losscli.bench.plan import Task, digest, remaining
+from losscli.config.schema import HOST
 from losscli.differences import differences, parts_ways
 from losscli.errors import UsageError
 from losscli.report.journal import journal_path
 from losscli.result_file import read_run
 from losscli.results import BenchResult, Run
-from losscli.saved import find_run, runs_directory
+from losscli.saved import find_run, is_there, runs_directory
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,13 @@ def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
             f"{path} is of another config: it was begun by `{' '.join(before.command)}`. Go on "
             "with the same config and options."
         )
-    for difference in differences(before.environment, run.environment):
+    host = any(task.mode == HOST for task in tasks)
+    for difference in differences(before.environment, run.environment, host=host):
         if parts_ways(difference):
             raise UsageError(
-                f"{path} cannot go on here, for it was begun elsewhere: {difference}. Begin anew, "
-                "with another -o."
+                f"{path} cannot go on here, for it was begun with another {difference}, and a run "
+                "is of one machine and one build. Go back to that, or begin anew with another -o "
+                "or --save."
             )
         click.echo(f"losscli: since the run was begun, another {difference}", err=True)
     results = [result for result in before.results if isinstance(result, BenchResult)]
@@ -64,6 +67,12 @@ def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
 def _find(name: str) -> Path:
     """Return the file to go on with; a journal, where there is one, knows more than a report."""
     for candidate in (Path(name), runs_directory() / f"{name}.jsonl"):
-        if name and journal_path(candidate).exists():
+        if name and is_there(journal_path(candidate)):
             return journal_path(candidate)
-    return find_run(name)
+    try:
+        return find_run(name)
+    except UsageError as error:
+        raise UsageError(
+            f"{error} One that was killed before it was saved is known by its -o, if it had one: "
+            "--resume PATH."
+        ) from None

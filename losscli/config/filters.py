@@ -19,7 +19,7 @@ def parse_filter(text: str) -> Filter:
     """Parse one ``--filter``: conditions between commas, all of which are to hold.
 
     A condition is ``AXIS=VALUE`` or ``AXIS!=VALUE``; ``|`` stands between values any of which will
-    do, and a name may have the ``*`` and ``?`` of file names.
+    do, and a name, a table's title too, may have the ``*`` and ``?`` of file names.
     """
     return tuple(_condition(part.strip(), text) for part in text.split(","))
 
@@ -33,6 +33,8 @@ def _condition(part: str, text: str) -> Condition:
         )
     axis, sign, values = match.groups()
     axis = {"impl": "implementation"}.get(axis, axis)
+    if axis in _CHOSEN:
+        raise UsageError(f"--filter has no axis '{axis}'; {_CHOSEN[axis]} chooses it.")
     if axis not in _AXES:
         raise UsageError(unknown("axis", axis, _AXES))
     found = tuple(item for value in values.split("|") for item in _AXES[axis](value.strip()))
@@ -69,3 +71,11 @@ _AXES: Mapping[str, Read] = {
     "table": lambda text: (text,),
     **{p.name: _parameter for spec in LOSSES.values() for p in spec.parameters},
 }
+
+_CHOSEN: Mapping[str, str] = {
+    "mode": "--mode of `losscli bench`",
+    "cache": "--cache of `losscli bench`",
+    "device": "--device",
+    "seed": "--seed",
+}
+"""What is no axis of a filter, and the option that there is instead."""

@@ -1,9 +1,10 @@
 """A comparison of runs, in any of the formats. Pure functions, as in ``render``.
 
-A row is an implementation and pass of a case. ``base`` and ``new`` are the medians, ``new/base`` is
-their ratio: above 1 the new run is slower. ``interval`` is where noise leaves the ratio. The
-verdict is ``slower`` or ``faster`` where the interval leaves 1 out, ``same`` where it stays within
-the threshold, else ``unclear``.
+A row is an implementation and pass of a case, in one mode and with one state of the caches, which
+stand beside the pass where they are not the usual. ``base`` and ``new`` are the medians,
+``new/base`` is their ratio: above 1 the new run is slower. ``interval`` is where noise leaves the
+ratio. The verdict is ``slower`` or ``faster`` where the interval leaves 1 out, ``same`` where it
+stays within the threshold, else ``unclear``.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ import csv
 import io
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from losscli.bench.comparison import SLOWER, Comparison, Row, label
-from losscli.bench.ratio import CONFIDENCE, ENOUGH_CONTROLS
+from losscli.bench.comparison import SLOWER, Comparison, Missing, Noise, Row
+from losscli.bench.ratio import CONFIDENCE
+from losscli.bench.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
+from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count
 from losscli.report.render import WIDTH, json_line, lay_out
-from losscli.results import SCHEMA_VERSION, BenchResult, Run
+from losscli.results import FAILED, SCHEMA_VERSION, SKIPPED, BenchResult, Run
 from losscli.units import format_seconds
 
 _NAMED = 10
@@ -39,6 +42,16 @@ class Report:
     """By the name of the run that is compared."""
     threshold: float | None = None
     """Beyond which a case that is slower fails the comparison."""
+
+    def broken(self) -> list[tuple[str, Missing]]:
+        """Return what the baseline timed and a run failed, each with the name of the run."""
+        return [(name, each) for name, one in self.comparisons.items() for each in one.broken]
+
+    def blind(self) -> list[str]:
+        """Return the names of the runs of which noise would hide whatever became slower."""
+        if self.threshold is None:
+            return []
+        return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
 
     def regressions(self) -> list[tuple[str, Row]]:
         """Return what is slower beyond threshold and noise, each with the name of its run."""
@@ -118,7 +131,7 @@ def _rows(comparison: Comparison, style: str, width: int | None) -> str:
     for row in comparison.rows:
         result = row.after
         cells = [
-            SHORT_PASSES[result.pass_],
+            _pass(result.pass_, result.mode, result.cache),
             shorten(result.implementation),
             _seconds(row.before),
             _seconds(result),
@@ -131,16 +144,27 @@ def _rows(comparison: Comparison, style: str, width: int | None) -> str:
     return lay_out(*beside_case(headers, groups, width), style)
 
 
+def _pass(pass_: str, mode: str, cache: str) -> str:
+    """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
+    return " ".join([SHORT_PASSES[pass_], *how(mode, cache)])
+
+
 def _seconds(result: BenchResult) -> str:
     return format_seconds(result.seconds.median) if result.seconds else ""
 
 
 def _means(comparison: Comparison, style: str) -> str:
-    """Lay out the geometric means by loss and pass."""
+    """Lay out the geometric means by loss, pass, mode and cache."""
     headers = ["loss", "pass", "impl", "cases", "geometric mean of new/base"]
     rows = [
-        [loss, SHORT_PASSES[pass_], implementation, str(number), f"{mean:.3f}"]
-        for loss, pass_, implementation, mean, number in comparison.means()
+        [
+            mean.loss,
+            _pass(mean.pass_, mean.mode, mean.cache),
+            mean.implementation,
+            str(mean.rows),
+            f"{mean.ratio:.3f}",
+        ]
+        for mean in comparison.means()
     ]
     return lay_out(headers, rows, style)
 
@@ -151,8 +175,8 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
         if found:
             lines.append(f"timed in {where} alone: {count(len(found), 'row')}")
             lines += [
-                f"    {label(result)}{f' (elsewhere {why})' if why else ''}"
-                for result, why in found[:_NAMED]
+                f"    {label(each.result)}{f' (elsewhere {each.why})' if each.why else ''}"
+                for each in found[:_NAMED]
             ]
         if len(found) > _NAMED:
             lines.append(f"    and {len(found) - _NAMED} more")
@@ -160,15 +184,20 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
 
 
 def _noise(comparison: Comparison) -> list[str]:
-    """Say where the intervals come from."""
-    if comparison.controls < ENOUGH_CONTROLS:
-        known = "supposed, for want of PyTorch's own implementations in both"
-    else:
-        known = f"by {comparison.controls} rows of PyTorch's own implementations"
+    """Say where the intervals come from, of each mode and cache where there are several."""
+    several = len(comparison.noises) > 1
     return [
-        f"noise from run to run: {100 * comparison.noise:.1f} %, {known}",
+        *(_noise_of(noise, several) for noise in comparison.noises),
         f"all intervals hold at once with {100 * CONFIDENCE:g} %",
     ]
+
+
+def _noise_of(noise: Noise, several: bool) -> str:
+    known = f"by {noise.controls} rows of PyTorch's own implementations"
+    if noise.why:
+        known = f"supposed, {noise.why}"
+    where = f" ({noise.mode}, {noise.cache})" if several else ""
+    return f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
 
 
 def _conclusion(report: Report) -> list[str]:
@@ -178,7 +207,9 @@ def _conclusion(report: Report) -> list[str]:
         counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
         rows = count(len(verdicts), "row")
         lines.append(f"{name} against {report.baseline}: {', '.join([rows, *sorted(counts)])}")
+        lines += _lost(report.baseline, name, comparison)
     if report.threshold is not None:
+        lines += _undecided(report, report.threshold)
         found = report.regressions()
         what = f"slower by more than {100 * report.threshold:g} % and than noise explains"
         lines.append(f"{count(len(found), 'row') if found else 'no row'} {what}")
@@ -191,6 +222,39 @@ def _conclusion(report: Report) -> list[str]:
     return lines
 
 
+def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
+    """Say how much of the baseline was not timed again, and name what failed."""
+    if not comparison.only_before:
+        return []
+    missing = comparison.only_before
+    statuses = [each.status for each in missing]
+    counts = {
+        "failed": statuses.count(FAILED),
+        "skipped": statuses.count(SKIPPED),
+        "absent": statuses.count(""),
+    }
+    why = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
+    were = "was" if len(missing) == 1 else "were"
+    line = f"{count(len(missing), 'row')} of {baseline} {were} not timed in {name} ({why})"
+    return [
+        line,
+        *(f"    FAILED {label(each.result)}: {each.reason}" for each in comparison.broken),
+    ]
+
+
+def _undecided(report: Report, threshold: float) -> list[str]:
+    """Say of how many rows noise would hide that they are slower."""
+    lines = []
+    for name, comparison in report.comparisons.items():
+        if undecided := comparison.undecided(threshold):
+            own = len(comparison.rows) - comparison.controls
+            where = f" of {name}" if len(report.comparisons) > 1 else ""
+            are = "is" if len(undecided) == 1 else "are"
+            noisy = f"{len(undecided)} of {count(own, 'row')}{where} {are} too noisy"
+            lines.append(f"{noisy} to tell {100 * threshold:g} %")
+    return lines
+
+
 def _record(report: Report) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
@@ -199,62 +263,10 @@ def _record(report: Report) -> dict[str, Any]:
         "threshold": report.threshold,
         "confidence": CONFIDENCE,
         "comparisons": [
-            {
-                "run": name,
-                "comparable": comparison.comparable,
-                "differences": [unlike.to_json() for unlike in comparison.differences],
-                "noise": comparison.noise,
-                "controls": comparison.controls,
-                "rows": _records(report, name, comparison),
-                "means": [
-                    dict(
-                        zip(("loss", "pass", "implementation", "ratio", "rows"), mean, strict=True)
-                    )
-                    for mean in comparison.means()
-                ],
-                "only_before": _bare(comparison.only_before),
-                "only_after": _bare(comparison.only_after),
-            }
+            of_comparison(name, comparison, report.threshold)
             for name, comparison in report.comparisons.items()
         ],
     }
-
-
-def _records(report: Report, name: str, comparison: Comparison) -> list[dict[str, Any]]:
-    """Return the rows as plain values."""
-    failing = comparison.regressions(report.threshold) if report.threshold is not None else []
-    slow = {id(row) for row in failing}
-    return [
-        {
-            "run": name,
-            "case": row.after.case.name,
-            "pass": row.after.pass_,
-            "implementation": row.after.implementation,
-            "table": row.after.table,
-            "seconds_before": row.before.seconds.median if row.before.seconds else None,
-            "seconds_after": row.after.seconds.median if row.after.seconds else None,
-            "ratio": row.ratio.value,
-            "ratio_low": row.ratio.low,
-            "ratio_high": row.ratio.high,
-            "verdict": row.verdict,
-            "control": row.control,
-            "regression": id(row) in slow,
-        }
-        for row in comparison.rows
-    ]
-
-
-def _bare(found: Sequence[tuple[BenchResult, str]]) -> list[dict[str, str]]:
-    return [
-        {
-            "case": result.case.name,
-            "pass": result.pass_,
-            "implementation": result.implementation,
-            "table": result.table,
-            "reason": why,
-        }
-        for result, why in found
-    ]
 
 
 def _json(report: Report) -> str:
@@ -268,7 +280,11 @@ def _jsonl(report: Report) -> str:
 
 
 def _csv(report: Report) -> str:
-    rows = [row for name, c in report.comparisons.items() for row in _records(report, name, c)]
+    rows = [
+        row
+        for name, comparison in report.comparisons.items()
+        for row in of_rows(name, comparison, report.threshold)
+    ]
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0] if rows else ["run", "case"], lineterminator="\n")
     writer.writeheader()

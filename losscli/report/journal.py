@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
 from losscli.errors import UnfitError, UsageError
+from losscli.report.files import replace_file
 from losscli.report.render import header, json_line
 from losscli.results import Result, Run
 
@@ -22,27 +20,32 @@ def journal_path(output: Path) -> Path:
 class Journal:
     """The file that takes each result the moment it is there."""
 
-    def __init__(self, run: Run, output: Path, resumed: Path | None = None) -> None:
+    def __init__(
+        self, run: Run, output: Path, resumed: Path | None = None, *, name: str = ""
+    ) -> None:
         """Begin with the header of ``run`` and the results that it has already.
 
         Args:
             run: what is recorded.
             output: where its report will be.
             resumed: the journal that those results are from, which may be in the place of this.
+            name: that the run is saved by, where nothing but that was asked for.
 
         Raises:
             UsageError: there is the journal of another run, one that was never reported.
             UnfitError: nothing can be written beside ``output``.
         """
         self.path = journal_path(output)
+        known = (name, "--save") if name else (str(output), "-o")
         try:
             if resumed is None or resumed.resolve() != self.path.resolve():
-                _refuse_unreported(self.path, output, run.kind)
-            _write_at_once(self.path, [header(run), *(r.to_json() for r in run.results)])
+                _refuse_unreported(self.path, output, run.kind, *known)
+            records = [header(run), *(result.to_json() for result in run.results)]
+            replace_file(self.path, map(json_line, records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
         except OSError as error:
             raise UnfitError(
-                f"cannot write {self.path}: {error.strerror}. Choose another -o."
+                f"cannot write {self.path}: {error.strerror}. Choose another {known[1]}."
             ) from None
 
     def add(self, result: Result) -> None:
@@ -61,34 +64,22 @@ class Journal:
             self._file.close()
 
 
-def _refuse_unreported(path: Path, output: Path, kind: str) -> None:
-    """Refuse to begin in place of a journal that is all there is of a run."""
+def _refuse_unreported(path: Path, output: Path, kind: str, name: str, option: str) -> None:
+    """Refuse to begin in place of a journal that is all there is of a run.
+
+    Args:
+        path: of the journal.
+        output: of the run.
+        kind: of the run.
+        name: what ``--resume`` knows it by.
+        option: that had it written.
+    """
     if not path.exists():
         return
     reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
     if not reported:
-        resume = f"Go on with it by --resume {output}, move" if kind == "bench" else "Move"
+        resume = f"Go on with it by --resume {name}, move" if kind == "bench" else "Move"
         raise UsageError(
             f"{path} holds the finished cases of a run that was killed. "
-            f"{resume} it away or choose another -o."
+            f"{resume} it away or choose another {option}."
         )
-
-
-def _write_at_once(path: Path, records: Iterable[dict[str, object]]) -> None:
-    """Put a journal in its place as a whole: killed now, what it replaces is still there."""
-    handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.writelines(f"{json_line(record)}\n" for record in records)
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, path)
-    except BaseException:
-        os.unlink(partial)
-        raise
-
-
-def _umask() -> int:
-    """Return the mask of new files, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

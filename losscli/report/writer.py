@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 from losscli.errors import UnfitError
+from losscli.report.files import is_replaceable, replace_file
 from losscli.report.journal import Journal
 from losscli.report.render import render
 from losscli.results import Result, Run
@@ -53,11 +51,12 @@ class Writer:
         self._run = run
         self._results = list(run.results)
         self._journal: Journal | None = None
-        if output and _is_replaceable(output):
+        if output and is_replaceable(output):
             self.output = output = output.resolve()
             self._journal = Journal(run, output, resumed)
         elif saved:
-            self._journal = Journal(run, saved, resumed)
+            name = saved.name.removesuffix(".jsonl")
+            self._journal = Journal(run, saved, resumed, name=name)
 
     @property
     def journal_path(self) -> Path | None:
@@ -105,8 +104,8 @@ class Writer:
     def _write(self, path: Path, text: str) -> None:
         """Put a text into a file, at once where that can be done."""
         try:
-            if self._journal and _is_replaceable(path):
-                _replace(path, f"{text}\n", like=self._journal.path)
+            if self._journal and is_replaceable(path):
+                replace_file(path, [text])
             else:
                 path.write_text(f"{text}\n", encoding="utf-8")
         except BrokenPipeError:
@@ -114,25 +113,3 @@ class Writer:
         except OSError as error:
             kept = f" {self.journal_path} holds the finished cases." if self._journal else ""
             raise UnfitError(f"cannot write {path}: {error.strerror}.{kept}") from None
-
-
-def _is_replaceable(output: Path) -> bool:
-    """Tell a file from a pipe or a terminal; to be asked of a path with its links.
-
-    What /dev/stdout links to has no name where it is a pipe.
-    """
-    return output.is_file() or not output.exists()
-
-
-def _replace(output: Path, text: str, *, like: Path) -> None:
-    """Put a text in place of a file at once, with its permissions, or those of ``like``."""
-    mode = output if output.exists() else like
-    handle, partial = tempfile.mkstemp(prefix=f"{output.name}.", dir=output.parent)
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        shutil.copymode(mode, partial)
-        os.replace(partial, output)
-    except BaseException:
-        os.unlink(partial)
-        raise

@@ -1,0 +1,40 @@
+"""Files that appear as a whole: a reader, or a kill, finds the old one or the new one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def is_replaceable(path: Path) -> bool:
+    """Tell a file from a pipe or a terminal; to be asked of a path with its links.
+
+    What /dev/stdout links to has no name where it is a pipe.
+    """
+    return os.path.isfile(path) or not os.path.exists(path)
+
+
+def replace_file(path: Path, lines: Iterable[str]) -> None:
+    """Put lines in place of a file at once, with its permissions where it was there."""
+    handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        if os.path.exists(path):
+            shutil.copymode(path, partial)
+        else:
+            os.chmod(partial, 0o666 & ~_umask())
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
+
+
+def _umask() -> int:
+    """Return the mask of new files, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
