@@ -61,11 +61,16 @@ class Ratio:
     value: float
     low: float
     high: float
-    """What holds the ratio with a confidence of 95 %; of fewer than six samples, all they span."""
+    """What holds the ratio with a confidence of 95 %; of fewer than six rounds, all they span."""
+    confident: bool = True
+    """Whether there were rounds enough for an interval; of fewer no verdict is right often enough.
+    Records from before this was told have no false."""
 
     @property
     def verdict(self) -> str:
         """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
+        if not self.confident:
+            return UNCLEAR
         if self.low > 1 + DIFFERENT_BEYOND:
             return FASTER
         if self.high < 1 / (1 + DIFFERENT_BEYOND):

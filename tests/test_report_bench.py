@@ -347,7 +347,13 @@ def test_ratios_have_their_interval_and_verdict():
     faster = result(ratios={"reference": Ratio(4.0, 3.5, 4.5)})
     (custom,) = json.loads(render(run(faster), "json"))["results"]
     assert custom["ratios"] == {
-        "reference": {"value": 4.0, "low": 3.5, "high": 4.5, "verdict": "faster"}
+        "reference": {
+            "value": 4.0,
+            "low": 3.5,
+            "high": 4.5,
+            "confident": True,
+            "verdict": "faster",
+        }
     }
     (row,) = csv.DictReader(io.StringIO(render(run(faster), "csv")))
     assert (row["ratios_reference_low"], row["ratios_reference_verdict"]) == ("3.5", "faster")
