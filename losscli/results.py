@@ -175,6 +175,7 @@ class BenchResult:
             "bytes": self.bytes,
             "gbps": self.gbps,
             "limit_gbps": self.limit_gbps,
+            "impossible": self.impossible,
             "speedup": dict(self.speedup),
             "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
             "planned_extra_bytes": self.planned_extra_bytes,

@@ -148,6 +148,14 @@ def test_who_is_faster_than_the_memory_is_called_impossible(bench):
     assert functional.reason.startswith("IMPOSSIBLE, 110% of what moving the bytes alone allows; ")
 
 
+def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):
+    limits = FixedLimits(Limit(seconds=1.1))
+    busy = Seen(others=0.5)
+    _, functional = bench(passes=("forward",), limits=limits, conditions=busy, notify=len)
+    assert not functional.impossible
+    assert functional.reason.startswith("confidence: ")
+
+
 def test_a_limit_that_is_not_known_says_why(bench):
     limits = FixedLimits(Limit(reason="no limit: out of memory"))
     (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)

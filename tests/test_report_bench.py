@@ -168,6 +168,11 @@ def test_nothing_is_impossible_on_a_busy_machine():
     assert not result(**fast, conditions={"others": 0.5}).impossible
 
 
+def test_scripts_need_not_look_for_it_in_the_reason():
+    beyond = run(result(limit_gbps=60.0), result(limit_gbps=70.0))
+    assert [r["impossible"] for r in json.loads(render(beyond, "json"))["results"]] == [True, False]
+
+
 def test_a_few_microseconds_beyond_the_limit_are_what_calls_cost():
     small = case(shape=(32, 32), target_shape=(32, 32))
     slow_probe = small.floor_bytes("forward") / 6e-6 / 1e9
@@ -282,6 +287,7 @@ def test_json_is_the_record_users_script_against():
         "bytes",
         "gbps",
         "limit_gbps",
+        "impossible",
         "speedup",
         "ratios",
         "planned_extra_bytes",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -124,8 +125,9 @@ class Runner:
                 seen = self.conditions.record()
                 for entry in entries:
                     result = _conclude(contents.gate, task, pass_, entry, stop, limit)
-                    results[entry.contender.name] = replace(result, conditions=seen)
-                    if results[entry.contender.name].busy:
+                    result = _with_conditions(result, seen)
+                    results[entry.contender.name] = result
+                    if result.busy:
                         self.notify(BUSY_NOTE)
         finally:
             # A Warm's call is its contender: the cycle would keep the operands of this case beside
@@ -193,7 +195,7 @@ def _conclude(
     seconds = summarize(contender.samples)
     count = case.floor_bytes(pass_)
     host_apart = case.device != "cpu" and task.mode != HOST
-    result = BenchResult(
+    return BenchResult(
         case,
         contender.name,
         pass_,
@@ -207,10 +209,15 @@ def _conclude(
         peak_extra_bytes=entry.peak_extra_bytes,
         error=entry.error,
     )
-    if result.impossible:
-        share = f"IMPOSSIBLE, {result.limit_share:.0%} of what moving the bytes alone allows"
-        return replace(result, reason=f"{share}; {result.reason}")
-    return result
+
+
+def _with_conditions(result: BenchResult, seen: Mapping[str, Any]) -> BenchResult:
+    """Add what the machine was like; only then is it known whether a time is impossible."""
+    result = replace(result, conditions=seen)
+    if not result.impossible:
+        return result
+    share = f"IMPOSSIBLE, {result.limit_share:.0%} of what moving the bytes alone allows"
+    return replace(result, reason=f"{share}; {result.reason}")
 
 
 def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
