@@ -143,7 +143,7 @@ def test_the_output_is_a_file(capsys, tmp_path):
     assert output.read_text().startswith("loss,shape,")
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("no limit: there is no compiler\nreference: forward at up to ")
+    assert captured.err.startswith("no limit: there is no compiler\nreference: forward with a ")
     assert captured.err.endswith(f"\nlosscli: wrote {output}\n")
 
 

@@ -204,6 +204,24 @@ def test_the_host_has_a_timer_of_its_own_and_a_graph_that_of_the_device(bench, t
     assert asked == ["device", "host"]
 
 
+@pytest.mark.parametrize(
+    ("device", "mode", "cache"),
+    [
+        ("cuda:0", "host", "warm"),  # nothing is evicted within a loop
+        ("cuda:0", "device", "cold"),
+        ("cuda:0", "graph", "cold"),
+        ("cpu", "host", "cold"),  # as the device
+    ],
+)
+def test_the_state_of_the_cache_is_what_it_was_not_what_was_asked_for(device, mode, cache):
+    config = Config(losses=(LossChoice("mse"),), sizes=((8, 8),), timing=modes(mode))
+    (task,) = plan(config, device)
+    assert task.cache == cache
+    # Nothing fits, so that no GPU is needed to see what is recorded.
+    idle = Runner(device, free_bytes=lambda device: 0, conditions=Seen())
+    assert {result.cache for result in idle.run(task)} == {cache}
+
+
 def test_a_graph_is_skipped_without_a_gpu(bench):
     results = bench(timing=modes("graph"))
     assert {(r.status, r.reason) for r in results} == {("skipped", "a CUDA graph needs a GPU")}

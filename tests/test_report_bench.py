@@ -336,6 +336,27 @@ def test_a_mode_that_is_not_the_usual_is_named_beside_the_pass():
     ]
 
 
+def test_a_warm_cache_is_said_above_the_table_and_in_the_line_to_quote():
+    lines = render(run(*(replace(r, cache="warm") for r in PAIR)), "table").splitlines()
+    assert lines[0] == "A CPU, 2 threads, torch 2.13.0, float32, mean, warm cache"
+    assert lines[4].split()[2:4] == ["fwd", "reference"]
+    assert lines[-1] == (
+        "custom: 4.00x reference forward with a warm cache (1 case), largest error 0.50 ulp"
+    )
+
+
+def test_where_some_are_cold_a_warm_cache_stands_beside_the_pass():
+    host = [replace(r, cache="warm", mode="host") for r in PAIR]
+    text = render(run(*PAIR, *host), "table")
+    lines = text.splitlines()
+    assert lines[0] == "A CPU, 2 threads, torch 2.13.0, float32, mean"
+    assert text.count(" fwd host warm ") == 2
+    assert lines[-2:] == [
+        "custom: 4.00x reference forward (1 case), largest error 0.50 ulp",
+        "custom: 4.00x reference forward host with a warm cache (1 case), largest error 0.50 ulp",
+    ]
+
+
 def test_a_busy_machine_is_said_once():
     quiet, busy, busier = (result(conditions={"others": part}) for part in (0.09, 0.11, 0.45))
     assert "busy" not in render(run(quiet, quiet), "table")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from losscli.cases import Case, asked_for, expand
-from losscli.config.schema import DEVICE, Config, Timing
+from losscli.config.schema import DEVICE, HOST, WARM, Config, Timing
 from losscli.results import BenchResult
 
 
@@ -25,6 +25,12 @@ class Task:
     """ULP that the config grants this case by name."""
     table: str = ""
     """Title of the config's table that the case belongs to."""
+
+    @property
+    def cache(self) -> str:
+        """What the caches hold before each sample: nothing is evicted within a loop of calls."""
+        loops = self.mode == HOST and self.case.device != "cpu"
+        return WARM if loops else self.timing.cache
 
     def __len__(self) -> int:
         """Return the number of results that the task ends in."""

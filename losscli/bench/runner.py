@@ -91,9 +91,7 @@ class Runner:
             if able and contents is not None:
                 results |= self._run_pass(contents, task, pass_, able)
             for name in task.passes[pass_]:
-                yield replace(
-                    results[name], table=task.table, mode=task.mode, cache=task.timing.cache
-                )
+                yield replace(results[name], table=task.table, mode=task.mode, cache=task.cache)
 
     def _run_pass(
         self,
@@ -107,7 +105,7 @@ class Runner:
         results: dict[str, BenchResult] = {}
         entries: list[_Entry] = []
         passes = PassFactory(pass_, case.reduction, contents.input, contents.target)
-        evicts = needs_eviction(self.device, task.timing.cache, case.floor_bytes(pass_))
+        evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         reads = [t for t in (contents.input, contents.target, passes.grad_output) if t is not None]
         limit = self.limits.find(case, pass_, timer, reads)

@@ -2,7 +2,8 @@
 
 A config with tables makes one of each. Columns: ``case`` is the case's name, less the dtype and
 reduction that all cases share; ``pass`` is ``fwd`` (no gradient) or ``fwd+bwd`` (the loss and the
-gradient of the prediction), and the mode where it is not the usual; ``median`` and ``p20-p80`` are
+gradient of the prediction), the mode where it is not the usual, and ``warm`` where the cache was so
+and is not in all of the run; ``median`` and ``p20-p80`` are
 the time of one call, the latter in the unit of the former; ``GB/s`` is the least traffic that the
 pass can do with, over the median; ``% of limit`` is that over what kernels reach that only move the
 same bytes, IMPOSSIBLE where it is too much to be true; ``host`` is how long a call keeps the host
@@ -15,11 +16,11 @@ last place; ``extra`` is the most memory that a call takes beyond its inputs, lo
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import geometric_mean
 
 from losscli.cases import Case
-from losscli.config.schema import DEVICE, MODES
+from losscli.config.schema import CACHES, COLD, DEVICE, MODES, WARM
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips
 from losscli.results import FAILED, NO_LIMIT, SAME, SKIPPED, UNCLEAR, BenchResult, Run, Seconds
@@ -44,12 +45,13 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
     table has nothing to say is left out.
     """
     ran = [result for result in _results(run) if result.status != SKIPPED]
+    mixed = {COLD, WARM} <= {result.cache for result in ran}
     by_title: dict[str, list[BenchResult]] = {}
     for result in ran:
         by_title.setdefault(result.table, []).append(result)
     made = []
     for title, results in by_title.items():
-        columns = _columns(results)
+        columns = _columns(results, mixed)
         groups: dict[str, list[list[str]]] = {}
         for result in results:
             row = [cell(result) for cell in columns.values()]
@@ -58,11 +60,13 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
     return made
 
 
-def _columns(results: Sequence[BenchResult]) -> dict[str, Callable[[BenchResult], str]]:
-    """Return how the cell of each column is made, by its header."""
+def _columns(
+    results: Sequence[BenchResult], mixed: bool
+) -> dict[str, Callable[[BenchResult], str]]:
+    """Return how the cell of each column is made, by its header; ``mixed`` is cold and warm."""
     versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x")
     columns: dict[str, Callable[[BenchResult], str]] = {
-        "pass": lambda result: _with_mode(SHORT_PASSES[result.pass_], result.mode),
+        "pass": lambda r: _with_mode(r, SHORT_PASSES) + " warm" * (mixed and r.cache == WARM),
         "impl": lambda result: shorten(result.implementation),
         "median": lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
         "p20-p80": lambda result: _spread(result.seconds) if result.seconds else "",
@@ -110,12 +114,12 @@ def notes(run: Run) -> list[str]:
     """Return each failure and each result too good to be true; then why something is missing."""
     results = _results(run)
     texts = [
-        f"FAILED {r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
+        f"FAILED {r.case.name}, {r.implementation}, {_with_mode(r, LONG_PASSES)}: {r.reason}"
         for r in results
         if r.status == FAILED
     ]
     texts += [
-        f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
+        f"{r.case.name}, {r.implementation}, {_with_mode(r, LONG_PASSES)}: {r.reason}"
         for r in results
         if r.impossible
     ]
@@ -194,18 +198,22 @@ def _quote(subject: str, pass_: str, results: Sequence[BenchResult]) -> str:
     return f"{subject}: {', '.join(facts)}" if facts else ""
 
 
-def _with_mode(pass_: str, mode: str) -> str:
+def _with_mode(result: BenchResult, names: Mapping[str, str]) -> str:
     """Return the name of a pass, and of a mode that is not the usual."""
-    return pass_ if mode == DEVICE else f"{pass_} {mode}"
+    name = names[result.pass_]
+    return name if result.mode == DEVICE else f"{name} {result.mode}"
 
 
 def _long_pass(result: BenchResult) -> str:
-    return _with_mode(LONG_PASSES[result.pass_], result.mode)
+    """Return what was timed, as a sentence needs it; that the cache was cold is not said."""
+    name = _with_mode(result, LONG_PASSES)
+    return f"{name} with a warm cache" if result.cache == WARM else name
 
 
-def _place(result: BenchResult) -> tuple[int, int]:
-    """Return where the line about a pass and mode stands."""
-    return MODES.index(result.mode), list(LONG_PASSES).index(result.pass_)
+def _place(result: BenchResult) -> tuple[int, ...]:
+    """Return where the line about a pass, mode and state of the cache stands."""
+    passes = list(LONG_PASSES)
+    return MODES.index(result.mode), CACHES.index(result.cache), passes.index(result.pass_)
 
 
 def _results(run: Run) -> list[BenchResult]:
