@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from losscli.cases import Case, asked_for, expand
-from losscli.config.schema import DEVICE, HOST, WARM, Config, Timing
+from losscli.config.schema import DEVICE, GRAPH, HOST, WARM, Config, Timing
 from losscli.results import BenchResult
 
 
@@ -40,6 +40,11 @@ class Task:
 def plan(config: Config, device: str) -> list[Task]:
     """Return the tasks of a config on a device that is no longer ``auto``."""
     return [task for block in config.blocks for task in _plan(block, device)]
+
+
+def unavailable(mode: str, device: str) -> str | None:
+    """Return why nothing can be called in a mode on a device, or None."""
+    return "a CUDA graph needs a GPU" if mode == GRAPH and device == "cpu" else None
 
 
 def digest(tasks: Sequence[Task]) -> str:

@@ -16,7 +16,7 @@ from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits
 from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
 from losscli.bench.passes import Captured, Pass, PassFactory, gradients
-from losscli.bench.plan import Task
+from losscli.bench.plan import Task, unavailable
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
 from losscli.bench.statistics import paired_ratios, summarize
 from losscli.bench.timer import Timer, make_timer, needs_eviction
@@ -242,9 +242,9 @@ def _lineup(
     case = task.case
     asked = [find_implementation(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
-    if task.mode == GRAPH and case.device == "cpu":
-        reasons = {i.name: "a CUDA graph needs a GPU" for i in asked}
-    able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free)
+    if why := unavailable(task.mode, case.device):
+        reasons = {i.name: why for i in asked}
+    able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free, task.mode)
     reasons |= misfits
     skipped = {
         name: BenchResult(case, name, pass_, SKIPPED, reason) for name, reason in reasons.items()

@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from losscli import environment
-from losscli.bench.memory import fit, needed_bytes, plan_memory
 from losscli.bench.plan import digest, plan
 from losscli.cli import bench_selftest, resuming
-from losscli.cli.dry_run import print_cases, print_names
+from losscli.cli.dry_run import print_names, print_plans
 from losscli.cli.options import axis_options, one_of, output_options, resolve_config
 from losscli.cli.reporting import begin, report
 from losscli.config.schema import CACHES, MODES, Config, Timing
@@ -98,8 +97,7 @@ def command(
         print_names(config, device)
         return EXIT_OK
     if dry_run:
-        free = environment.free_bytes(device)
-        print_cases(config, device, needed_bytes, fit, free, plan_memory)
+        print_plans(config, device, environment.free_bytes(device))
         return EXIT_OK
 
     saved = prepare(save) if save else None

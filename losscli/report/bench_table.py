@@ -16,13 +16,13 @@ last place; ``extra`` is the most memory that a call takes beyond its inputs, lo
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
 from losscli.cases import Case
-from losscli.config.schema import CACHES, COLD, DEVICE, MODES, WARM
+from losscli.config.schema import CACHES, COLD, MODES, WARM
 from losscli.report.layout import beside_case, shorten
-from losscli.report.phrases import count, format_ulp, skips
+from losscli.report.phrases import count, format_ulp, skips, with_mode
 from losscli.results import FAILED, NO_LIMIT, SAME, SKIPPED, UNCLEAR, BenchResult, Run, Seconds
 from losscli.units import format_bytes, format_seconds
 
@@ -66,7 +66,9 @@ def _columns(
     """Return how the cell of each column is made, by its header; ``mixed`` is cold and warm."""
     versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x")
     columns: dict[str, Callable[[BenchResult], str]] = {
-        "pass": lambda r: _with_mode(r, SHORT_PASSES) + " warm" * (mixed and r.cache == WARM),
+        "pass": lambda r: (
+            with_mode(SHORT_PASSES[r.pass_], r.mode) + " warm" * (mixed and r.cache == WARM)
+        ),
         "impl": lambda result: shorten(result.implementation),
         "median": lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
         "p20-p80": lambda result: _spread(result.seconds) if result.seconds else "",
@@ -114,12 +116,12 @@ def notes(run: Run) -> list[str]:
     """Return each failure and each result too good to be true; then why something is missing."""
     results = _results(run)
     texts = [
-        f"FAILED {r.case.name}, {r.implementation}, {_with_mode(r, LONG_PASSES)}: {r.reason}"
+        f"FAILED {r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
         for r in results
         if r.status == FAILED
     ]
     texts += [
-        f"{r.case.name}, {r.implementation}, {_with_mode(r, LONG_PASSES)}: {r.reason}"
+        f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
         for r in results
         if r.impossible
     ]
@@ -169,8 +171,8 @@ def summary(run: Run) -> str:
     subject = next((name for name in names if name != REFERENCE), REFERENCE)
     results = [result for result in _results(run) if result.implementation == subject]
     lines = [
-        _quote(subject, name, [result for result in results if _long_pass(result) == name])
-        for name in dict.fromkeys(_long_pass(r) for r in sorted(results, key=_place))
+        _quote(subject, name, [result for result in results if _what_was_timed(result) == name])
+        for name in dict.fromkeys(_what_was_timed(r) for r in sorted(results, key=_place))
     ]
     return "\n".join(line for line in lines if line)
 
@@ -198,15 +200,17 @@ def _quote(subject: str, pass_: str, results: Sequence[BenchResult]) -> str:
     return f"{subject}: {', '.join(facts)}" if facts else ""
 
 
-def _with_mode(result: BenchResult, names: Mapping[str, str]) -> str:
-    """Return the name of a pass, and of a mode that is not the usual."""
-    name = names[result.pass_]
-    return name if result.mode == DEVICE else f"{name} {result.mode}"
+def _short_pass(result: BenchResult) -> str:
+    return with_mode(SHORT_PASSES[result.pass_], result.mode)
 
 
 def _long_pass(result: BenchResult) -> str:
+    return with_mode(LONG_PASSES[result.pass_], result.mode)
+
+
+def _what_was_timed(result: BenchResult) -> str:
     """Return what was timed, as a sentence needs it; that the cache was cold is not said."""
-    name = _with_mode(result, LONG_PASSES)
+    name = _long_pass(result)
     return f"{name} with a warm cache" if result.cache == WARM else name
 
 

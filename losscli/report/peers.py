@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from losscli.bench.statistics import median_interval
-from losscli.config.schema import DEVICE
-from losscli.report.phrases import count
+from losscli.report.phrases import count, with_mode
 from losscli.results import SLOWER, BenchResult, Run, Seconds
 from losscli.units import format_seconds
 
@@ -98,8 +97,7 @@ def _interval(seconds: Seconds) -> tuple[float, float]:
 
 def _name(cell: Cell) -> str:
     result = cell[CUSTOM]
-    mode = "" if result.mode == DEVICE else f" {result.mode}"
-    return f"{result.case.name}, {result.pass_.replace('_', '+')}{mode}"
+    return f"{result.case.name}, {with_mode(result.pass_.replace('_', '+'), result.mode)}"
 
 
 def _describe(cell: Cell) -> str:
