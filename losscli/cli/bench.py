@@ -13,7 +13,7 @@ from losscli import environment
 from losscli.bench.plan import digest, plan
 from losscli.cli import bench_selftest, resuming
 from losscli.cli.dry_run import print_names, print_plans
-from losscli.cli.options import axis_options, one_of, output_options, resolve_config
+from losscli.cli.options import axis_options, named_axis, one_of, output_options, resolve_config
 from losscli.cli.reporting import begin, report
 from losscli.config.schema import CACHES, MODES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
@@ -43,13 +43,7 @@ def _threads(text: str) -> int:
 @click.option(
     "--cache", type=one_of("cache", CACHES), metavar="STATE", help=f"{', '.join(CACHES)}."
 )
-@click.option(
-    "--mode",
-    type=one_of("mode", MODES),
-    multiple=True,
-    metavar="NAME",
-    help=f"{', '.join(MODES)}; may be repeated.",
-)
+@named_axis("--mode", "mode", "mode", MODES)
 @click.option("--self-test", is_flag=True, help="Put the timer to the test on this machine.")
 @click.option("--threads", type=_threads, metavar="N", help="Threads of the CPU.")
 @click.option("--save", type=check_run_name, metavar="NAME", help="Keep the run by this name.")

@@ -110,7 +110,7 @@ def _axis(flag: str, field: str, metavar: str, read: Callable[[str], Any], help:
     return click.option(flag, field, multiple=True, metavar=metavar, callback=parse, help=help)
 
 
-def _named(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
+def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
     """One axis of names."""
 
     def read(text: str) -> tuple[str]:
@@ -127,10 +127,10 @@ def _losses(text: str) -> tuple[str, ...]:
 _AXES = (
     _axis("--loss", "losses", "NAME", _losses, f"{', '.join(LOSSES)} or all."),
     _axis("--size", "sizes", "SIZE", parse_size, "1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."),
-    _named("--dtype", "dtypes", "dtype", DTYPES),
-    _named("--reduction", "reductions", "reduction", REDUCTIONS),
-    _named("--pass", "passes", "pass", PASSES),
-    _named("--impl", "implementations", "implementation", IMPLEMENTATIONS),
+    named_axis("--dtype", "dtypes", "dtype", DTYPES),
+    named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
+    named_axis("--pass", "passes", "pass", PASSES),
+    named_axis("--impl", "implementations", "implementation", IMPLEMENTATIONS),
 )
 _CONFIG_HELP = "A YAML file, or a shipped config such as full.yaml."
 _FILTER_HELP = "Keep such cases: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."

@@ -66,9 +66,7 @@ def _columns(
     """Return how the cell of each column is made, by its header; ``mixed`` is cold and warm."""
     versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x")
     columns: dict[str, Callable[[BenchResult], str]] = {
-        "pass": lambda r: (
-            with_mode(SHORT_PASSES[r.pass_], r.mode) + " warm" * (mixed and r.cache == WARM)
-        ),
+        "pass": lambda r: _short_pass(r) + " warm" * (mixed and r.cache == WARM),
         "impl": lambda result: shorten(result.implementation),
         "median": lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
         "p20-p80": lambda result: _spread(result.seconds) if result.seconds else "",
