@@ -27,6 +27,11 @@ class Task:
     """Title of the config's table that the case belongs to."""
 
     @property
+    def name(self) -> str:
+        """What a person would call it."""
+        return self.case.name
+
+    @property
     def cache(self) -> str:
         """What the caches hold before each sample: nothing is evicted within a loop of calls."""
         loops = self.mode == HOST and self.case.device != "cpu"

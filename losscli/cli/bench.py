@@ -72,6 +72,8 @@ def command(
     Exit codes: 1 an implementation is wrong, 4 nothing could run on this machine, 130 interrupted;
     what was finished is reported.
     """
+    if self_test:
+        bench_selftest.refuse_others(click.get_current_context())
     if resume is not None and output is None and save is None:
         raise UsageError(
             "--resume needs -o PATH or --save NAME, so that what follows is kept as well."
@@ -86,7 +88,9 @@ def command(
     config = timed(config)
     device = environment.resolve_device(config.device)
     if self_test:
-        return bench_selftest.self_test(device, format, output)
+        if threads is not None:
+            environment.set_threads(threads)
+        return bench_selftest.self_test(device, format, output, keep_going)
     if list_cases:
         print_names(config, device)
         return EXIT_OK
