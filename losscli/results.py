@@ -31,6 +31,8 @@ SAME_WITHIN = 0.03
 sampling stops at, so that of equal ones nearly all are found equal."""
 BUSY = 0.1
 """Part of the CPU's cores that others may have before it is said."""
+HOST_GAPS = "host_gaps"
+"""Among a result's conditions: batches of samples in which the GPU waited for the host."""
 FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
 
 

@@ -401,6 +401,22 @@ def test_results_tell_of_the_conditions(bench):
     assert result.conditions == {"others": 0.05}
 
 
+def test_batches_in_which_a_gpu_waited_for_the_host_are_told(bench, timer, monkeypatch):
+    measure = timer.measure
+
+    def with_gaps(queue):
+        timer.gaps += 1
+        return measure(queue)
+
+    monkeypatch.setattr(timer, "measure", with_gaps)
+    timer.gaps = 7  # of what was timed before
+    limits = FixedLimits(Limit(reason="no limit: no nvcc"))
+    (result,) = bench(implementations=("reference",), passes=("forward",), limits=limits)
+    gaps = len(timer.batches)
+    assert result.conditions == {"host_gaps": gaps}
+    assert result.reason.endswith(f"; batches with host gaps: {gaps}; no limit: no nvcc")
+
+
 def test_that_the_machine_is_busy_is_noted_once(bench):
     notes = []
     bench(conditions=Seen(others=0.05), notify=notes.append)

@@ -370,6 +370,12 @@ def test_what_slowed_a_gpu_is_said():
     assert "the GPU was slowed during 1 of 2 results: power limit" in text
 
 
+def test_that_the_gpu_waited_for_the_host_is_said():
+    waited = result(conditions={"host_gaps": 3})
+    text = render(run(waited, result(conditions={"celsius": [40, 41]})), "table")
+    assert "the GPU waited for the host within samples of 1 of 2 results" in text
+
+
 def test_ratios_have_their_interval_and_verdict():
     faster = result(ratios={"reference": Ratio(4.0, 3.5, 4.5)})
     (custom,) = json.loads(render(run(faster), "json"))["results"]

@@ -25,7 +25,7 @@ from losscli.config.schema import DEVICE, GRAPH, HOST
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
-from losscli.results import FAIL, FAILED, OK, SKIPPED, BenchResult, Error, VerifyResult
+from losscli.results import FAIL, FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, Error, VerifyResult
 from losscli.verify.gate import Gate
 
 BUSY_NOTE = (
@@ -48,6 +48,21 @@ class _Entry:
         if isinstance(self.timed, Captured):
             return
         self.peak_extra_bytes = measure_peak_extra(self.timed, self.device)
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """What holds for all samples of a pass."""
+
+    stop: str
+    """Why there are no more."""
+    conditions: Mapping[str, Any]
+
+    @property
+    def gaps(self) -> str:
+        """What to say of batches in which the GPU waited for the host; mostly nothing."""
+        gaps = self.conditions.get(HOST_GAPS)
+        return f"batches with host gaps: {gaps}" if gaps else ""
 
 
 class Runner:
@@ -119,11 +134,10 @@ class Runner:
                         entries.append(admitted)
                 for entry in entries:
                     self._prepare(timer, entry, contents)
-                stop = self._sample(timer, entries, task, contents)
-                seen = self.conditions.record()
+                sampled = self._sample(timer, entries, task, contents)
                 for entry in entries:
-                    result = _conclude(contents.gate, task, pass_, entry, stop, limit)
-                    result = _with_conditions(result, seen)
+                    result = _conclude(contents.gate, task, pass_, entry, sampled, limit)
+                    result = _with_conditions(result, sampled.conditions)
                     results[entry.contender.name] = result
                     if result.busy:
                         self.notify(BUSY_NOTE)
@@ -143,10 +157,11 @@ class Runner:
 
     def _sample(
         self, timer: Timer, entries: Sequence[_Entry], task: Task, contents: Contents
-    ) -> str:
-        """Take samples, of other contents in each batch; return why it stopped."""
+    ) -> _Sampled:
+        """Take samples, of other contents in each batch."""
         self.conditions.begin()
-        return interleave(
+        before = timer.gaps
+        stop = interleave(
             timer,
             [entry.contender for entry in entries],
             task.timing,
@@ -154,6 +169,8 @@ class Runner:
             before=contents.change,
             slowed=self.conditions.slowed,
         )
+        gaps = timer.gaps - before
+        return _Sampled(stop, {**self.conditions.record(), **({HOST_GAPS: gaps} if gaps else {})})
 
 
 def _admit(
@@ -177,7 +194,7 @@ def _admit(
 
 
 def _conclude(
-    gate: Gate, task: Task, pass_: str, entry: _Entry, stop: str, limit: Limit
+    gate: Gate, task: Task, pass_: str, entry: _Entry, sampled: _Sampled, limit: Limit
 ) -> BenchResult:
     """Make the result of samples, unless what was timed computed something wrong."""
     case, contender = task.case, entry.contender
@@ -198,7 +215,7 @@ def _conclude(
         contender.name,
         pass_,
         OK,
-        "; ".join(filter(None, (describe(stop, contender), limit.reason))),
+        "; ".join(filter(None, (describe(sampled.stop, contender), sampled.gaps, limit.reason))),
         seconds=seconds,
         host_seconds=contender.warm.host_seconds if contender.warm and host_apart else None,
         gbps=count / seconds.median / 1e9,

@@ -23,7 +23,17 @@ from losscli.cases import Case
 from losscli.config.schema import CACHES, COLD, MODES, WARM
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips, with_mode
-from losscli.results import FAILED, NO_LIMIT, SAME, SKIPPED, UNCLEAR, BenchResult, Run, Seconds
+from losscli.results import (
+    FAILED,
+    HOST_GAPS,
+    NO_LIMIT,
+    SAME,
+    SKIPPED,
+    UNCLEAR,
+    BenchResult,
+    Run,
+    Seconds,
+)
 from losscli.units import format_bytes, format_seconds
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
@@ -148,6 +158,8 @@ def _conditions(results: Sequence[BenchResult]) -> list[str]:
             f"the machine was busy: others took up to {max(busy):.0%} of its cores "
             f"during {len(busy)} {of}"
         )
+    if waited := sum(HOST_GAPS in result.conditions for result in timed):
+        texts.append(f"the GPU waited for the host within samples of {waited} {of}")
     reasons: dict[str, int] = {}
     for result in timed:
         for reason in result.conditions.get("throttle_reasons", ()):
