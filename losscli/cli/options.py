@@ -144,13 +144,21 @@ def _output(value: str) -> Path | None:
     if value == "-":
         return None
     path = Path(value)
+    try:
+        _check_output(path)
+    except OSError as error:
+        raise UnfitError(f"-o '{path}': {error.strerror}. Name another file.") from None
+    return path
+
+
+def _check_output(path: Path) -> None:
+    """Refuse what is no file in a directory that is there; an OSError is that it cannot be seen."""
     if path.is_dir():
         raise UsageError(f"-o '{path}' is a directory. Name a file.")
     if not path.parent.is_dir():
         raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UnfitError(f"-o '{path}' cannot be written. Name another file.")
-    return path
 
 
 def _decorate(command: Command, options: Collection[Decorator]) -> Command:
