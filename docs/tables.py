@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from losscli.cases import Case
+from losscli.report import peers
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
 from losscli.report.peers import CUSTOM, Cell, best_peer, cells, is_slower
 from losscli.report.phrases import count, format_ulp
@@ -148,7 +149,7 @@ def floors(run: Run) -> str:
 
 
 def ratios(run: Run) -> str:
-    """Return the fastest peer's median over losscli's: a row a loss, pass and dtype."""
+    """Return the best peer's time over losscli's: a row a loss, pass and dtype."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for group in _beside_peers(run):
         cell = _worst(group)
@@ -263,12 +264,10 @@ def _peer(group: Sequence[Cell], peer: str) -> str:
 
 
 def _ratio(cell: Cell) -> float:
-    """Return the fastest peer's median over losscli's."""
-    custom, peer = cell[CUSTOM].seconds, best_peer(cell)
-    assert custom
+    """Return the best peer's time over losscli's."""
+    peer = best_peer(cell)
     assert peer
-    assert peer.seconds
-    return peer.seconds.median / custom.median
+    return peers.ratio(cell[CUSTOM], peer)
 
 
 def _worst(group: Sequence[Cell]) -> Cell:
@@ -285,9 +284,8 @@ def _behind(losing: Iterable[Cell]) -> str:
         custom, peer = cell[CUSTOM].seconds, best_peer(cell)
         assert custom
         assert peer
-        assert peer.seconds
         names[peer.implementation] += 1
-        most = max(most, custom.median - peer.seconds.median)
+        most = max(most, custom.median * (1 - _ratio(cell)))
     return f"behind {' and '.join(names)} by at most {format_seconds(most, 2)}"
 
 

@@ -31,6 +31,8 @@ SAME_WITHIN = 0.03
 sampling stops at, so that of equal ones nearly all are found equal."""
 BUSY = 0.1
 """Part of the CPU's cores that others may have before it is said."""
+HOST_GAPS = "host_gaps"
+"""Among a result's conditions: batches of samples in which the GPU waited for the host."""
 FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
 
 
@@ -61,11 +63,16 @@ class Ratio:
     value: float
     low: float
     high: float
-    """What holds the ratio with a confidence of 95 %; of fewer than six samples, all they span."""
+    """What holds the ratio with a confidence of 95 %; of fewer than six rounds, all they span."""
+    confident: bool = True
+    """Whether there were rounds enough for an interval; of fewer no verdict is right often enough.
+    Records from before this was told have no false."""
 
     @property
     def verdict(self) -> str:
         """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
+        if not self.confident:
+            return UNCLEAR
         if self.low > 1 + DIFFERENT_BEYOND:
             return FASTER
         if self.high < 1 / (1 + DIFFERENT_BEYOND):
@@ -170,6 +177,7 @@ class BenchResult:
             "bytes": self.bytes,
             "gbps": self.gbps,
             "limit_gbps": self.limit_gbps,
+            "impossible": self.impossible,
             "speedup": dict(self.speedup),
             "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
             "planned_extra_bytes": self.planned_extra_bytes,

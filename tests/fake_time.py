@@ -30,6 +30,8 @@ class FakeClock:
 class ClockTimer:
     """One call a sample, by a fake clock, in the order asked for, which it remembers."""
 
+    gaps = 0
+
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.batches: list[list[str]] = []

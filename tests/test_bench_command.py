@@ -89,11 +89,28 @@ def test_options_hold_for_each_table_of_a_config(capsys, config):
     assert [(r["table"], r["case"]["shape"]) for r in results] == [("one", [8, 8]), ("two", [8, 8])]
 
 
-def test_modes_of_the_command_line(capsys):
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--mode", "host", "--mode", "graph"),
+        ("--mode", "host,graph"),
+        ("--mode", "host, graph", "--mode", "host,host"),
+    ],
+    ids=" ".join,
+)
+def test_modes_of_the_command_line_repeat_and_take_commas(capsys, given):
     arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward", "--format", "json")
-    assert bench(*arguments, "--mode", "host", "--mode", "graph") == 0
+    assert bench(*arguments, *given) == 0
     results = json.loads(capsys.readouterr().out)["results"]
     assert [(r["mode"], r["status"]) for r in results] == [("host", "ok"), ("graph", "skipped")]
+
+
+def test_a_mode_given_twice_in_a_config_is_run_once(capsys, config):
+    path = config(
+        "{losses: mse, sizes: 8, implementations: reference, timing: {mode: [host, host]}}"
+    )
+    assert bench("-c", path, "--pass", "forward", "--format", "json") == 0
+    assert [r["mode"] for r in json.loads(capsys.readouterr().out)["results"]] == ["host"]
 
 
 def test_without_the_reference_there_is_no_speedup(capsys):
@@ -143,7 +160,7 @@ def test_the_output_is_a_file(capsys, tmp_path):
     assert output.read_text().startswith("loss,shape,")
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("no limit: there is no compiler\nreference: forward at up to ")
+    assert captured.err.startswith("no limit: there is no compiler\nreference: forward with a ")
     assert captured.err.endswith(f"\nlosscli: wrote {output}\n")
 
 

@@ -60,6 +60,27 @@ def test_the_plan_says_what_the_bytes_are_for():
     )
 
 
+FUNCTIONAL = IMPLEMENTATIONS["functional"]
+
+
+def test_graphs_keep_their_losses_gradients_and_temporaries_side_by_side():
+    three = [CUSTOM, REFERENCE, FUNCTIONAL]
+    plan = plan_memory(case(reduction="none"), "forward_backward", three, "graph")
+    held = sum(implementation.temporaries for implementation in three) * 4 * MIB
+    assert plan.outputs == (3 + 3) * 4 * MIB
+    assert plan.total == RESERVE + plan.inputs + plan.outputs + held
+    assert needed_bytes(case(reduction="none"), "forward_backward", three, "graph") == plan.total
+
+
+def test_what_fits_one_at_a_time_may_not_fit_as_graphs():
+    two = [REFERENCE, FUNCTIONAL]
+    free = needed_bytes(case(), "forward_backward", two)
+    assert fit(case(), "forward_backward", two, free) == (two, {})
+    able, reasons = fit(case(), "forward_backward", two, free, "graph")
+    assert able == [FUNCTIONAL]
+    assert list(reasons) == ["reference"]
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize("pass_", ["forward", "forward_backward"])

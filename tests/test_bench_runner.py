@@ -148,6 +148,14 @@ def test_who_is_faster_than_the_memory_is_called_impossible(bench):
     assert functional.reason.startswith("IMPOSSIBLE, 110% of what moving the bytes alone allows; ")
 
 
+def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):
+    limits = FixedLimits(Limit(seconds=1.1))
+    busy = Seen(others=0.5)
+    _, functional = bench(passes=("forward",), limits=limits, conditions=busy, notify=len)
+    assert not functional.impossible
+    assert functional.reason.startswith("confidence: ")
+
+
 def test_a_limit_that_is_not_known_says_why(bench):
     limits = FixedLimits(Limit(reason="no limit: out of memory"))
     (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
@@ -194,6 +202,24 @@ def test_the_host_has_a_timer_of_its_own_and_a_graph_that_of_the_device(bench, t
 
     bench(timing=modes("device", "graph", "host"), make_timer=make)
     assert asked == ["device", "host"]
+
+
+@pytest.mark.parametrize(
+    ("device", "mode", "cache"),
+    [
+        ("cuda:0", "host", "warm"),  # nothing is evicted within a loop
+        ("cuda:0", "device", "cold"),
+        ("cuda:0", "graph", "cold"),
+        ("cpu", "host", "cold"),  # as the device
+    ],
+)
+def test_the_state_of_the_cache_is_what_it_was_not_what_was_asked_for(device, mode, cache):
+    config = Config(losses=(LossChoice("mse"),), sizes=((8, 8),), timing=modes(mode))
+    (task,) = plan(config, device)
+    assert task.cache == cache
+    # Nothing fits, so that no GPU is needed to see what is recorded.
+    idle = Runner(device, free_bytes=lambda device: 0, conditions=Seen())
+    assert {result.cache for result in idle.run(task)} == {cache}
 
 
 def test_a_graph_is_skipped_without_a_gpu(bench):
@@ -373,6 +399,22 @@ def test_results_tell_of_the_conditions(bench):
     seen = Seen(others=0.05)
     (result,) = bench(conditions=seen, implementations=("reference",), passes=("forward",))
     assert result.conditions == {"others": 0.05}
+
+
+def test_batches_in_which_a_gpu_waited_for_the_host_are_told(bench, timer, monkeypatch):
+    measure = timer.measure
+
+    def with_gaps(queue):
+        timer.gaps += 1
+        return measure(queue)
+
+    monkeypatch.setattr(timer, "measure", with_gaps)
+    timer.gaps = 7  # of what was timed before
+    limits = FixedLimits(Limit(reason="no limit: no nvcc"))
+    (result,) = bench(implementations=("reference",), passes=("forward",), limits=limits)
+    gaps = len(timer.batches)
+    assert result.conditions == {"host_gaps": gaps}
+    assert result.reason.endswith(f"; batches with host gaps: {gaps}; no limit: no nvcc")
 
 
 def test_that_the_machine_is_busy_is_noted_once(bench):

@@ -8,7 +8,7 @@ import torch
 from fake_time import FakeClock
 
 from losscli.bench import selftest
-from losscli.bench.selftest import Bench, bench_of, spin_on_cpu
+from losscli.bench.selftest import Bench, Part, bench_of, spin_on_cpu
 from losscli.bench.timer import CpuTimer
 from losscli.cli.main import run
 from losscli.report import render
@@ -70,7 +70,8 @@ def failed(kind):
     """Return the parts that fail a timer, by a clock that only work and readings move."""
     clock = ReadClock()
     bench = Bench("cpu", kind(clock=clock), clock.spend, clock.spend(50e-6), clock.seconds)
-    return [f"{r.test} {r.subject}" for r in selftest.run(bench) if r.status == FAIL]
+    results = [r for part in selftest.plan(bench) for r in selftest.run(part)]
+    return [f"{r.test} {r.subject}" for r in results if r.status == FAIL]
 
 
 @pytest.mark.parametrize(
@@ -151,13 +152,84 @@ def test_the_report():
     )
 
 
+@pytest.fixture
+def found(monkeypatch):
+    """Have the parts of the self-test come to these results."""
+
+    def come_to(*results):
+        parts = [Part(result.test, lambda result=result: result) for result in results]
+        monkeypatch.setattr(selftest, "plan", lambda bench: parts)
+
+    return come_to
+
+
+SELF_TEST = ("bench", "--self-test", "--device", "cpu")
+
+
 @pytest.mark.parametrize(("results", "code"), [(RESULTS, 1), (RESULTS[:2], 0)])
-def test_the_command_fails_where_a_part_does(capsys, monkeypatch, results, code):
-    monkeypatch.setattr(selftest, "run", lambda bench: iter(results))
-    assert run(["bench", "--self-test", "--device", "cpu", "--format", "json"]) == code
+def test_the_command_fails_where_a_part_does(capsys, found, results, code):
+    found(*results)
+    assert run([*SELF_TEST, "--format", "json"]) == code
     record = json.loads(capsys.readouterr().out)
     assert record["kind"] == "timer-test"
     assert [r["status"] for r in record["results"]] == [r.status for r in results]
+
+
+def test_it_is_reported_as_any_run_is(capsys, found, tmp_path, monkeypatch):
+    found(*RESULTS)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    assert run([*SELF_TEST, "-o", str(tmp_path / "table")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "self-test of the timer: 2 of 3 parts passed\n" in captured.err
+    assert captured.err.endswith(f"losscli: wrote {tmp_path / 'table'}\n")
+    assert (tmp_path / "summary").read_text().startswith("## losscli timer-test\n")
+
+
+def test_it_may_end_at_the_first_failure(capsys, found):
+    found(RESULTS[2], RESULTS[0])
+    assert run([*SELF_TEST, "--fail-fast", "--format", "json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["results"]) == 1
+
+
+def test_the_threads_are_set_before_it_begins(capsys, monkeypatch):
+    before, seen = torch.get_num_threads(), []
+
+    def plan(bench):
+        seen.append(torch.get_num_threads())
+        return [Part("overhead", lambda: RESULTS[1])]
+
+    monkeypatch.setattr(selftest, "plan", plan)
+    try:
+        assert run([*SELF_TEST, "--threads", "3", "--format", "json"]) == 0
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [3]
+    assert json.loads(capsys.readouterr().out)["environment"]["threads"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--save", "base"), "--save"),
+        (("--resume", "base"), "--resume"),
+        (("--list",), "--list"),
+        (("--dry-run",), "--dry-run"),
+        (("--mode", "host"), "--mode"),
+        (("--cache", "cold"), "--cache"),
+        (("--filter", "loss=mse"), "--filter"),
+        (("--max-time", "1s"), "--max-time"),
+        (("-c", "smoke", "--size", "8", "--seed", "0"), "--config, --size, --seed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_about_cases_is_refused(capsys, found, arguments, named):
+    found(*RESULTS)
+    assert run([*SELF_TEST, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"--self-test times work of its own and does not go with {named}. " in captured.err
+    assert captured.err.count("\n") == 1
 
 
 @pytest.mark.gpu

@@ -106,7 +106,7 @@ def draw(seed, count=60, scale=1.0, noise=0.01):
 
 def test_a_ratio_is_the_median_over_the_rounds():
     samples = {"a": [1.0, 2.0, 4.0], "b": [3.0, 4.0, 8.0]}
-    assert paired_ratios(samples)["a"]["b"] == Ratio(pytest.approx(2.0), 2.0, 3.0)
+    assert paired_ratios(samples)["a"]["b"] == Ratio(pytest.approx(2.0), 2.0, 3.0, False)
 
 
 @pytest.mark.parametrize("count", [5, 20, 31])
@@ -150,7 +150,14 @@ def test_the_interval_holds_the_true_ratio_as_often_as_it_says(count):
 
 def test_of_few_samples_the_interval_is_all_that_they_span():
     found = paired_ratios({"a": [1.0, 2.0, 4.0], "b": [8.0, 8.0, 12.0]})["a"]["b"]
-    assert found == Ratio(pytest.approx(4.0), 3.0, 8.0)
+    assert found == Ratio(pytest.approx(4.0), 3.0, 8.0, confident=False)
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(3, "unclear"), (5, "unclear"), (6, "faster")])
+def test_fewer_than_six_rounds_tell_nothing(count, verdict):
+    found = paired_ratios({"a": [1.0] * count, "b": [2.0] * count})
+    assert found["a"]["b"].verdict == verdict
+    assert found["b"]["a"].verdict == {"faster": "slower"}.get(verdict, verdict)
 
 
 def test_one_alone_has_no_ratio():

@@ -136,6 +136,25 @@ def test_the_buffer_that_evicts_is_larger_than_the_cache_and_has_pages_of_its_ow
     assert make_timer("cpu", evicts=False).evict is None
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "margin", "gaps"),
+    [
+        ([True], 1.5, 0),
+        ([False, True], 3.0, 0),
+        ([False, False, False, True], 12.0, 0),  # in time at the last
+        ([False] * 4, 12.0, 1),
+    ],
+)
+def test_a_batch_is_taken_again_behind_a_longer_wait_and_counted_if_none_is_long_enough(
+    monkeypatch, outcomes, margin, gaps
+):
+    timer = CudaTimer.__new__(CudaTimer)  # nothing of a GPU is needed to decide
+    timer.margin, timer.gaps = timers.QUEUE_MARGIN, 0
+    monkeypatch.setattr(timer, "_run", lambda batch: outcomes.pop(0))
+    timer._run_in_time([])
+    assert (timer.margin, timer.gaps, outcomes) == (margin, gaps, [])
+
+
 @pytest.fixture
 def cuda_timer():
     return CudaTimer("cuda:0")
@@ -177,3 +196,4 @@ def test_a_batch_that_the_gpu_caught_up_with_is_taken_again(cuda_timer):
     warm = Warm(lambda: calls.append(torch.cuda.synchronize()), 1, 0.0)
     assert len(cuda_timer.measure([warm])) == 1
     assert len(calls) == 1 + 3  # at margins of 1.5, 3, 6 and 12
+    assert cuda_timer.gaps == 1

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import click
 import pytest
@@ -118,6 +119,44 @@ def test_a_slip_on_the_command_line(arguments, message):
     assert result.stderr.startswith("losscli: error: ")
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def closed(monkeypatch, tmp_path):
+    """Return a directory of which nothing can be seen, not even by root."""
+    stat = Path.stat
+
+    def refuse(path, **options):
+        if tmp_path / "closed" in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    return tmp_path / "closed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["-o", "{}/x"], EXIT_UNFIT, "-o '{}/x': Permission denied. Name another file."),
+        (["-o", "{}/x/y"], EXIT_UNFIT, "-o '{}/x/y': Permission denied. Name another file."),
+        (["-c", "{}/x.yaml"], EXIT_USAGE, "config '{}/x.yaml' cannot be read: Permission denied."),
+    ],
+    ids=["output", "output below", "config"],
+)
+def test_what_lies_where_nobody_may_look_is_one_message(capsys, closed, arguments, code, message):
+    arguments = [argument.format(closed) for argument in arguments]
+    assert main.run(["bench", "--device", "cpu", "--list", *arguments]) == code
+    assert capsys.readouterr().err == f"losscli: error: {message.format(closed)}\n"
+
+
+def test_so_is_a_config_that_extends_one_there(capsys, closed, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("extends: closed/x.yaml\n")
+    assert main.run(["bench", "--device", "cpu", "--list", "-c", str(config)]) == EXIT_USAGE
+    assert capsys.readouterr().err == (
+        f"losscli: error: {config}:1:10: 'closed/x.yaml' cannot be read: Permission denied.\n"
+    )
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from test_docs import tables
 from test_report_bench import case, result, run
 from test_report_peers import around, timed
 
+from losscli.results import Ratio
+
 SMALL = case(shape=(32, 32), target_shape=(32, 32))
 
 
@@ -36,6 +38,14 @@ def test_noise_is_not_bold():
     text = tables.ratios(run(*results))
     assert rows(text)[1][-1] == "0.95"
     assert "in none of 1 cell." in text
+
+
+def test_a_ratio_is_that_of_the_rounds_where_there_is_one():
+    ratios = {"compile": Ratio(0.9, 0.88, 0.92)}
+    results = [timed("custom", around(1.0), ratios=ratios), timed("compile", around(2.0))]
+    text = tables.ratios(run(*results))
+    assert rows(text)[1][-1] == "**0.90**"
+    assert "(behind compile by at most 100 ms)" in " ".join(text.split())
 
 
 def test_a_case_of_two_tables_is_one_cell_the_worse():

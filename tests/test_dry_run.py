@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from losscli.cli.dry_run import print_cases
-from losscli.config.schema import PASSES, Config, Exclude, LossChoice
+from losscli.cli.dry_run import print_cases, print_plans
+from losscli.config.schema import PASSES, Config, Exclude, LossChoice, Timing
 
 
 def bytes_of(case, pass_, implementations):
@@ -70,3 +70,34 @@ def test_the_cases_of_all_tables_are_listed(capsys):
         "mse 1024 float32 mean forward custom 1.0 KiB",
         "mse 1024 float32 mean forward_backward custom 1.0 KiB",
     ]
+
+
+def plans(capsys, device, *modes):
+    config = replace(
+        CONFIG,
+        losses=CONFIG.losses[:1],
+        sizes=((2**20,),),
+        implementations=("custom", "reference"),
+        timing=Timing(mode=modes),
+    )
+    print_plans(config, device, 2**40)
+    _, _, *planned, last = capsys.readouterr().out.splitlines()
+    return [" ".join(row.split()) for row in planned], last
+
+
+def test_each_mode_is_planned_on_its_own(capsys):
+    planned, last = plans(capsys, "cuda:0", "device", "graph")
+    name = "mse 1048576 float32 mean"
+    assert [row.partition(" custom")[0] for row in planned[::2]] == [
+        f"{name} fwd",
+        f"{name} fwd graph",
+    ]
+    assert last.startswith("2 to run, ")
+
+
+def test_that_a_graph_needs_a_gpu_is_said_where_there_is_none(capsys):
+    planned, last = plans(capsys, "cpu", "graph", "host")
+    name = "mse 1048576 float32 mean"
+    assert planned[0] == f"{name} fwd graph custom, reference a CUDA graph needs a GPU"
+    assert planned[1].startswith(f"{name} fwd host custom 8.0 MiB ")
+    assert last.startswith("1 to run, ")

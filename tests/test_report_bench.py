@@ -168,6 +168,11 @@ def test_nothing_is_impossible_on_a_busy_machine():
     assert not result(**fast, conditions={"others": 0.5}).impossible
 
 
+def test_scripts_need_not_look_for_it_in_the_reason():
+    beyond = run(result(limit_gbps=60.0), result(limit_gbps=70.0))
+    assert [r["impossible"] for r in json.loads(render(beyond, "json"))["results"]] == [True, False]
+
+
 def test_a_few_microseconds_beyond_the_limit_are_what_calls_cost():
     small = case(shape=(32, 32), target_shape=(32, 32))
     slow_probe = small.floor_bytes("forward") / 6e-6 / 1e9
@@ -282,6 +287,7 @@ def test_json_is_the_record_users_script_against():
         "bytes",
         "gbps",
         "limit_gbps",
+        "impossible",
         "speedup",
         "ratios",
         "planned_extra_bytes",
@@ -330,6 +336,27 @@ def test_a_mode_that_is_not_the_usual_is_named_beside_the_pass():
     ]
 
 
+def test_a_warm_cache_is_said_above_the_table_and_in_the_line_to_quote():
+    lines = render(run(*(replace(r, cache="warm") for r in PAIR)), "table").splitlines()
+    assert lines[0] == "A CPU, 2 threads, torch 2.13.0, float32, mean, warm cache"
+    assert lines[4].split()[2:4] == ["fwd", "reference"]
+    assert lines[-1] == (
+        "custom: 4.00x reference forward with a warm cache (1 case), largest error 0.50 ulp"
+    )
+
+
+def test_where_some_are_cold_a_warm_cache_stands_beside_the_pass():
+    host = [replace(r, cache="warm", mode="host") for r in PAIR]
+    text = render(run(*PAIR, *host), "table")
+    lines = text.splitlines()
+    assert lines[0] == "A CPU, 2 threads, torch 2.13.0, float32, mean"
+    assert text.count(" fwd host warm ") == 2
+    assert lines[-2:] == [
+        "custom: 4.00x reference forward (1 case), largest error 0.50 ulp",
+        "custom: 4.00x reference forward host with a warm cache (1 case), largest error 0.50 ulp",
+    ]
+
+
 def test_a_busy_machine_is_said_once():
     quiet, busy, busier = (result(conditions={"others": part}) for part in (0.09, 0.11, 0.45))
     assert "busy" not in render(run(quiet, quiet), "table")
@@ -343,11 +370,23 @@ def test_what_slowed_a_gpu_is_said():
     assert "the GPU was slowed during 1 of 2 results: power limit" in text
 
 
+def test_that_the_gpu_waited_for_the_host_is_said():
+    waited = result(conditions={"host_gaps": 3})
+    text = render(run(waited, result(conditions={"celsius": [40, 41]})), "table")
+    assert "the GPU waited for the host within samples of 1 of 2 results" in text
+
+
 def test_ratios_have_their_interval_and_verdict():
     faster = result(ratios={"reference": Ratio(4.0, 3.5, 4.5)})
     (custom,) = json.loads(render(run(faster), "json"))["results"]
     assert custom["ratios"] == {
-        "reference": {"value": 4.0, "low": 3.5, "high": 4.5, "verdict": "faster"}
+        "reference": {
+            "value": 4.0,
+            "low": 3.5,
+            "high": 4.5,
+            "confident": True,
+            "verdict": "faster",
+        }
     }
     (row,) = csv.DictReader(io.StringIO(render(run(faster), "csv")))
     assert (row["ratios_reference_low"], row["ratios_reference_verdict"]) == ("3.5", "faster")

@@ -5,7 +5,7 @@ from test_report_bench import case, failed, result, run
 
 from losscli.report import digest, render
 from losscli.report.peers import lines
-from losscli.results import Seconds
+from losscli.results import Ratio, Seconds
 
 
 def timed(name, samples, **changes):
@@ -50,6 +50,37 @@ def test_a_loss_is_named_with_the_best_peer_and_the_ratio():
 def test_noise_is_no_loss(peer, losses):
     results = [timed("custom", around(1.0)), timed("compile", peer)]
     assert lines(run(*results))[0] == f"custom is slower than the best peer in {losses} of 1 cell"
+
+
+FASTER, SLOWER, UNCLEAR = Ratio(1.2, 1.1, 1.3), Ratio(0.9, 0.88, 0.92), Ratio(0.8, 0.7, 1.1)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "peer", "losses"),
+    [
+        (SLOWER, around(0.95, width=0.10), 1),  # the intervals overlap, the rounds tell them apart
+        (UNCLEAR, around(0.80), 0),  # and the other way round
+        (FASTER, around(0.80), 0),
+    ],
+    ids=["slower", "unclear", "faster"],
+)
+def test_the_verdict_of_the_rounds_is_what_counts_where_there_is_one(ratio, peer, losses):
+    results = [timed("custom", around(1.0), ratios={"compile": ratio}), timed("compile", peer)]
+    told = lines(run(*results))
+    assert told[0] == f"custom is slower than the best peer in {losses} of 1 cell"
+    assert [line.split(": ")[1] for line in told[1:]] == [
+        "0.900x compile (1.000 s against 950.0 ms)"
+    ][:losses]
+
+
+def test_slower_than_any_peer_is_slower_whichever_has_the_better_median():
+    ratios = {"compile": UNCLEAR, "reference": SLOWER}
+    results = [
+        timed("custom", around(1.0), ratios=ratios),
+        timed("compile", around(0.8)),
+        timed("reference", around(0.9)),
+    ]
+    assert lines(run(*results))[1].endswith(": 0.900x reference (1.000 s against 900.0 ms)")
 
 
 def test_strategies_are_no_peers():

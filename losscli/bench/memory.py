@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from losscli.cases import Case
+from losscli.config.schema import DEVICE, GRAPH
 from losscli.implementations import Implementation
 from losscli.units import format_bytes
 
@@ -31,30 +32,36 @@ class MemoryPlan:
     """The operands and, where nothing is reduced, the incoming gradient."""
     outputs: int
     """Each implementation's last loss, which is judged in the end, and one gradient, for they share
-    it."""
+    it; of graphs each has its own."""
     temporaries: Mapping[str, int]
     """What a call of each implementation holds beside these; only one is called at a time."""
     reserve: int
     """For what is not proportional to the case."""
+    kept: bool = False
+    """Whether temporaries are kept after a call, as graphs do."""
 
     @property
     def total(self) -> int:
-        """All of it, with the temporaries of the greediest."""
-        greediest = max(self.temporaries.values(), default=0)
-        return self.inputs + self.outputs + greediest + self.reserve
+        """All of it, with the temporaries of the greediest, or of all where they are kept."""
+        sizes = self.temporaries.values()
+        held = sum(sizes) if self.kept else max(sizes, default=0)
+        return self.inputs + self.outputs + held + self.reserve
 
 
-def plan_memory(case: Case, pass_: str, implementations: Sequence[Implementation]) -> MemoryPlan:
+def plan_memory(
+    case: Case, pass_: str, implementations: Sequence[Implementation], mode: str = DEVICE
+) -> MemoryPlan:
     """Return what timing these implementations side by side will take."""
+    graphs = mode == GRAPH
     tensor = case.elements * case.item_bytes
     inputs = tensor + math.prod(case.target_shape) * case.item_bytes
     outputs = len(implementations) * tensor if case.reduction == "none" else 0
     if pass_ == "forward_backward":
-        outputs += tensor
+        outputs += tensor * (len(implementations) if graphs else 1)
         inputs += tensor if case.reduction == "none" else 0
     temporaries = {i.name: planned_extra_bytes(case, i) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
-    return MemoryPlan(inputs, outputs, temporaries, reserve)
+    return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)
 
 
 def planned_extra_bytes(case: Case, implementation: Implementation) -> int:
@@ -62,18 +69,24 @@ def planned_extra_bytes(case: Case, implementation: Implementation) -> int:
     return implementation.temporaries * case.elements * case.item_bytes
 
 
-def needed_bytes(case: Case, pass_: str, implementations: Sequence[Implementation]) -> int:
+def needed_bytes(
+    case: Case, pass_: str, implementations: Sequence[Implementation], mode: str = DEVICE
+) -> int:
     """Return the most bytes that timing these implementations side by side takes."""
-    return plan_memory(case, pass_, implementations).total
+    return plan_memory(case, pass_, implementations, mode).total
 
 
 def fit(
-    case: Case, pass_: str, implementations: Sequence[Implementation], free: int
+    case: Case,
+    pass_: str,
+    implementations: Sequence[Implementation],
+    free: int,
+    mode: str = DEVICE,
 ) -> tuple[list[Implementation], dict[str, str]]:
     """Return the implementations that fit side by side, and why the greediest others do not."""
     able = list(implementations)
     reasons: dict[str, str] = {}
-    while able and (needed := needed_bytes(case, pass_, able)) > free:
+    while able and (needed := needed_bytes(case, pass_, able, mode)) > free:
         greediest = max(able, key=lambda implementation: implementation.temporaries)
         able.remove(greediest)
         reasons[greediest.name] = (

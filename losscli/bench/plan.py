@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from losscli.cases import Case, asked_for, expand
-from losscli.config.schema import DEVICE, Config, Timing
+from losscli.config.schema import DEVICE, GRAPH, HOST, WARM, Config, Timing
 from losscli.results import BenchResult
 
 
@@ -26,6 +26,17 @@ class Task:
     table: str = ""
     """Title of the config's table that the case belongs to."""
 
+    @property
+    def name(self) -> str:
+        """What a person would call it."""
+        return self.case.name
+
+    @property
+    def cache(self) -> str:
+        """What the caches hold before each sample: nothing is evicted within a loop of calls."""
+        loops = self.mode == HOST and self.case.device != "cpu"
+        return WARM if loops else self.timing.cache
+
     def __len__(self) -> int:
         """Return the number of results that the task ends in."""
         return sum(len(names) for names in self.passes.values())
@@ -34,6 +45,11 @@ class Task:
 def plan(config: Config, device: str) -> list[Task]:
     """Return the tasks of a config on a device that is no longer ``auto``."""
     return [task for block in config.blocks for task in _plan(block, device)]
+
+
+def unavailable(mode: str, device: str) -> str | None:
+    """Return why nothing can be called in a mode on a device, or None."""
+    return "a CUDA graph needs a GPU" if mode == GRAPH and device == "cpu" else None
 
 
 def digest(tasks: Sequence[Task]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits
 from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
 from losscli.bench.passes import Captured, Pass, PassFactory, gradients
-from losscli.bench.plan import Task
+from losscli.bench.plan import Task, unavailable
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
 from losscli.bench.statistics import paired_ratios, summarize
 from losscli.bench.timer import Timer, make_timer, needs_eviction
@@ -24,7 +25,7 @@ from losscli.config.schema import DEVICE, GRAPH, HOST
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
-from losscli.results import FAIL, FAILED, OK, SKIPPED, BenchResult, Error, VerifyResult
+from losscli.results import FAIL, FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, Error, VerifyResult
 from losscli.verify.gate import Gate
 
 BUSY_NOTE = (
@@ -47,6 +48,21 @@ class _Entry:
         if isinstance(self.timed, Captured):
             return
         self.peak_extra_bytes = measure_peak_extra(self.timed, self.device)
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """What holds for all samples of a pass."""
+
+    stop: str
+    """Why there are no more."""
+    conditions: Mapping[str, Any]
+
+    @property
+    def gaps(self) -> str:
+        """What to say of batches in which the GPU waited for the host; mostly nothing."""
+        gaps = self.conditions.get(HOST_GAPS)
+        return f"batches with host gaps: {gaps}" if gaps else ""
 
 
 class Runner:
@@ -90,9 +106,7 @@ class Runner:
             if able and contents is not None:
                 results |= self._run_pass(contents, task, pass_, able)
             for name in task.passes[pass_]:
-                yield replace(
-                    results[name], table=task.table, mode=task.mode, cache=task.timing.cache
-                )
+                yield replace(results[name], table=task.table, mode=task.mode, cache=task.cache)
 
     def _run_pass(
         self,
@@ -106,7 +120,7 @@ class Runner:
         results: dict[str, BenchResult] = {}
         entries: list[_Entry] = []
         passes = PassFactory(pass_, case.reduction, contents.input, contents.target)
-        evicts = needs_eviction(self.device, task.timing.cache, case.floor_bytes(pass_))
+        evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         reads = [t for t in (contents.input, contents.target, passes.grad_output) if t is not None]
         limit = self.limits.find(case, pass_, timer, reads)
@@ -120,12 +134,12 @@ class Runner:
                         entries.append(admitted)
                 for entry in entries:
                     self._prepare(timer, entry, contents)
-                stop = self._sample(timer, entries, task, contents)
-                seen = self.conditions.record()
+                sampled = self._sample(timer, entries, task, contents)
                 for entry in entries:
-                    result = _conclude(contents.gate, task, pass_, entry, stop, limit)
-                    results[entry.contender.name] = replace(result, conditions=seen)
-                    if results[entry.contender.name].busy:
+                    result = _conclude(contents.gate, task, pass_, entry, sampled, limit)
+                    result = _with_conditions(result, sampled.conditions)
+                    results[entry.contender.name] = result
+                    if result.busy:
                         self.notify(BUSY_NOTE)
         finally:
             # A Warm's call is its contender: the cycle would keep the operands of this case beside
@@ -143,10 +157,11 @@ class Runner:
 
     def _sample(
         self, timer: Timer, entries: Sequence[_Entry], task: Task, contents: Contents
-    ) -> str:
-        """Take samples, of other contents in each batch; return why it stopped."""
+    ) -> _Sampled:
+        """Take samples, of other contents in each batch."""
         self.conditions.begin()
-        return interleave(
+        before = timer.gaps
+        stop = interleave(
             timer,
             [entry.contender for entry in entries],
             task.timing,
@@ -154,6 +169,8 @@ class Runner:
             before=contents.change,
             slowed=self.conditions.slowed,
         )
+        gaps = timer.gaps - before
+        return _Sampled(stop, {**self.conditions.record(), **({HOST_GAPS: gaps} if gaps else {})})
 
 
 def _admit(
@@ -177,7 +194,7 @@ def _admit(
 
 
 def _conclude(
-    gate: Gate, task: Task, pass_: str, entry: _Entry, stop: str, limit: Limit
+    gate: Gate, task: Task, pass_: str, entry: _Entry, sampled: _Sampled, limit: Limit
 ) -> BenchResult:
     """Make the result of samples, unless what was timed computed something wrong."""
     case, contender = task.case, entry.contender
@@ -193,12 +210,12 @@ def _conclude(
     seconds = summarize(contender.samples)
     count = case.floor_bytes(pass_)
     host_apart = case.device != "cpu" and task.mode != HOST
-    result = BenchResult(
+    return BenchResult(
         case,
         contender.name,
         pass_,
         OK,
-        "; ".join(filter(None, (describe(stop, contender), limit.reason))),
+        "; ".join(filter(None, (describe(sampled.stop, contender), sampled.gaps, limit.reason))),
         seconds=seconds,
         host_seconds=contender.warm.host_seconds if contender.warm and host_apart else None,
         gbps=count / seconds.median / 1e9,
@@ -207,10 +224,15 @@ def _conclude(
         peak_extra_bytes=entry.peak_extra_bytes,
         error=entry.error,
     )
-    if result.impossible:
-        share = f"IMPOSSIBLE, {result.limit_share:.0%} of what moving the bytes alone allows"
-        return replace(result, reason=f"{share}; {result.reason}")
-    return result
+
+
+def _with_conditions(result: BenchResult, seen: Mapping[str, Any]) -> BenchResult:
+    """Add what the machine was like; only then is it known whether a time is impossible."""
+    result = replace(result, conditions=seen)
+    if not result.impossible:
+        return result
+    share = f"IMPOSSIBLE, {result.limit_share:.0%} of what moving the bytes alone allows"
+    return replace(result, reason=f"{share}; {result.reason}")
 
 
 def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
@@ -237,9 +259,9 @@ def _lineup(
     case = task.case
     asked = [find_implementation(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
-    if task.mode == GRAPH and case.device == "cpu":
-        reasons = {i.name: "a CUDA graph needs a GPU" for i in asked}
-    able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free)
+    if why := unavailable(task.mode, case.device):
+        reasons = {i.name: why for i in asked}
+    able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free, task.mode)
     reasons |= misfits
     skipped = {
         name: BenchResult(case, name, pass_, SKIPPED, reason) for name, reason in reasons.items()

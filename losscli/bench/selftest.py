@@ -8,8 +8,9 @@ hundred runs have to come out right.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -69,17 +70,35 @@ def bench_of(device: str) -> Bench:
     return Bench(device, make_timer(device, False), spin, lambda: values.mul_(1.0))
 
 
-def run(bench: Bench) -> Iterator[TimerTestResult]:
-    """Yield the result of each part."""
-    for seconds in SPIN_SECONDS:
-        yield _known_time(bench, seconds)
-    yield _overhead(bench)
-    yield _compare(bench, "kernel", [bench.kernel] * 2, SAME, RUNS_OF_THE_SAME)
+@dataclass(frozen=True)
+class Part:
+    """One thing that has to come out right."""
+
+    name: str
+    measure: Callable[[], TimerTestResult]
+
+
+def plan(bench: Bench) -> list[Part]:
+    """Return the parts of the self-test."""
+    parts = [Part(KNOWN_TIME, partial(_known_time, bench, seconds)) for seconds in SPIN_SECONDS]
+    parts.append(Part(OVERHEAD, partial(_overhead, bench)))
+
+    def compare(name: str, pair: Sequence[Call], expected: str, runs: int) -> None:
+        measure = partial(_compare, bench, name, pair, expected, runs)
+        parts.append(Part(f"{expected} {name}", measure))
+
+    compare("kernel", [bench.kernel] * 2, SAME, RUNS_OF_THE_SAME)
     spins = [bench.spin(SPIN_SECONDS[0]), bench.spin(SPIN_SECONDS[0] * (1 + 1 / PLANTED))]
     kernels = [_repeat(bench.kernel, PLANTED), _repeat(bench.kernel, PLANTED + 1)]
     for name, pair in (("spin", spins), ("kernel", kernels)):
-        yield _compare(bench, name, pair, FASTER, RUNS_OF_EACH_WAY)
-        yield _compare(bench, name, pair[::-1], SLOWER, RUNS_OF_EACH_WAY)
+        compare(name, pair, FASTER, RUNS_OF_EACH_WAY)
+        compare(name, pair[::-1], SLOWER, RUNS_OF_EACH_WAY)
+    return parts
+
+
+def run(part: Part) -> Generator[TimerTestResult, None, None]:
+    """Yield the result of a part."""
+    yield part.measure()
 
 
 def spin_on_cpu(seconds: float, clock: Clock = time.perf_counter_ns) -> Call:

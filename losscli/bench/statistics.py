@@ -79,9 +79,10 @@ def _of_rounds(ratios: Sequence[float]) -> Ratio:
     """
     ordered = sorted(ratios)
     count = len(ordered)
-    outside = _rank(count) or 0
+    rank = _rank(count)
+    outside = rank or 0
     value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
-    return Ratio(value, ordered[outside], ordered[-1 - outside])
+    return Ratio(value, ordered[outside], ordered[-1 - outside], rank is not None)
 
 
 @lru_cache(maxsize=4096)

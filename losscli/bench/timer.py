@@ -58,6 +58,9 @@ class Warm:
 class Timer(Protocol):
     """Takes samples, in seconds a call."""
 
+    gaps: int
+    """Batches so far that hold gaps in which a GPU waited for the host."""
+
     def warm_up(self, call: Call) -> Warm:
         """Call until caches, allocators and lazy compilation have settled."""
         ...
@@ -71,6 +74,7 @@ class CpuTimer:
     """Reads a clock around a block of calls, or around one where the cache is evicted before it."""
 
     sample_seconds = MINIMUM_SAMPLE_SECONDS
+    gaps = 0
 
     def __init__(self, evict: Call | None = None, clock: Clock = time.perf_counter_ns) -> None:
         self.evict, self.clock = evict, clock
@@ -129,7 +133,8 @@ class CudaTimer:
 
     A kernel that only waits runs first, for longer than the host needs to queue the batch, so that
     no gap in which the GPU waits for the host is in a sample. Whether it was long enough is seen
-    afterwards; if not, the batch is taken again behind a longer wait.
+    afterwards; if not, the batch is taken again behind a longer wait, up to a longest: what waits
+    for the GPU itself can be queued behind none. Such a batch is kept, and counted.
     """
 
     def __init__(
@@ -137,6 +142,7 @@ class CudaTimer:
     ) -> None:
         self.device, self.evict, self.clock = device, evict, clock
         self.margin = QUEUE_MARGIN
+        self.gaps = 0
         with torch.cuda.device(device):
             self.queued = torch.cuda.Event()
             self.events = [
@@ -158,8 +164,7 @@ class CudaTimer:
         with without_garbage_collection(), torch.cuda.device(self.device):
             for first in range(0, len(queue), QUEUED):
                 batch = queue[first : first + QUEUED]
-                while not self._run(batch) and self.margin < QUEUE_MARGIN_LIMIT:
-                    self.margin *= 2
+                self._run_in_time(batch)
                 samples += [
                     start.elapsed_time(end) * 1e-3 for start, end in self.events[: len(batch)]
                 ]
@@ -171,6 +176,14 @@ class CudaTimer:
         start = self.clock()
         call()
         return (self.clock() - start) * 1e-9
+
+    def _run_in_time(self, batch: Sequence[Warm]) -> None:
+        """Run a batch until the GPU is busy for as long as the host needs, or cannot be kept so."""
+        while not self._run(batch):
+            if self.margin >= QUEUE_MARGIN_LIMIT:
+                self.gaps += 1
+                return
+            self.margin *= 2
 
     def _run(self, batch: Sequence[Warm]) -> bool:
         """Queue a batch and wait for it; tell whether the GPU was busy until all was queued."""

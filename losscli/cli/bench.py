@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from losscli import environment
-from losscli.bench.memory import fit, needed_bytes, plan_memory
 from losscli.bench.plan import digest, plan
 from losscli.cli import bench_selftest, resuming
-from losscli.cli.dry_run import print_cases, print_names
-from losscli.cli.options import axis_options, one_of, output_options, resolve_config
+from losscli.cli.dry_run import print_names, print_plans
+from losscli.cli.options import axis_options, named_axis, one_of, output_options, resolve_config
 from losscli.cli.reporting import begin, report
 from losscli.config.schema import CACHES, MODES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
@@ -44,13 +43,7 @@ def _threads(text: str) -> int:
 @click.option(
     "--cache", type=one_of("cache", CACHES), metavar="STATE", help=f"{', '.join(CACHES)}."
 )
-@click.option(
-    "--mode",
-    type=one_of("mode", MODES),
-    multiple=True,
-    metavar="NAME",
-    help=f"{', '.join(MODES)}; may be repeated.",
-)
+@named_axis("--mode", "mode", "mode", MODES)
 @click.option("--self-test", is_flag=True, help="Put the timer to the test on this machine.")
 @click.option("--threads", type=_threads, metavar="N", help="Threads of the CPU.")
 @click.option("--save", type=check_run_name, metavar="NAME", help="Keep the run by this name.")
@@ -79,6 +72,8 @@ def command(
     Exit codes: 1 an implementation is wrong, 4 nothing could run on this machine, 130 interrupted;
     what was finished is reported.
     """
+    if self_test:
+        bench_selftest.refuse_others(click.get_current_context())
     if resume is not None and output is None and save is None:
         raise UsageError(
             "--resume needs -o PATH or --save NAME, so that what follows is kept as well."
@@ -93,13 +88,14 @@ def command(
     config = timed(config)
     device = environment.resolve_device(config.device)
     if self_test:
-        return bench_selftest.self_test(device, format, output)
+        if threads is not None:
+            environment.set_threads(threads)
+        return bench_selftest.self_test(device, format, output, keep_going)
     if list_cases:
         print_names(config, device)
         return EXIT_OK
     if dry_run:
-        free = environment.free_bytes(device)
-        print_cases(config, device, needed_bytes, fit, free, plan_memory)
+        print_plans(config, device, environment.free_bytes(device))
         return EXIT_OK
 
     saved = prepare(save) if save else None

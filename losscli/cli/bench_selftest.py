@@ -4,17 +4,41 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from losscli.cli.reporting import begin
-from losscli.errors import EXIT_FAILED, EXIT_OK
-from losscli.report.writer import Writer
-from losscli.results import FAIL
+import click
+from click.core import ParameterSource
+
+from losscli.cli.reporting import begin, report
+from losscli.errors import UsageError
+
+TAKEN = {"self_test", "device", "threads", "keep_going", "format", "output", "debug"}
+"""Parameters of the command that mean something here."""
 
 
-def self_test(device: str, format: str, output: Path | None) -> int:
+def refuse_others(context: click.Context) -> None:
+    """Refuse the options that are about cases: nobody is to think that they were heeded."""
+    given = [
+        max(option.opts, key=len)
+        for option in context.command.params
+        if option.name
+        and option.name not in TAKEN
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise UsageError(
+            f"--self-test times work of its own and does not go with {', '.join(given)}. Leave out "
+            "the one or the other."
+        )
+
+
+def self_test(device: str, format: str, output: Path | None, keep_going: bool) -> int:
     """Put the timer to the test, report, and return the exit code."""
     from losscli.bench import selftest
 
-    with Writer(begin("timer-test", device), format, output) as writer:
-        for result in selftest.run(selftest.bench_of(device)):
-            writer.add(result)
-    return EXIT_FAILED if any(r.status == FAIL for r in writer.run.results) else EXIT_OK
+    return report(
+        begin("timer-test", device),
+        selftest.plan(selftest.bench_of(device)),
+        selftest.run,
+        format=format,
+        output=output,
+        keep_going=keep_going,
+    )

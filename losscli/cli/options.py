@@ -110,7 +110,7 @@ def axis(flag: str, field: str, metavar: str, read: Callable[[str], Any], help: 
     return click.option(flag, field, multiple=True, metavar=metavar, callback=parse, help=help)
 
 
-def _named(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
+def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
     """One axis of names."""
 
     def read(text: str) -> tuple[str]:
@@ -127,10 +127,10 @@ def _losses(text: str) -> tuple[str, ...]:
 _AXES = (
     axis("--loss", "losses", "NAME", _losses, f"{', '.join(LOSSES)} or all."),
     axis("--size", "sizes", "SIZE", parse_size, "1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."),
-    _named("--dtype", "dtypes", "dtype", DTYPES),
-    _named("--reduction", "reductions", "reduction", REDUCTIONS),
-    _named("--pass", "passes", "pass", PASSES),
-    _named("--impl", "implementations", "implementation", IMPLEMENTATIONS),
+    named_axis("--dtype", "dtypes", "dtype", DTYPES),
+    named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
+    named_axis("--pass", "passes", "pass", PASSES),
+    named_axis("--impl", "implementations", "implementation", IMPLEMENTATIONS),
 )
 _CONFIG_HELP = "A YAML file, or a shipped config such as full.yaml."
 _FILTER_HELP = "Keep such cases: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
@@ -144,13 +144,21 @@ def _output(value: str) -> Path | None:
     if value == "-":
         return None
     path = Path(value)
+    try:
+        _check_output(path)
+    except OSError as error:
+        raise UnfitError(f"-o '{path}': {error.strerror}. Name another file.") from None
+    return path
+
+
+def _check_output(path: Path) -> None:
+    """Refuse what is no file in a directory that is there; an OSError is that it cannot be seen."""
     if path.is_dir():
         raise UsageError(f"-o '{path}' is a directory. Name a file.")
     if not path.parent.is_dir():
         raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UnfitError(f"-o '{path}' cannot be written. Name another file.")
-    return path
 
 
 def _decorate(command: Command, options: Collection[Decorator]) -> Command:

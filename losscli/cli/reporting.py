@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar
 import click
 
 from losscli import environment
-from losscli.cases import Case
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.report import digest, render
 from losscli.report.step_summary import publish
@@ -22,11 +21,11 @@ from losscli.results import FAIL, FAILED, SKIPPED, Result, Run
 
 
 class Job(Protocol):
-    """What is run of one case."""
+    """What is run at a time, all of one case say."""
 
     @property
-    def case(self) -> Case:
-        """The case."""
+    def name(self) -> str:
+        """What the progress bar calls it."""
         ...
 
 
@@ -37,7 +36,7 @@ def begin(kind: str, device: str, plan: str = "") -> Run:
     """Return a run on a device that has no results yet.
 
     Args:
-        kind: ``bench``, ``verify`` or ``self-test``.
+        kind: ``bench``, ``verify``, ``self-test`` or ``timer-test``.
         device: it is on.
         plan: stands for all that it is to do.
     """
@@ -121,7 +120,7 @@ def _run_all(
     # Where standard error is no terminal, the bar goes nowhere.
     file = sys.stderr if sys.stderr.isatty() else io.StringIO()
     bar = click.progressbar(
-        jobs, file=file, show_pos=True, item_show_func=lambda job: job.case.name if job else None
+        jobs, file=file, show_pos=True, item_show_func=lambda job: job.name if job else None
     )
     try:
         with bar:

@@ -97,11 +97,15 @@ def _find(name: str) -> Path:
     if Path(name).name == name:
         candidates.append(Path(f"{name}.yaml"))
         candidates += [shipped[stem] for stem in (name.removesuffix(".yaml"),) if stem in shipped]
-    for candidate in candidates:
-        # A pipe will do as well.
-        if candidate.exists() and not candidate.is_dir():
-            return candidate
-    if candidates[0].is_dir():
+    try:
+        for candidate in candidates:
+            # A pipe will do as well.
+            if candidate.exists() and not candidate.is_dir():
+                return candidate
+        is_directory = candidates[0].is_dir()
+    except OSError as error:
+        raise UsageError(f"config '{name}' cannot be read: {error.strerror}.") from None
+    if is_directory:
         raise UsageError(f"config '{name}' is a directory. Name a YAML file in it.")
     raise UsageError(
         f"config '{name}' does not exist. Name a YAML file or a shipped config: "
@@ -118,7 +122,11 @@ def _follow(file: Path, children: tuple[Path, ...]) -> dict[str, Located]:
     if not isinstance(extends.value, str):
         extends.fail(f"expected the name of a config file, found {extends.describe()}.")
     parent = file.parent / extends.value
-    if not parent.is_file():
+    try:
+        beside = parent.is_file()
+    except OSError as error:
+        extends.fail(f"'{extends.value}' cannot be read: {error.strerror}.")
+    if not beside:
         shipped = shipped_configs()
         stem = extends.value.removesuffix(".yaml")
         if stem not in shipped:

@@ -2,7 +2,8 @@
 
 A config with tables makes one of each. Columns: ``case`` is the case's name, less the dtype and
 reduction that all cases share; ``pass`` is ``fwd`` (no gradient) or ``fwd+bwd`` (the loss and the
-gradient of the prediction), and the mode where it is not the usual; ``median`` and ``p20-p80`` are
+gradient of the prediction), the mode where it is not the usual, and ``warm`` where the cache was so
+and is not in all of the run; ``median`` and ``p20-p80`` are
 the time of one call, the latter in the unit of the former; ``GB/s`` is the least traffic that the
 pass can do with, over the median; ``% of limit`` is that over what kernels reach that only move the
 same bytes, IMPOSSIBLE where it is too much to be true; ``host`` is how long a call keeps the host
@@ -19,10 +20,20 @@ from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
 from losscli.cases import Case
-from losscli.config.schema import DEVICE, MODES
+from losscli.config.schema import CACHES, COLD, MODES, WARM
 from losscli.report.layout import beside_case, shorten
-from losscli.report.phrases import count, format_ulp, skips
-from losscli.results import FAILED, NO_LIMIT, SAME, SKIPPED, UNCLEAR, BenchResult, Run, Seconds
+from losscli.report.phrases import count, format_ulp, skips, with_mode
+from losscli.results import (
+    FAILED,
+    HOST_GAPS,
+    NO_LIMIT,
+    SAME,
+    SKIPPED,
+    UNCLEAR,
+    BenchResult,
+    Run,
+    Seconds,
+)
 from losscli.units import format_bytes, format_seconds
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
@@ -44,12 +55,13 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
     table has nothing to say is left out.
     """
     ran = [result for result in _results(run) if result.status != SKIPPED]
+    mixed = {COLD, WARM} <= {result.cache for result in ran}
     by_title: dict[str, list[BenchResult]] = {}
     for result in ran:
         by_title.setdefault(result.table, []).append(result)
     made = []
     for title, results in by_title.items():
-        columns = _columns(results)
+        columns = _columns(results, mixed)
         groups: dict[str, list[list[str]]] = {}
         for result in results:
             row = [cell(result) for cell in columns.values()]
@@ -58,11 +70,13 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
     return made
 
 
-def _columns(results: Sequence[BenchResult]) -> dict[str, Callable[[BenchResult], str]]:
-    """Return how the cell of each column is made, by its header."""
+def _columns(
+    results: Sequence[BenchResult], mixed: bool
+) -> dict[str, Callable[[BenchResult], str]]:
+    """Return how the cell of each column is made, by its header; ``mixed`` is cold and warm."""
     versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x")
     columns: dict[str, Callable[[BenchResult], str]] = {
-        "pass": lambda result: _with_mode(SHORT_PASSES[result.pass_], result.mode),
+        "pass": lambda r: _short_pass(r) + " warm" * (mixed and r.cache == WARM),
         "impl": lambda result: shorten(result.implementation),
         "median": lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
         "p20-p80": lambda result: _spread(result.seconds) if result.seconds else "",
@@ -144,6 +158,8 @@ def _conditions(results: Sequence[BenchResult]) -> list[str]:
             f"the machine was busy: others took up to {max(busy):.0%} of its cores "
             f"during {len(busy)} {of}"
         )
+    if waited := sum(HOST_GAPS in result.conditions for result in timed):
+        texts.append(f"the GPU waited for the host within samples of {waited} {of}")
     reasons: dict[str, int] = {}
     for result in timed:
         for reason in result.conditions.get("throttle_reasons", ()):
@@ -165,8 +181,8 @@ def summary(run: Run) -> str:
     subject = next((name for name in names if name != REFERENCE), REFERENCE)
     results = [result for result in _results(run) if result.implementation == subject]
     lines = [
-        _quote(subject, name, [result for result in results if _long_pass(result) == name])
-        for name in dict.fromkeys(_long_pass(r) for r in sorted(results, key=_place))
+        _quote(subject, name, [result for result in results if _what_was_timed(result) == name])
+        for name in dict.fromkeys(_what_was_timed(r) for r in sorted(results, key=_place))
     ]
     return "\n".join(line for line in lines if line)
 
@@ -194,18 +210,24 @@ def _quote(subject: str, pass_: str, results: Sequence[BenchResult]) -> str:
     return f"{subject}: {', '.join(facts)}" if facts else ""
 
 
-def _with_mode(pass_: str, mode: str) -> str:
-    """Return the name of a pass, and of a mode that is not the usual."""
-    return pass_ if mode == DEVICE else f"{pass_} {mode}"
+def _short_pass(result: BenchResult) -> str:
+    return with_mode(SHORT_PASSES[result.pass_], result.mode)
 
 
 def _long_pass(result: BenchResult) -> str:
-    return _with_mode(LONG_PASSES[result.pass_], result.mode)
+    return with_mode(LONG_PASSES[result.pass_], result.mode)
 
 
-def _place(result: BenchResult) -> tuple[int, int]:
-    """Return where the line about a pass and mode stands."""
-    return MODES.index(result.mode), list(LONG_PASSES).index(result.pass_)
+def _what_was_timed(result: BenchResult) -> str:
+    """Return what was timed, as a sentence needs it; that the cache was cold is not said."""
+    name = _long_pass(result)
+    return f"{name} with a warm cache" if result.cache == WARM else name
+
+
+def _place(result: BenchResult) -> tuple[int, ...]:
+    """Return where the line about a pass, mode and state of the cache stands."""
+    passes = list(LONG_PASSES)
+    return MODES.index(result.mode), CACHES.index(result.cache), passes.index(result.pass_)
 
 
 def _results(run: Run) -> list[BenchResult]:

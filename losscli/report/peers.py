@@ -1,8 +1,9 @@
 """Where losscli's own kernel is slower than the best of its peers, beyond what noise explains.
 
 A cell is a case and a pass, in each table of the config; the peers are the implementations that are
-not losscli's own. One is slower than another where the whole confidence interval of its median lies
-above the whole interval of the other's.
+not losscli's own. One is slower than another where that is the verdict of their ratio. A record of
+the time before there were ratios has intervals of medians alone: there the whole of one has to lie
+above the whole of the other.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from losscli.bench.statistics import median_interval
-from losscli.config.schema import DEVICE
-from losscli.report.phrases import count
-from losscli.results import BenchResult, Run, Seconds
+from losscli.report.phrases import count, with_mode
+from losscli.results import SLOWER, BenchResult, Run, Seconds
 from losscli.units import format_seconds
 
 CUSTOM = "custom"
@@ -48,21 +48,46 @@ def cells(run: Run) -> list[Cell]:
 
 
 def best_peer(cell: Cell) -> BenchResult | None:
-    """Return the fastest of what is not losscli's own."""
-    peers = {
-        result.seconds.median: result
-        for name, result in cell.items()
-        if result.seconds and name.partition(":")[0] != CUSTOM
-    }
-    return peers[min(peers)] if peers else None
+    """Return the peer that custom does worst against.
+
+    One that custom is slower than, beyond what noise explains, is worse than one that may be ahead
+    by chance. Where custom has no time, it is the fastest.
+    """
+    peers = [r for name, r in cell.items() if r.seconds and name.partition(":")[0] != CUSTOM]
+    custom = cell.get(CUSTOM)
+
+    def place(peer: BenchResult) -> tuple[bool, float]:
+        assert peer.seconds
+        if custom is None or custom.seconds is None:
+            return False, peer.seconds.median
+        return not _is_slower(custom, peer), ratio(custom, peer)
+
+    return min(peers, key=place, default=None)
 
 
 def is_slower(cell: Cell) -> bool:
-    """Tell whether custom is slower than its best peer by more than noise explains."""
-    custom, peer = cell[CUSTOM].seconds, best_peer(cell)
-    if custom is None or peer is None or peer.seconds is None:
-        return False
-    return _interval(custom)[0] > _interval(peer.seconds)[1]
+    """Tell whether custom is slower than any of its peers by more than noise explains."""
+    custom, peer = cell[CUSTOM], best_peer(cell)
+    return custom.seconds is not None and peer is not None and _is_slower(custom, peer)
+
+
+def ratio(custom: BenchResult, peer: BenchResult) -> float:
+    """Return a peer's time over custom's, both of which were timed."""
+    found = custom.ratios.get(peer.implementation)
+    if found:
+        return found.value
+    assert custom.seconds
+    assert peer.seconds
+    return peer.seconds.median / custom.seconds.median
+
+
+def _is_slower(custom: BenchResult, peer: BenchResult) -> bool:
+    found = custom.ratios.get(peer.implementation)
+    if found:
+        return found.verdict == SLOWER
+    assert custom.seconds
+    assert peer.seconds
+    return _interval(custom.seconds)[0] > _interval(peer.seconds)[1]
 
 
 def _interval(seconds: Seconds) -> tuple[float, float]:
@@ -72,8 +97,7 @@ def _interval(seconds: Seconds) -> tuple[float, float]:
 
 def _name(cell: Cell) -> str:
     result = cell[CUSTOM]
-    mode = "" if result.mode == DEVICE else f" {result.mode}"
-    return f"{result.case.name}, {result.pass_.replace('_', '+')}{mode}"
+    return f"{result.case.name}, {with_mode(result.pass_.replace('_', '+'), result.mode)}"
 
 
 def _describe(cell: Cell) -> str:
@@ -83,5 +107,5 @@ def _describe(cell: Cell) -> str:
     assert peer
     assert peer.seconds
     times = f"{format_seconds(custom.median)} against {format_seconds(peer.seconds.median)}"
-    ratio = peer.seconds.median / custom.median
-    return f"{_name(cell)}: {ratio:.3f}x {peer.implementation} ({times})"
+    times_faster = ratio(cell[CUSTOM], peer)
+    return f"{_name(cell)}: {times_faster:.3f}x {peer.implementation} ({times})"

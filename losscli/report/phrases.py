@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from losscli.config.schema import DEVICE
 from losscli.results import SKIPPED, BenchResult, VerifyResult
 
 _NAMED = 3
@@ -14,6 +15,11 @@ _NAMED = 3
 def count(number: int, noun: str) -> str:
     """Return ``1 case`` or ``2 cases``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def with_mode(pass_: str, mode: str) -> str:
+    """Return the name of a pass, and of a mode that is not the usual."""
+    return pass_ if mode == DEVICE else f"{pass_} {mode}"
 
 
 def format_ulp(ulp: float) -> str:

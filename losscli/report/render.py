@@ -12,9 +12,10 @@ from typing import Any
 
 import tabulate
 
+from losscli.config.schema import WARM
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
 from losscli.report.layout import plain
-from losscli.results import Result, Run, TimerTestResult
+from losscli.results import SKIPPED, BenchResult, Result, Run, TimerTestResult
 from losscli.units import format_size
 
 WIDTH = 100
@@ -113,13 +114,15 @@ def _is_figure(rows: list[list[str]], column: int) -> bool:
 
 
 def _caption(run: Run) -> str:
-    """Say where the run took place, and the dtype and reduction that all its cases share."""
+    """Say where the run took place, and the dtype, reduction and warm cache that all share."""
     facts = run.environment
     threads = f"{facts.get('threads')} threads" if facts.get("device") == "cpu" else ""
     machine = [facts.get("gpu") or facts.get("cpu"), threads, f"torch {facts.get('torch')}"]
     cases = [result.case for result in run.results if not isinstance(result, TimerTestResult)]
     shared = [{getattr(case, axis) for case in cases} for axis in ("dtype", "reduction")]
-    words = [*machine, *(values.pop() for values in shared if len(values) == 1)]
+    ran = [r for r in run.results if isinstance(r, BenchResult) and r.status != SKIPPED]
+    warm = "warm cache" if {r.cache for r in ran} == {WARM} else ""
+    words = [*machine, *(values.pop() for values in shared if len(values) == 1), warm]
     return ", ".join(word for word in words if word)
 
 

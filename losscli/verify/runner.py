@@ -37,6 +37,11 @@ class Job:
     loosened: float | None = None
     """ULP that the config grants this case by name."""
 
+    @property
+    def name(self) -> str:
+        """What a person would call it."""
+        return self.case.name
+
     def __len__(self) -> int:
         """Return the number of checks to run."""
         return len(self.trials)

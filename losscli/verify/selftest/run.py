@@ -38,6 +38,11 @@ class SelfTest:
         """The first."""
         return self.cases[0]
 
+    @property
+    def name(self) -> str:
+        """What a person would call it."""
+        return self.case.name
+
 
 def plan(device: str) -> list[SelfTest]:
     """Return every implementation with every loss that it has to do with."""
