@@ -19,9 +19,8 @@ from losscli.bench.ratio import (
 from losscli.bench.rows import Key, key, label, timed
 from losscli.config.schema import HOST
 from losscli.differences import Difference, differences
-from losscli.results import FAILED, BenchResult, Run
+from losscli.results import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Run
 
-FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
 CONTROLS = ("reference", "functional", "compile")
 """PyTorch's own code: the same in two runs if torch is."""
 TOLERATED = 0.05

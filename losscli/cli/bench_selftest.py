@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
+from losscli.cli.options import given_besides
 from losscli.cli.reporting import begin, report
 from losscli.errors import UsageError
 
@@ -16,13 +16,7 @@ TAKEN = {"self_test", "device", "threads", "keep_going", "format", "output", "de
 
 def refuse_others(context: click.Context) -> None:
     """Refuse the options that are about cases: nobody is to think that they were heeded."""
-    given = [
-        max(option.opts, key=len)
-        for option in context.command.params
-        if option.name
-        and option.name not in TAKEN
-        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    ]
+    given = [max(option.opts, key=len) for option in given_besides(context, TAKEN)]
     if given:
         raise UsageError(
             f"--self-test times work of its own and does not go with {', '.join(given)}. Leave out "

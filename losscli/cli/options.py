@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from losscli.cases import asked_for, expand
 from losscli.config.fields import check_device, check_name, check_seed
@@ -82,6 +83,17 @@ def one_of(kind: str, candidates: Collection[str]) -> Callable[[str], str]:
         return check_name(kind, text, candidates)
 
     return name
+
+
+def given_besides(context: click.Context, taken: Collection[str]) -> list[click.Parameter]:
+    """Return the options on the command line that are not among those of these names."""
+    return [
+        option
+        for option in context.command.params
+        if option.name
+        and option.name not in taken
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
 
 
 def output_options(command: Command) -> Command:

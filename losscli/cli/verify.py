@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from losscli import environment
 from losscli.cli.dry_run import print_cases, print_names
-from losscli.cli.options import axis, axis_options, output_options, resolve_config
+from losscli.cli.options import axis, axis_options, given_besides, output_options, resolve_config
 from losscli.cli.reporting import begin, report
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
@@ -117,12 +116,7 @@ def command(
 
 def _refuse_beside_self_test(context: click.Context) -> None:
     """Raise UsageError for options that the self-test has no use for."""
-    given = [
-        option.opts[0]
-        for option in context.command.params
-        if option.name not in BESIDE_SELF_TEST
-        and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-    ]
+    given = [option.opts[0] for option in given_besides(context, BESIDE_SELF_TEST)]
     if given:
         raise UsageError(f"--self-test has cases of its own. Leave out {', '.join(given)}.")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from losscli.bench.comparison import SLOWER, Comparison, Missing, Noise, Row
+from losscli.bench.comparison import Comparison, Missing, Noise, Row
 from losscli.bench.ratio import CONFIDENCE
 from losscli.bench.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
@@ -26,7 +26,7 @@ from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count
 from losscli.report.render import WIDTH, json_line, lay_out
-from losscli.results import FAILED, SCHEMA_VERSION, SKIPPED, BenchResult, Run
+from losscli.results import FAILED, SCHEMA_VERSION, SKIPPED, SLOWER, BenchResult, Run
 from losscli.units import format_seconds
 
 _NAMED = 10

@@ -38,6 +38,15 @@ class Regraded(torch.autograd.Function):
         return ctx.function(grad_outputs[0]), None
 
 
+def _on_own_leaves(
+    function: Callable[[Tensor, Tensor], Tensor], input: Tensor, target: Tensor
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Apply a function to leaves that nobody else has; return them and the result."""
+    with torch.enable_grad():
+        leaves = input.detach().requires_grad_(), target.detach().requires_grad_()
+        return leaves, function(*leaves)
+
+
 class Linear(torch.autograd.Function):
     """A function of two operands, linear as far as its gradients can tell."""
 
@@ -46,9 +55,7 @@ class Linear(torch.autograd.Function):
         ctx: Any, input: Tensor, target: Tensor, function: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
         """Apply the function to leaves of its own."""
-        with torch.enable_grad():
-            leaves = input.detach().requires_grad_(), target.detach().requires_grad_()
-            loss = function(*leaves)
+        leaves, loss = _on_own_leaves(function, input, target)
         ctx.leaves, ctx.loss = leaves, loss
         return loss.detach()
 
@@ -72,9 +79,7 @@ class Stored(torch.autograd.Function):
         ctx: Any, input: Tensor, target: Tensor, function: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
         """Apply the function to leaves of its own."""
-        with torch.enable_grad():
-            leaves = input.detach().requires_grad_(), target.detach().requires_grad_()
-            loss = function(*leaves)
+        leaves, loss = _on_own_leaves(function, input, target)
         ctx.gradients, ctx.function = torch.autograd.grad(loss, leaves), function
         ctx.save_for_backward(input, target)
         return loss.detach()
