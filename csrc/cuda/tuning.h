@@ -59,10 +59,13 @@ constexpr Cuts kReadFlat{
 
 // The same with one row that repeats for a target, which comes from the first level of the cache:
 // where the input goes through it too, the row is read just before it is used. Hinge, float32: 8.4
-// / 24.5 / 248 / 948 | 6.4 / 25.1 / 245 / 939; bfloat16: 7.8 / 16.6 / 133 / 484 | 5.6 / 15.4 / 129
-// / 477.
+// / 24.5 / 248 / 948 | 6.4 / 25.1 / 245 / 939.
 constexpr Cuts kReadRows{
     {512, 2, 3, 132 * 3 - 1, 1, true, true}, {256, 8, 2, 132 * 64}, int64_t{1} << 29};
+// In 16 bits, which take twice the instructions a byte, with less in flight for each of twice the
+// threads. float16: 7.5 / 16.2 / 133 / 485 | 5.6 / 15.4 / 129 / 477; as in 32 bits 138 / 485.
+constexpr Cuts kReadRows16{
+    {512, 2, 3, 132 * 3 - 1, 1, true, true}, {256, 4, 4, 132 * 64}, int64_t{1} << 29};
 
 // Reads and writes. Large tensors with much in flight for each thread and more blocks than fit at a
 // time: the order in which they come keeps all at neighbouring places of the memory. Smooth L1 with
@@ -80,9 +83,11 @@ constexpr Cuts kWriteFlat16{
 constexpr Cuts kWriteRows{{512, 2, 3, 132 * 3 - 1, 1, true, true},
                           {512, 8, 1, kMostBlocks, 3, false, true},
                           int64_t{1} << 29};
-// In 16 bits: 8.2 / 24.8 / 269 / 1,050 | 265 / 1,040; with 4 tiles 276 and 1,065.
-constexpr Cuts kWriteRows16{
-    {512, 2, 2, 132 * 2 - 1, 1, true, true}, {128, 4, 1, kMostBlocks, 8}, int64_t{1} << 29};
+// In 16 bits: 8.2 / 24.5 / 267 / 1,038 | 265 / 1,042, with half the registers; with 8 tiles 270 and
+// 1,045, with 128 threads and 8 tiles 273 and 1,055.
+constexpr Cuts kWriteRows16{{512, 2, 2, 132 * 2 - 1, 1, true, true},
+                            {512, 4, 2, kMostBlocks, 4, false, true},
+                            int64_t{1} << 29};
 
 // What is not the sum of a loss, and operands that lie in any other way, whose places cost
 // registers.

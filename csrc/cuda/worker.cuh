@@ -26,9 +26,9 @@ struct Pass {
   // In `bytes` an element.
   static constexpr Cuts cuts(size_t bytes) {
     if (!sum || walk == Walk::general) return kPlain;
-    if (!writes) return walk == Walk::rows ? kReadRows : kReadFlat;
-    if (bytes == 2) return walk == Walk::rows ? kWriteRows16 : kWriteFlat16;
-    return walk == Walk::rows ? kWriteRows : kWriteFlat;
+    if (walk == Walk::flat) return !writes ? kReadFlat : bytes == 2 ? kWriteFlat16 : kWriteFlat;
+    if (bytes == 2) return writes ? kWriteRows16 : kReadRows16;
+    return writes ? kWriteRows : kReadRows;
   }
 };
 

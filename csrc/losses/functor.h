@@ -48,4 +48,17 @@ LOSSCLI_HOST_DEVICE double multiply_add(double a, double b, double c) { return a
 LOSSCLI_HOST_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
 LOSSCLI_HOST_DEVICE double absolute(double x) { return __builtin_fabs(x); }
 
+// The larger of `x` and zero; NaN of NaN. One instruction where the GPU has it, which no comparison
+// is made into.
+LOSSCLI_HOST_DEVICE float at_least_zero(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float larger;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(larger) : "f"(x));
+  return larger;
+#else
+  return x < 0 ? 0 : x;
+#endif
+}
+LOSSCLI_HOST_DEVICE double at_least_zero(double x) { return x < 0 ? 0 : x; }
+
 }  // namespace losscli

@@ -24,8 +24,7 @@ struct hinge {
         margin_rest(std::isfinite(margin) ? static_cast<Real>(values[0] - margin) : Real(0)) {}
 
   LOSSCLI_HOST_DEVICE Real value(Real input, Real target) const {
-    const Real left = gap(input, target);
-    return left < Real(0) ? Real(0) : left;
+    return at_least_zero(gap(input, target));
   }
 
   LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target, Real incoming) const {

@@ -177,6 +177,7 @@ READING_AND_WRITING = (
         "a row of one pack",
         losses=HINGE,
     ),
+    Mutation("losses/functor.h", "max.NaN.f32", "max.f32", "NaN lost in the clamp", losses=HINGE),
 )
 
 SUMS = (

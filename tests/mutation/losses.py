@@ -20,8 +20,8 @@ LOSSES = (
     Mutation("losses/mse.h", "{slope, -slope}", "{slope, slope}", "the target's sign", ("mse",)),
     Mutation(
         "losses/hinge.h",
-        "left < Real(0) ? Real(0) : left",
-        "left",
+        "at_least_zero(gap(input, target))",
+        "gap(input, target)",
         "no clamp",
         losses=("hinge",),
     ),
