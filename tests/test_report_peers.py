@@ -73,6 +73,19 @@ def test_the_verdict_of_the_rounds_is_what_counts_where_there_is_one(ratio, peer
     ][:losses]
 
 
+def test_of_many_cells_a_loss_has_to_be_clearer_than_of_one():
+    ratio = Ratio(0.95, 0.92, 0.98)
+    pair = [timed("custom", around(1.0), ratios={"compile": ratio}), timed("compile", around(0.95))]
+    shapes = [case(shape=(n, 8), target_shape=(n, 8)) for n in range(1, 101)]
+    ties = [
+        timed(name, around(1.0), case=shape, ratios=ratios)
+        for shape in shapes
+        for name, ratios in (("custom", {"compile": Ratio(1.0, 0.99, 1.01)}), ("compile", {}))
+    ]
+    assert lines(run(*pair))[0] == "custom is slower than the best peer in 1 of 1 cell"
+    assert lines(run(*pair, *ties)) == ["custom is slower than the best peer in 0 of 101 cells"]
+
+
 def test_slower_than_any_peer_is_slower_whichever_has_the_better_median():
     ratios = {"compile": UNCLEAR, "reference": SLOWER}
     results = [
