@@ -106,6 +106,24 @@ def test_the_same_bytes_are_measured_once_whatever_loss_moves_them(memory):
     assert len(memory.moved) > before
 
 
+@pytest.mark.parametrize(("second", "kept"), [(1.5, 1.5), (2.5, 2.0)], ids=["faster", "slower"])
+def test_of_a_limit_that_is_measured_again_the_faster_is_kept(memory, second, kept):
+    limits = Limits("cpu", memory.load)
+    asked = (case(), "forward", memory.timer, operands(case()))
+    limits.find(*asked)
+    memory.calls[1] = memory.clock.spend(second)
+    assert limits.find(*asked, again=True).seconds == kept
+    assert limits.find(*asked).seconds == kept
+
+
+def test_a_limit_that_cannot_be_measured_again_stays(memory):
+    limits = Limits("cpu", memory.load)
+    asked = (case(), "forward", memory.timer, operands(case()))
+    limits.find(*asked)
+    memory.failure = torch.OutOfMemoryError("out of memory")
+    assert limits.find(*asked, again=True).seconds == 2.0
+
+
 def test_nothing_is_moved_where_there_is_nothing(memory):
     empty = case(shape=(0, 8))
     found = Limits("cpu", memory.load).find(empty, "forward", memory.timer, operands(empty))

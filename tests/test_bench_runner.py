@@ -35,15 +35,15 @@ def timer():
 
 
 class FixedLimits:
-    """Finds the same limit for all, and remembers what it was asked."""
+    """Finds one limit for all, or another when asked again; remembers what it was asked."""
 
-    def __init__(self, limit):
-        self.limit = limit
+    def __init__(self, limit, second=None):
+        self.limit, self.second = limit, second or limit
         self.asked = []
 
-    def find(self, case, pass_, timer, reads):
+    def find(self, case, pass_, timer, reads, again=False):
         self.asked.append((pass_, [tuple(tensor.shape) for tensor in reads]))
-        return self.limit
+        return self.second if again else self.limit
 
 
 @pytest.fixture
@@ -146,6 +146,16 @@ def test_who_is_faster_than_the_memory_is_called_impossible(bench):
     assert not reference.impossible
     assert functional.impossible
     assert functional.reason.startswith("IMPOSSIBLE, 110% of what moving the bytes alone allows; ")
+
+
+def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
+    limits = FixedLimits(Limit(seconds=1.1), second=Limit(seconds=0.9))
+    reference, functional = bench(passes=("forward",), limits=limits)
+    assert len(limits.asked) == 2
+    assert not functional.impossible
+    assert functional.reason.startswith("confidence: ")
+    assert functional.limit_share == pytest.approx(0.9)
+    assert reference.limit_share == pytest.approx(0.45)
 
 
 def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):

@@ -76,7 +76,7 @@ def mixes(case: Case, pass_: str) -> tuple[Mix, ...]:
 
 
 class Limits:
-    """Measures limits on one device, each once, and remembers them."""
+    """Measures limits on one device and remembers them."""
 
     def __init__(self, device: str, load_probe: Callable[[str], Probe] = load_probe) -> None:
         """``load_probe`` is the machine's, or a test's."""
@@ -85,7 +85,9 @@ class Limits:
         self.missing = ""
         self.found: dict[tuple[tuple[Mix, ...], int, Timer], Limit] = {}
 
-    def find(self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]) -> Limit:
+    def find(
+        self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor], again: bool = False
+    ) -> Limit:
         """Return the limit of a pass.
 
         Args:
@@ -93,14 +95,17 @@ class Limits:
             pass_: of the case.
             timer: that the implementations are timed with.
             reads: the operands and, where there is one, the incoming gradient, to be read.
+            again: measure it once more, and keep the faster of the two.
         """
         if case.elements == 0:
             return Limit()
         launches = mixes(case, pass_)
         arrays = [tensor.detach() for tensor in reads if tensor.numel() == case.elements]
         key = (launches, arrays[0].nbytes, timer)
-        if key not in self.found and self._load():
-            self.found[key] = self._measure(launches, arrays, timer, case.seed)
+        known = self.found.get(key)
+        if (again or not known) and self._load():
+            found = self._measure(launches, arrays, timer, case.seed)
+            self.found[key] = min((known or found, found), key=_duration)
         return self.found.get(key) or Limit(reason=f"{NO_LIMIT}{self.missing}")
 
     def _load(self) -> bool:
@@ -158,6 +163,10 @@ class Limits:
         if failure:
             return _out_of_reach(failure)
         return Limit(min(summarize(contender.samples).median for contender in contenders))
+
+
+def _duration(limit: Limit) -> float:
+    return math.inf if limit.seconds is None else limit.seconds
 
 
 def _out_of_reach(error: Exception) -> Limit:

@@ -135,17 +135,20 @@ class Runner:
                 for entry in entries:
                     self._prepare(timer, entry, contents)
                 sampled = self._sample(timer, entries, task, contents)
-                for entry in entries:
-                    result = _conclude(contents.gate, task, pass_, entry, sampled, limit)
-                    result = _with_conditions(result, sampled.conditions)
-                    results[entry.contender.name] = result
-                    if result.busy:
-                        self.notify(BUSY_NOTE)
+                timed = [_conclude(contents.gate, task, pass_, e, sampled, limit) for e in entries]
+                timed = [replace(result, conditions=sampled.conditions) for result in timed]
         finally:
             # A Warm's call is its contender: the cycle would keep the operands of this case beside
             # those of the next until Python's collector runs.
             for entry in entries:
                 entry.contender.warm = None
+        if any(result.impossible for result in timed):  # or the machine was slower a moment ago
+            limit = self.limits.find(case, pass_, timer, reads, again=True)
+            timed = [_beside(result, limit) for result in timed]
+        for result in timed:
+            results[result.implementation] = _doubted(result)
+            if result.busy:
+                self.notify(BUSY_NOTE)
         return _with_ratios(results)
 
     def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
@@ -210,7 +213,7 @@ def _conclude(
     seconds = summarize(contender.samples)
     count = case.floor_bytes(pass_)
     host_apart = case.device != "cpu" and task.mode != HOST
-    return BenchResult(
+    result = BenchResult(
         case,
         contender.name,
         pass_,
@@ -219,16 +222,22 @@ def _conclude(
         seconds=seconds,
         host_seconds=contender.warm.host_seconds if contender.warm and host_apart else None,
         gbps=count / seconds.median / 1e9,
-        limit_gbps=count / limit.seconds / 1e9 if limit.seconds else None,
         planned_extra_bytes=planned_extra_bytes(case, find_implementation(contender.name)),
         peak_extra_bytes=entry.peak_extra_bytes,
         error=entry.error,
     )
+    return _beside(result, limit)
 
 
-def _with_conditions(result: BenchResult, seen: Mapping[str, Any]) -> BenchResult:
-    """Add what the machine was like; only then is it known whether a time is impossible."""
-    result = replace(result, conditions=seen)
+def _beside(result: BenchResult, limit: Limit) -> BenchResult:
+    """Hold a time against the limit."""
+    if not (result.seconds and limit.seconds):
+        return result
+    return replace(result, limit_gbps=result.bytes / limit.seconds / 1e9)
+
+
+def _doubted(result: BenchResult) -> BenchResult:
+    """Say so where a time cannot be."""
     if not result.impossible:
         return result
     share = f"IMPOSSIBLE, {result.limit_share:.0%} of what moving the bytes alone allows"
