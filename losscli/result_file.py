@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
+
+import msgspec
 
 from losscli.cases import Case
 from losscli.config.schema import CACHES, DISTRIBUTIONS, DTYPES, MODES, PASSES
 from losscli.errors import UsageError, unknown
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.records import RecordError, from_json
+from losscli.records import UNREADABLE, RecordError, read_array, read_object, told
 from losscli.results import (
     FAILED,
     OK,
     SCHEMA_VERSION,
     SKIPPED,
     BenchResult,
-    Result,
     Run,
     SelfTestResult,
     VerifyResult,
 )
 
-KINDS: Mapping[str, type[Result]] = {
+Readable = BenchResult | VerifyResult | SelfTestResult
+
+KINDS: Mapping[str, type[Readable]] = {
     "bench": BenchResult,
     "verify": VerifyResult,
     "self-test": SelfTestResult,
@@ -45,10 +47,28 @@ _ONE_OF: Mapping[str, Collection[str]] = {
 """What the texts of a case and of a result of bench may be."""
 _LONGEST = 1e9
 """Seconds that no call takes; what is not far beyond can be divided and squared."""
-_EMPTY: dict[str, Any] = {"command": [], "created": "", "environment": {}}
-_HEADER: Mapping[str, Any] = {
-    key: hint for key, hint in get_type_hints(Run).items() if key != "results"
-}
+
+
+class _Envelope(msgspec.Struct):
+    """A report, or the first line of JSONL; the results are read when their kind is known."""
+
+    schema_version: Any = None
+    kind: Any = None
+    command: Any = ()
+    created: Any = ""
+    environment: Any = {}
+    plan: Any = ""
+    results: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Facts(msgspec.Struct):
+    """What a run says of itself."""
+
+    kind: str
+    command: tuple[str, ...]
+    created: str
+    environment: dict[str, Any]
+    plan: str
 
 
 def read_run(path: Path, kind: str) -> Run:
@@ -59,52 +79,55 @@ def read_run(path: Path, kind: str) -> Run:
     Raises:
         UsageError: there is no such file, it is not ours, not of this kind or of a later version.
     """
-    header, records = _parse(path)
-    version = header.get("schema_version")
-    if not isinstance(version, int) or "kind" not in header:
+    envelope, text, is_lines = _open(path)
+    version = envelope.schema_version
+    if not isinstance(version, int) or envelope.kind is None:
         raise _not_ours(path)
     if version > SCHEMA_VERSION:
         raise UsageError(
             f"{path} was written by a later losscli: its schema_version is {version}, this "
             f"losscli reads up to {SCHEMA_VERSION}. Upgrade losscli."
         )
-    if header["kind"] != kind:
-        raise UsageError(f"{path} holds a run of '{header['kind']}'. Name one of `losscli {kind}`.")
+    if envelope.kind != kind:
+        raise UsageError(f"{path} holds a run of '{envelope.kind}'. Name one of `losscli {kind}`.")
     if kind not in KINDS:
         raise _not_ours(path)
-    where = ["the header"]
+    where = "the header"
     try:
-        return _run(header, records, where)
+        with told():
+            facts = msgspec.convert(msgspec.structs.asdict(envelope), _Facts)
+        where = "a result"
+        results = _lines(path, KINDS[kind], text) if is_lines else read_array(KINDS[kind], text)
+        return Run(**msgspec.structs.asdict(facts), results=_checked(results))
     except RecordError as error:
-        raise UsageError(f"{path}: {where[0]} is not one of losscli: {error}.") from None
-    except RecursionError:
-        raise UsageError(f"{path}: {where[0]} is nested too deeply. The file is damaged.") from None
+        if error.index is not None:
+            where = f"result {error.index + 1}"
+        raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
+    except UNREADABLE as error:
+        raise _damaged(path, error) from None
 
 
-def _run(header: dict[str, Any], records: list[Any], where: list[str]) -> Run:
-    """Return the run; ``where`` has, at any time, what is being read."""
-    last: tuple[Any, Case] | None = None
-    head = _EMPTY | header
-    facts = {key: from_json(hint, head[key]) for key, hint in _HEADER.items() if key in head}
-    results: list[Result] = []
-    for index, record in enumerate(records, start=1):
-        where[0] = f"result {index}"
-        if not isinstance(record, dict):
-            raise RecordError(f"expected an object, found {record!r:.40}")
-        # The results of a case follow each other, and share it.
-        given = record.get("case")
-        if last is None or last[0] != given:
-            last = given, _case(given)
-        record["case"] = last[1]
-        result = from_json(KINDS[header["kind"]], record)
-        if isinstance(result, BenchResult):
-            _check(result)
-        results.append(result)
-    return Run(**facts, results=tuple(results))
+def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:
+    """Refuse what has the right types and cannot have been measured.
+
+    The results of a case follow each other, and then share it.
+    """
+    case = None
+    for index, result in enumerate(results):
+        try:
+            if result.case == case:
+                vars(result)["case"] = case
+            else:
+                case = result.case
+                _check_case(case)
+            if isinstance(result, BenchResult):
+                _check(result)
+        except RecordError as error:
+            raise RecordError(str(error), index) from None
+    return tuple(results)
 
 
 def _check(result: BenchResult) -> None:
-    """Refuse what has the right types and cannot have been measured."""
     _check_how(result.pass_, result.mode, result.cache, result.status)
     if result.seconds is None:
         return
@@ -130,76 +153,69 @@ def _check_text(field: str, text: str) -> None:
         raise RecordError(f"'{field}': {unknown(field, text, _ONE_OF[field]).removesuffix('.')}")
 
 
-def _case(record: Any) -> Case:
-    case: Case = from_json(Case, record)
+def _check_case(case: Case) -> None:
     if case.loss not in LOSSES or case.params.keys() != {p.name for p in case.spec.parameters}:
         raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
     for field in ("dtype", "reduction", "distribution"):
         _check_text(field, getattr(case, field))
-    return case
+    for field, number in (("seed", case.seed), *(("shape", size) for size in case.shape)):
+        if not -(2**63) <= number < 2**63:
+            raise RecordError(f"'{field}': a number of more than 64 bits")
 
 
-def _parse(path: Path) -> tuple[dict[str, Any], list[Any]]:
-    """Return the header and the results, each as it was parsed."""
-    text = _text(path)
-    first, newline, rest = text.partition("\n")
-    header = _object(first)
-    if newline and header is not None and "results" not in header:
-        return header, _lines(path, rest)
+def _open(path: Path) -> tuple[_Envelope, bytes, bool]:
+    """Return what the file says of itself, its results, and whether these are one a line."""
+    data = _bytes(path)
+    first, newline, rest = data.partition(b"\n")
+    with contextlib.suppress(*UNREADABLE):
+        envelope = msgspec.json.decode(first, type=_Envelope)
+        if isinstance(envelope.results, msgspec.UnsetType) and newline:
+            return envelope, rest, True
     try:
-        whole = _loads(text)
-    except ValueError as error:
-        if text.lstrip().startswith("{") and '"schema_version"' in text[:200]:
-            raise UsageError(f"{path} is cut off or damaged: {error}.") from None
+        envelope = msgspec.json.decode(data, type=_Envelope)
+    except msgspec.ValidationError:
         raise _not_ours(path) from None
-    if not isinstance(whole, dict) or not isinstance(whole.get("results"), list):
+    except UNREADABLE as error:
+        if data.lstrip().startswith(b"{") and b'"schema_version"' in data[:200]:
+            raise _damaged(path, error) from None
+        raise _not_ours(path) from None
+    if isinstance(envelope.results, msgspec.UnsetType):
         raise _not_ours(path)
-    return whole, whole.pop("results")
+    return envelope, bytes(envelope.results), False
 
 
-def _text(path: Path) -> str:
+def _bytes(path: Path) -> bytes:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes()
     except FileNotFoundError:
         raise UsageError(f"there is no file '{path}'. Name a result in JSON or JSONL.") from None
     except IsADirectoryError:
         raise UsageError(f"'{path}' is a directory. Name a result in JSON or JSONL.") from None
-    except UnicodeDecodeError:
-        raise _not_ours(path) from None
     except OSError as error:
         raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
 
 
-def _lines(path: Path, text: str) -> list[Any]:
-    """Parse one result a line; of the last one half may be missing."""
-    lines = text.splitlines()
-    with contextlib.suppress(ValueError):  # all at once, which is faster, where all is well
-        return list(_loads(f"[{','.join(lines)}]"))
-    records = []
-    for number, line in enumerate(lines, start=2):
-        record = _object(line)
-        if record is not None:
-            records.append(record)
-        elif number <= len(lines):
-            raise UsageError(f"{path}:{number}: this line is not JSON. The file is damaged.")
-    return records
+def _lines(path: Path, kind: type[Readable], text: bytes) -> list[Readable]:
+    """Read one result a line; of the last one half may be missing."""
+    *lines, last = text.split(b"\n")
+    results = []
+    for index, line in enumerate([*lines, last] if last else lines):
+        try:
+            results.append(read_object(kind, line))
+        except RecordError as error:
+            raise RecordError(str(error), index) from None
+        except UNREADABLE:
+            if index == len(lines):
+                break
+            raise UsageError(
+                f"{path}:{index + 2}: this line is not JSON. The file is damaged."
+            ) from None
+    return results
 
 
-def _object(line: str) -> dict[str, Any] | None:
-    """Parse an object, or return None."""
-    try:
-        value = _loads(line)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _loads(text: str) -> Any:
-    """Parse JSON; whatever cannot be is a ValueError."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+def _damaged(path: Path, error: Exception) -> UsageError:
+    why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return UsageError(f"{path} is cut off or damaged: {why}.")
 
 
 def _not_ours(path: Path) -> UsageError:

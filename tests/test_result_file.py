@@ -9,7 +9,7 @@ from test_report_bench import PAIR, failed, result, run, skipped
 
 from losscli.cases import Case
 from losscli.errors import UsageError
-from losscli.records import RecordError, from_json
+from losscli.records import RecordError, read_array
 from losscli.report import render
 from losscli.result_file import read_run
 from losscli.results import Error, Run, SelfTestResult, VerifyResult
@@ -74,13 +74,19 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: r.pop("status"), "result 2 is not one of losscli: there is no 'status'"),
-        (lambda r: r.update(status=1), "'status': expected a text, found 1"),
-        (lambda r: r.update(gbps="x"), "'gbps': expected a number, found 'x'"),
-        (lambda r: r.update(gbps=True), "'gbps': expected a number, found True"),
-        (lambda r: r["seconds"].update(samples=["x"]), "'seconds': 'samples': not all of them"),
-        (lambda r: r["case"].update(shape=8), "'shape': expected a list, found 8"),
-        (lambda r: r["case"].update(shape=["8"]), "'shape': expected a number, found '8'"),
+        (
+            lambda r: r.pop("status"),
+            "result 2 is not one of losscli: object missing required field `status`",
+        ),
+        (lambda r: r.update(status=1), "'status': expected `str`, got `int`"),
+        (lambda r: r.update(gbps="x"), "'gbps': expected `float | null`, got `str`"),
+        (lambda r: r.update(gbps=True), "'gbps': expected `float | null`, got `bool`"),
+        (
+            lambda r: r["seconds"].update(samples=["x"]),
+            "'seconds.samples[0]': expected `float`, got `str`",
+        ),
+        (lambda r: r["case"].update(shape=8), "'case.shape': expected `array`, got `int`"),
+        (lambda r: r["case"].update(shape=["8"]), "'case.shape[0]': expected `int`, got `str`"),
         (lambda r: r["case"].update(loss="huber"), "this losscli has no loss 'huber' with these"),
         (lambda r: r["case"].update(params={"a": 1.0}), "no loss 'mse' with these parameters"),
         (
@@ -88,24 +94,27 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
             "'dtype': unknown dtype 'int8'. Choose from: fl",
         ),
         (lambda r: r["case"].update(reduction="all"), "'reduction': unknown reduction 'all'."),
-        (lambda r: r["case"].update(seed=10**400), "'seed': expected a number of at most 64 bits"),
+        (lambda r: r["case"].update(seed=10**400), "'seed': a number of more than 64 bits"),
         (lambda r: r.update({"pass": "back"}), "'pass': unknown pass 'back'."),
         (lambda r: r.update(mode="Host"), "'mode': unknown mode 'Host'. Did you mean 'host'?"),
         (lambda r: r.update(cache="hot"), "'cache': unknown cache 'hot'."),
         (lambda r: r.update(status="fail"), "'status': unknown status 'fail'."),
-        (lambda r: r.update(gbps=10**400), "'gbps': expected a number of at most 64 bits"),
+        (lambda r: r.update(gbps=10**400), "'gbps': number out of range"),
         (
             lambda r: r["seconds"].update(median=NAN),
-            "'median': expected a finite number, found nan",
+            "damaged: JSON is malformed",
         ),
-        (lambda r: r["seconds"].update(p20=-INF), "'p20': expected a finite number, found -inf"),
+        (lambda r: r["seconds"].update(p20=-INF), "damaged: JSON is malformed"),
         (lambda r: r["seconds"].update(median=0), "'seconds': 'median': 0 s is no time"),
         (lambda r: r["seconds"].update(median=1e308), "'seconds': 'median': 1e+308 s is no time"),
-        (lambda r: r["seconds"].update(samples=[1, NAN]), "'samples': expected a finite number"),
-        (lambda r: r["seconds"].update(samples=[10**400]), "'samples': expected a finite number"),
+        (lambda r: r["seconds"].update(samples=[1, NAN]), "damaged: JSON is malformed"),
+        (
+            lambda r: r["seconds"].update(samples=[10**400]),
+            "'seconds.samples[0]': number out of range",
+        ),
         (lambda r: r["seconds"].update(samples=[1, 0]), "'seconds': 'samples': 0 s is no time"),
         (lambda r: r["seconds"].update(samples=[1, -2]), "'samples': -2 s is no time"),
-        (lambda r: r.update(case=None), "expected an object, found None"),
+        (lambda r: r.update(case=None), "'case': expected `object`, got `null`"),
     ],
 )
 def test_what_is_not_a_result_is_told_by_its_field(written, change, message):
@@ -121,8 +130,12 @@ def test_what_is_not_a_result_is_told_by_its_field(written, change, message):
     [
         ("[" * 200_000, "is not a result of losscli"),
         ('{"schema_version": 1, "kind": "bench", "results": ' + "[" * 200_000, "nested too deeply"),
-        ('{"schema_version": 1, "kind": "bench"}\n' + "[" * 200_000 + "\n{}\n", ":2: this line is"),
-        ('{"schema_version": 1, "kind": "bench", "results": [' + "9" * 5000 + "]}", "damaged"),
+        (
+            '{"schema_version": 1, "kind": "bench"}\n' + "[" * 200_000 + "\n{}\n",
+            "result 1 is not one",
+        ),
+        ('{"schema_version": 1, "kind": "bench"}\n{\n{}\n', ":2: this line is not JSON"),
+        ('{"schema_version": 1, "kind": "bench", "results": [' + "9" * 5000 + "]}", "out of range"),
     ],
 )
 def test_what_json_cannot_hold_is_a_damaged_file(written, text, message):
@@ -142,13 +155,18 @@ class Outer:
     named: dict[str, int] = field(default_factory=dict)
 
 
+def read(value):
+    (record,) = read_array(Outer, json.dumps([value]).encode())
+    return record
+
+
 def test_defaults_are_made_anew_and_a_trailing_underscore_is_pythons():
-    one, other = (from_json(Outer, {"pass": "forward"}) for _ in range(2))
+    one, other = (read({"pass": "forward"}) for _ in range(2))
     assert one == other == Outer("forward")
     assert one.named is not other.named
-    assert from_json(Outer, {"pass": "f", "inner": {"numbers": [1, 2.5]}}).inner == Inner((1, 2.5))
-    with pytest.raises(RecordError, match="there is no 'pass'"):
-        from_json(Outer, {"pass_": "forward"})
+    assert read({"pass": "f", "inner": {"numbers": [1, 2.5]}}).inner == Inner((1, 2.5))
+    with pytest.raises(RecordError, match="missing required field `pass`"):
+        read({"pass_": "forward"})
 
 
 def test_a_case_that_was_read_is_shared(written):

@@ -13,7 +13,6 @@ from losscli.config.schema import HOST
 from losscli.differences import differences, parts_ways
 from losscli.errors import UsageError
 from losscli.report.journal import journal_path
-from losscli.result_file import read_run
 from losscli.results import BenchResult, Run
 from losscli.saved import find_run, is_there, runs_directory
 
@@ -41,6 +40,8 @@ def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
     Raises:
         UsageError: there is no such run, or this command would not measure the same.
     """
+    from losscli.result_file import read_run
+
     path = _find(name)
     before = read_run(path, "bench")
     if before.plan != digest(tasks):

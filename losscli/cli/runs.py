@@ -10,7 +10,6 @@ from tabulate import tabulate
 
 from losscli.cli.options import listing_format
 from losscli.errors import UsageError
-from losscli.result_file import read_run
 from losscli.results import BenchResult
 from losscli.saved import runs_directory, saved_runs
 
@@ -38,6 +37,8 @@ def command(format: str) -> None:
 
 def _describe(name: str, path: Path) -> dict[str, object]:
     """Return what there is to say of a run; of a file that cannot be read, why."""
+    from losscli.result_file import read_run
+
     facts: dict[str, object] = {"name": name, "path": str(path)}
     try:
         run = read_run(path, "bench")

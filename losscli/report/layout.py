@@ -31,7 +31,7 @@ def beside_case(
         room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
     rows = []
     for name, group in groups.items():
-        lines = textwrap.wrap(name, room) if room else [name]
+        lines = textwrap.wrap(name, room) if 0 < room < len(name) else [name]
         for index in range(max(len(group), len(lines))):
             line = lines[index] if index < len(lines) else ""
             row = group[index] if index < len(group) else [""] * len(headers)
