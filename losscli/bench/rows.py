@@ -17,17 +17,20 @@ PARTS = (
 
 def key(result: BenchResult) -> Key:
     """Return what a row is known by: of two GPUs of one kind either will do."""
-    how = result.pass_, result.mode, result.cache
-    return result.table, *_inputs(result.case), *how, result.implementation
+    return _key(result, _inputs(result.case))
 
 
 def timed(run: Run) -> dict[Key, BenchResult]:
     """Return the results of a run that have a time."""
-    return {
-        key(r): r
-        for r in run.results
-        if isinstance(r, BenchResult) and r.seconds and r.status == OK
-    }
+    found: dict[Key, BenchResult] = {}
+    case: Case | None = None
+    inputs: Key = ()
+    for result in run.results:
+        if isinstance(result, BenchResult) and result.seconds and result.status == OK:
+            if result.case is not case:  # neighbours share it
+                case, inputs = result.case, _inputs(result.case)
+            found[_key(result, inputs)] = result
+    return found
 
 
 def label(result: BenchResult) -> str:
@@ -44,6 +47,11 @@ def label(result: BenchResult) -> str:
 def how(mode: str, cache: str) -> list[str]:
     """Return a mode and a state of the caches, as far as they are not the usual."""
     return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
+
+
+def _key(result: BenchResult, inputs: Key) -> Key:
+    how = result.pass_, result.mode, result.cache
+    return result.table, *inputs, *how, result.implementation
 
 
 def _inputs(case: Case) -> Key:

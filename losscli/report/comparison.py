@@ -128,6 +128,7 @@ def _unlike(comparison: Comparison) -> list[str]:
 def _rows(comparison: Comparison, style: str, width: int | None) -> str:
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     groups: dict[str, list[list[str]]] = {}
+    case, name = None, ""
     for row in comparison.rows:
         result = row.after
         cells = [
@@ -139,7 +140,9 @@ def _rows(comparison: Comparison, style: str, width: int | None) -> str:
             f"{row.ratio.low:.3f}-{row.ratio.high:.3f}",
             row.verdict.upper() if row.verdict == SLOWER else row.verdict,
         ]
-        title = f"{result.case.name} ({result.table})" if result.table else result.case.name
+        if result.case is not case:  # neighbours share it, and its name takes time
+            case, name = result.case, result.case.name
+        title = f"{name} ({result.table})" if result.table else name
         groups.setdefault(title, []).append(cells)
     return lay_out(*beside_case(headers, groups, width), style)
 
