@@ -21,10 +21,10 @@ from typing import Any
 from losscli.cases import Case
 from losscli.report import peers
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
-from losscli.report.peers import CUSTOM, Cell, best_peer, cells, is_slower
+from losscli.report.peers import CUSTOM, Cell, best_peer, cells
 from losscli.report.phrases import count, format_ulp
 from losscli.result_file import read_run
-from losscli.results import BenchResult, Run
+from losscli.results import SLOWER, BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent
@@ -47,6 +47,8 @@ def with_tables(text: str) -> str:
         if kind == mutations.__name__:
             made = mutations(json.loads(path.read_text()))
         else:
+            if keys and kind in TESTED:
+                raise ValueError(f"{kind}: cells are tested all at once, so there are no keys")
             made = KINDS[kind](only(load(path), keys))
         return f"{opening}\n\n{made}\n\n<!-- end -->"
 
@@ -156,7 +158,7 @@ def ratios(run: Run) -> str:
         custom = cell[CUSTOM]
         key = (custom.case.loss, SHORT_PASSES[custom.pass_], custom.case.dtype)
         text = custom.status if custom.seconds is None else f"{_ratio(cell):.2f}"
-        shown = f"**{text}**" if is_slower(cell) or custom.seconds is None else text
+        shown = f"**{text}**" if cell.slower_than or custom.seconds is None else text
         rows.setdefault(key, {})[_elements(custom.case)] = shown
     sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
     # A record goes through the sizes first; whoever reads this compares dtypes.
@@ -170,7 +172,7 @@ def slower(run: Run) -> str:
     """Return a sentence: in how many cells losscli is slower than a peer, where and by how much."""
     worst = [_worst(group) for group in _beside_peers(run)]
     untimed = sum(cell[CUSTOM].seconds is None for cell in worst)
-    losing = [cell for cell in worst if is_slower(cell)]
+    losing = [cell for cell in worst if cell.slower_than]
     by_size: dict[str, list[Cell]] = {}
     for cell in losing:
         by_size.setdefault(_elements(cell[CUSTOM].case), []).append(cell)
@@ -180,9 +182,15 @@ def slower(run: Run) -> str:
     ]
     of = f"{len(losing) or 'none'} of {count(len(worst), 'cell')}"
     where = f": {', '.join(told)}" if told else ""
-    failed = f" In {count(untimed, 'cell')} it has no time." if untimed else ""
-    said = f"losscli is slower than its fastest peer, beyond the noise, in {of}{where}.{failed}"
-    return textwrap.fill(said, WIDTH)
+    own = sum(_is_slower_by_itself(cell) for cell in worst)
+    short = sum(cell.too_short for cell in worst)
+    said = [
+        f"Tested all at once, losscli is slower than a peer in {of}{where}.",
+        f"By its own interval of 95 % each, it would be in {own}." if own > len(losing) else "",
+        f"In {short} it is behind with too few samples to tell." if short else "",
+        f"In {count(untimed, 'cell')} it has no time." if untimed else "",
+    ]
+    return textwrap.fill(" ".join(filter(None, said)), WIDTH)
 
 
 def host(run: Run) -> str:
@@ -206,7 +214,7 @@ def strategies(run: Run) -> str:
     """Return a row a way to finish the sum: its time at each size, and its largest error."""
     rows: dict[str, dict[str, BenchResult]] = {}
     for cell in cells(run):
-        if CUSTOM in cell and not best_peer(cell):
+        if CUSTOM in cell and not cell.peers:
             for name, result in cell.items():
                 rows.setdefault(name, {})[_elements(result.case)] = result
     sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
@@ -234,7 +242,7 @@ def _beside_peers(run: Run) -> list[list[Cell]]:
     """Return the cells of each case and pass, of each table of the config that has peers in it."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells(run):
-        if CUSTOM in cell and best_peer(cell):
+        if CUSTOM in cell and cell.peers:
             groups.setdefault((cell[CUSTOM].case.name, cell[CUSTOM].pass_), []).append(cell)
     return list(groups.values())
 
@@ -273,7 +281,16 @@ def _ratio(cell: Cell) -> float:
 def _worst(group: Sequence[Cell]) -> Cell:
     """Return the cell in which losscli does worst."""
     untimed = [cell for cell in group if cell[CUSTOM].seconds is None]
-    return untimed[0] if untimed else min(group, key=lambda c: (not is_slower(c), _ratio(c)))
+    return untimed[0] if untimed else min(group, key=lambda c: (not c.slower_than, _ratio(c)))
+
+
+def _is_slower_by_itself(cell: Cell) -> bool:
+    """Tell whether the ratio to any peer has this verdict."""
+    own = cell[CUSTOM].ratios
+    return any(
+        peer.implementation in own and own[peer.implementation].verdict == SLOWER
+        for peer in cell.peers
+    )
 
 
 def _behind(losing: Iterable[Cell]) -> str:
@@ -305,6 +322,10 @@ KINDS: dict[str, Callable[[Run], str]] = {
     kind.__name__: kind
     for kind in (environment, bench, limits, floors, ratios, slower, host, strategies)
 }
+
+
+TESTED = (ratios.__name__, slower.__name__)
+"""What depends on all cells that there are."""
 
 
 if __name__ == "__main__":

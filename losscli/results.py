@@ -154,8 +154,8 @@ class BenchResult:
     def impossible(self) -> bool:
         """Whether this is faster than moving the bytes can be.
 
-        Nothing is said where others kept the machine busy: the limit was measured before, when they
-        may have been busier.
+        Nothing is said where others kept the machine busy: the limit was measured at another
+        moment, when they may have been busier.
         """
         share = self.limit_share
         if self.busy or self.seconds is None or self.limit_gbps is None or share is None:

@@ -10,11 +10,11 @@ from losscli.bench.ratio import (
     ENOUGH_CONTROLS,
     LEAST_NOISE,
     SUPPOSED_NOISE,
+    joint_z,
     noise_between_runs,
     ratios,
     uncertainties,
 )
-from losscli.bench.statistics import joint_z
 
 
 def samples(count, spread=0.02, seed=0, drift=0.0):
@@ -47,6 +47,11 @@ def test_of_a_handful_all_that_they_span_counts():
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_of_two_samples_nothing_is_known(count):
     assert uncertainties([[1.0] * count, [1.0] * 9]).tolist() == [math.inf, 0.0]
+
+
+def test_intervals_are_wider_the_more_there_are():
+    assert joint_z(1) == pytest.approx(2.576, abs=1e-3)
+    assert joint_z(1) < joint_z(24) < joint_z(10_000) < 5.1
 
 
 def test_without_controls_the_noise_between_runs_is_supposed():

@@ -154,6 +154,7 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
     assert len(limits.asked) == 2
     assert not functional.impossible
     assert functional.reason.startswith("confidence: ")
+    assert functional.reason.endswith("; limit measured twice")
     assert functional.limit_share == pytest.approx(0.9)
     assert reference.limit_share == pytest.approx(0.45)
 

@@ -8,8 +8,6 @@ import pytest
 
 from losscli.bench.statistics import (
     half_width,
-    joint_z,
-    jointly,
     median_interval,
     paired_ratios,
     quantile,
@@ -165,17 +163,3 @@ def test_fewer_than_six_rounds_tell_nothing(count, verdict):
 def test_one_alone_has_no_ratio():
     assert paired_ratios({"a": [1.0]}) == {"a": {}}
     assert paired_ratios({}) == {}
-
-
-def test_intervals_are_wider_the_more_there_are():
-    assert joint_z(1) == pytest.approx(2.576, abs=1e-3)
-    assert joint_z(1) < joint_z(24) < joint_z(10_000) < 5.1
-
-
-def test_a_joint_interval_is_drawn_out_on_either_side_for_itself():
-    joint = jointly(Ratio(1.0, math.exp(-0.01), math.exp(0.02)), 1)
-    assert (joint.value, joint.confident) == (1.0, True)
-    wider = joint_z(1) / 1.959964
-    assert [math.log(joint.low), math.log(joint.high)] == pytest.approx(
-        [-0.01 * wider, 0.02 * wider]
-    )

@@ -42,10 +42,25 @@ def test_noise_is_not_bold():
 
 def test_a_ratio_is_that_of_the_rounds_where_there_is_one():
     ratios = {"compile": Ratio(0.9, 0.88, 0.92)}
-    results = [timed("custom", around(1.0), ratios=ratios), timed("compile", around(2.0))]
+    results = [timed("custom", around(1.0), ratios=ratios), timed("compile", around(0.95))]
     text = tables.ratios(run(*results))
     assert rows(text)[1][-1] == "**0.90**"
     assert "(behind compile by at most 100 ms)" in " ".join(text.split())
+
+
+def test_what_a_verdict_of_its_own_says_is_told_as_well():
+    ratios = {"compile": Ratio(0.9, 0.8, 0.95)}
+    scattered = [0.8] * 8 + [1.2] * 3
+    results = [timed("custom", around(1.0), ratios=ratios), timed("compile", scattered)]
+    said = " ".join(tables.slower(run(*results)).split())
+    assert "in none of 1 cell. By its own interval of 95 % each, it would be in 1." in said
+
+
+def test_what_too_few_samples_leave_open_is_told():
+    few = around(1.0, count=3)
+    results = [timed("custom", few), timed("compile", [sample * 0.9 for sample in few])]
+    said = " ".join(tables.slower(run(*results)).split())
+    assert said.endswith("in none of 1 cell. In 1 it is behind with too few samples to tell.")
 
 
 def test_a_case_of_two_tables_is_one_cell_the_worse():

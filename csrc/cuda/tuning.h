@@ -83,8 +83,8 @@ constexpr Cuts kWriteFlat16{
 constexpr Cuts kWriteRows{{512, 2, 3, 132 * 3 - 1, 1, true, true},
                           {512, 8, 1, kMostBlocks, 3, false, true},
                           int64_t{1} << 29};
-// In 16 bits: 8.2 / 24.5 / 267 / 1,038 | 265 / 1,042, with half the registers; with 8 tiles 270 and
-// 1,045, with 128 threads and 8 tiles 273 and 1,055.
+// In 16 bits, with half the registers and so twice the threads. bfloat16: 8.2 / 24.5 / 267 / 1,038
+// | 265 / 1,042; with 8 tiles 270 and 1,045, with 128 threads and 8 tiles 273 and 1,055.
 constexpr Cuts kWriteRows16{{512, 2, 2, 132 * 2 - 1, 1, true, true},
                             {512, 4, 2, kMostBlocks, 4, false, true},
                             int64_t{1} << 29};

@@ -17,8 +17,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from losscli.bench.statistics import Z95, joint_z
-
+CONFIDENCE = 0.99
+"""With which all intervals of a comparison hold at once, however many there are."""
 ENOUGH_CONTROLS = 6
 """From which on the noise between runs is known and not supposed."""
 SUPPOSED_NOISE = {"cpu": 0.02, "cuda": 0.01}
@@ -35,6 +35,7 @@ _FEWEST = 3
 """Samples from which anything is known of a spread."""
 _ORDERED = 6
 """Samples from which two of them enclose the median with 95 %."""
+_Z95 = NormalDist().inv_cdf(0.975)
 _MAD = 1 / NormalDist().inv_cdf(0.75)
 """Standard deviations in a median of absolute deviations."""
 
@@ -103,15 +104,23 @@ def noise_between_runs(control_logs: Sequence[float], device: str) -> float:
     return max(LEAST_NOISE[device], _MAD * float(np.median(np.abs(control_logs))))
 
 
+def joint_z(count: int) -> float:
+    """Return how many standard deviations an interval reaches on either side.
+
+    So many that all of ``count`` intervals hold with the confidence asked for, by Bonferroni.
+    """
+    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(count, 1))
+
+
 def _spread(logs: Array) -> Array:
     """Return the standard error by order statistics; by all that they span where they are few."""
     ordered = np.sort(logs, axis=1)
     count = logs.shape[1]
     if count < _ORDERED:
         return np.asarray(ordered[:, -1] - ordered[:, 0])
-    middle, half = (count - 1) / 2, Z95 * math.sqrt(count) / 2
+    middle, half = (count - 1) / 2, _Z95 * math.sqrt(count) / 2
     low, high = max(math.floor(middle - half), 0), min(math.ceil(middle + half), count - 1)
-    return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / Z95)
+    return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / _Z95)
 
 
 def _drift(logs: Array) -> Array:

@@ -142,9 +142,10 @@ class Runner:
             # those of the next until Python's collector runs.
             for entry in entries:
                 entry.contender.warm = None
-        if any(result.impossible for result in timed):  # or the machine was slower a moment ago
+            entries.clear()
+        if any(result.impossible for result in timed):  # or the memory was slower a moment ago
             limit = self.limits.find(case, pass_, timer, reads, again=True)
-            timed = [_beside(result, limit) for result in timed]
+            timed = [_again_beside(result, limit) for result in timed]
         for result in timed:
             results[result.implementation] = _doubted(result)
             if result.busy:
@@ -234,6 +235,13 @@ def _beside(result: BenchResult, limit: Limit) -> BenchResult:
     if not (result.seconds and limit.seconds):
         return result
     return replace(result, limit_gbps=result.bytes / limit.seconds / 1e9)
+
+
+def _again_beside(result: BenchResult, limit: Limit) -> BenchResult:
+    """Hold a time against a limit that was measured again."""
+    if result.limit_gbps is None:
+        return result
+    return replace(_beside(result, limit), reason=f"{result.reason}; limit measured twice")
 
 
 def _doubted(result: BenchResult) -> BenchResult:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
-from statistics import NormalDist
 
 from losscli.results import Ratio, Seconds
 
 TAIL = 40
 """One interval in so many misses on either side: a confidence of 95 %."""
-Z95 = NormalDist().inv_cdf(1 - 1 / TAIL)
-"""Standard deviations that such an interval reaches on either side."""
-CONFIDENCE = 0.99
-"""With which all intervals of a report hold at once, however many there are."""
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float:
@@ -89,24 +83,6 @@ def _of_rounds(ratios: Sequence[float]) -> Ratio:
     outside = rank or 0
     value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
     return Ratio(value, ordered[outside], ordered[-1 - outside], rank is not None)
-
-
-def joint_z(count: int) -> float:
-    """Return how many standard deviations an interval reaches on either side.
-
-    So many that all of ``count`` intervals hold with the confidence asked for, by Bonferroni.
-    """
-    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(count, 1))
-
-
-def jointly(ratio: Ratio, count: int) -> Ratio:
-    """Return a ratio with an interval that holds at once with those of ``count`` of them.
-
-    Either side is drawn out as that of a normal distribution of the logarithm would be.
-    """
-    wider = joint_z(count) / Z95
-    low, high = ((end / ratio.value) ** wider * ratio.value for end in (ratio.low, ratio.high))
-    return replace(ratio, low=low, high=high)
 
 
 @lru_cache(maxsize=4096)

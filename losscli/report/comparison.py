@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any
 
 from losscli.bench.comparison import Comparison, Missing, Noise, Row
+from losscli.bench.ratio import CONFIDENCE
 from losscli.bench.rows import how, label
-from losscli.bench.statistics import CONFIDENCE
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.layout import beside_case, shorten
