@@ -25,7 +25,7 @@ check: ## the same with the tools of the active environment
 	$(TOOLS)ruff format --check losscli tests docs
 	$(TOOLS)mypy
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
-	$(TOOLS)pytest -m "not gpu"
+	OMP_WAIT_POLICY=passive $(TOOLS)pytest -m "not gpu" -n auto --maxprocesses 8
 
 test-gpu: ## the tests that need a GPU, with the torch that PYTHON has
 	$(PYTHON) -m pytest -m gpu
