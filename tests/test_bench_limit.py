@@ -124,6 +124,19 @@ def test_a_limit_that_cannot_be_measured_again_stays(memory):
     assert limits.find(*asked, again=True).seconds == 2.0
 
 
+def test_what_moves_the_bytes_beside_others_is_the_fastest_variant(memory):
+    limits = Limits("cpu", memory.load)
+    asked = (case(), "forward_backward", memory.timer, operands(case()))
+    assert limits.contender(*asked) is None  # nothing was measured yet
+    limits.find(*asked)
+    before = memory.clock.seconds()
+    contender = limits.contender(*asked)
+    contender()
+    assert memory.clock.seconds() - before == 2.0
+    assert memory.moved[-1] == ([256, 256], [256])
+    assert not contender.awaited
+
+
 def test_nothing_is_moved_where_there_is_nothing(memory):
     empty = case(shape=(0, 8))
     found = Limits("cpu", memory.load).find(empty, "forward", memory.timer, operands(empty))

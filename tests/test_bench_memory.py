@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from losscli.bench.memory import (
+    GPU_RESERVE,
     RESERVE,
     MemoryPlan,
     fit,
@@ -34,11 +35,11 @@ def case(loss="mse", reduction="mean", dtype="float32"):
     ("case", "pass_", "implementations", "tensors"),
     [
         (case(), "forward", [CUSTOM], 2),
-        (case(), "forward_backward", [CUSTOM], 3),  # and the gradient
+        (case(), "forward_backward", [CUSTOM], 4),  # and the gradient, and what the probe writes
         (case(), "forward", [CUSTOM, REFERENCE], 2 + 4),  # and the reference's temporaries
-        (case(reduction="none"), "forward", [CUSTOM], 3),  # and the loss
-        (case(reduction="none"), "forward", [CUSTOM, REFERENCE], 2 + 2 + 4),
-        (case(reduction="none"), "forward_backward", [CUSTOM], 5),  # and both gradients
+        (case(reduction="none"), "forward", [CUSTOM], 4),  # and the loss, and the probe's
+        (case(reduction="none"), "forward", [CUSTOM, REFERENCE], 2 + 2 + 4 + 1),
+        (case(reduction="none"), "forward_backward", [CUSTOM], 6),  # and both gradients
         (case(dtype="float64"), "forward", [CUSTOM], 4),
         (case("hinge"), "forward", [CUSTOM], 1 + 1 / 1024),  # the target is one row
     ],
@@ -47,11 +48,17 @@ def test_what_a_pass_needs(case, pass_, implementations, tensors):
     assert needed_bytes(case, pass_, implementations) == RESERVE + tensors * 4 * MIB
 
 
+@pytest.mark.parametrize(("pass_", "tensors"), [("forward", 2), ("forward_backward", 3)])
+def test_on_a_gpu_no_probe_is_kept_beside_them(pass_, tensors):
+    asked = replace(case(), device="cuda:0")
+    assert needed_bytes(asked, pass_, [CUSTOM]) == GPU_RESERVE + tensors * 4 * MIB
+
+
 def test_the_plan_says_what_the_bytes_are_for():
     plan = plan_memory(case(reduction="none"), "forward_backward", [CUSTOM, REFERENCE])
     assert plan == MemoryPlan(
         inputs=3 * 4 * MIB,  # and the incoming gradient
-        outputs=3 * 4 * MIB,  # two losses, one gradient
+        outputs=4 * 4 * MIB,  # two losses, one gradient, what the probe writes
         temporaries={"custom": 0, "reference": 4 * 4 * MIB},
         reserve=RESERVE,
     )
@@ -67,7 +74,7 @@ def test_graphs_keep_their_losses_gradients_and_temporaries_side_by_side():
     three = [CUSTOM, REFERENCE, FUNCTIONAL]
     plan = plan_memory(case(reduction="none"), "forward_backward", three, "graph")
     held = sum(implementation.temporaries for implementation in three) * 4 * MIB
-    assert plan.outputs == (3 + 3) * 4 * MIB
+    assert plan.outputs == (3 + 3 + 1) * 4 * MIB
     assert plan.total == RESERVE + plan.inputs + plan.outputs + held
     assert needed_bytes(case(reduction="none"), "forward_backward", three, "graph") == plan.total
 

@@ -13,6 +13,7 @@ from losscli.bench import runner as runners
 from losscli.bench.limit import Limit
 from losscli.bench.plan import plan
 from losscli.bench.runner import Runner
+from losscli.bench.sampling import Contender
 from losscli.bench.timer import CpuTimer
 from losscli.config.schema import Config, Exclude, LossChoice, Timing, Tolerance
 from losscli.errors import BuildError
@@ -37,13 +38,16 @@ def timer():
 class FixedLimits:
     """Finds one limit for all, or another when asked again; remembers what it was asked."""
 
-    def __init__(self, limit, second=None):
-        self.limit, self.second = limit, second or limit
+    def __init__(self, limit, second=None, mover=None):
+        self.limit, self.second, self.mover = limit, second or limit, mover
         self.asked = []
 
     def find(self, case, pass_, timer, reads, again=False):
         self.asked.append((pass_, [tuple(tensor.shape) for tensor in reads]))
         return self.second if again else self.limit
+
+    def contender(self, case, pass_, timer, reads):
+        return self.mover
 
 
 @pytest.fixture
@@ -157,6 +161,26 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
     assert functional.reason.endswith("; limit measured twice")
     assert functional.limit_share == pytest.approx(0.9)
     assert reference.limit_share == pytest.approx(0.45)
+
+
+def test_on_a_cpu_the_bytes_are_moved_in_the_same_rounds(bench):
+    moved = []
+    mover = Contender("", lambda: moved.append(None), awaited=False)
+    limits = FixedLimits(Limit(seconds=9.0), mover=mover)
+    reference, functional = bench(passes=("forward",), limits=limits)
+    assert len(mover.samples) == len(functional.seconds.samples)
+    assert len(moved) >= len(mover.samples)
+    assert functional.limit_gbps == pytest.approx(functional.bytes / mover.samples[0] / 1e9)
+    assert reference.limit_gbps == functional.limit_gbps
+    assert mover.warm is None
+    assert not functional.ratios.keys() - {"reference"}
+
+
+def test_a_mover_that_fails_leaves_the_limit_that_was_found(bench):
+    mover = Contender("", lambda: 1 / 0, awaited=False)
+    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
+    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    assert (result.status, result.limit_share) == ("ok", pytest.approx(0.5))
 
 
 def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):

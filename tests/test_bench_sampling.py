@@ -63,6 +63,19 @@ def test_one_noisy_contender_keeps_all_going():
     assert len(quiet.samples) == len(noisy.samples) > 100
 
 
+def test_one_that_is_not_awaited_is_sampled_as_long_as_the_others_are():
+    race = Race(quiet=[1e-3], noisy=noise(1e-3, 2e-3, 10**4))
+    race.contenders["noisy"].awaited = False
+    assert race.run(min_time=0, max_time=0.5) == "confidence"
+    assert [len(c.samples) for c in race.contenders.values()] == [13, 13]
+
+
+def test_without_one_that_is_awaited_nothing_is_sampled():
+    race = Race(a=[1e-3])
+    race.contenders["a"].awaited = False
+    assert race.run(min_time=0, max_time=0.5) == "nothing left to sample"
+
+
 def test_the_time_limit_is_met_without_going_far_beyond():
     race = Race(noisy=noise(1e-3, 2e-3, 10**4))
     race.run(min_time=0, max_time=1)

@@ -75,6 +75,9 @@ def mixes(case: Case, pass_: str) -> tuple[Mix, ...]:
     return (forward,) if pass_ == "forward" else (forward, Mix(operands + 1, 1))
 
 
+_Key = tuple[tuple[Mix, ...], int, Timer]
+
+
 class Limits:
     """Measures limits on one device and remembers them."""
 
@@ -83,7 +86,8 @@ class Limits:
         self.device, self.load_probe = device, load_probe
         self.probe: Probe | None = None
         self.missing = ""
-        self.found: dict[tuple[tuple[Mix, ...], int, Timer], Limit] = {}
+        self.found: dict[_Key, Limit] = {}
+        self.fastest: dict[_Key, int] = {}
 
     def find(
         self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor], again: bool = False
@@ -99,14 +103,27 @@ class Limits:
         """
         if case.elements == 0:
             return Limit()
-        launches = mixes(case, pass_)
-        arrays = [tensor.detach() for tensor in reads if tensor.numel() == case.elements]
-        key = (launches, arrays[0].nbytes, timer)
+        key, arrays = _what(case, pass_, timer, reads)
         known = self.found.get(key)
         if (again or not known) and self._load():
-            found = self._measure(launches, arrays, timer, case.seed)
-            self.found[key] = min((known or found, found), key=_duration)
+            found = self._measure(key, arrays, case.seed)
+            self.found[key] = faster(known or found, found)
         return self.found.get(key) or Limit(reason=f"{NO_LIMIT}{self.missing}")
+
+    def contender(
+        self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]
+    ) -> Contender | None:
+        """Return what moves the bytes of a pass, to be sampled side by side with who computes.
+
+        None where there is no limit.
+        """
+        if case.elements == 0:
+            return None
+        key, arrays = _what(case, pass_, timer, reads)
+        if self.probe is None or key not in self.fastest:
+            return None
+        call = self._calls(key[0], arrays)(self.fastest[key])
+        return Contender("", call, awaited=False)
 
     def _load(self) -> bool:
         """Load the probe, once; tell whether it is there."""
@@ -117,32 +134,35 @@ class Limits:
                 self.missing = _first_line(error)
         return self.probe is not None
 
-    def _measure(
-        self,
-        launches: Sequence[Mix],
-        arrays: Sequence[Tensor],
-        timer: Timer,
-        seed: int,
-    ) -> Limit:
+    def _calls(
+        self, launches: Sequence[Mix], arrays: Sequence[Tensor]
+    ) -> Callable[[int], Callable[[], None]]:
+        """Return what makes the call of a variant; all write the same memory."""
+        assert self.probe
+        move = self.probe.move
+        written = [
+            torch.empty(arrays[0].nbytes, dtype=torch.uint8, device=self.device)
+            for _ in range(max(mix.writes for mix in launches))
+        ]
+        steps = [(list(arrays[: mix.reads]), written[: mix.writes]) for mix in launches]
+
+        def call(variant: int) -> Callable[[], None]:
+            def run() -> None:
+                for reads, writes in steps:
+                    move(reads, writes, variant)
+
+            return run
+
+        return call
+
+    def _measure(self, key: _Key, arrays: Sequence[Tensor], seed: int) -> Limit:
         """Time the variants side by side; the fastest is the limit."""
         assert self.probe
-        move, variants = self.probe
+        launches, _, timer = key
         contenders: list[Contender] = []
         try:
-            written = [
-                torch.empty(arrays[0].nbytes, dtype=torch.uint8, device=self.device)
-                for _ in range(max(mix.writes for mix in launches))
-            ]
-            steps = [(list(arrays[: mix.reads]), written[: mix.writes]) for mix in launches]
-
-            def call(variant: int) -> Callable[[], None]:
-                def run() -> None:
-                    for reads, writes in steps:
-                        move(reads, writes, variant)
-
-                return run
-
-            contenders = [Contender(str(n), call(n)) for n in range(variants)]
+            call = self._calls(launches, arrays)
+            contenders = [Contender(str(n), call(n)) for n in range(self.probe.variants)]
             # What the first teaches of the host holds for all.
             warm = timer.warm_up(contenders[0])
             for contender in contenders:
@@ -162,11 +182,22 @@ class Limits:
         failure = next((c.failure for c in contenders if c.failure), None)
         if failure:
             return _out_of_reach(failure)
-        return Limit(min(summarize(contender.samples).median for contender in contenders))
+        medians = [summarize(contender.samples).median for contender in contenders]
+        self.fastest[key] = medians.index(min(medians))
+        return Limit(min(medians))
 
 
-def _duration(limit: Limit) -> float:
-    return math.inf if limit.seconds is None else limit.seconds
+def faster(one: Limit, other: Limit) -> Limit:
+    """Return the limit that is further out, the first of equals."""
+    return min((one, other), key=lambda limit: limit.seconds or math.inf)
+
+
+def _what(
+    case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]
+) -> tuple[_Key, list[Tensor]]:
+    """Return what a limit is known by, and the arrays to be read."""
+    arrays = [tensor.detach() for tensor in reads if tensor.numel() == case.elements]
+    return (mixes(case, pass_), arrays[0].nbytes, timer), arrays
 
 
 def _out_of_reach(error: Exception) -> Limit:

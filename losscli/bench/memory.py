@@ -32,7 +32,7 @@ class MemoryPlan:
     """The operands and, where nothing is reduced, the incoming gradient."""
     outputs: int
     """Each implementation's last loss, which is judged in the end, and one gradient, for they share
-    it; of graphs each has its own."""
+    it; of graphs each has its own. On a CPU also what the probe of the memory writes."""
     temporaries: Mapping[str, int]
     """What a call of each implementation holds beside these; only one is called at a time."""
     reserve: int
@@ -59,6 +59,8 @@ def plan_memory(
     if pass_ == "forward_backward":
         outputs += tensor * (len(implementations) if graphs else 1)
         inputs += tensor if case.reduction == "none" else 0
+    if case.device == "cpu" and outputs:  # there what moves the bytes alone is sampled beside them
+        outputs += tensor
     temporaries = {i.name: planned_extra_bytes(case, i) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
     return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)

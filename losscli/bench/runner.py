@@ -13,7 +13,7 @@ import torch
 from losscli import environment
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
-from losscli.bench.limit import Limit, Limits
+from losscli.bench.limit import Limit, Limits, faster
 from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
 from losscli.bench.passes import Captured, Pass, PassFactory, gradients
 from losscli.bench.plan import Task, unavailable
@@ -124,6 +124,7 @@ class Runner:
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         reads = [t for t in (contents.input, contents.target, passes.grad_output) if t is not None]
         limit = self.limits.find(case, pass_, timer, reads)
+        mover = self._mover(case, pass_, timer, reads)
         try:
             with gradients(pass_):
                 for implementation in implementations:
@@ -134,17 +135,19 @@ class Runner:
                         entries.append(admitted)
                 for entry in entries:
                     self._prepare(timer, entry, contents)
-                sampled = self._sample(timer, entries, task, contents)
+                sampled = self._sample(timer, entries, mover, task, contents)
+                if mover and mover.samples:
+                    limit = Limit(summarize(mover.samples).median)
                 timed = [_conclude(contents.gate, task, pass_, e, sampled, limit) for e in entries]
                 timed = [replace(result, conditions=sampled.conditions) for result in timed]
         finally:
             # A Warm's call is its contender: the cycle would keep the operands of this case beside
             # those of the next until Python's collector runs.
-            for entry in entries:
-                entry.contender.warm = None
+            for contender in (*(entry.contender for entry in entries), *filter(None, [mover])):
+                contender.warm = None
             entries.clear()
         if any(result.impossible for result in timed):  # or the memory was slower a moment ago
-            limit = self.limits.find(case, pass_, timer, reads, again=True)
+            limit = faster(limit, self.limits.find(case, pass_, timer, reads, again=True))
             timed = [_again_beside(result, limit) for result in timed]
         for result in timed:
             results[result.implementation] = _doubted(result)
@@ -159,15 +162,41 @@ class Runner:
             entry.contender.warm = replace(warm, before=contents.touch)
             entry.contender.run(entry.measure_memory)
 
+    def _mover(
+        self, case: Case, pass_: str, timer: Timer, reads: Sequence[torch.Tensor]
+    ) -> Contender | None:
+        """Return what moves the bytes alone, warmed up, to be sampled in the same rounds.
+
+        On a CPU, whose memory others use: its speed now is not that of a second ago. A GPU's is.
+        """
+        if case.device != "cpu":
+            return None
+        try:
+            mover = self.limits.contender(case, pass_, timer, reads)
+            if mover:
+                mover.warm = timer.warm_up(mover)
+        except ContenderFailedError:
+            return None
+        except Exception as error:
+            if not environment.is_out_of_memory(error):
+                raise
+            return None
+        return mover
+
     def _sample(
-        self, timer: Timer, entries: Sequence[_Entry], task: Task, contents: Contents
+        self,
+        timer: Timer,
+        entries: Sequence[_Entry],
+        mover: Contender | None,
+        task: Task,
+        contents: Contents,
     ) -> _Sampled:
         """Take samples, of other contents in each batch."""
         self.conditions.begin()
         before = timer.gaps
         stop = interleave(
             timer,
-            [entry.contender for entry in entries],
+            [*(entry.contender for entry in entries), *filter(None, [mover])],
             task.timing,
             seed=task.case.seed,
             before=contents.change,

@@ -34,6 +34,8 @@ class Contender:
     thrown_away: int = 0
     """Samples that were taken while the machine was slowed."""
     failure: Exception | None = None
+    awaited: bool = True
+    """Whether sampling goes on until its median is known."""
 
     def __call__(self) -> None:
         """Run what is timed."""
@@ -83,7 +85,7 @@ def interleave(
     start = clock()
     rounds = taken = 0
     batch = 1
-    while able := [c for c in contenders if c.warm and c.failure is None]:
+    while able := _able(contenders):
         order = [c for _ in range(batch) for c in shuffle.sample(able, len(able))]
         before()
         try:
@@ -108,6 +110,12 @@ def interleave(
     return "nothing left to sample"
 
 
+def _able(contenders: Sequence[Contender]) -> list[Contender]:
+    """Return who is to be sampled; nobody where none of them is awaited."""
+    able = [c for c in contenders if c.warm and c.failure is None]
+    return able if any(c.awaited for c in able) else []
+
+
 def describe(stop: str, contender: Contender) -> str:
     """Say why sampling stopped and how well the median is known: a result's ``reason``."""
     width = half_width(contender.samples)
@@ -123,7 +131,7 @@ def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing
     if rounds < MINIMUM_ROUNDS:
         return ""
     sampled = rounds >= CONFIDENT_ROUNDS and elapsed >= timing.min_time
-    if sampled and all(half_width(c.samples) <= timing.confidence for c in able):
+    if sampled and all(half_width(c.samples) <= timing.confidence for c in able if c.awaited):
         return "confidence"
     if elapsed >= timing.max_time:
         return "time limit"
