@@ -158,9 +158,11 @@ def _check_case(case: Case) -> None:
         raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
     for field in ("dtype", "reduction", "distribution"):
         _check_text(field, getattr(case, field))
-    for field, number in (("seed", case.seed), *(("shape", size) for size in case.shape)):
-        if not -(2**63) <= number < 2**63:
-            raise RecordError(f"'{field}': a number of more than 64 bits")
+    if not -(2**63) <= case.seed < 2**63:
+        raise RecordError("'seed': a number of more than 64 bits")
+    for field, shape in (("shape", case.shape), ("target_shape", case.target_shape)):
+        if not all(0 <= size < 2**63 for size in shape):
+            raise RecordError(f"'{field}': {shape!s:.40} is no shape")
 
 
 def _open(path: Path) -> tuple[_Envelope, bytes, bool]:
@@ -197,15 +199,15 @@ def _bytes(path: Path) -> bytes:
 
 def _lines(path: Path, kind: type[Readable], text: bytes) -> list[Readable]:
     """Read one result a line; of the last one half may be missing."""
-    *lines, last = text.split(b"\n")
+    lines = text.rstrip().split(b"\n") if text.strip() else []
     results = []
-    for index, line in enumerate([*lines, last] if last else lines):
+    for index, line in enumerate(lines):
         try:
             results.append(read_object(kind, line))
         except RecordError as error:
             raise RecordError(str(error), index) from None
         except UNREADABLE:
-            if index == len(lines):
+            if index == len(lines) - 1:
                 break
             raise UsageError(
                 f"{path}:{index + 2}: this line is not JSON. The file is damaged."

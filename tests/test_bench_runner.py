@@ -163,6 +163,19 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
     assert reference.limit_share == pytest.approx(0.45)
 
 
+@pytest.fixture
+def _no_cache(monkeypatch):
+    monkeypatch.setattr(runners.environment, "cache_bytes", lambda device: 0)
+
+
+def test_what_the_cache_can_hold_is_timed_alone(bench):
+    mover = Contender("", lambda: None, awaited=False)
+    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
+    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    assert (mover.samples, result.limit_share) == ([], pytest.approx(0.5))
+
+
+@pytest.mark.usefixtures("_no_cache")
 def test_on_a_cpu_the_bytes_are_moved_in_the_same_rounds(bench):
     moved = []
     mover = Contender("", lambda: moved.append(None), awaited=False)
@@ -176,11 +189,30 @@ def test_on_a_cpu_the_bytes_are_moved_in_the_same_rounds(bench):
     assert not functional.ratios.keys() - {"reference"}
 
 
+@pytest.mark.usefixtures("_no_cache")
 def test_a_mover_that_fails_leaves_the_limit_that_was_found(bench):
     mover = Contender("", lambda: 1 / 0, awaited=False)
     limits = FixedLimits(Limit(seconds=0.5), mover=mover)
     (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
     assert (result.status, result.limit_share) == ("ok", pytest.approx(0.5))
+
+
+@pytest.mark.usefixtures("_no_cache")
+def test_a_second_limit_that_is_slower_does_not_replace_that_of_the_rounds(bench):
+    mover = Contender("", lambda: None, awaited=False)
+    limits = FixedLimits(Limit(seconds=9.0), second=Limit(seconds=5.0), mover=mover)
+    _, functional = bench(passes=("forward",), limits=limits)
+    assert functional.limit_gbps == pytest.approx(functional.bytes / mover.samples[0] / 1e9)
+
+
+@pytest.mark.usefixtures("_no_cache")
+def test_a_mover_that_fails_midway_leaves_the_limit_that_was_found(bench):
+    calls = itertools.count()
+    mover = Contender("", lambda: 1 / (5 - next(calls)), awaited=False)
+    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
+    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    assert mover.samples
+    assert result.limit_share == pytest.approx(0.5)
 
 
 def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):

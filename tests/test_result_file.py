@@ -65,6 +65,11 @@ def test_a_run_without_results_is_one(written):
         assert read_run(written(render(run(), format) + "\n"), "bench") == run()
 
 
+@pytest.mark.parametrize("end", ["\n", "\n\n", '\n{"case": {"lo\n', "\r\n"])
+def test_so_is_what_stands_below_the_last_whole_line(written, end):
+    assert read_run(written(render(run(*PAIR), "jsonl") + end), "bench") == run(*PAIR)
+
+
 @pytest.mark.parametrize("cut", [1, 10, 200])
 def test_half_a_line_at_the_end_is_passed_over(written, cut):
     text = render(run(*PAIR), "jsonl")
@@ -95,6 +100,8 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
         ),
         (lambda r: r["case"].update(reduction="all"), "'reduction': unknown reduction 'all'."),
         (lambda r: r["case"].update(seed=10**400), "'seed': a number of more than 64 bits"),
+        (lambda r: r["case"].update(target_shape=[10**400]), "'target_shape': (1000"),
+        (lambda r: r["case"].update(shape=[-5, 0]), "'shape': (-5, 0) is no shape"),
         (lambda r: r.update({"pass": "back"}), "'pass': unknown pass 'back'."),
         (lambda r: r.update(mode="Host"), "'mode': unknown mode 'Host'. Did you mean 'host'?"),
         (lambda r: r.update(cache="hot"), "'cache': unknown cache 'hot'."),

@@ -106,8 +106,9 @@ class Limits:
         key, arrays = _what(case, pass_, timer, reads)
         known = self.found.get(key)
         if (again or not known) and self._load():
-            found = self._measure(key, arrays, case.seed)
-            self.found[key] = faster(known or found, found)
+            found, variant = self._measure(key, arrays, case.seed)
+            if not known or faster(known, found) is found:
+                self.found[key], self.fastest[key] = found, variant
         return self.found.get(key) or Limit(reason=f"{NO_LIMIT}{self.missing}")
 
     def contender(
@@ -120,7 +121,8 @@ class Limits:
         if case.elements == 0:
             return None
         key, arrays = _what(case, pass_, timer, reads)
-        if self.probe is None or key not in self.fastest:
+        known = self.found.get(key)
+        if known is None or known.seconds is None:
             return None
         call = self._calls(key[0], arrays)(self.fastest[key])
         return Contender("", call, awaited=False)
@@ -155,8 +157,8 @@ class Limits:
 
         return call
 
-    def _measure(self, key: _Key, arrays: Sequence[Tensor], seed: int) -> Limit:
-        """Time the variants side by side; the fastest is the limit."""
+    def _measure(self, key: _Key, arrays: Sequence[Tensor], seed: int) -> tuple[Limit, int]:
+        """Time the variants side by side; return the limit, which is the fastest, and its index."""
         assert self.probe
         launches, _, timer = key
         contenders: list[Contender] = []
@@ -175,16 +177,15 @@ class Limits:
         except Exception as error:
             if not environment.is_out_of_memory(error):
                 raise
-            return _out_of_reach(error)
+            return _out_of_reach(error), 0
         finally:
             for contender in contenders:
                 contender.warm = None  # its call is the contender: a cycle that holds the operands
         failure = next((c.failure for c in contenders if c.failure), None)
         if failure:
-            return _out_of_reach(failure)
+            return _out_of_reach(failure), 0
         medians = [summarize(contender.samples).median for contender in contenders]
-        self.fastest[key] = medians.index(min(medians))
-        return Limit(min(medians))
+        return Limit(min(medians)), medians.index(min(medians))
 
 
 def faster(one: Limit, other: Limit) -> Limit:

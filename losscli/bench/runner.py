@@ -136,7 +136,7 @@ class Runner:
                 for entry in entries:
                     self._prepare(timer, entry, contents)
                 sampled = self._sample(timer, entries, mover, task, contents)
-                if mover and mover.samples:
+                if mover and mover.failure is None and mover.samples:
                     limit = Limit(summarize(mover.samples).median)
                 timed = [_conclude(contents.gate, task, pass_, e, sampled, limit) for e in entries]
                 timed = [replace(result, conditions=sampled.conditions) for result in timed]
@@ -167,9 +167,10 @@ class Runner:
     ) -> Contender | None:
         """Return what moves the bytes alone, warmed up, to be sampled in the same rounds.
 
-        On a CPU, whose memory others use: its speed now is not that of a second ago. A GPU's is.
+        Where it is a CPU's memory, not its cache, that is read: others use it, and its speed now is
+        not that of a second ago. A GPU's is. A case that the cache can hold it would disturb.
         """
-        if case.device != "cpu":
+        if case.device != "cpu" or case.floor_bytes(pass_) <= environment.cache_bytes("cpu"):
             return None
         try:
             mover = self.limits.contender(case, pass_, timer, reads)

@@ -42,7 +42,7 @@ def begin(kind: str, device: str, plan: str = "") -> Run:
     """
     return Run(
         kind=kind,
-        command=("losscli", *sys.argv[1:]),
+        command=("losscli", *map(_text, sys.argv[1:])),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=environment.describe(device),
         results=(),
@@ -133,3 +133,8 @@ def _run_all(
     except _FirstFailureError:
         click.echo("losscli: ended at the first failure, as --fail-fast asks", err=True)
     return True
+
+
+def _text(argument: str) -> str:
+    """Return an argument as JSON can hold it: a file's name may have bytes that are no text."""
+    return argument.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -120,7 +120,7 @@ def _test(found: Sequence[Cell]) -> None:
         left -= 1
     for each in comparisons:
         behind = ratio(each.cell[CUSTOM], each.cell[each.peer]) < 1 / (1 + DIFFERENT_BEYOND)
-        if behind and not each.cell.slower_than and 0.5**each.rounds > RISK / len(comparisons):
+        if behind and not each.cell.slower_than and 0.5**each.rounds > RISK / left:
             each.cell.too_short = True
 
 
