@@ -102,6 +102,8 @@ class Comparison:
     differences: tuple[Difference, ...]
     noises: tuple[Noise, ...]
     """Of each mode and cache."""
+    same_torch: bool
+    """Whether PyTorch's own implementations are the same code in both."""
 
     @property
     def noise(self) -> float:
@@ -112,9 +114,6 @@ class Comparison:
     def controls(self) -> int:
         """Rows that are the same code in both runs."""
         return sum(row.control for row in self.rows)
-
-    same_torch: bool
-    """Whether PyTorch's own implementations are the same code in both."""
 
     @property
     def broken(self) -> list[Missing]:
