@@ -5,14 +5,14 @@
 #include <cmath>
 #include <limits>
 
-#include "functor.h"
+#include "losses/loss.h"
 
 namespace losscli {
 
 template <typename Real>
 struct hinge {
-  static constexpr std::array<Parameter, 1> parameters{
-      {{"margin", -std::numeric_limits<double>::infinity()}}};
+  static constexpr Signature<2, 1> signature{
+      {"input", "target"}, {{{"margin", -std::numeric_limits<double>::infinity()}}}};
 
   // In two parts: near the kink the loss is what margin and product leave of each other, and a
   // margin rounded to float would be most of it.
@@ -23,23 +23,25 @@ struct hinge {
       : margin(static_cast<Real>(values[0])),
         margin_rest(std::isfinite(margin) ? static_cast<Real>(values[0] - margin) : Real(0)) {}
 
-  LOSSCLI_HOST_DEVICE Real value(Real input, Real target) const {
-    return at_least_zero(gap(input, target));
-  }
+  LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const { return at_least_zero(gap(x)); }
 
-  LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target, Real incoming) const {
+  LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
     // Chosen, not multiplied: where the loss is clamped, no incoming gradient passes, not even NaN.
-    const Real slope = gap(input, target) >= Real(0) ? -incoming : Real(0);
-    return {slope * target, slope * input};
+    const Real slope = gap(x) >= Real(0) ? -incoming : Real(0);
+    out[0] = slope * x[1];
+    out[1] = slope * x[0];
   }
 
-  LOSSCLI_HOST_DEVICE Hessian<Real> hessian(Real input, Real target) const {
-    return {Real(0), gap(input, target) >= Real(0) ? Real(-1) : Real(0), Real(0)};
+  LOSSCLI_HOST_DEVICE void hessian_product(const Real (&x)[2], const Real (&v)[2],
+                                           Real (&out)[2]) const {
+    const Real mixed = gap(x) >= Real(0) ? Real(-1) : Real(0);
+    out[0] = mixed * v[1];
+    out[1] = mixed * v[0];
   }
 
  private:
-  LOSSCLI_HOST_DEVICE Real gap(Real input, Real target) const {
-    return multiply_add(-input, target, margin) + margin_rest;
+  LOSSCLI_HOST_DEVICE Real gap(const Real (&x)[2]) const {
+    return multiply_add(-x[0], x[1], margin) + margin_rest;
   }
 };
 

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <limits>
 
-#include "functor.h"
+#include "losses/loss.h"
 
 namespace losscli {
 
 template <typename Real>
 struct smooth_l1 {
-  static constexpr std::array<Parameter, 1> parameters{{{"beta", 0.0}}};
+  static constexpr Signature<2, 1> signature{{"input", "target"}, {{{"beta", 0.0}}}};
 
   Real beta;
   Real reciprocal;
@@ -23,27 +23,30 @@ struct smooth_l1 {
       : beta(static_cast<Real>(values[0])),
         reciprocal(std::min(Real(1) / beta, std::numeric_limits<Real>::max())) {}
 
-  LOSSCLI_HOST_DEVICE Real value(Real input, Real target) const {
-    const Real distance = absolute(input - target);
+  LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
+    const Real distance = absolute(x[0] - x[1]);
     // The quotient first: it is below 1, so the product does not overflow.
     return distance < beta ? Real(0.5) * distance * (distance * reciprocal)
                            : distance - Real(0.5) * beta;
   }
 
-  LOSSCLI_HOST_DEVICE Gradient<Real> gradient(Real input, Real target, Real incoming) const {
-    const Real difference = input - target;
+  LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
+    const Real difference = x[0] - x[1];
     // PyTorch's gradient at NaN: NaN, but 0 for the L1 loss, whose gradient is a sign.
     const Real unordered = beta > Real(0) ? difference : Real(0);
     const Real linear = difference > Real(0)   ? Real(1)
                         : difference < Real(0) ? Real(-1)
                                                : unordered;
     const Real slope = absolute(difference) < beta ? difference * reciprocal : linear;
-    return {incoming * slope, -(incoming * slope)};
+    out[0] = incoming * slope;
+    out[1] = -out[0];
   }
 
-  LOSSCLI_HOST_DEVICE Hessian<Real> hessian(Real input, Real target) const {
-    const Real curvature = absolute(input - target) < beta ? reciprocal : Real(0);
-    return {curvature, -curvature, curvature};
+  LOSSCLI_HOST_DEVICE void hessian_product(const Real (&x)[2], const Real (&v)[2],
+                                           Real (&out)[2]) const {
+    const Real curvature = absolute(x[0] - x[1]) < beta ? reciprocal : Real(0);
+    out[0] = curvature * (v[0] - v[1]);
+    out[1] = -out[0];
   }
 };
 

@@ -1,0 +1,59 @@
+// What the header of every loss is made of.
+//
+// A loss is a template on Real (float or double), constructed from its parameters as doubles, with
+//   static constexpr Signature<operands, parameters> signature
+//   Real value(const Real (&x)[operands])
+//     the loss of one element; x holds the operands in the order of the signature
+//   void gradient(const Real (&x)[operands], Real incoming, Real (&out)[operands])
+//     its first derivatives, times the incoming gradient
+//   void hessian_product(const Real (&x)[operands], const Real (&v)[operands],
+//                        Real (&out)[operands])
+//     its second derivatives, times the vector v
+// It runs on host and device, without branches that a vectoriser cannot turn into selects. Names,
+// defaults and domains are in the loss's Python file, from which the operator is registered; what
+// stands here is checked against it when a library is loaded.
+#pragma once
+
+#include <array>
+
+#include "core/platform.h"
+
+namespace losscli {
+
+struct Parameter {
+  const char* name;
+  double minimum;  // inclusive
+};
+
+template <int operand_count, int parameter_count>
+struct Signature {
+  static constexpr int operands = operand_count;
+  static constexpr int parameter_total = parameter_count;
+  std::array<const char*, operand_count> operand_names;
+  std::array<Parameter, parameter_count> parameters;
+};
+
+// Rounded once in float, so that a difference near zero keeps its digits; twice in double, as the
+// float64 formula that defines a loss rounds.
+LOSSCLI_HOST_DEVICE float multiply_add(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+LOSSCLI_HOST_DEVICE double multiply_add(double a, double b, double c) { return a * b + c; }
+
+LOSSCLI_HOST_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
+LOSSCLI_HOST_DEVICE double absolute(double x) { return __builtin_fabs(x); }
+
+// The larger of `x` and zero; NaN of NaN. One instruction where the GPU has it, which no comparison
+// is made into.
+LOSSCLI_HOST_DEVICE float at_least_zero(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float larger;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(larger) : "f"(x));
+  return larger;
+#else
+  return x < 0 ? 0 : x;
+#endif
+}
+LOSSCLI_HOST_DEVICE double at_least_zero(double x) { return x < 0 ? 0 : x; }
+
+}  // namespace losscli
