@@ -1,4 +1,4 @@
-#include "fresh.h"
+#include "torch/fresh.h"
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>

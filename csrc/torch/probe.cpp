@@ -1,23 +1,25 @@
-// The op `losscli::memory_probe`: one of the kernels that only move bytes, on tensors.
-#include "probe.h"
+// The operator `losscli_bench::memory_probe`: one of the kernels that only move bytes, on tensors.
+#include "bench/probe.h"
 
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
-#include "fresh.h"
-#include "launch.h"
+#include <atomic>
+#include <string>
+
+#include "core/platform.h"
+#include "torch/fresh.h"
+#include "torch/launch.h"
 
 namespace losscli {
 namespace {
 
-const Probe* cuda_probe = nullptr;
+std::array<std::atomic<const Probe*>, kDeviceKinds> probes{};
 
 const Probe& probe_for(const at::Device& device) {
-  if (device.is_cpu()) return cpu::probe;
-  TORCH_CHECK(cuda_probe != nullptr,
-              "memory_probe: the CUDA kernels are not built; run `losscli build --device cuda` to "
-              "see why");
-  return *cuda_probe;
+  const Probe* const probe = probes[static_cast<int>(kind_of(device))].load();
+  TORCH_CHECK(probe, "memory_probe: its kernels for ", device, " are not loaded");
+  return *probe;
 }
 
 void check_tensor(const at::Tensor& tensor, const at::Tensor& like) {
@@ -55,11 +57,8 @@ void memory_probe(at::TensorList reads, at::TensorList writes, int64_t variant) 
   if (arguments.bytes == 0) return;
 
   const Launch on(first);
-  try {
-    probe.run(arguments, static_cast<int>(variant), on.context);
-  } catch (const std::runtime_error& error) {
-    TORCH_CHECK(false, "memory_probe on ", first.device(), ": ", error.what());
-  }
+  const Status status = probe.run(arguments, static_cast<int>(variant), on.context);
+  TORCH_CHECK(status.ok(), "memory_probe on ", first.device(), ": ", status.message);
 }
 
 // Boxed, as the losses are.
@@ -74,7 +73,7 @@ int64_t memory_probe_variants(at::Device device) { return probe_for(device).vari
 }  // namespace
 }  // namespace losscli
 
-TORCH_LIBRARY_FRAGMENT(losscli, library) {
+TORCH_LIBRARY_FRAGMENT(losscli_bench, library) {
   library.def("memory_probe(Tensor[] reads, Tensor(a!)[] writes, int variant) -> ()");
   for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
     library.impl(
@@ -87,7 +86,8 @@ TORCH_LIBRARY_FRAGMENT(losscli, library) {
   library.def("memory_probe_variants(Device device) -> int", losscli::memory_probe_variants);
 }
 
-// Hands over the probe of the CUDA library, once it is loaded.
-extern "C" void losscli_register_cuda_probe(const losscli::Probe* probe) {
-  losscli::cuda_probe = probe;
+LOSSCLI_EXPORT const char* losscli_attach_probe(const char* device, const losscli::Probe* probe) {
+  const bool cpu = std::string(device) == "cpu";
+  losscli::probes[cpu ? 0 : 1] = probe;
+  return nullptr;
 }

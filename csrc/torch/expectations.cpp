@@ -1,0 +1,155 @@
+#include "torch/expectations.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace losscli {
+namespace {
+
+// Calls of a group that may wait for their backward at once, each with its own expectation; others
+// go without.
+constexpr size_t kMostPlaces = 64;
+
+// Groups that are remembered. Beyond, the ones used longest ago are forgotten: a module that is
+// made anew for every step makes a group for every step.
+constexpr size_t kMostGroups = 1024;
+
+struct Key {
+  const LossDefinition* loss;
+  void* stream;
+  int64_t site;
+  int reduction;
+  int type;
+  int device;
+
+  bool operator==(const Key& other) const {
+    return std::tie(loss, stream, site, reduction, type, device) ==
+           std::tie(other.loss, other.stream, other.site, other.reduction, other.type,
+                    other.device);
+  }
+};
+
+struct Hash {
+  size_t operator()(const Key& key) const {
+    uint64_t hash = reinterpret_cast<uintptr_t>(key.loss);
+    for (const uint64_t part :
+         {static_cast<uint64_t>(reinterpret_cast<uintptr_t>(key.stream)),
+          static_cast<uint64_t>(key.site),
+          static_cast<uint64_t>(key.reduction * 4096 + key.type * 128 + key.device)})
+      hash = (hash ^ part) * 0x9e3779b97f4a7c15ull;
+    return hash ^ (hash >> 29);
+  }
+};
+
+struct Place {
+  Expectation* expectation;
+  bool taken;
+};
+
+struct Group {
+  const Runtime* runtime;  // null on the CPU
+  uint64_t last_used;
+  std::vector<Place> places;
+};
+
+struct Groups {
+  std::mutex mutex;
+  uint64_t clock = 0;
+  std::unordered_map<Key, std::unique_ptr<Group>, Hash> all;
+
+  // With the lock held. Forgets the half of the groups that was used longest ago, those in use
+  // excepted.
+  void forget_old() {
+    std::vector<uint64_t> ages;
+    for (const auto& entry : all) ages.push_back(entry.second->last_used);
+    std::nth_element(ages.begin(), ages.begin() + ages.size() / 2, ages.end());
+    const uint64_t newer = ages[ages.size() / 2];
+    for (auto entry = all.begin(); entry != all.end();) {
+      Group& group = *entry->second;
+      const bool taken = std::any_of(group.places.begin(), group.places.end(),
+                                     [](const Place& place) { return place.taken; });
+      if (taken || group.last_used >= newer) {
+        ++entry;
+        continue;
+      }
+      for (const Place& place : group.places) {
+        if (group.runtime)
+          group.runtime->give_back(place.expectation);
+        else
+          delete place.expectation;
+      }
+      entry = all.erase(entry);
+    }
+  }
+};
+
+// Never destroyed: graphs of autograd may outlive static objects.
+Groups& groups() {
+  static Groups& one = *new Groups;
+  return one;
+}
+
+}  // namespace
+
+ExpectationLease::ExpectationLease(const LossDefinition& loss, Reduction reduction, int64_t site,
+                                   at::ScalarType type, const at::Device& device, void* stream) {
+  const Runtime* const runtime = runtime_for(device);
+  if (!device.is_cpu()) {
+    if (!runtime) return;
+    if (runtime->capture(stream) != 0) {
+      // The graph's own, for as long as it lives.
+      expectation_ = runtime->expectation(stream);
+      return;
+    }
+  }
+  const Key key{&loss,
+                stream,
+                site,
+                static_cast<int>(reduction),
+                static_cast<int>(type),
+                static_cast<int>(device.is_cpu() ? -1 : device.index())};
+  Groups& known = groups();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  auto found = known.all.find(key);
+  if (found == known.all.end()) {
+    if (known.all.size() >= kMostGroups) known.forget_old();
+    found = known.all.emplace(key, std::make_unique<Group>()).first;
+    found->second->runtime = runtime;
+  }
+  Group& group = *found->second;
+  group.last_used = ++known.clock;
+  const auto free = std::find_if(group.places.begin(), group.places.end(),
+                                 [](const Place& place) { return !place.taken; });
+  place_ = free - group.places.begin();
+  if (free == group.places.end()) {
+    if (group.places.size() == kMostPlaces) return;
+    Expectation* const fresh = runtime ? runtime->expectation(stream) : new Expectation;
+    if (!fresh) return;
+    group.places.push_back({fresh, false});
+  }
+  group.places[place_].taken = true;
+  expectation_ = group.places[place_].expectation;
+  group_ = &group;
+}
+
+ExpectationLease& ExpectationLease::operator=(ExpectationLease&& other) noexcept {
+  end();
+  expectation_ = std::exchange(other.expectation_, nullptr);
+  group_ = std::exchange(other.group_, nullptr);
+  place_ = other.place_;
+  return *this;
+}
+
+void ExpectationLease::end() {
+  expectation_ = nullptr;
+  if (!group_) return;
+  const std::lock_guard<std::mutex> lock(groups().mutex);
+  static_cast<Group*>(std::exchange(group_, nullptr))->places[place_].taken = false;
+}
+
+}  // namespace losscli

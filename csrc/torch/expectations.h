@@ -1,0 +1,35 @@
+// Leases of expectations: which call uses which one, from its forward to its backward.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "core/expectation.h"
+#include "torch/registry.h"
+
+namespace losscli {
+
+// An expectation that belongs to one call until the lease ends. Calls of one loss with the same
+// reduction, dtype and site (a module's own, or that of the functions) on one stream take the
+// expectations of that group in a fixed order: the first call that waits for its backward has the
+// first, the second the second. So the heads of a model, called in the same order in each step,
+// each meet the number that they met before.
+class ExpectationLease {
+ public:
+  ExpectationLease() = default;
+  ExpectationLease(const LossDefinition& loss, Reduction reduction, int64_t site,
+                   at::ScalarType type, const at::Device& device, void* stream);
+  ExpectationLease(ExpectationLease&& other) noexcept { *this = std::move(other); }
+  ExpectationLease& operator=(ExpectationLease&& other) noexcept;
+  ~ExpectationLease() { end(); }
+
+  // Null where there is none to be had: then nothing is written ahead.
+  Expectation* get() const { return expectation_; }
+  void end();
+
+ private:
+  Expectation* expectation_ = nullptr;
+  void* group_ = nullptr;  // null where nothing is to be given back
+  size_t place_ = 0;
+};
+
+}  // namespace losscli

@@ -1,0 +1,207 @@
+#include "torch/layout.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+
+namespace losscli {
+namespace {
+
+bool broadcastable(at::IntArrayRef a, at::IntArrayRef b) {
+  const size_t shared = std::min(a.size(), b.size());
+  for (size_t i = 1; i <= shared; ++i) {
+    const int64_t left = a[a.size() - i], right = b[b.size() - i];
+    if (left != right && left != 1 && right != 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Layout::Layout(at::ArrayRef<at::Tensor> operands, const char* const* names) {
+  const auto first = operands[0].sizes();
+  shape_.assign(first.begin(), first.end());
+  bool plain = operands[0].is_contiguous();
+  for (size_t i = 1; i < operands.size(); ++i) {
+    const auto sizes = operands[i].sizes();
+    plain = plain && sizes == first && operands[i].is_contiguous();
+    if (sizes == at::IntArrayRef(shape_)) continue;
+    TORCH_CHECK(broadcastable(shape_, sizes), names[0], " of shape ", first, " and ", names[i],
+                " of shape ", sizes,
+                " do not broadcast: counted from the last, each pair of dimensions must be equal "
+                "or hold a 1");
+    const auto wider = at::infer_size_dimvector(shape_, sizes);
+    shape_.assign(wider.begin(), wider.end());
+  }
+  const auto dimensions = static_cast<int64_t>(shape_.size());
+  for (int64_t d = dimensions - 1; d >= 0; --d) {
+    order_.push_back(d);
+    size_ *= shape_[d];
+  }
+  if (plain) return;
+
+  // PyTorch's rule (TensorIterator): an insertion sort by stride, the first operand that tells
+  // two dimensions apart deciding.
+  c10::SmallVector<Dimensions, kMostOperands> strides;
+  for (const auto& operand : operands) strides.push_back(expanded_strides(operand));
+  const auto compare = [&](int64_t left, int64_t right) {
+    for (const auto& operand : strides) {
+      if (operand[left] == 0 || operand[right] == 0) continue;
+      if (operand[left] != operand[right]) return operand[left] < operand[right] ? -1 : 1;
+      if (shape_[left] > shape_[right]) return 1;
+    }
+    return 0;
+  };
+  for (int64_t i = 1; i < dimensions; ++i) {
+    int64_t moving = i;
+    for (int64_t other = i - 1; other >= 0; --other) {
+      const int order = compare(order_[other], order_[moving]);
+      if (order < 0) break;
+      if (order > 0) {
+        std::swap(order_[other], order_[moving]);
+        moving = other;
+      }
+    }
+  }
+}
+
+Dimensions Layout::expanded_strides(const at::Tensor& tensor) const {
+  const size_t missing = shape_.size() - tensor.dim();
+  Dimensions strides(shape_.size(), 0);
+  for (size_t d = missing; d < shape_.size(); ++d) {
+    const bool repeated = tensor.size(d - missing) == 1 && shape_[d] != 1;
+    strides[d] = repeated ? 0 : tensor.stride(d - missing);
+  }
+  return strides;
+}
+
+Dimensions Layout::strides() const {
+  Dimensions strides(shape_.size(), 1);
+  int64_t stride = 1;
+  for (const int64_t d : order_) {
+    strides[d] = stride;
+    stride *= std::max<int64_t>(shape_[d], 1);
+  }
+  return strides;
+}
+
+at::Tensor Layout::empty(const at::TensorOptions& options) const {
+  return at::empty_strided(shape_, strides(), options);
+}
+
+at::Tensor Layout::empty_for(const at::Tensor& operand) const {
+  const int64_t missing = static_cast<int64_t>(shape_.size()) - operand.dim();
+  Dimensions strides(operand.dim(), 1);
+  int64_t stride = 1;
+  for (const int64_t d : order_) {
+    if (d < missing) continue;
+    strides[d - missing] = stride;
+    stride *= std::max<int64_t>(operand.size(d - missing), 1);
+  }
+  return at::empty_strided(operand.sizes(), strides, operand.options());
+}
+
+bool Layout::append(at::IntArrayRef order, at::ArrayRef<Dimensions> strides, Space& space,
+                    Operand* operands) const {
+  const int32_t begin = space.dimensions;
+  for (const int64_t d : order) {
+    if (shape_[d] == 1) continue;
+    const int32_t last = space.dimensions - 1;
+    bool merges = last >= begin;
+    for (size_t k = 0; merges && k < strides.size(); ++k)
+      merges = strides[k][d] == operands[k].strides[last] * space.sizes[last];
+    if (merges) {
+      space.sizes[last] *= shape_[d];
+      continue;
+    }
+    if (space.dimensions == kMostDimensions) return false;
+    for (size_t k = 0; k < strides.size(); ++k)
+      operands[k].strides[space.dimensions] = strides[k][d];
+    space.sizes[space.dimensions++] = shape_[d];
+  }
+  return true;
+}
+
+namespace {
+
+void begin_space(int64_t size, at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands) {
+  space = Space();
+  space.size = size;
+  space.dimensions = 0;
+  for (size_t k = 0; k < tensors.size(); ++k) {
+    operands[k] = Operand();
+    operands[k].data = tensors[k].const_data_ptr();
+    operands[k].dtype = dtype_of(tensors[k].scalar_type());
+  }
+}
+
+void end_space(Space& space, Operand* operands, size_t count) {
+  if (space.dimensions > 0) return;
+  space.dimensions = 1;
+  space.sizes[0] = space.size;
+  for (size_t k = 0; k < count; ++k) operands[k].strides[0] = 1;
+}
+
+}  // namespace
+
+bool Layout::collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands) const {
+  begin_space(size_, tensors, space, operands);
+  c10::SmallVector<Dimensions, kMostOperands + 1> strides;
+  for (const auto& tensor : tensors) strides.push_back(expanded_strides(tensor));
+  if (!append(order_, strides, space, operands)) return false;
+  end_space(space, operands, tensors.size());
+  return true;
+}
+
+bool Layout::collapse_shared(at::ArrayRef<at::Tensor> tensors, const at::Tensor& shared,
+                             Space& space, Operand* operands, int32_t& kept,
+                             bool& repeats_fastest) const {
+  begin_space(size_, tensors, space, operands);
+  c10::SmallVector<Dimensions, kMostOperands + 1> strides;
+  for (const auto& tensor : tensors) strides.push_back(expanded_strides(tensor));
+  const int64_t missing = static_cast<int64_t>(shape_.size()) - shared.dim();
+  Dimensions own, repeated;
+  repeats_fastest = false;
+  for (const int64_t d : order_) {
+    if (shape_[d] == 1) continue;
+    const bool is_own = d >= missing && shared.size(d - missing) != 1;
+    if (own.empty() && repeated.empty()) repeats_fastest = !is_own;
+    (is_own ? own : repeated).push_back(d);
+  }
+  if (!append(own, strides, space, operands)) return false;
+  kept = space.dimensions;
+  if (!append(repeated, strides, space, operands)) return false;
+  end_space(space, operands, tensors.size());
+  return true;
+}
+
+DType dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DType::float32;
+    case at::kDouble:
+      return DType::float64;
+    case at::kHalf:
+      return DType::float16;
+    case at::kBFloat16:
+      return DType::bfloat16;
+    case at::kLong:
+      return DType::int64;
+    case at::kInt:
+      return DType::int32;
+    case at::kShort:
+      return DType::int16;
+    case at::kChar:
+      return DType::int8;
+    case at::kByte:
+      return DType::uint8;
+    case at::kBool:
+      return DType::boolean;
+    default:
+      TORCH_CHECK_TYPE(false, "an operand of ", type,
+                       " is not supported; convert it with .float()");
+  }
+}
+
+}  // namespace losscli

@@ -1,0 +1,59 @@
+// How tensors that broadcast are walked as one: which order of dimensions, and which form a space
+// and its operands take in it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include "core/operand.h"
+
+namespace losscli {
+
+using Dimensions = c10::SmallVector<int64_t, 5>;
+
+// The dimensions of a space that belong to a group, and the strides of tensors along them.
+class Layout {
+ public:
+  // Throws (RuntimeError) where the shapes do not broadcast. `names` tells them apart in the error.
+  Layout(at::ArrayRef<at::Tensor> operands, const char* const* names);
+
+  int64_t size() const { return size_; }
+  at::IntArrayRef shape() const { return shape_; }
+
+  // Whether an operand has an element of its own for each of the space.
+  bool is_full(const at::Tensor& operand) const { return operand.numel() == size_; }
+
+  // The strides of a tensor of the broadcast shape, dense in the order of the walk, as PyTorch's
+  // own elementwise operators would give them to their result.
+  Dimensions strides() const;
+
+  // A fresh tensor with these strides.
+  at::Tensor empty(const at::TensorOptions& options) const;
+
+  // A fresh tensor of one operand's shape and dtype, dense in the order of the walk.
+  at::Tensor empty_for(const at::Tensor& operand) const;
+
+  // Collapses all dimensions, as seen by these tensors, into `space`, and fills one operand for
+  // each tensor. False where more dimensions are left than a space has.
+  bool collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands) const;
+
+  // The same with the dimensions in two groups: first those along which `shared` has elements of
+  // its own, `kept` of them, then those that repeat it. `repeats_fastest`: whether the fastest of
+  // all is in the second.
+  bool collapse_shared(at::ArrayRef<at::Tensor> tensors, const at::Tensor& shared, Space& space,
+                       Operand* operands, int32_t& kept, bool& repeats_fastest) const;
+
+ private:
+  Dimensions expanded_strides(const at::Tensor& tensor) const;
+  bool append(at::IntArrayRef order, at::ArrayRef<Dimensions> strides, Space& space,
+              Operand* operands) const;
+
+  Dimensions shape_;
+  Dimensions order_;  // dimensions of shape_, the fastest first
+  int64_t size_ = 1;
+};
+
+// Throws (TypeError) where no operand may have this dtype.
+DType dtype_of(at::ScalarType type);
+
+}  // namespace losscli

@@ -1,0 +1,202 @@
+#include "torch/nodes.h"
+
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <utility>
+
+#include "torch/launch.h"
+
+namespace losscli {
+namespace {
+
+using at::Tensor;
+
+Tensors unpack(const SavedOperands& saved) {
+  Tensors operands;
+  for (const SavedVariable& operand : saved) operands.push_back(operand.unpack());
+  return operands;
+}
+
+uint64_t capture_of(const at::Device& device, void* stream) {
+  const Runtime* const runtime = device.is_cpu() ? nullptr : runtime_for(device);
+  return runtime ? runtime->capture(stream) : 0;
+}
+
+}  // namespace
+
+std::string GradientsBackward::name() const {
+  return "losscli_" + call.loss->name + "_double_backward";
+}
+
+void GradientsBackward::release_variables() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  grad_output.reset_data();
+  for (SavedVariable& operand : operands) operand.reset_data();
+}
+
+variable_list GradientsBackward::apply(variable_list&& grads) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Tensors inputs = unpack(operands);
+  Stack stack;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    // A gradient that was not asked for came out as an empty tensor.
+    const bool defined = wanted[k] && grads[k].defined();
+    stack.emplace_back(defined ? grads[k] : at::zeros_like(inputs[k]));
+  }
+  stack.emplace_back(grad_output.unpack());
+  for (const Tensor& input : inputs) stack.emplace_back(input);
+  put_call(call, stack);
+  find_operator(*call.loss, "_double_backward").callBoxed(stack);
+  variable_list result(1 + inputs.size());
+  for (size_t i = 0; i < result.size(); ++i)
+    if (task_should_compute_output(i)) result[i] = stack[i].toTensor();
+  return result;
+}
+
+void WrittenAhead::remember(at::ArrayRef<Tensor> operands) {
+  for (const Tensor& operand : operands) {
+    const auto sizes = operand.sizes();
+    Seen seen;
+    seen.sizes.assign(sizes.begin(), sizes.end());
+    seen.type = operand.scalar_type();
+    seen.data = nullptr;
+    seen_.push_back(std::move(seen));
+  }
+}
+
+Tensor WrittenAhead::compute(const LossCall& call, at::ArrayRef<Tensor> operands,
+                             const Wanted& wanted) {
+  const auto device = operands[0].device();
+  bool any = false;
+  for (size_t k = 0; k < operands.size(); ++k) {
+    any = any || wanted[k];
+    const auto strides = operands[k].strides();
+    seen_[k].strides.assign(strides.begin(), strides.end());
+    seen_[k].data = operands[k].const_data_ptr();
+  }
+  if (any) {
+    const c10::DeviceGuard guard(device);
+    stream_ = current_stream(device);
+    capture_ = capture_of(device, stream_);
+    lease_ = ExpectationLease(*call.loss, call.reduction, call.site, promoted_type(operands),
+                              device, stream_);
+  }
+  LossAndGradients result =
+      compute_loss(call, operands, lease_.get() ? wanted : Wanted{}, Incoming(), lease_.get());
+  gradients_ = std::move(result.gradients);
+  return std::move(result.loss);
+}
+
+void WrittenAhead::check_shapes(const LossCall& call, at::ArrayRef<Tensor> operands) const {
+  for (size_t k = 0; k < operands.size(); ++k)
+    TORCH_CHECK(operands[k].sizes() == at::IntArrayRef(seen_[k].sizes), call.name(), ": ",
+                call.loss->operand_names[k], " had the shape ", at::IntArrayRef(seen_[k].sizes),
+                " when the loss was computed, but has the shape ", operands[k].sizes(),
+                " in backward; do not assign to its .data in between");
+}
+
+bool WrittenAhead::are_seen(at::ArrayRef<Tensor> operands) const {
+  for (size_t k = 0; k < operands.size(); ++k) {
+    const Seen& seen = seen_[k];
+    if (operands[k].const_data_ptr() != seen.data || operands[k].scalar_type() != seen.type ||
+        operands[k].strides() != at::IntArrayRef(seen.strides))
+      return false;
+  }
+  return true;
+}
+
+Tensors WrittenAhead::take(const LossCall& call, const Tensor& grad_output,
+                           at::ArrayRef<Tensor> operands, const Wanted& wanted) {
+  ExpectationLease lease = std::move(lease_);
+  Tensors gradients = std::exchange(gradients_, {});
+  gradients.resize(operands.size());
+  bool any = false;
+  for (size_t k = 0; k < gradients.size(); ++k) {
+    if (!wanted[k]) gradients[k] = Tensor();
+    any = any || gradients[k].defined();
+  }
+  const auto none = [&] { return Tensors(operands.size()); };
+  if (!any || !lease.get() || !are_seen(operands)) return none();
+  const auto device = operands[0].device();
+  const c10::DeviceGuard guard(device);
+  void* const stream = current_stream(device);
+  // What is written is in order with this launch on the stream of forward only. A graph that is
+  // captured now may be replayed after other calls have had the expectation, unless it is the
+  // graph's own.
+  const uint64_t capture = capture_of(device, stream);
+  if (stream != stream_ || (capture == 0) != (capture_ == 0)) return none();
+  check_gradients(call, grad_output, operands, gradients, lease.get());
+  if (capture != 0) {
+    // A replay of backward alone must not take what an earlier replay has handed out.
+    const Status status = runtime_for(device)->forget(lease.get(), stream);
+    TORCH_CHECK(status.ok(), call.name(), ": ", status.message);
+  }
+  for (size_t k = 0; k < gradients.size(); ++k)
+    gradients[k] = as_operand(gradients[k], operands[k]);
+  return gradients;
+}
+
+void WrittenAhead::drop() {
+  gradients_.clear();
+  lease_.end();
+}
+
+std::string LossBackward::name() const { return "losscli_" + call.loss->name + "_backward"; }
+
+void LossBackward::release_variables() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (SavedVariable& operand : operands) operand.reset_data();
+  ahead.drop();
+}
+
+variable_list LossBackward::apply(variable_list&& grads) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Tensors inputs = unpack(operands);
+  variable_list result(inputs.size());
+  if (!grads[0].defined()) return result;
+  ahead.check_shapes(call, inputs);
+  Wanted wanted{};
+  for (size_t k = 0; k < inputs.size(); ++k) wanted[k] = task_should_compute_output(k);
+
+  Tensors all = inputs;
+  all.push_back(grads[0]);
+  if (at::GradMode::is_enabled() || !runs_directly(dispatch_keys(all)))
+    return apply_dispatched(grads[0], inputs, wanted);
+
+  // What is written ahead may leave only once: with a retained graph it would have to be right
+  // again for the next incoming gradient, while the last one's owner still holds it.
+  if (!torch::autograd::get_current_graph_task_keep_graph()) {
+    const Tensors ready = ahead.take(call, grads[0], inputs, wanted);
+    for (size_t k = 0; k < inputs.size(); ++k) result[k] = ready[k];
+  }
+  bool left = false;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    wanted[k] = wanted[k] && !result[k].defined();
+    left = left || wanted[k];
+  }
+  if (!left) return result;
+  const Tensors computed = compute_gradients(call, grads[0], inputs, wanted);
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (wanted[k]) result[k] = computed[k];
+  return result;
+}
+
+// Through the operator, for whoever has to see it: a tracer, or autograd itself.
+variable_list LossBackward::apply_dispatched(const Tensor& grad_output, at::ArrayRef<Tensor> inputs,
+                                             const Wanted& wanted) const {
+  Stack stack;
+  stack.emplace_back(grad_output);
+  for (const Tensor& input : inputs) stack.emplace_back(input);
+  put_call(call, stack);
+  c10::List<bool> flags;
+  for (size_t k = 0; k < inputs.size(); ++k) flags.push_back(wanted[k]);
+  stack.emplace_back(std::move(flags));
+  find_operator(*call.loss, "_backward").callBoxed(stack);
+  variable_list result(inputs.size());
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (wanted[k]) result[k] = stack[k].toTensor();
+  return result;
+}
+
+}  // namespace losscli

@@ -1,0 +1,97 @@
+// What autograd remembers of a call.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <mutex>
+#include <string>
+
+#include "torch/expectations.h"
+#include "torch/stack.h"
+
+namespace losscli {
+
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+// Nodes are counted by themselves in newer versions of PyTorch, from outside in older ones.
+template <typename Derived>
+auto make_node(const LossCall& call) {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
+    return c10::make_intrusive<Derived>(call);
+  } else {
+    return std::make_shared<Derived>(call);
+  }
+}
+
+using SavedOperands = c10::SmallVector<SavedVariable, kMostOperands>;
+
+// Remembers a backward pass for the second derivatives.
+struct GradientsBackward final : Node {
+  explicit GradientsBackward(const LossCall& call) : call(call) {}
+
+  std::string name() const override;
+  void release_variables() override;
+  variable_list apply(variable_list&& grads) override;
+
+  LossCall call;
+  SavedVariable grad_output;
+  SavedOperands operands;
+  Wanted wanted{};
+};
+
+// Gradients that forward has written ahead, and for which operands: where their memory lies and in
+// which form. Assigning to `.data` changes both without autograd's knowing.
+class WrittenAhead {
+ public:
+  // Computes the loss of `operands` and takes what is written with it.
+  at::Tensor compute(const LossCall& call, at::ArrayRef<at::Tensor> operands, const Wanted& wanted);
+
+  // Throws (RuntimeError) where an operand has another shape than the one that was seen.
+  void check_shapes(const LossCall& call, at::ArrayRef<at::Tensor> operands) const;
+
+  // The gradients for this incoming gradient, each once; undefined where none were written, or not
+  // for these operands, or they cannot be checked here. Ends the lease.
+  Tensors take(const LossCall& call, const at::Tensor& grad_output,
+               at::ArrayRef<at::Tensor> operands, const Wanted& wanted);
+
+  void remember(at::ArrayRef<at::Tensor> operands);
+  void drop();
+
+ private:
+  struct Seen {
+    c10::SmallVector<int64_t, 5> sizes, strides;
+    const void* data;
+    at::ScalarType type;
+  };
+
+  bool are_seen(at::ArrayRef<at::Tensor> operands) const;
+
+  c10::SmallVector<Seen, kMostOperands> seen_;
+  Tensors gradients_;
+  ExpectationLease lease_;
+  void* stream_ = nullptr;
+  uint64_t capture_ = 0;
+};
+
+// Remembers a forward pass, and the gradients that it has written already.
+struct LossBackward final : Node {
+  explicit LossBackward(const LossCall& call) : call(call) {}
+
+  std::string name() const override;
+  void release_variables() override;
+  variable_list apply(variable_list&& grads) override;
+
+  LossCall call;
+  SavedOperands operands;
+  WrittenAhead ahead;
+
+ private:
+  variable_list apply_dispatched(const at::Tensor& grad_output, at::ArrayRef<at::Tensor> operands,
+                                 const Wanted& wanted) const;
+};
+
+}  // namespace losscli

@@ -1,0 +1,349 @@
+// What the operators do on each dispatch key. Python defines them from the losses' specifications
+// (losscli/extension/operators.py); this attaches the implementations:
+//
+//   losscli::NAME(operands..., reduction, parameters..., site) -> loss
+//   losscli::NAME_with_grad(operands..., reduction, parameters..., grad_output, factor)
+//     -> (loss, gradient of the first operand)
+//   losscli::NAME_backward(grad_output, operands..., reduction, parameters..., wanted)
+//     -> gradients, an empty tensor for one that is not wanted
+//   losscli::NAME_double_backward(vectors..., grad_output, operands..., reduction, parameters...)
+//     -> (grad_output's gradient, operands' gradients...)
+//   losscli_bench::NAME(operands..., reduction, parameters..., strategy) -> loss
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/library.h>
+
+#include <deque>
+
+#include "torch/nodes.h"
+
+namespace losscli {
+namespace {
+
+using at::Tensor;
+using torch::CppFunction;
+
+// A boxed kernel for one loss.
+class LossKernel : public c10::OperatorKernel {
+ public:
+  explicit LossKernel(LossDefinition& loss) : loss_(loss) {}
+
+ protected:
+  const c10::IValue* arguments(const Stack& stack, size_t length) const {
+    return stack.data() + (stack.size() - length);
+  }
+
+  LossDefinition& loss_;
+};
+
+void refuse_forward_mode(const LossCall& call, at::ArrayRef<Tensor> tensors) {
+  for (const Tensor& tensor : tensors)
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !tensor._fw_grad(0).defined(), call.name(),
+        ": forward-mode derivatives (jvp) are not supported; use reverse mode");
+}
+
+// losscli::NAME and losscli_bench::NAME: they differ in the last argument.
+template <bool kStrategies>
+class LossOperator : public LossKernel {
+ public:
+  using LossKernel::LossKernel;
+
+ protected:
+  size_t length() const { return loss_.operands() + call_length(loss_) + 1; }
+
+  LossCall take(const Stack& stack) const {
+    const auto first = arguments(stack, length());
+    LossCall call = take_call(loss_, first + loss_.operands());
+    const c10::IValue& last = first[length() - 1];
+    if constexpr (kStrategies)
+      call.strategy = parse_strategy(last.toStringView());
+    else
+      call.site = last.toInt();
+    return call;
+  }
+};
+
+template <bool kStrategies>
+class LossCompute final : public LossOperator<kStrategies> {
+ public:
+  using LossOperator<kStrategies>::LossOperator;
+
+  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
+    const LossCall call = this->take(*stack);
+    const Tensors operands =
+        take_tensors(this->arguments(*stack, this->length()), this->loss_.operands());
+    Tensor loss = compute_loss(call, operands, {}, Incoming(), nullptr).loss;
+    torch::jit::drop(*stack, this->length());
+    stack->emplace_back(std::move(loss));
+  }
+};
+
+template <bool kStrategies>
+class LossAutograd final : public LossOperator<kStrategies> {
+ public:
+  using LossOperator<kStrategies>::LossOperator;
+
+  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    const LossCall call = this->take(*stack);
+    const Tensors operands =
+        take_tensors(this->arguments(*stack, this->length()), this->loss_.operands());
+    refuse_forward_mode(call, operands);
+    const bool recorded = torch::autograd::compute_requires_grad(at::TensorList(operands));
+    // Without kernels the operator is called below, where they are loaded.
+    const bool direct = recorded && runs_directly(keys) && has_kernels(call, operands[0].device());
+    if (!direct) {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    } else {
+      torch::jit::drop(*stack, this->length());
+    }
+    if (!recorded) return;
+
+    const auto node = make_node<LossBackward>(call);
+    torch::autograd::edge_list edges;
+    for (const Tensor& operand : operands) {
+      edges.push_back(operand.requires_grad() ? torch::autograd::impl::gradient_edge(operand)
+                                              : torch::autograd::Edge());
+      node->operands.push_back(SavedVariable(operand, false));
+    }
+    node->set_next_edges(std::move(edges));
+    node->ahead.remember(operands);
+    Tensor loss;
+    if (direct) {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      // The incoming gradient of a single loss is most often what it was in the last step; that of
+      // a tensor is anything. Hooks on saved tensors mean to keep what backward needs elsewhere, or
+      // to compute it again: the operands will do.
+      const bool ahead = call.reduction != Reduction::none &&
+                         at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+      Wanted wanted{};
+      for (size_t k = 0; k < operands.size(); ++k) wanted[k] = ahead && operands[k].requires_grad();
+      loss = node->ahead.compute(call, operands, wanted);
+    } else {
+      loss = torch::jit::pop(*stack).toTensor();
+    }
+    torch::autograd::set_history(loss, node);
+    stack->emplace_back(std::move(loss));
+  }
+};
+
+class WithGrad : public LossKernel {
+ public:
+  using LossKernel::LossKernel;
+
+ protected:
+  size_t length() const { return loss_.operands() + call_length(loss_) + 2; }
+};
+
+class WithGradCompute final : public WithGrad {
+ public:
+  using WithGrad::WithGrad;
+
+  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
+    const auto first = arguments(*stack, length());
+    const LossCall call = take_call(loss_, first + loss_.operands());
+    const Tensors operands = take_tensors(first, loss_.operands());
+    Incoming incoming;
+    if (!first[length() - 2].isNone()) incoming.grad_output = first[length() - 2].toTensor();
+    incoming.factor = first[length() - 1].toDouble();
+    auto [loss, gradient] = compute(call, operands, incoming);
+    torch::jit::drop(*stack, length());
+    stack->emplace_back(std::move(loss));
+    stack->emplace_back(std::move(gradient));
+  }
+
+ private:
+  static std::pair<Tensor, Tensor> compute(const LossCall& call, const Tensors& operands,
+                                           const Incoming& incoming) {
+    TORCH_CHECK_TYPE(operands[0].is_floating_point(), call.name(), ": an ",
+                     call.loss->operand_names[0], " of ", operands[0].scalar_type(),
+                     " has no gradient; convert it with .float()");
+    const bool one_launch = call.reduction != Reduction::none || !incoming.grad_output.defined();
+    Wanted wanted{};
+    wanted[0] = one_launch;
+    LossAndGradients result =
+        compute_loss(call, operands, wanted, one_launch ? incoming : Incoming(), nullptr);
+    if (result.gradients[0].defined() && result.gradients[0].numel() > 0)
+      return {result.loss, as_operand(result.gradients[0], operands[0])};
+    // An operand that is repeated, an incoming gradient for each element, or nothing to compute.
+    Tensor grad_output = incoming.grad_output.defined()
+                             ? incoming.grad_output
+                             : at::ones({}, result.loss.options()).expand(result.loss.sizes());
+    if (incoming.factor != 1) grad_output = grad_output.mul(incoming.factor);
+    wanted[0] = true;
+    return {result.loss, compute_gradients(call, grad_output, operands, wanted)[0]};
+  }
+};
+
+// It returns a gradient and has none: where one would be asked for, it says so.
+class WithGradAutograd final : public WithGrad {
+ public:
+  using WithGrad::WithGrad;
+
+  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    const auto first = arguments(*stack, length());
+    const Tensors operands = take_tensors(first, loss_.operands());
+    const bool transformed = keys.has(c10::DispatchKey::FuncTorchDynamicLayerBackMode) &&
+                             torch::autograd::compute_requires_grad(at::TensorList(operands));
+    bool forward_mode = false;
+    for (const Tensor& operand : operands)
+      forward_mode = forward_mode || operand._fw_grad(0).defined();
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !transformed && !forward_mode, loss_.name,
+        "_loss_with_grad returns the gradient itself and cannot be differentiated, as torch.func.",
+        forward_mode ? "jvp" : "grad", " would; call ", loss_.name, "_loss instead");
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+  }
+};
+
+class Backward : public LossKernel {
+ public:
+  using LossKernel::LossKernel;
+
+ protected:
+  size_t length() const { return 1 + loss_.operands() + call_length(loss_) + 1; }
+};
+
+class BackwardCompute final : public Backward {
+ public:
+  using Backward::Backward;
+
+  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
+    const auto first = arguments(*stack, length());
+    const LossCall call = take_call(loss_, first + 1 + loss_.operands());
+    const Tensors operands = take_tensors(first + 1, loss_.operands());
+    Tensors gradients =
+        compute_gradients(call, first[0].toTensor(), operands, take_wanted(first[length() - 1]));
+    torch::jit::drop(*stack, length());
+    for (size_t k = 0; k < operands.size(); ++k)
+      stack->emplace_back(gradients[k].defined() ? std::move(gradients[k])
+                                                 : at::empty({0}, operands[k].options()));
+  }
+};
+
+class BackwardAutograd final : public Backward {
+ public:
+  using Backward::Backward;
+
+  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    const auto first = arguments(*stack, length());
+    const LossCall call = take_call(loss_, first + 1 + loss_.operands());
+    const Tensors tensors = take_tensors(first, 1 + loss_.operands());
+    const Wanted wanted = take_wanted(first[length() - 1]);
+    refuse_forward_mode(call, tensors);
+    {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    }
+    if (!torch::autograd::compute_requires_grad(at::TensorList(tensors))) return;
+
+    const auto node = make_node<GradientsBackward>(call);
+    torch::autograd::edge_list edges;
+    for (const Tensor& tensor : tensors)
+      edges.push_back(tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor)
+                                             : torch::autograd::Edge());
+    node->set_next_edges(std::move(edges));
+    node->grad_output = SavedVariable(tensors[0], false);
+    node->wanted = wanted;
+    const size_t count = loss_.operands();
+    for (size_t k = 0; k < count; ++k) {
+      node->operands.push_back(SavedVariable(tensors[1 + k], false));
+      // One that was not asked for has its number in the node, but no history.
+      const Tensor gradient = wanted[k] ? (stack->end() - count)[k].toTensor() : Tensor();
+      torch::autograd::set_history(gradient, node);
+    }
+  }
+};
+
+class DoubleBackwardCompute final : public LossKernel {
+ public:
+  using LossKernel::LossKernel;
+
+  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
+    const size_t count = loss_.operands(), length = 2 * count + 1 + call_length(loss_);
+    const auto first = arguments(*stack, length);
+    const LossCall call = take_call(loss_, first + 2 * count + 1);
+    auto gradients =
+        compute_second_derivatives(call, take_tensors(first, count), first[count].toTensor(),
+                                   take_tensors(first + count + 1, count));
+    torch::jit::drop(*stack, length);
+    for (Tensor& gradient : gradients) stack->emplace_back(std::move(gradient));
+  }
+};
+
+// As PyTorch does with its own losses: computed in float32 whatever autocast's dtype is.
+template <c10::DeviceType device>
+class LossAutocast final : public LossKernel {
+ public:
+  using LossKernel::LossKernel;
+
+  void operator()(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
+    const c10::impl::ExcludeDispatchKeyGuard guard(
+        at::autocast::get_autocast_dispatch_key_from_device_type(device));
+    const auto first = stack->end() - op.schema().arguments().size();
+    for (size_t k = 0; k < loss_.operands(); ++k)
+      first[k] = at::autocast::cached_cast(at::kFloat, first[k].toTensor(), device);
+    op.callBoxed(stack);
+  }
+};
+
+// What is registered stays so: libraries are never destroyed.
+torch::Library& implementations(const char* space) {
+  static auto& libraries = *new std::deque<torch::Library>;
+  libraries.emplace_back(torch::Library::IMPL, space, std::nullopt, __FILE__, __LINE__);
+  return libraries.back();
+}
+
+template <typename Kernel>
+void implement(torch::Library& library, const std::string& name, c10::DispatchKey key,
+               LossDefinition& loss) {
+  library.impl(
+      name.c_str(),
+      torch::dispatch(key, CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(loss))));
+}
+
+constexpr c10::DispatchKey kAutogradKeys[] = {
+    c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradMeta};
+
+}  // namespace
+
+void implement_loss(LossDefinition& loss) {
+  torch::Library& library = implementations("losscli");
+  for (const auto key : kAutogradKeys) {
+    implement<LossAutograd<false>>(library, loss.name, key, loss);
+    implement<WithGradAutograd>(library, loss.name + "_with_grad", key, loss);
+    implement<BackwardAutograd>(library, loss.name + "_backward", key, loss);
+    library.impl((loss.name + "_double_backward").c_str(),
+                 torch::dispatch(key, torch::autograd::autogradNotImplementedFallback()));
+  }
+  for (const char* suffix : {"", "_with_grad"}) {
+    using c10::DeviceType;
+    implement<LossAutocast<DeviceType::CPU>>(library, loss.name + suffix,
+                                             c10::DispatchKey::AutocastCPU, loss);
+    implement<LossAutocast<DeviceType::CUDA>>(library, loss.name + suffix,
+                                              c10::DispatchKey::AutocastCUDA, loss);
+  }
+  torch::Library& bench = implementations("losscli_bench");
+  for (const auto key : kAutogradKeys) implement<LossAutograd<true>>(bench, loss.name, key, loss);
+}
+
+void implement_kernels(LossDefinition& loss, DeviceKind device, bool strategies) {
+  const auto key = device == DeviceKind::cpu ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
+  if (strategies) {
+    implement<LossCompute<true>>(implementations("losscli_bench"), loss.name, key, loss);
+    return;
+  }
+  torch::Library& library = implementations("losscli");
+  implement<LossCompute<false>>(library, loss.name, key, loss);
+  implement<WithGradCompute>(library, loss.name + "_with_grad", key, loss);
+  implement<BackwardCompute>(library, loss.name + "_backward", key, loss);
+  implement<DoubleBackwardCompute>(library, loss.name + "_double_backward", key, loss);
+}
+
+}  // namespace losscli

@@ -1,0 +1,129 @@
+#include "torch/registry.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <deque>
+#include <exception>
+#include <mutex>
+
+#include "core/platform.h"
+
+namespace losscli {
+
+void implement_loss(LossDefinition& loss);
+void implement_kernels(LossDefinition& loss, DeviceKind device, bool strategies);
+
+namespace {
+
+std::atomic<const Runtime*> cuda_runtime{nullptr};
+
+std::mutex mutex;  // of attaching
+
+// Never destroyed.
+std::deque<LossDefinition>& losses() {
+  static auto& all = *new std::deque<LossDefinition>;
+  return all;
+}
+
+LossDefinition* find_loss(const std::string& name) {
+  for (LossDefinition& loss : losses())
+    if (loss.name == name) return &loss;
+  return nullptr;
+}
+
+// Reads the names of operands and parameters off the operator's definition.
+LossDefinition& define(const std::string& name) {
+  const auto handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow(("losscli::" + name).c_str(), "");
+  losses().emplace_back();
+  LossDefinition& loss = losses().back();
+  loss.name = name;
+  bool operands = true;
+  for (const c10::Argument& argument : handle.schema().arguments()) {
+    if (argument.name() == "reduction")
+      operands = false;
+    else if (operands)
+      loss.operand_names.push_back(argument.name());
+    else if (argument.name() != "site")
+      loss.parameter_names.push_back(argument.name());
+  }
+  TORCH_CHECK(loss.operands() <= kMostOperands && loss.parameters() <= kMostParameters, name,
+              " has more operands or parameters than the kernels take: raise kMostOperands or "
+              "kMostParameters");
+  for (const std::string& word : loss.operand_names) loss.operand_words.push_back(word.c_str());
+  return loss;
+}
+
+void check_signature(const LossDefinition& loss, const Kernels& kernels) {
+  TORCH_CHECK(kernels.interface == kInterface, loss.name,
+              ": the kernels are of another version of losscli; run `losscli build --force`");
+  bool same = kernels.operands == static_cast<int32_t>(loss.operands()) &&
+              kernels.parameters == static_cast<int32_t>(loss.parameters());
+  for (size_t p = 0; same && p < loss.parameters(); ++p)
+    same = loss.parameter_names[p] == kernels.parameter[p].name;
+  TORCH_CHECK(same, loss.name, ": the signature in csrc/losses/", loss.name,
+              ".h has other operands or parameters than losscli/losses/", loss.name, ".py");
+}
+
+DeviceKind device_kind(const std::string& device) {
+  TORCH_CHECK(device == "cpu" || device == "cuda", "expected the device cpu or cuda, got ", device);
+  return device == "cpu" ? DeviceKind::cpu : DeviceKind::cuda;
+}
+
+// Runs what an entry point does; null, or the message of what it threw.
+template <typename Body>
+const char* guarded(Body body) {
+  thread_local std::string message;
+  try {
+    const std::lock_guard<std::mutex> lock(mutex);
+    body();
+    return nullptr;
+  } catch (const c10::Error& error) {
+    message = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  return message.c_str();
+}
+
+}  // namespace
+
+const Runtime* runtime_for(const c10::Device& device) {
+  return device.is_cpu() ? nullptr : cuda_runtime.load();
+}
+
+}  // namespace losscli
+
+// Called by losscli/extension; each returns null, or what went wrong, until the thread's next call.
+
+LOSSCLI_EXPORT const char* losscli_attach_loss(const char* name) {
+  using namespace losscli;
+  return guarded([&] {
+    if (!find_loss(name)) implement_loss(define(name));
+  });
+}
+
+LOSSCLI_EXPORT const char* losscli_attach_kernels(const char* name, const char* device,
+                                                  int strategies, const losscli::Kernels* kernels) {
+  using namespace losscli;
+  return guarded([&] {
+    LossDefinition* const loss = find_loss(name);
+    TORCH_CHECK(loss, "there is no loss ", name, " to attach kernels to");
+    check_signature(*loss, *kernels);
+    const DeviceKind kind = device_kind(device);
+    auto& place = (strategies ? loss->strategies : loss->kernels)[static_cast<int>(kind)];
+    if (place.exchange(kernels)) return;
+    implement_kernels(*loss, kind, strategies != 0);
+  });
+}
+
+LOSSCLI_EXPORT const char* losscli_attach_runtime(const char* device,
+                                                  const losscli::Runtime* runtime) {
+  using namespace losscli;
+  return guarded([&] {
+    TORCH_CHECK(device_kind(device) == DeviceKind::cuda, "the CPU has no runtime");
+    TORCH_CHECK(runtime->interface == kInterface,
+                "the CUDA runtime is of another version of losscli; run `losscli build --force`");
+    cuda_runtime = runtime;
+  });
+}

@@ -1,0 +1,45 @@
+// What is attached to the operators: the losses, their kernels on each device, what a device keeps
+// for all of them.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+#include "elementwise/kernels.h"
+
+namespace losscli {
+
+enum class Reduction { none, mean, sum };
+
+// Devices that kernels can be attached for.
+enum class DeviceKind : int { cpu, cuda };
+constexpr int kDeviceKinds = 2;
+
+inline DeviceKind kind_of(const c10::Device& device) {
+  return device.is_cpu() ? DeviceKind::cpu : DeviceKind::cuda;
+}
+
+// One loss as its operators were defined: `losscli::NAME(Tensor..., str reduction, float..., ...)`.
+// Never destroyed.
+struct LossDefinition {
+  std::string name;
+  std::vector<std::string> operand_names;
+  std::vector<const char*> operand_words;  // the same, for messages
+  std::vector<std::string> parameter_names;
+  // Null where none are attached yet. With the strategies in a table of their own.
+  std::array<std::atomic<const Kernels*>, kDeviceKinds> kernels{};
+  std::array<std::atomic<const Kernels*>, kDeviceKinds> strategies{};
+
+  size_t operands() const { return operand_names.size(); }
+  size_t parameters() const { return parameter_names.size(); }
+};
+
+// What a device keeps for all losses, or null where it needs nothing or none is attached.
+const Runtime* runtime_for(const c10::Device& device);
+
+}  // namespace losscli

@@ -1,0 +1,73 @@
+// Arguments and results on the dispatcher's stack. All kernels are boxed, so that one body serves
+// losses with any number of operands and parameters.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <string>
+
+#include "torch/compute.h"
+
+namespace losscli {
+
+using c10::DispatchKeySet;
+using c10::OperatorHandle;
+using torch::jit::Stack;
+
+// The operands that begin at `first`.
+inline Tensors take_tensors(const c10::IValue* first, size_t count) {
+  Tensors tensors;
+  for (size_t k = 0; k < count; ++k) tensors.push_back(first[k].toTensor());
+  return tensors;
+}
+
+// The reduction and the parameters, which begin at `first`; checked below the dispatcher.
+inline LossCall take_call(LossDefinition& loss, const c10::IValue* first) {
+  LossCall call;
+  call.loss = &loss;
+  call.reduction = parse_reduction(first->toStringView());
+  for (size_t p = 0; p < loss.parameters(); ++p) call.parameters[p] = first[1 + p].toDouble();
+  return call;
+}
+
+inline void put_call(const LossCall& call, Stack& stack) {
+  constexpr const char* kReductions[] = {"none", "mean", "sum"};
+  stack.emplace_back(std::string(kReductions[static_cast<int>(call.reduction)]));
+  for (size_t p = 0; p < call.loss->parameters(); ++p) stack.emplace_back(call.parameters[p]);
+}
+
+inline size_t call_length(const LossDefinition& loss) { return 1 + loss.parameters(); }
+
+inline Wanted take_wanted(const c10::IValue& value) {
+  Wanted wanted{};
+  const auto list = value.toBoolList();
+  for (size_t k = 0; k < list.size(); ++k) wanted[k] = list[k];
+  return wanted;
+}
+
+inline OperatorHandle find_operator(const LossDefinition& loss, const char* suffix) {
+  const std::string name = "losscli::" + loss.name + suffix;
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
+}
+
+// Whether nothing but a real device lies below autograd: no tracer, mode, subclass or transform
+// that has to see each operator.
+inline bool runs_directly(DispatchKeySet keys) {
+  // Above autograd, where the mask below does not look: batches of incoming gradients.
+  if (keys.has(c10::DispatchKey::Batched) || keys.has(c10::DispatchKey::FuncTorchBatched))
+    return false;
+  const auto key = (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId();
+  return key == c10::DispatchKey::CPU || key == c10::DispatchKey::CUDA;
+}
+
+inline DispatchKeySet dispatch_keys(at::ArrayRef<at::Tensor> tensors) {
+  // BackendSelect is always included, and chooses backends for calls without tensors only.
+  DispatchKeySet keys =
+      c10::impl::tls_local_dispatch_key_set().included_.remove(c10::DispatchKey::BackendSelect);
+  for (const at::Tensor& tensor : tensors) keys = keys | tensor.key_set();
+  return keys;
+}
+
+}  // namespace losscli
