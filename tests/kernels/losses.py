@@ -20,10 +20,8 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 PARAMETERS: dict[str, dict[str, float]] = {
-    # Powers of two would hide a factor that is rounded twice.
-    "smooth_l1": {"beta": 0.7},
-    "mse": {},
-    "hinge": {"margin": 1.3},
+    name: {parameter.name: parameter.example for parameter in spec.parameters}
+    for name, spec in LOSSES.items()
 }
 
 __all__ = ["DTYPES", "NAMES", "PARAMETERS", "REDUCTIONS", "case_of", "custom", "make", "reference"]
@@ -34,6 +32,12 @@ def custom(loss: str, reduction: str = "mean", **parameters: float) -> Callable[
     function = getattr(functional, f"{loss}_loss")
     settings = PARAMETERS[loss] | parameters
     return functools.partial(function, reduction=reduction, **settings)
+
+
+def with_grad(loss: str, reduction: str = "mean") -> Callable[..., tuple[Tensor, Tensor]]:
+    """losscli's loss and gradient in one launch, with a reduction and parameters."""
+    function = getattr(functional, f"{loss}_loss_with_grad")
+    return functools.partial(function, reduction=reduction, **PARAMETERS[loss])
 
 
 def reference(loss: str, reduction: str = "mean", **parameters: float) -> Callable[..., Tensor]:

@@ -1,0 +1,314 @@
+"""The gradient is written in forward for the incoming gradient that is expected; none may notice.
+
+A step whose guess was right, one whose guess was wrong and one that wrote nothing ahead give the
+same bits: those of the backward operator, which knows nothing of guesses.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from losscli import nn
+
+from .losses import DTYPES, NAMES, PARAMETERS, custom, make, reference, with_grad
+
+SIZES = {33: "one block", 70_001: "several blocks", 2_500_003: "more tiles than blocks"}
+STEPS = (0.5, 0.5, 3.0, 3.0, 3.0, 0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.5, 1.0, 1.0)
+"""Hits, single misses, misses in a row after which nothing is written ahead, and hits again."""
+
+
+def exact(loss: str, input: Tensor, target: Tensor, incoming: float) -> Tensor:
+    """The gradient as the backward operator computes it."""
+    operator = getattr(torch.ops.losscli, f"{loss}_backward").default
+    grad_output = torch.tensor(incoming, dtype=input.dtype, device=input.device)
+    settings = ("mean", *PARAMETERS[loss].values())
+    gradient: Tensor = operator(grad_output, input, target, *settings, [True, False])[0]
+    return gradient
+
+
+def step(function: object, input: Tensor, target: Tensor, incoming: float) -> tuple[Tensor, Tensor]:
+    """One step of training: the loss, and the gradient for an incoming gradient."""
+    leaf = input.detach().requires_grad_()
+    loss = function(leaf, target)  # type: ignore[operator]
+    loss.backward(torch.full_like(loss, incoming))
+    assert leaf.grad is not None
+    return loss.detach(), leaf.grad
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", NAMES)
+def test_hits_and_misses_give_the_same_bits(loss: str, dtype: str, size: int, device: str) -> None:
+    values = make(DTYPES[dtype], device)
+    input, target = values((size,)), values((size,))
+    losses = []
+    for incoming in STEPS:
+        value, gradient = step(custom(loss), input, target, incoming)
+        assert torch.equal(gradient, exact(loss, input, target, incoming)), incoming
+        losses.append(value)
+    assert all(torch.equal(value, losses[0]) for value in losses)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_hits_and_misses_of_views(loss: str, device: str) -> None:
+    values = make(torch.float32, device)
+    input, target = values((301, 402))[:, :-1], values((301, 402))[:, 1:]
+    for incoming in STEPS:
+        _, gradient = step(custom(loss), input, target, incoming)
+        assert torch.equal(gradient, exact(loss, input, target, incoming)), incoming
+
+
+def test_two_heads_with_weights_of_their_own(device: str) -> None:
+    values = make(torch.float32, device)
+    input, target = values((70_001,)), values((70_001,))
+    for _ in range(4):
+        first, second = (input.detach().requires_grad_() for _ in range(2))
+        function = custom("mse")
+        total = 0.25 * function(first, target) + 3 * function(second, target)
+        total.backward()
+        assert first.grad is not None
+        assert second.grad is not None
+        assert torch.equal(first.grad, exact("mse", input, target, 0.25))
+        assert torch.equal(second.grad, exact("mse", input, target, 3.0))
+
+
+def test_losses_and_sizes_that_take_turns(device: str) -> None:
+    values = make(torch.float32, device)
+    operands = {size: (values((size,)), values((size,))) for size in SIZES}
+    weights = {"smooth_l1": 0.5, "mse": 0.25, "hinge": 2.0}
+    for _, (loss, weight), size in itertools.product(range(3), weights.items(), SIZES):
+        _, gradient = step(custom(loss), *operands[size], weight)
+        assert torch.equal(gradient, exact(loss, *operands[size], weight))
+
+
+def test_a_gradient_that_was_never_asked_for_teaches_nothing(device: str) -> None:
+    values = make(torch.float32, device)
+    input, target = values((70_001,)), values((70_001,))
+    for incoming in (0.5, 0.5, 2.0):
+        for _ in range(3):
+            custom("mse")(input.detach().requires_grad_(), target)
+        _, gradient = step(custom("mse"), input, target, incoming)
+        assert torch.equal(gradient, exact("mse", input, target, incoming))
+
+
+def test_backward_in_the_opposite_order_of_forward(device: str) -> None:
+    values = make(torch.float32, device)
+    input, target = values((70_001,)), values((70_001,))
+    for _ in range(3):
+        leaves = [input.detach().requires_grad_() for _ in range(3)]
+        losses = [custom("mse")(leaf, target) for leaf in leaves]
+        for leaf, loss, weight in reversed(list(zip(leaves, losses, (0.5, 2.0, 7.0), strict=True))):
+            (gradient,) = torch.autograd.grad(loss * weight, leaf)
+            assert torch.equal(gradient, exact("mse", input, target, weight))
+
+
+def test_more_calls_wait_for_their_backward_than_expectations_are_kept(device: str) -> None:
+    values = make(torch.float32, device)
+    input, target = values((500,)), values((500,))
+    for _ in range(2):
+        leaves = [input.detach().requires_grad_() for _ in range(80)]
+        losses = [custom("mse")(leaf, target) for leaf in leaves]
+        sum(0.5 * loss for loss in losses).backward()  # type: ignore[union-attr]
+        expected = exact("mse", input, target, 0.5)
+        assert all(torch.equal(leaf.grad, expected) for leaf in leaves)  # type: ignore[arg-type]
+
+
+def test_modules_that_are_made_anew_for_each_step(device: str) -> None:
+    values = make(torch.float32, device)
+    input, target = values((500,)), values((500,))
+    for _ in range(1500):
+        module = nn.MSELoss()
+        _, gradient = step(module, input, target, 0.5)
+    assert torch.equal(gradient, exact("mse", input, target, 0.5))
+
+
+def test_a_module_keeps_an_expectation_of_its_own() -> None:
+    sites = {nn.MSELoss()._site for _ in range(3)}
+    assert len(sites) == 3
+    assert 0 not in sites
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_with_grad_takes_the_incoming_gradient(loss: str, device: str) -> None:
+    values = make(torch.float32, device)
+    input, target = values((70_001,)), values((70_001,))
+    expected = exact(loss, input, target, 0.3)
+    number = torch.tensor(0.3, device=device)
+    value, gradient = with_grad(loss)(input, target, grad_output=number)
+    assert torch.equal(gradient, expected)
+    assert torch.equal(value, custom(loss)(input, target))
+    _, gradient = with_grad(loss)(input, target, grad_output=float(number))
+    assert torch.equal(gradient, expected)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_with_grad_takes_an_incoming_gradient_for_each_element(loss: str, device: str) -> None:
+    values = make(torch.float64, device)
+    input, target, incoming = values((30, 7)), values((30, 7)), values((30, 7))
+    value, gradient = with_grad(loss, "none")(input, target, grad_output=incoming)
+    leaf = input.detach().requires_grad_()
+    expected = reference(loss, "none")(leaf, target)
+    torch.testing.assert_close(value, expected)
+    expected.backward(incoming)
+    torch.testing.assert_close(gradient, leaf.grad)
+
+
+@pytest.mark.parametrize("transform", ["grad", "jvp", "forward_ad"])
+@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
+def test_with_grad_refuses_to_be_differentiated(loss: str, transform: str, device: str) -> None:
+    input = make(torch.float64, device)((6, 4))
+    target = torch.ones_like(input)
+
+    def value(x: Tensor) -> Tensor:
+        return with_grad(loss)(x, target)[0]
+
+    with pytest.raises(NotImplementedError, match="cannot be differentiated"):
+        if transform == "grad":
+            torch.func.grad(value)(input)
+        elif transform == "jvp":
+            torch.func.jvp(value, (input,), (input,))
+        else:
+            with torch.autograd.forward_ad.dual_level():
+                value(torch.autograd.forward_ad.make_dual(input, input))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", NAMES)
+def test_two_streams_that_meet_other_numbers(loss: str) -> None:
+    values = make(torch.float32, "cuda")
+    input, target = values((2_500_003,)), values((2_500_003,))
+    streams = {0.5: torch.cuda.Stream(), 3.0: torch.cuda.Stream()}
+    torch.cuda.synchronize()
+    found: list[tuple[float, Tensor]] = []
+    for _ in range(8):
+        for weight, stream in streams.items():
+            with torch.cuda.stream(stream):
+                found.append((weight, step(custom(loss), input, target, weight)[1]))
+    torch.cuda.synchronize()
+    for weight, gradient in found:
+        assert torch.equal(gradient, exact(loss, input, target, weight))
+
+
+def warmed_up(work: object) -> None:
+    """Call a step on a side stream, as PyTorch's notes on graphs ask for."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()  # type: ignore[operator]
+    torch.cuda.current_stream().wait_stream(side)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", SIZES)
+def test_a_captured_step_learns_from_replay_to_replay(size: int) -> None:
+    values = make(torch.float32, "cuda")
+    leaf, target = values((size,)).requires_grad_(), values((size,))
+    weight = torch.ones((), device="cuda")
+
+    def work() -> None:
+        leaf.grad = None
+        (weight * custom("mse")(leaf, target)).backward()
+
+    warmed_up(work)
+    graph = torch.cuda.CUDAGraph()
+    leaf.grad = None
+    with torch.cuda.graph(graph):
+        (weight * custom("mse")(leaf, target)).backward()
+    for number in STEPS:
+        weight.fill_(number)
+        graph.replay()
+        assert torch.equal(leaf.grad, exact("mse", leaf.detach(), target, number))  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", SIZES)
+def test_a_captured_backward_is_replayed_by_itself(size: int) -> None:
+    """Once with 2, then with 1: nothing may be left of the first."""
+    values = make(torch.float32, "cuda")
+    leaf, target = values((size,)).requires_grad_(), values((size,))
+    incoming = torch.ones((), device="cuda")
+
+    def work() -> None:
+        torch.autograd.grad(custom("mse")(leaf, target), leaf, incoming)
+
+    warmed_up(work)
+    forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(forward):
+        loss = custom("mse")(leaf, target)
+    with torch.cuda.graph(backward, pool=forward.pool()):
+        (gradient,) = torch.autograd.grad(loss, leaf, incoming)
+    for numbers in ((2.0, 1.0), (1.0, 1.0), (0.5, 0.5, 1.0)):
+        forward.replay()
+        for number in numbers:
+            incoming.fill_(number)
+            backward.replay()
+            assert torch.equal(gradient, exact("mse", leaf.detach(), target, number))
+            gradient.zero_()  # as an optimiser may
+
+
+@pytest.mark.gpu
+def test_make_graphed_callables() -> None:
+    values = make(torch.float32, "cuda")
+    leaf, target = values((70_001,)).requires_grad_(), values((70_001,))
+    graphed = torch.cuda.make_graphed_callables(custom("mse"), (leaf, target))
+    for number in STEPS:
+        leaf.grad = None
+        graphed(leaf, target).backward(torch.tensor(number, device="cuda"))
+        assert torch.equal(leaf.grad, exact("mse", leaf.detach(), target, number))  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+def test_forward_outside_of_the_graph_and_backward_inside() -> None:
+    values = make(torch.float32, "cuda")
+    leaf, target = values((70_001,)).requires_grad_(), values((70_001,))
+    incoming = torch.ones((), device="cuda")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.autograd.grad(custom("mse")(leaf, target), leaf, incoming)
+        loss = custom("mse")(leaf, target)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            (gradient,) = torch.autograd.grad(loss, leaf, incoming)
+        for number in (1.0, 2.0, 1.0):
+            # Others of this stream in between.
+            torch.autograd.grad(custom("mse")(leaf, target), leaf, 5 * incoming)
+            incoming.fill_(number)
+            graph.replay()
+            assert torch.equal(gradient, exact("mse", leaf.detach(), target, number))
+            incoming.fill_(1.0)
+    torch.cuda.synchronize()
+
+
+@pytest.mark.gpu
+def test_many_streams_take_no_memory_and_no_longer() -> None:
+    """The 33rd stream of a process is served as the first."""
+    values = make(torch.float32, "cuda")
+    input, target = values((2_500_003,)), values((2_500_003,))
+    expected = custom("mse")(input, target)
+    for _ in range(300):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            assert torch.equal(custom("mse")(input, target), expected)
+    torch.cuda.synchronize()
+
+
+@pytest.mark.gpu
+def test_hundreds_of_launches_in_one_graph() -> None:
+    values = make(torch.float32, "cuda")
+    input, target = values((301, 4096)), values((301, 4096))
+    expected = [custom("mse")(row, other) for row, other in zip(input, target, strict=True)]
+    for _ in range(4):  # what a graph has taken is given back
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            losses = [custom("mse")(row, other) for row, other in zip(input, target, strict=True)]
+        for _ in range(2):
+            graph.replay()
+            torch.cuda.synchronize()
+            assert all(map(torch.equal, losses, expected))
+        del graph, losses
