@@ -167,14 +167,17 @@ def test_with_grad_refuses_to_be_differentiated(loss: str, transform: str, devic
     def value(x: Tensor) -> Tensor:
         return with_grad(loss)(x, target)[0]
 
+    def in_forward_mode() -> None:
+        with torch.autograd.forward_ad.dual_level():
+            value(torch.autograd.forward_ad.make_dual(input, input))
+
+    attempts = {
+        "grad": lambda: torch.func.grad(value)(input),
+        "jvp": lambda: torch.func.jvp(value, (input,), (input,)),
+        "forward_ad": in_forward_mode,
+    }
     with pytest.raises(NotImplementedError, match="cannot be differentiated"):
-        if transform == "grad":
-            torch.func.grad(value)(input)
-        elif transform == "jvp":
-            torch.func.jvp(value, (input,), (input,))
-        else:
-            with torch.autograd.forward_ad.dual_level():
-                value(torch.autograd.forward_ad.make_dual(input, input))
+        attempts[transform]()
 
 
 @pytest.mark.gpu

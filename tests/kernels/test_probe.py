@@ -17,7 +17,7 @@ SIZES = (1, 15, 4096, 2**20 + 7)
 
 
 def probe(reads: list[Tensor], writes: list[Tensor], variant: int = 0) -> None:
-    torch.ops.losscli.memory_probe.default(reads, writes, variant)
+    torch.ops.losscli_bench.memory_probe.default(reads, writes, variant)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -31,7 +31,7 @@ def test_an_array_that_is_written_combines_those_that_are_read(
         for _ in range(reads)
     ]
     copies = [source.clone() for source in sources]
-    for variant in range(torch.ops.losscli.memory_probe_variants(torch.device(device))):
+    for variant in range(torch.ops.losscli_bench.memory_probe_variants(torch.device(device))):
         untouched = torch.full((size + 64,), 7, dtype=torch.uint8, device=device)
         outputs = [untouched.clone() for _ in range(writes)]
         probe(sources, [output[:size] for output in outputs], variant)

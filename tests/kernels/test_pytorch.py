@@ -34,7 +34,7 @@ def test_opcheck(loss: str, reduction: str, layout: str, device: str) -> None:
     grad_output = torch.ones_like(custom(loss, reduction)(input, target))
     torch.library.opcheck(
         getattr(ops, f"{loss}_backward").default,
-        (grad_output, input, target, *settings, True, True),
+        (grad_output, input, target, *settings, [True, True]),
     )
     torch.library.opcheck(
         getattr(ops, f"{loss}_double_backward").default,
@@ -132,7 +132,8 @@ def test_the_functors_parameters_are_those_of_the_registry(loss: str) -> None:
     schema = getattr(torch.ops.losscli, loss).default._schema
     names = [argument.name for argument in schema.arguments]
     parameters = [parameter.name for parameter in LOSSES[loss].parameters]
-    assert names == ["input", "target", "reduction", *parameters, "strategy"]
+    operands = [operand.name for operand in LOSSES[loss].operands]
+    assert names == [*operands, "reduction", *parameters, "site"]
 
 
 def test_the_defaults_are_pytorchs() -> None:
