@@ -97,15 +97,14 @@ Groups& groups() {
 }  // namespace
 
 ExpectationLease::ExpectationLease(const LossDefinition& loss, Reduction reduction, int64_t site,
-                                   at::ScalarType type, const at::Device& device, void* stream) {
+                                   at::ScalarType type, const at::Device& device, void* stream,
+                                   bool captured) {
   const Runtime* const runtime = runtime_for(device);
-  if (!device.is_cpu()) {
-    if (!runtime) return;
-    if (runtime->capture(stream) != 0) {
-      // The graph's own, for as long as it lives.
-      expectation_ = runtime->expectation(stream);
-      return;
-    }
+  if (!device.is_cpu() && !runtime) return;
+  if (captured) {
+    // The graph's own, for as long as it lives.
+    expectation_ = runtime->expectation(stream);
+    return;
   }
   const Key key{&loss,
                 stream,

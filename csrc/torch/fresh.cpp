@@ -16,9 +16,13 @@ constexpr size_t kHugePage = size_t{1} << 21;
 // The loss, both gradients, and one more: what a step of training frees at a time.
 constexpr size_t kKept = 4;
 
+// Bytes of kept blocks, the ones freed last, whose pages are not offered to the system.
+constexpr size_t kHeldBytes = size_t{1} << 28;
+
 struct Block {
   void* data = nullptr;
   size_t bytes = 0;
+  bool offered = false;
 };
 
 #if defined(MADV_HUGEPAGE) && defined(MADV_FREE)
@@ -33,14 +37,17 @@ Block map_block(size_t bytes) {
   if (before > 0) munmap(begin, before);
   munmap(begin + before + whole, kHugePage - before);
   madvise(begin + before, whole, MADV_HUGEPAGE);
-  return {begin + before, whole};
+  return {begin + before, whole, false};
 }
 
-// Lets the system take the pages when it wants them, which it does not of locked memory.
-bool offer_pages(const Block& block) { return madvise(block.data, block.bytes, MADV_FREE) == 0; }
+// Lets the system take the pages when it wants them. It does not of locked memory: then they stay.
+void offer_pages(Block& block) {
+  if (!block.offered) madvise(block.data, block.bytes, MADV_FREE);
+  block.offered = true;
+}
 #else
 Block map_block(size_t) { return {}; }
-bool offer_pages(const Block&) { return false; }
+void offer_pages(Block&) {}
 #endif
 
 void unmap(const Block& block) {
@@ -57,8 +64,9 @@ class Cache {
     if (!lock.owns_lock()) return {};
     for (size_t i = 0; i < kKept; ++i) {
       if (blocks_[i].bytes < bytes || blocks_[i].bytes > bytes + bytes / 4 + kHugePage) continue;
-      const Block block = std::exchange(blocks_[i], {});
+      Block block = std::exchange(blocks_[i], {});
       for (; i + 1 < kKept; ++i) std::swap(blocks_[i], blocks_[i + 1]);
+      block.offered = false;
       return block;
     }
     return {};
@@ -69,6 +77,11 @@ class Cache {
     const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return block;
     for (Block& kept : blocks_) std::swap(kept, block);
+    size_t held = 0;
+    for (Block& kept : blocks_) {
+      held += kept.bytes;
+      if (kept.data && held > kHeldBytes) offer_pages(kept);
+    }
     return block;
   }
 
@@ -86,7 +99,7 @@ Cache& cache() {
 void release(void* context) {
   auto* const block = static_cast<Block*>(context);
   c10::profiledCPUMemoryReporter().Delete(block->data);
-  unmap(offer_pages(*block) ? cache().keep(*block) : *block);
+  unmap(cache().keep(*block));
   delete block;
 }
 

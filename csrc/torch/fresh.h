@@ -3,8 +3,9 @@
 // A training step makes a gradient and frees it, again and again, and each time the system would
 // hand out new pages, cleared: on two cores 20 ms for 256 MiB, as long as computing the gradient
 // takes. So blocks of huge pages are kept when their tensor dies, a few of them, and handed out
-// again. Their pages are given back to the system in a way that lets it take them whenever it is
-// short of memory, and costs no page fault until it does (MADV_FREE: 2 ms for 256 MiB).
+// again. Beyond a budget their pages are offered to the system, which takes them when it is short
+// of memory, and they cost no page fault until it does (MADV_FREE: 2 ms for 256 MiB, more than all
+// else where many cores compute the gradient; so what the next step takes again is not offered).
 #pragma once
 
 #include <ATen/core/Tensor.h>

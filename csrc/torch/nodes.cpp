@@ -78,9 +78,9 @@ Tensor WrittenAhead::compute(const LossCall& call, at::ArrayRef<Tensor> operands
   if (any) {
     const c10::DeviceGuard guard(device);
     stream_ = current_stream(device);
-    capture_ = capture_of(device, stream_);
+    capture_ = capture_of(device, stream_, capture_ != 0);
     lease_ = ExpectationLease(*call.loss, call.reduction, call.site, promoted_type(operands),
-                              device, stream_);
+                              device, stream_, capture_ != 0);
   }
   LossAndGradients result =
       compute_loss(call, operands, lease_.get() ? wanted : Wanted{}, Incoming(), lease_.get());
