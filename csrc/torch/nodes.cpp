@@ -78,7 +78,7 @@ Tensor WrittenAhead::compute(const LossCall& call, at::ArrayRef<Tensor> operands
   if (any) {
     const c10::DeviceGuard guard(device);
     stream_ = current_stream(device);
-    capture_ = capture_of(device, stream_, capture_ != 0);
+    capture_ = capture_of(device, stream_);
     lease_ = ExpectationLease(*call.loss, call.reduction, call.site, promoted_type(operands),
                               device, stream_, capture_ != 0);
   }
