@@ -1,14 +1,15 @@
-// Between the dtype in memory and the Real that is computed with, a tile at a time.
+// Between the dtypes in memory and the Real that is computed with: one number, or a run of them.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__F16C__) && defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
-#include "elementwise.h"
+#include "core/dtype.h"
 
 namespace losscli::cpu {
 
@@ -73,21 +74,45 @@ inline void narrow(float value, Half& stored) {
   stored.bits = static_cast<uint16_t>(sign | half);
 }
 
-template <typename Stored>
-void widen(const Stored* stored, RealOf<Stored>* values, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) values[i] = widen(stored[i]);
+// Any dtype as Real, as a cast does it.
+template <typename Real, typename Stored>
+inline Real to_real(Stored stored) {
+  if constexpr (std::is_same_v<Stored, bool>)
+    return stored ? Real(1) : Real(0);
+  else if constexpr (std::is_arithmetic_v<Stored>)
+    return static_cast<Real>(stored);
+  else
+    return widen(stored);
 }
 
-template <typename Stored>
-void narrow(const RealOf<Stored>* values, Stored* stored, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) narrow(values[i], stored[i]);
+// Real as a floating dtype, rounded to the nearest.
+template <typename Stored, typename Real>
+inline Stored from_real(Real value) {
+  if constexpr (std::is_floating_point_v<Stored>) {
+    return static_cast<Stored>(value);
+  } else {
+    Stored stored;
+    narrow(static_cast<float>(value), stored);
+    return stored;
+  }
+}
+
+template <typename Stored, typename Real>
+void widen_run(const Stored* __restrict stored, Real* __restrict values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) values[i] = to_real<Real>(stored[i]);
+}
+
+template <typename Real, typename Stored>
+void narrow_run(const Real* __restrict values, Stored* __restrict stored, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) stored[i] = from_real<Stored>(values[i]);
 }
 
 #if defined(__F16C__) && defined(__AVX2__)
 // Compilers vectorise the formulas above poorly. Results are stored in whole vectors of 32 bytes,
 // as they are read again at once: a read that takes two stores together waits for both.
 template <>
-inline void widen<Half>(const Half* stored, float* values, int64_t count) {
+inline void widen_run<Half, float>(const Half* __restrict stored, float* __restrict values,
+                                   int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(stored + i));
@@ -97,7 +122,8 @@ inline void widen<Half>(const Half* stored, float* values, int64_t count) {
 }
 
 template <>
-inline void widen<BFloat16>(const BFloat16* stored, float* values, int64_t count) {
+inline void widen_run<BFloat16, float>(const BFloat16* __restrict stored, float* __restrict values,
+                                       int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(stored + i));
@@ -108,7 +134,8 @@ inline void widen<BFloat16>(const BFloat16* stored, float* values, int64_t count
 }
 
 template <>
-inline void narrow<Half>(const float* values, Half* stored, int64_t count) {
+inline void narrow_run<float, Half>(const float* __restrict values, Half* __restrict stored,
+                                    int64_t count) {
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
     const __m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT);
@@ -132,7 +159,8 @@ inline __m256i narrowed(__m256 values) {
 }
 
 template <>
-inline void narrow<BFloat16>(const float* values, BFloat16* stored, int64_t count) {
+inline void narrow_run<float, BFloat16>(const float* __restrict values, BFloat16* __restrict stored,
+                                        int64_t count) {
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
     const __m256i low = narrowed(_mm256_loadu_ps(values + i));
@@ -143,5 +171,47 @@ inline void narrow<BFloat16>(const float* values, BFloat16* stored, int64_t coun
   for (; i < count; ++i) narrow(values[i], stored[i]);
 }
 #endif
+
+// Calls use(Stored()) with the type of a dtype.
+template <typename Use>
+auto with_type(DType dtype, Use use) {
+  switch (dtype) {
+    case DType::float32:
+      return use(float());
+    case DType::float64:
+      return use(double());
+    case DType::float16:
+      return use(Half());
+    case DType::bfloat16:
+      return use(BFloat16());
+    case DType::int64:
+      return use(int64_t());
+    case DType::int32:
+      return use(int32_t());
+    case DType::int16:
+      return use(int16_t());
+    case DType::int8:
+      return use(int8_t());
+    case DType::uint8:
+      return use(uint8_t());
+    default:
+      return use(bool());
+  }
+}
+
+// The same for the dtypes that a loss or a gradient may have.
+template <typename Use>
+auto with_floating_type(DType dtype, Use use) {
+  switch (dtype) {
+    case DType::float64:
+      return use(double());
+    case DType::float16:
+      return use(Half());
+    case DType::bfloat16:
+      return use(BFloat16());
+    default:
+      return use(float());
+  }
+}
 
 }  // namespace losscli::cpu

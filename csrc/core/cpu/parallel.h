@@ -1,0 +1,31 @@
+// Work divided among the caller's threads.
+#pragma once
+
+#include <cstdint>
+
+#include "core/launch.h"
+
+namespace losscli::cpu {
+
+// Calls body(first, last) on each thread for its part of [0, count). The body must not throw.
+template <typename Body>
+void parallel_ranges(const LaunchContext& context, int64_t count, const Body& body) {
+  if (count <= 0) return;
+  if (count == 1 || !context.parallel) return body(int64_t{0}, count);
+  context.parallel(
+      count,
+      [](void* opaque, int64_t first, int64_t last) {
+        (*static_cast<const Body*>(opaque))(first, last);
+      },
+      const_cast<Body*>(&body));
+}
+
+// Calls body(i) for each i of [0, count).
+template <typename Body>
+void parallel(const LaunchContext& context, int64_t count, const Body& body) {
+  parallel_ranges(context, count, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) body(i);
+  });
+}
+
+}  // namespace losscli::cpu

@@ -1,0 +1,99 @@
+// Takes elements of an operand of any dtype and layout into a buffer of Real, in the order of the
+// space: along rows, or in blocks where the operand lies across them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "elementwise/cpu/convert.h"
+#include "elementwise/cpu/source.h"
+#include "elementwise/cpu/stream.h"
+#include "elementwise/cpu/transpose.h"
+#include "elementwise/cpu/walk.h"
+
+namespace losscli::cpu {
+
+template <typename Real, typename Stored>
+void take_run(const void* from, Real* to, int64_t count) {
+  constexpr int64_t kGroup = 64;
+  const auto* const stored = static_cast<const Stored*>(from);
+  int64_t i = 0;
+  for (; i + kGroup <= count; i += kGroup) {
+    ask_ahead<false>(stored + i, kGroup);
+    widen_run(stored + i, to + i, kGroup);
+  }
+  for (; i < count; ++i) to[i] = to_real<Real>(stored[i]);
+}
+
+// Vectors gain nothing here, and cost seconds to compile: a cold function has none.
+template <typename Real, typename Stored>
+__attribute__((cold)) void take_strided(const void* from, int64_t stride, Real* to, int64_t count) {
+  const auto* stored = static_cast<const Stored*>(from);
+  for (int64_t i = 0; i < count; ++i, stored += stride) to[i] = to_real<Real>(*stored);
+}
+
+template <typename Real>
+Source<Real> source_of(const Operand& operand) {
+  return with_type(operand.dtype, [&](auto stored) {
+    using Stored = decltype(stored);
+    return Source<Real>{static_cast<const char*>(operand.data), sizeof(Stored),
+                        std::is_same_v<Stored, Real>, take_run<Real, Stored>,
+                        take_strided<Real, Stored>};
+  });
+}
+
+// Elements [first, first + count) of the space.
+template <typename Real>
+void gather_rows(const Source<Real>& source, const Walk& walk, int64_t first, int64_t count,
+                 Real* to) {
+  const int64_t stride = walk.strides[0];
+  Cursor cursor(walk, first);
+  for (int64_t done = 0; done < count;) {
+    const int64_t run = std::min(cursor.left(), count - done);
+    const char* const from = source.at(cursor.offset());
+    if (stride == 1) {
+      source.run(from, to + done, run);
+    } else if (stride == 0) {
+      Real value;
+      source.run(from, &value, 1);
+      std::fill_n(to + done, run, value);
+    } else {
+      source.strided(from, stride, to + done, run);
+    }
+    done += run;
+    if (done < count) cursor.next_row();
+  }
+}
+
+// Units [first, last) of the space, a unit being all of the dimensions below `across`, along which
+// the operand's neighbours lie.
+template <typename Real>
+void gather_across(const Source<Real>& source, const Walk& walk, int across, int64_t first,
+                   int64_t last, Real* to) {
+  Walk outer;  // the dimensions from `across` on
+  outer.dimensions = walk.dimensions - across;
+  std::copy_n(walk.sizes + across, outer.dimensions, outer.sizes);
+  std::copy_n(walk.strides + across, outer.dimensions, outer.strides);
+  Walk middle;  // those between the fastest and `across`
+  middle.dimensions = std::max(across - 1, 1);
+  std::copy_n(walk.sizes + 1, across - 1, middle.sizes);
+  std::copy_n(walk.strides + 1, across - 1, middle.strides);
+  int64_t rows = 1;
+  for (int d = 1; d < across; ++d) rows *= walk.sizes[d];
+  const int64_t columns = walk.sizes[0], unit = columns * rows;
+
+  Cursor cursor(outer, first);
+  for (int64_t done = 0; done < last - first;) {
+    const int64_t run = std::min(cursor.left(), last - first - done);
+    for (int64_t row = 0; row < rows; ++row) {
+      const Cursor within(middle, row);
+      transpose(source, cursor.offset() + within.offset(), walk.strides[0], walk.strides[across],
+                columns, run, to + done * unit + row * columns, unit);
+    }
+    done += run;
+    if (done < last - first) cursor.next_row();
+  }
+}
+
+}  // namespace losscli::cpu

@@ -1,0 +1,52 @@
+// Memory traffic that the processor does not arrange by itself: asking for lines ahead, and stores
+// that go past the caches.
+#pragma once
+
+#include <cstdint>
+
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
+
+namespace losscli::cpu {
+
+constexpr int64_t kLine = 64;
+
+// How many bytes ahead of the computation memory is asked for: the processor's own prefetching
+// stops at each page, and computing and waiting would take turns. Two cores, 8192 x 8192 float32:
+// smooth L1 forward 16.2 ms, without 18.4 (a dot product takes 15.6).
+constexpr int64_t kReadAhead = 2048, kWriteAhead = 1024;
+
+// Asks for the lines that lie ahead of `count` elements.
+template <bool kWrite, typename Stored>
+inline __attribute__((always_inline)) void ask_ahead(const Stored* elements, int64_t count) {
+  const char* bytes = reinterpret_cast<const char*>(elements) + (kWrite ? kWriteAhead : kReadAhead);
+  for (int64_t i = 0; i < count * static_cast<int64_t>(sizeof(Stored)); i += kLine)
+    __builtin_prefetch(bytes + i, kWrite);
+}
+
+#ifdef __AVX__
+// Whether a pointer may be streamed to.
+inline bool can_stream(const void* data) { return reinterpret_cast<uintptr_t>(data) % kLine == 0; }
+
+// Copies whole lines; `to` begins one.
+template <int64_t kBytes>
+inline void stream(const void* from, void* to) {
+  static_assert(kBytes % kLine == 0);
+  for (int64_t i = 0; i < kBytes / 32; ++i)
+    _mm256_stream_si256(static_cast<__m256i*>(to) + i,
+                        _mm256_loadu_si256(static_cast<const __m256i*>(from) + i));
+}
+
+// To be called by the thread that streamed before another one may look.
+inline void end_stream() { _mm_sfence(); }
+#else
+inline bool can_stream(const void*) { return false; }
+
+template <int64_t kBytes>
+inline void stream(const void*, void*) {}
+
+inline void end_stream() {}
+#endif
+
+}  // namespace losscli::cpu
