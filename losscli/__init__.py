@@ -1,3 +1,24 @@
 """Build, verify and time loss kernels against PyTorch."""
 
+from __future__ import annotations
+
 __version__ = "0.1.0"
+
+
+def load(device: str | None = None) -> None:
+    """Make losscli's operators usable, as a program saved by ``torch.export`` needs them.
+
+    ``import losscli.functional`` is enough as well: the first call of a loss then loads what it
+    needs. With a device the kernels of all losses are loaded, and built if need be, here and now.
+
+    Args:
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        UsageError: the device is none of these.
+        UnfitError: a library has to be built and there is no compiler, or nowhere to write.
+        BuildError: a compiler failed, or a finished library does not load.
+    """
+    from losscli.extension import load as libraries
+
+    libraries.load(device)

@@ -36,6 +36,18 @@ def find_gpus() -> list[Gpu]:
     return gpus
 
 
+def driver_cuda() -> tuple[int, int] | None:
+    """Return the newest version of CUDA whose programs the driver runs; None without a driver."""
+    number = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    if driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value:
+        return None
+    return number.value // 1000, number.value % 1000 // 10
+
+
 def torch_without_cuda() -> str | None:
     """Return the version of torch if its name says that it is built for the CPU alone."""
     try:

@@ -62,7 +62,7 @@ def describe(device: str) -> dict[str, Any]:
         "compiler": _compiler(),
         "os": platform.platform(),
         "cpu": cpu_model(),
-        "cpu_cores": len(os.sched_getaffinity(0)),
+        "cpu_cores": core_count(),
         "cpu_cache_bytes": cpu_cache_bytes(),
         "memory_bytes": _meminfo("MemTotal"),
         "threads": torch.get_num_threads(),
@@ -154,6 +154,13 @@ def cache_bytes(device: str) -> int:
     import torch
 
     return int(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
+def core_count() -> int:
+    """Return how many cores this process may use; all of them, where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def cpu_model() -> str | None:

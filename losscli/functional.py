@@ -2,8 +2,15 @@
 
 Every loss takes ``input`` and ``target`` of any broadcastable shapes and strides, in float32,
 float64, float16 or bfloat16 (mixed dtypes are promoted as PyTorch promotes them), on the CPU or on
-a CUDA device, and is differentiable twice in both. The first call builds the kernels if they are
-not built yet.
+a CUDA device, and is differentiable twice in both. The first call of a loss on a device loads its
+kernels, which are built if need be. Importing this module defines the operators and builds nothing:
+a program that ``torch.export`` saved runs once it is imported.
+
+In training the gradient that comes in from above (1, a loss's weight, a GradScaler's factor) is the
+same number for many steps. Forward writes the gradients for the number that the last backward
+found; another number costs a second pass and never a digit. Calls of these functions share what
+they expect with other calls of the same loss, shape and settings; the modules of
+:mod:`losscli.nn` have each their own.
 
 All of them raise ValueError for an unknown reduction or a parameter out of its domain, TypeError
 where the promoted dtype is not one of these four, and RuntimeError for shapes that do not broadcast
@@ -12,12 +19,10 @@ or tensors on different devices. Reduction and parameters are keyword-only.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from losscli.extension import load
+from losscli.extension import operators as operators  # defines torch.ops.losscli
 
 __all__ = [
     "hinge_loss",
@@ -29,19 +34,13 @@ __all__ = [
 ]
 
 
-def _load() -> None:
-    load.load()
-
-
-# What torch.compiler.assume_constant_result does, which would import the whole compiler for it.
-_load._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def _operators() -> Any:
-    """Return torch.ops.losscli, which the first use builds and loads."""
-    if not load.loaded:
-        _load()
-    return torch.ops.losscli
+_OPERATORS = torch.ops.losscli
+_smooth_l1 = _OPERATORS.smooth_l1.default
+_smooth_l1_with_grad = _OPERATORS.smooth_l1_with_grad.default
+_mse = _OPERATORS.mse.default
+_mse_with_grad = _OPERATORS.mse_with_grad.default
+_hinge = _OPERATORS.hinge.default
+_hinge_with_grad = _OPERATORS.hinge_with_grad.default
 
 
 def smooth_l1_loss(
@@ -62,19 +61,34 @@ def smooth_l1_loss(
     Returns:
         The loss, in the promoted dtype.
     """
-    loss: Tensor = _operators().smooth_l1.default(input, target, reduction, beta)
+    loss: Tensor = _smooth_l1(input, target, reduction, beta)
     return loss
 
 
 def smooth_l1_loss_with_grad(
-    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
+    input: Tensor,
+    target: Tensor,
+    *,
+    reduction: str = "mean",
+    beta: float = 1.0,
+    grad_output: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Smooth L1 loss and its gradient for ``input`` in one launch, without autograd.
 
-    Arguments as for :func:`smooth_l1_loss`. Returns the loss and, in the shape of ``input``, the
-    gradient of the loss (of its sum, with reduction ``none``).
+    Args:
+        input: as for :func:`smooth_l1_loss`, and the rest but the last.
+        target: broadcastable with ``input``.
+        reduction: ``none``, ``mean`` or ``sum``.
+        beta: where the quadratic part ends.
+        grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
+            reduction ``none`` also a tensor of the loss's shape.
+
+    Returns:
+        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
+        reduction ``none``).
     """
-    loss, gradient = _operators().smooth_l1_with_grad.default(input, target, reduction, beta)
+    tensor, factor = _incoming(grad_output)
+    loss, gradient = _smooth_l1_with_grad(input, target, reduction, beta, tensor, factor)
     return loss, gradient
 
 
@@ -89,19 +103,32 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
     Returns:
         The loss, in the promoted dtype.
     """
-    loss: Tensor = _operators().mse.default(input, target, reduction)
+    loss: Tensor = _mse(input, target, reduction)
     return loss
 
 
 def mse_loss_with_grad(
-    input: Tensor, target: Tensor, *, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    *,
+    reduction: str = "mean",
+    grad_output: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Mean squared error and its gradient for ``input`` in one launch, without autograd.
 
-    Arguments as for :func:`mse_loss`. Returns the loss and, in the shape of ``input``, the
-    gradient of the loss (of its sum, with reduction ``none``).
+    Args:
+        input: as for :func:`mse_loss`, and the rest but the last.
+        target: broadcastable with ``input``.
+        reduction: ``none``, ``mean`` or ``sum``.
+        grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
+            reduction ``none`` also a tensor of the loss's shape.
+
+    Returns:
+        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
+        reduction ``none``).
     """
-    loss, gradient = _operators().mse_with_grad.default(input, target, reduction)
+    tensor, factor = _incoming(grad_output)
+    loss, gradient = _mse_with_grad(input, target, reduction, tensor, factor)
     return loss, gradient
 
 
@@ -123,17 +150,39 @@ def hinge_loss(
     Returns:
         The loss, in the promoted dtype.
     """
-    loss: Tensor = _operators().hinge.default(input, target, reduction, margin)
+    loss: Tensor = _hinge(input, target, reduction, margin)
     return loss
 
 
 def hinge_loss_with_grad(
-    input: Tensor, target: Tensor, *, reduction: str = "mean", margin: float = 1.0
+    input: Tensor,
+    target: Tensor,
+    *,
+    reduction: str = "mean",
+    margin: float = 1.0,
+    grad_output: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Hinge loss and its gradient for ``input`` in one launch, without autograd.
 
-    Arguments as for :func:`hinge_loss`. Returns the loss and, in the shape of ``input``, the
-    gradient of the loss (of its sum, with reduction ``none``).
+    Args:
+        input: as for :func:`hinge_loss`, and the rest but the last.
+        target: broadcastable with ``input``.
+        reduction: ``none``, ``mean`` or ``sum``.
+        margin: how far on its side of zero a prediction is to lie.
+        grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
+            reduction ``none`` also a tensor of the loss's shape.
+
+    Returns:
+        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
+        reduction ``none``).
     """
-    loss, gradient = _operators().hinge_with_grad.default(input, target, reduction, margin)
+    tensor, factor = _incoming(grad_output)
+    loss, gradient = _hinge_with_grad(input, target, reduction, margin, tensor, factor)
     return loss, gradient
+
+
+def _incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
+    """Return an incoming gradient as the operators take it: a tensor, or a factor."""
+    if isinstance(grad_output, Tensor):
+        return grad_output, 1.0
+    return None, float(grad_output)

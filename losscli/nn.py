@@ -1,14 +1,32 @@
-"""The losses as modules, as those of torch.nn, with keyword-only settings."""
+"""The losses as modules, as those of torch.nn, with keyword-only settings.
+
+Each module has an expectation of the gradient that comes into its backward pass: the number that
+the last one found. Forward writes the gradients for it, so that backward has nothing left to do.
+Give each head of a model a module of its own, then heads of the same shape with different weights
+do not spoil each other's. The results do not depend on it.
+"""
 
 from __future__ import annotations
+
+import itertools
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from losscli import functional
+from losscli.extension import operators as operators  # defines torch.ops.losscli
 from losscli.losses import LOSSES, REDUCTIONS
 
 __all__ = ["HingeLoss", "MSELoss", "SmoothL1Loss"]
+
+
+_OPERATORS = torch.ops.losscli
+_smooth_l1 = _OPERATORS.smooth_l1.default
+_mse = _OPERATORS.mse.default
+_hinge = _OPERATORS.hinge.default
+
+_sites = itertools.count(1)
+"""Numbers the modules of this process; the functions are 0."""
 
 
 class _Loss(torch.nn.Module):
@@ -27,6 +45,12 @@ class _Loss(torch.nn.Module):
         for name, value in parameters.items():
             setattr(self, name, value)
         self._settings = ("reduction", *parameters)
+        self._site = next(_sites)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Give a copy, or a module out of a file, a number of its own."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._site = next(_sites)
 
     def extra_repr(self) -> str:
         """Show the settings where the module is printed."""
@@ -43,7 +67,8 @@ class SmoothL1Loss(_Loss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of ``input`` against ``target``."""
-        return functional.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+        loss: Tensor = _smooth_l1(input, target, self.reduction, self.beta, self._site)
+        return loss
 
 
 class MSELoss(_Loss):
@@ -54,7 +79,8 @@ class MSELoss(_Loss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of ``input`` against ``target``."""
-        return functional.mse_loss(input, target, reduction=self.reduction)
+        loss: Tensor = _mse(input, target, self.reduction, self._site)
+        return loss
 
 
 class HingeLoss(_Loss):
@@ -67,4 +93,5 @@ class HingeLoss(_Loss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of ``input`` against ``target``."""
-        return functional.hinge_loss(input, target, reduction=self.reduction, margin=self.margin)
+        loss: Tensor = _hinge(input, target, self.reduction, self.margin, self._site)
+        return loss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,28 +26,40 @@ DEVICES = ("auto", "cpu", "cuda")
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="auto, cpu or cuda; auto skips CUDA where there is no nvcc.",
+    help="auto, cpu or cuda; auto builds for CUDA where torch sees a GPU.",
 )
+@click.option("--all", "everything", is_flag=True, help="Build what only benchmarks use as well.")
 @click.option("--force", is_flag=True, help="Build again what is in the cache.")
 @click.option("--verbose", is_flag=True, help="Show commands, and what each CUDA kernel uses.")
-def command(device: str, force: bool, verbose: bool) -> None:
+def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
     """Compile the kernels for this machine and keep them in the cache.
 
-    The first use of a kernel does the same. Obeyed: LOSSCLI_CACHE_DIR, CXX, CUDACXX, CUDA_HOME,
+    The first use of a kernel builds what that use needs. `--device cuda` compiles the CUDA kernels
+    without a GPU too. Obeyed: LOSSCLI_CACHE_DIR, CXX, CUDACXX, CUDA_HOME,
     CUDAHOSTCXX, LOSSCLI_CUDA_ARCHITECTURES ("90;100") and MAX_JOBS.
     """
     from losscli.extension.build import build
 
     status_line = _StatusLine(sys.stderr.isatty())
-    outcomes = build(device, force=force, notify=status_line.note, progress=status_line.show)
+    started = time.perf_counter()
+    outcomes = build(
+        device,
+        everything=everything,
+        force=force,
+        notify=status_line.note,
+        progress=status_line.show,
+    )
+    seconds = time.perf_counter() - started
     status_line.clear()
     if verbose:
         for outcome in outcomes:
             _show_log(outcome)
     click.echo(_targets(outcomes))
-    for outcome in outcomes:
-        if outcome.reason:
-            click.echo(f"{outcome.target} {outcome.status}: {outcome.reason}")
+    for (status, reason), names in _reasons(outcomes).items():
+        click.echo(f"{', '.join(names)} {status}: {reason}")
+    built = sum(outcome.fresh for outcome in outcomes)
+    if built:
+        click.echo(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
     if verbose:
         _show_kernels(outcomes)
 
@@ -76,19 +89,17 @@ def _targets(outcomes: Sequence[Outcome]) -> str:
     """Return the table of what was built."""
     from tabulate import tabulate
 
-    rows = [
-        (
-            outcome.target,
-            outcome.status,
-            "" if outcome.seconds is None else f"{outcome.seconds:.1f}",
-            outcome.path or "",
-        )
-        for outcome in outcomes
-    ]
-    headers = ("target", "status", "seconds", "path")
-    return tabulate(
-        rows, headers, colalign=("left", "left", "right", "left"), disable_numparse=True
-    )
+    rows = [(outcome.target, outcome.status, outcome.path or "") for outcome in outcomes]
+    return tabulate(rows, ("library", "status", "path"), disable_numparse=True)
+
+
+def _reasons(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[str]]:
+    """Return the libraries of each status that has a reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for outcome in outcomes:
+        if outcome.reason:
+            found.setdefault((outcome.status, outcome.reason), []).append(outcome.target)
+    return found
 
 
 def _show_log(outcome: Outcome) -> None:

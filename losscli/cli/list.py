@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 
 import click
@@ -12,7 +11,7 @@ from tabulate import tabulate
 from losscli.cli.options import listing_format, one_of
 from losscli.config.loader import shipped_configs
 from losscli.devices import find_gpus, torch_without_cuda
-from losscli.environment import cpu_model
+from losscli.environment import core_count, cpu_model
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES
 from losscli.units import format_bytes
@@ -35,7 +34,7 @@ def _implementations() -> dict[str, str]:
 
 def _devices() -> dict[str, str]:
     """Name the CPU and each GPU."""
-    devices = {"cpu": f"{cpu_model() or 'CPU'}, {len(os.sched_getaffinity(0))} cores"}
+    devices = {"cpu": f"{cpu_model() or 'CPU'}, {core_count()} cores"}
     unusable = torch_without_cuda()
     note = f"; out of reach, torch {unusable} is built without CUDA" if unusable else ""
     for gpu in find_gpus():

@@ -130,10 +130,12 @@ def _interruptible() -> Iterator[list[int]]:
         received.append(signum)
         raise KeyboardInterrupt
 
+    # Windows has no SIGHUP.
+    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     # What is ignored stays so, as SIGHUP under nohup.
     previous = {
         number: signal.signal(number, interrupt)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in (getattr(signal, name) for name in names)
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:

@@ -11,12 +11,16 @@ from losscli.errors import UnfitError, UsageError
 VARIABLE = "LOSSCLI_CUDA_ARCHITECTURES"
 OLDEST = 70
 """Volta: older GPUs have not the instructions that the kernels are written in."""
+DROPPED = ((13, 0), (7, 5))
+"""The version of CUDA that compiles for no GPU below that compute capability."""
 WITHOUT_GPU = ("90",)
 """What a compile check is for: H100 and H200."""
 
 
 def gencode_flags(
-    capabilities: Iterable[tuple[int, int]], environ: Mapping[str, str] = os.environ
+    capabilities: Iterable[tuple[int, int]],
+    environ: Mapping[str, str] = os.environ,
+    cuda: tuple[int, int] | None = None,
 ) -> tuple[str, ...]:
     """Return nvcc's ``-gencode`` flags.
 
@@ -26,19 +30,34 @@ def gencode_flags(
     Args:
         capabilities: compute capabilities of the GPUs here: ``(9, 0)``.
         environ: environment variables.
+        cuda: nvcc's version.
 
     Raises:
-        UnfitError: all the GPUs here are older than sm_70.
+        UnfitError: all the GPUs here are older than sm_70, or than what nvcc compiles for.
+        UsageError: LOSSCLI_CUDA_ARCHITECTURES has one that nvcc does not compile for.
     """
     asked = requested_architectures(environ)
+    oldest = max(OLDEST, DROPPED[1][0] * 10 + DROPPED[1][1]) if dropped_by(cuda) else OLDEST
+    for name in asked:
+        if _number(name)[0] < oldest:
+            raise UsageError(
+                f"{VARIABLE} has '{name}', but CUDA {_joined(cuda)} compiles for {oldest} or "
+                f"newer. Name the nvcc of a CUDA {DROPPED[0][0] - 1} toolkit in CUDACXX."
+            )
     present = sorted({f"{major}{minor}" for major, minor in capabilities}, key=int)
     if present and not asked:
         newest = present[-1]
-        present = [name for name in present if int(name) >= OLDEST]
-        if not present:
+        present = [name for name in present if int(name) >= oldest]
+        if not present and int(newest) < OLDEST:
             raise UnfitError(
                 f"the kernels need a GPU of compute capability {_dotted(OLDEST)} or newer; the "
                 f"newest here has {_dotted(int(newest))}."
+            )
+        if not present:
+            raise UnfitError(
+                f"CUDA {_joined(cuda)} dropped GPUs below compute capability {_dotted(oldest)}; "
+                f"the newest here has {_dotted(int(newest))}. Install a CUDA {DROPPED[0][0] - 1} "
+                "toolkit and a torch built for it, and name its nvcc in CUDACXX."
             )
     names = asked or present or WITHOUT_GPU
     flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
@@ -46,6 +65,27 @@ def gencode_flags(
         newest = max(names, key=_number)
         flags.append(f"-gencode=arch=compute_{newest},code=compute_{newest}")
     return tuple(flags)
+
+
+def dropped_by(cuda: tuple[int, int] | None) -> bool:
+    """Tell whether a version of CUDA is one that has dropped old GPUs."""
+    return cuda is not None and cuda >= DROPPED[0]
+
+
+def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> bool:
+    """Tell whether kernels compiled with these flags run on GPUs of these capabilities.
+
+    Code of a GPU runs on those of its major version that are not older; PTX on all newer ones.
+    """
+    codes = [flag.rpartition("code=")[2].partition("_") for flag in gencode]
+    plain = [(kind, int(number)) for kind, _, number in codes if number.isdecimal()]
+    return all(
+        any(
+            number <= 10 * major + minor and (kind == "compute" or number // 10 == major)
+            for kind, number in plain
+        )
+        for major, minor in capabilities
+    )
 
 
 def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -73,6 +113,10 @@ def present_capabilities() -> list[tuple[int, int]]:
     if not torch.cuda.is_available() or torch.cuda._is_in_bad_fork():
         return []
     return [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
+
+
+def _joined(version: tuple[int, int] | None) -> str:
+    return ".".join(map(str, version or ()))
 
 
 def _dotted(architecture: int) -> str:

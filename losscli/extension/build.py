@@ -6,20 +6,24 @@ import errno
 import os
 import shlex
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from losscli.environment import free_bytes
+from losscli.environment import core_count, free_bytes
 from losscli.errors import BuildError, UnfitError
+from losscli.losses import LOSSES
 
 from . import diagnosis
-from .architectures import gencode_flags, present_capabilities, requested_architectures
+from .architectures import requested_architectures
 from .cache import Cache, user_cache
 from .lock import locked
 from .ninja_run import Progress, job_count, run_ninja
-from .plan import CPU, CUDA, Plan, TorchInstall, cpu_plan, csrc_root, cuda_plan, installed_torch
-from .toolchain import Tool, find_compiler, find_host_compiler, find_ninja, find_nvcc
+from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
+from .support import require_platform
+from .targets import CPU, CUDA, Target, benchmarking, production
+from .toolbox import Toolbox
+from .toolchain import find_ninja
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 LOG = "build.log"
@@ -30,43 +34,152 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one target."""
+    """What became of one library."""
 
     target: str
+    """Its name; the device where all of its libraries are skipped."""
     status: str
     """``built``, ``cached``, ``compiled only`` or ``skipped``."""
     reason: str = ""
-    """Why a target is skipped or not more than compiled."""
-    seconds: float | None = None
-    """What building took; None where nothing was."""
+    """Why a library is skipped, not more than compiled, or built again."""
     path: Path | None = None
     """The library."""
+    fresh: bool = False
+    """Whether it was built now, not found."""
 
     @property
     def log(self) -> str:
         """Every command of the build and what it printed."""
-        return (self.path.parent / LOG).read_text(errors="replace") if self.path else ""
+        try:
+            return (self.path.parent / LOG).read_text(errors="replace") if self.path else ""
+        except FileNotFoundError:
+            return ""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Brings libraries into a cache."""
+
+    toolbox: Toolbox
+    cache: Cache
+    csrc: Path
+    notify: Notify
+    progress: Progress = lambda line: None
+    force: bool = False
+    """Whether to build again what is in the cache."""
+
+    def obtain(self, targets: Iterable[Target]) -> list[Outcome]:
+        """Return libraries out of the cache, building in one go those that are not there.
+
+        Raises:
+            UnfitError: something has to be built and a tool is missing or too old, or the cache
+                cannot be written or is open to others.
+            BuildError: a compiler failed.
+        """
+        return self.finish([self.resolve(target) for target in targets])
+
+    def resolve(self, target: Target) -> Plan | Outcome:
+        """Return how to build a library, or, where its compiler is missing, one built before."""
+        self.cache.require_private()
+        plan = make_plan(target, self.csrc, self.toolbox.torch)
+        try:
+            return plan.with_tools(self.toolbox.tools(target))
+        except UnfitError as error:
+            found = self.cache.find_without_tools(plan, self.toolbox.can_run)
+            if self.force or not found:
+                raise
+            self.cache.touch(found)
+            reason = f"built before; cannot be built here: {error}"
+            return Outcome(target.name, CACHED, reason, found)
+
+    def finish(self, resolved: Sequence[Plan | Outcome]) -> list[Outcome]:
+        """Turn plans into libraries."""
+        outcomes = [self._look_up(item) if isinstance(item, Plan) else item for item in resolved]
+        missing = [item for item in outcomes if isinstance(item, Plan)]
+        built = {outcome.target: outcome for outcome in self._build(missing)} if missing else {}
+        return [built[o.target.name] if isinstance(o, Plan) else o for o in outcomes]
+
+    def _look_up(self, plan: Plan) -> Plan | Outcome:
+        """Return what the cache holds of a plan, or the plan where it has to be built."""
+        if self.force:
+            return plan
+        finding = self.cache.find(plan)
+        if not finding.usable:
+            return plan
+        self.cache.touch(finding.path)
+        return Outcome(plan.target.name, CACHED, path=finding.path)
+
+    def _build(self, plans: Sequence[Plan]) -> list[Outcome]:
+        with self.cache.open_lock() as file, locked(file, self.notify):
+            # Another process may have built some while this one waited.
+            looked_up = [self._look_up(plan) for plan in plans]
+            outcomes = [item for item in looked_up if isinstance(item, Outcome)]
+            plans = [item for item in looked_up if isinstance(item, Plan)]
+            if not plans:
+                return outcomes
+            ninja, jobs = find_ninja(), job_count(core_count(), free_bytes("cpu"))
+            damaged = self._damaged(plans)
+            names = ", ".join(plan.target.name for plan in plans)
+            self.notify(f"building for this machine: {names}")
+            self.cache.drop_unused(time.time())
+            work = self.cache.prepare(plans, fresh=self.force)
+            printed = run_ninja(ninja, work, jobs, self.progress, file)
+            for plan in plans:
+                if (self.cache.work_folder(plan) / plan.library).is_file():
+                    path = self.cache.publish(plan, self._log(plan))
+                    reason = damaged.get(plan.target.name, "")
+                    outcomes.append(Outcome(plan.target.name, BUILT, reason, path, fresh=True))
+                elif printed is None:
+                    raise _made_nothing(plan)
+            if printed is not None:
+                raise _failure(plans, printed, self.cache)
+        return outcomes
+
+    def _damaged(self, plans: Sequence[Plan]) -> dict[str, str]:
+        """Say of which plans the cache holds a damaged library."""
+        damaged = {}
+        for plan in plans:
+            finding = self.cache.find(plan)
+            if finding.damage:
+                self.notify(f"{finding.path} is damaged: {finding.damage}")
+                damaged[plan.target.name] = (
+                    f"the library in the cache was damaged: {finding.damage}"
+                )
+        return damaged
+
+    def _log(self, plan: Plan) -> str:
+        """Return what every command printed, those of earlier builds in this folder included."""
+        folder, parts = self.cache.work_folder(plan), []
+        for step, command in plan.commands(folder.name):
+            printed = (folder / f"{step.output}.log").read_text(errors="replace")
+            parts.append(f"# {step.description}\n$ {shlex.join(command)}\n{printed}")
+        return "\n".join(parts)
 
 
 def build(
     device: str = "auto",
     *,
+    everything: bool = False,
     force: bool = False,
     notify: Notify,
     progress: Progress,
+    losses: Sequence[str] = tuple(LOSSES),
     cache: Cache | None = None,
     csrc: Path | None = None,
 ) -> list[Outcome]:
-    """Build the library for the CPU and, unless ``device`` is ``cpu``, that for CUDA.
+    """Build the libraries for the CPU and those for CUDA, all of them side by side.
 
-    CUDA is skipped with a reason where there is no nvcc, unless it was asked for by name; with an
-    nvcc and a PyTorch without CUDA its kernels are compiled as a check.
+    ``auto`` skips CUDA, with a reason, where PyTorch has no CUDA or sees no GPU, or where there is
+    no nvcc. ``cuda`` compiles the kernels without a GPU as well, and as a check where PyTorch is
+    built without CUDA.
 
     Args:
         device: ``auto``, ``cpu`` or ``cuda``.
+        everything: build what only benchmarks use as well.
         force: build again what is in the cache.
         notify: told what is going on, a line at a time.
         progress: told each step of a build.
+        losses: whose kernels to build.
         cache: where libraries are kept; the user's own by default.
         csrc: the C++ sources; losscli's own by default.
 
@@ -75,100 +188,78 @@ def build(
         BuildError: a compiler failed.
         UsageError: MAX_JOBS or LOSSCLI_CUDA_ARCHITECTURES makes no sense.
     """
-    cache, csrc = cache or user_cache(), csrc or csrc_root()
-    torch, compiler = installed_torch(), find_compiler()
-    plans = [cpu_plan(csrc, compiler, torch)]
-    skipped = []
+    require_platform()
+    torch = installed_torch()
+    toolbox = Toolbox(torch)
+    builder = Builder(toolbox, cache or user_cache(), csrc or csrc_root(), notify, progress, force)
+
+    def resolve(device: str) -> dict[Target, Plan | Outcome]:
+        targets = production(losses, device)
+        if everything:
+            targets += benchmarking(losses, device)
+        return {target: builder.resolve(target) for target in targets}
+
+    resolved, skipped = resolve(CPU), []
     if device != CPU:
+        requested_architectures()
         try:
-            plans.append(plan_cuda(csrc, compiler))
+            if device != CUDA:
+                _require_gpu(toolbox)
+            resolved |= resolve(CUDA)
         except UnfitError as error:
             if device == CUDA:
                 raise
             skipped.append(Outcome(CUDA, SKIPPED, reason=str(error)))
-    outcomes = [
-        ensure(plan, cache, force=force, notify=notify, progress=progress) for plan in plans
-    ]
-    return [_of_use(outcome, torch) for outcome in outcomes] + skipped
+    # Those of CUDA take longest.
+    order = sorted(resolved, key=lambda target: target.device != CUDA)
+    finished = dict(zip(order, builder.finish([resolved[t] for t in order]), strict=True))
+    return [_of_use(target, finished[target], torch) for target in resolved] + skipped
 
 
-def plan_cuda(csrc: Path, compiler: Tool) -> Plan:
-    """Plan the CUDA library for the GPUs here; UnfitError without a usable nvcc."""
-    # Before nvcc: a slip is worth a word even where it does no harm yet.
-    requested_architectures()
-    nvcc = find_nvcc()
-    return cuda_plan(
-        csrc, nvcc, find_host_compiler(compiler), gencode_flags(present_capabilities())
+def _require_gpu(toolbox: Toolbox) -> None:
+    """Raise UnfitError where PyTorch has no use for CUDA kernels."""
+    toolbox.require_cuda()
+    if not toolbox.torch.cuda:
+        why = f"torch {toolbox.torch.version} is built without CUDA"
+    elif not toolbox.capabilities:
+        why = "torch sees no GPU"
+    else:
+        return
+    raise UnfitError(f"{why}. `losscli build --device cuda` compiles the kernels all the same.")
+
+
+def _of_use(target: Target, outcome: Outcome, torch: TorchInstall) -> Outcome:
+    """Say of CUDA kernels that this PyTorch cannot run them."""
+    if target.device != CUDA or torch.cuda:
+        return outcome
+    reason = f"torch {torch.version} is built without CUDA"
+    return replace(outcome, status=COMPILED_ONLY, reason=reason)
+
+
+def _made_nothing(plan: Plan) -> BuildError:
+    assert plan.tools
+    return BuildError(
+        f"{plan.steps[-1].description}: {plan.tools.command[0]} reported success but made no "
+        "output. Is it a compiler? Correct CXX or CUDACXX."
     )
 
 
-def ensure(
-    plan: Plan,
-    cache: Cache,
-    *,
-    force: bool = False,
-    notify: Notify,
-    progress: Progress = lambda line: None,
-) -> Outcome:
-    """Return a plan's library out of the cache, building it first if it is not there."""
-    if cache.library(plan).is_file() and not force:
-        cache.touch(plan)
-        return Outcome(plan.target, CACHED, path=cache.library(plan))
-    with cache.open_lock() as file, locked(file, notify):
-        # Another process may have built it while this one waited.
-        if cache.library(plan).is_file() and not force:
-            return Outcome(plan.target, CACHED, path=cache.library(plan))
-        ninja, jobs = find_ninja(), job_count(len(os.sched_getaffinity(0)), free_bytes("cpu"))
-        notify(f"building the {plan.target.upper()} kernels for this machine")
-        started = time.perf_counter()
-        cache.drop_unused(time.time())
-        folder = cache.prepare(plan, fresh=force)
-        printed = run_ninja(ninja, folder, jobs, progress, file)
-        if printed is not None:
-            raise _failure(plan, folder, printed, cache)
-        if not (folder / plan.library).is_file():
-            link = plan.edges[-1]
-            raise BuildError(
-                f"{link.description}: {link.command[0]} reported success but made no output. "
-                "Is it a compiler? Correct CXX or CUDACXX."
-            )
-        log = _log(plan, folder)
-        with cache.writing():
-            (folder / LOG).write_text(log)
-        cache.publish(plan, (plan.library, LOG, "build.ninja"))
-        seconds = time.perf_counter() - started
-    return Outcome(plan.target, BUILT, seconds=seconds, path=cache.library(plan))
-
-
-def _of_use(outcome: Outcome, torch: TorchInstall) -> Outcome:
-    """Say of CUDA kernels that this PyTorch cannot run them."""
-    if outcome.target != CUDA or torch.cuda:
-        return outcome
-    reason = f"torch {torch.version} is built without CUDA"
-    return Outcome(CUDA, COMPILED_ONLY, reason, outcome.seconds, outcome.path)
-
-
-def _log(plan: Plan, folder: Path) -> str:
-    """Return what every command printed, those of earlier builds in this folder included."""
-    parts = []
-    for edge in plan.edges:
-        printed = (folder / f"{edge.output}.log").read_text(errors="replace")
-        parts.append(f"# {edge.description}\n$ {shlex.join(edge.command)}\n{printed}")
-    return "\n".join(parts)
-
-
-def _failure(plan: Plan, folder: Path, printed: str, cache: Cache) -> Exception:
+def _failure(plans: Sequence[Plan], printed: str, cache: Cache) -> Exception:
     """Keep the log of a failed build; return the error that sums it up.
 
     A full disk is raised at once, in the cache's own words: no compiler is at fault.
     """
-    log = folder / LOG
+    log = cache.work / LOG
     with cache.writing():
         log.write_text(printed)
         if os.strerror(errno.ENOSPC) in printed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    step = diagnosis.failed_step(printed)
-    names = {edge.output: edge.description for edge in plan.edges}
-    parts = [f"{names.get(step, step)} failed: {diagnosis.first_error(printed)}"]
+    failed = diagnosis.failed_step(printed)
+    names = {
+        f"{cache.work_folder(plan).name}/{step.output}": step.description
+        for plan in plans
+        for step in plan.steps
+    }
+    parts = [f"{names.get(failed, failed)} failed: {diagnosis.first_error(printed)}"]
     parts += [diagnosis.hint(printed), f"The whole log is {log}"]
     return BuildError("\n  ".join(part for part in parts if part))

@@ -2,12 +2,15 @@
 
 ::
 
-    <root>/cpu-<key>/   liblosscli.so, build.log, build.ninja   finished, never changed again
-    <root>/work/cpu-<configuration>/                            objects, for the next build
-    <root>/lock                                                 held while building
+    <root>/mse_cpu-<key>/   liblosscli_mse_cpu.so, manifest.json, build.log
+                                                    finished, never changed again
+    <root>/work/mse_cpu-<configuration>/            objects, for the next build
+    <root>/work/build.ninja                         of the last build
+    <root>/lock                                     held while building
 
 A key covers the sources and everything else that decides the outcome. A configuration is the same
-without the sources: after an edit, a build in its folder recompiles what the edit touched.
+without the sources: after an edit, a build in its folder recompiles what the edit touched. A
+portable key is the same without the compiler: where there is none, it finds what was built before.
 """
 
 from __future__ import annotations
@@ -17,22 +20,43 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from losscli.errors import UnfitError
 
+from . import manifest
+from .manifest import Manifest
 from .ninja_file import render
-from .plan import LIBRARIES, Plan, Sources
+from .plan import Plan
+from .targets import Sources
 
 VARIABLE = "LOSSCLI_CACHE_DIR"
 UNUSED_SECONDS = 30 * 24 * 3600.0
 """Folders nobody has used for so long are dropped at the next build."""
 _BESIDE = ".losscli-new-"
+_KEY = "[0-9a-f]" * 16
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a cache holds of a library."""
+
+    path: Path
+    """The library."""
+    there: bool
+    damage: str | None = None
+    """What is wrong with it."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether the library is there and whole."""
+        return self.there and not self.damage
 
 
 @dataclass(frozen=True)
@@ -43,56 +67,100 @@ class Cache:
 
     def folder(self, plan: Plan) -> Path:
         """Return the folder of a finished library; it is there only if the library is."""
-        return self.root / f"{plan.target}-{build_key(plan)}"
+        return self.root / f"{plan.target.name}-{build_key(plan)}"
 
     def library(self, plan: Plan) -> Path:
         """Return the library's path, built or not."""
         return self.folder(plan) / plan.library
 
+    @property
+    def work(self) -> Path:
+        """The folder that ninja runs in."""
+        return self.root / "work"
+
     def work_folder(self, plan: Plan) -> Path:
-        """Return the folder to build in."""
-        return self.root / "work" / f"{plan.target}-{configuration_key(plan)}"
+        """Return the folder to build a library in."""
+        return self.work / f"{plan.target.name}-{configuration_key(plan)}"
+
+    def find(self, plan: Plan) -> Finding:
+        """Look for a finished library, and see whether it is whole."""
+        folder = self.folder(plan)
+        if not folder.is_dir():
+            return Finding(self.library(plan), False)
+        return _look_at(folder, plan.library)
+
+    def find_without_tools(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
+        """Return the newest finished library of the same sources, whatever compiler it is of.
+
+        Args:
+            plan: what is wanted; its tools are not looked at.
+            fits: tells from a library's manifest whether this machine can run it.
+        """
+        key, found = portable_key(plan), []
+        for folder in self.root.glob(f"{plan.target.name}-{_KEY}"):
+            known = manifest.read(folder)
+            if known and known.portable == key and fits(known):
+                finding = _look_at(folder, plan.library)
+                if finding.usable:
+                    found.append(finding.path)
+        return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+    def require_private(self) -> None:
+        """Refuse a cache whose libraries somebody else could replace: loading one runs it."""
+        _require_private(self.root, f"the cache {self.root}", "a folder of your own")
 
     def open_lock(self) -> IO[str]:
         """Open the file that is locked while building, making the cache if need be."""
         with self.writing():
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self.work.mkdir(mode=0o700, exist_ok=True)
             return open(self.root / "lock", "a+", encoding="utf-8")
 
-    def prepare(self, plan: Plan, *, fresh: bool) -> Path:
-        """Bring the work folder up to date with the plan's sources and return it."""
-        folder = self.work_folder(plan)
+    def prepare(self, plans: Sequence[Plan], *, fresh: bool) -> Path:
+        """Bring the work folders up to date with the plans, and return where to run ninja."""
         with self.writing():
-            if fresh and folder.exists():
-                shutil.rmtree(folder)
-            copy_sources(plan.sources, folder / "csrc")
-            _write_if_changed(folder / "build.ninja", render(plan).encode())
-            os.utime(folder)
-        return folder
+            for plan in plans:
+                folder = self.work_folder(plan)
+                if fresh and folder.exists():
+                    shutil.rmtree(folder)
+                copy_sources(plan.sources, folder / "csrc")
+                # So that a library that is there after the build is one that the build made.
+                (folder / plan.library).unlink(missing_ok=True)
+                os.utime(folder)
+            text = render((self.work_folder(plan).name, plan) for plan in plans)
+            (self.work / "build.ninja").write_text(text)
+        return self.work
 
-    def publish(self, plan: Plan, names: tuple[str, ...]) -> Path:
-        """Copy files of the work folder into the library's own folder and return that."""
-        work, folder = self.work_folder(plan), self.folder(plan)
+    def publish(self, plan: Plan, log: str) -> Path:
+        """Copy a library into a folder of its own, with what is known of it; return the library."""
+        assert plan.tools
+        built, folder = self.work_folder(plan) / plan.library, self.folder(plan)
         with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix=_BESIDE) as beside:
-            for name in names:
-                shutil.copy2(work / name, beside)
-            os.chmod(beside, 0o755)
+            new = Path(beside)
+            shutil.copy2(built, new)
+            (new / "build.log").write_text(log)
+            cuda = plan.tools.cuda and "{}.{}".format(*plan.tools.cuda)
+            size, digest = built.stat().st_size, manifest.digest(built)
+            facts = (portable_key(plan), cuda, plan.tools.gencode)
+            Manifest(plan.library, size, digest, *facts).write(new)
+            for path in (new, *new.iterdir()):
+                path.chmod(0o755 if path.is_dir() else 0o644)
             if folder.exists():
                 shutil.rmtree(folder)
-            os.rename(beside, folder)
-        return folder
+            os.rename(new, folder)
+        return folder / plan.library
 
-    def touch(self, plan: Plan) -> None:
+    def touch(self, library: Path) -> None:
         """Note that a library is in use; a cache that is read-only is used all the same."""
         with contextlib.suppress(OSError):
-            os.utime(self.folder(plan))
+            os.utime(library.parent)
 
     def drop_unused(self, now: float) -> None:
         """Remove folders that have not been used for long; ``now`` in seconds since the epoch."""
-        # By names that nobody else gives: the cache may lie among other files.
-        names = [f"{_BESIDE}*", *(target + "-" + "[0-9a-f]" * 16 for target in LIBRARIES)]
-        patterns = [*names, *(f"work/{name}" for name in names)]
-        for folder in [path for pattern in patterns for path in self.root.glob(pattern)]:
+        # By name and content that nobody else gives: the cache may lie among other files.
+        finished = [path.parent for path in self.root.glob(f"*-{_KEY}/liblosscli*.so")]
+        working = [path.parent for path in self.work.glob(f"*-{_KEY}/csrc")]
+        for folder in {*self.root.glob(f"{_BESIDE}*"), *finished, *working}:
             if now - folder.stat().st_mtime > UNUSED_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -123,13 +191,57 @@ def user_cache(environ: Mapping[str, str] = os.environ) -> Cache:
 
 def configuration_key(plan: Plan) -> str:
     """Digest everything but the sources: commands, compilers, PyTorch, CPU."""
-    return _digest(render(plan), *(f"{k}={v}" for k, v in sorted(plan.ingredients.items())))
+    assert plan.tools
+    commands = render([(plan.target.name, plan)])
+    return _digest(commands, plan.tools.identity, *_ingredients(plan))
+
+
+def portable_key(plan: Plan) -> str:
+    """Digest everything but the tools: sources, flags that any compiler gets, PyTorch, CPU."""
+    steps = (f"{step.output}\0{' '.join((*step.flags, *step.libraries))}" for step in plan.steps)
+    return _digest(plan.target.name, *steps, *_ingredients(plan), *_contents(plan))
 
 
 def build_key(plan: Plan) -> str:
     """Digest everything that decides the outcome."""
-    files = (f"{name}\0{_digest(content)}" for name, content in sorted(plan.sources.items()))
-    return _digest(configuration_key(plan), *files)
+    return _digest(configuration_key(plan), *_contents(plan))
+
+
+def _ingredients(plan: Plan) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(plan.ingredients.items())]
+
+
+def _contents(plan: Plan) -> list[str]:
+    return [f"{name}\0{_digest(content)}" for name, content in sorted(plan.sources.items())]
+
+
+def _look_at(folder: Path, library: str) -> Finding:
+    """See whether a finished library is whole, and that nobody else could have replaced it."""
+    path = folder / library
+    for part in (folder, path):
+        if part.exists():
+            _require_private(part, str(part), f"another folder than {folder.parent}")
+    known = manifest.read(folder)
+    if not known or known.library != library:
+        return Finding(path, True, f"{manifest.NAME} is missing or damaged")
+    return Finding(path, True, known.damage(folder))
+
+
+def _require_private(path: Path, name: str, instead: str) -> None:
+    try:
+        found = path.stat()
+    except OSError:
+        return  # what is not there will be made, or said to be impossible to make
+    if found.st_uid not in (os.geteuid(), 0):
+        raise UnfitError(
+            f"{name} belongs to user {found.st_uid}, who could replace the libraries that losscli "
+            f"loads. Name {instead} in {VARIABLE}."
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UnfitError(
+            f"{name} can be written by other users, who could replace the libraries that losscli "
+            f"loads. Run `chmod go-w {path}`, or name {instead} in {VARIABLE}."
+        )
 
 
 def copy_sources(sources: Sources, folder: Path) -> None:

@@ -22,6 +22,11 @@ _HINTS = (
         "This nvcc does not take that host compiler: name an older g++ in CUDAHOSTCXX.",
     ),
     (
+        r"Unsupported gpu architecture 'compute_([56]\d|7[0-4])'",
+        "This nvcc has dropped that GPU, as CUDA 13 did all below compute capability 7.5: use a "
+        "CUDA 12 toolkit, with a torch built for CUDA 12, and name its nvcc in CUDACXX.",
+    ),
+    (
         r"Unsupported gpu architecture|is not defined for option 'gpu-architecture'",
         "This nvcc does not know that GPU: install a newer CUDA toolkit, or set "
         "LOSSCLI_CUDA_ARCHITECTURES to one it knows, 90 for example.",

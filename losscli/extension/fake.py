@@ -1,64 +1,50 @@
-"""What the operators return, without computing it: for torch.compile, export and meta tensors."""
+"""What the operators return, without computing it: for torch.compile, export and meta tensors.
+
+Each function serves losses with any number of operands: ``count`` of them.
+"""
 
 from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from losscli.losses import LOSSES
+
+def loss(count: int, *arguments: Any, **_: Any) -> Tensor:
+    """Return an empty loss: ``NAME(operands..., reduction, ...)``."""
+    elements = _elements(arguments[:count])
+    return elements if arguments[count] == "none" else elements.new_empty(())
 
 
-def register() -> None:
-    """Register the fake implementations of every loss's operators, once they are defined."""
-    for name in LOSSES:
-        torch.library.register_fake(f"losscli::{name}", _loss)
-        torch.library.register_fake(f"losscli::{name}_with_grad", _with_grad)
-        torch.library.register_fake(f"losscli::{name}_backward", _backward)
-        torch.library.register_fake(f"losscli::{name}_double_backward", _double_backward)
+def with_grad(count: int, *arguments: Any, **_: Any) -> tuple[Tensor, Tensor]:
+    """Return an empty loss and gradient: ``NAME_with_grad(operands..., reduction, ...)``."""
+    operands = arguments[:count]
+    return loss(count, *arguments), _gradient(operands[0], _elements(operands))
 
 
-def _loss(
-    input: Tensor, target: Tensor, reduction: str, *parameters_and_strategy: float | str
-) -> Tensor:
-    elements = input - target
-    return elements if reduction == "none" else elements.new_empty(())
-
-
-def _with_grad(
-    input: Tensor, target: Tensor, reduction: str, *parameters: float
-) -> tuple[Tensor, Tensor]:
-    return _loss(input, target, reduction), _gradient(input, input - target)
-
-
-def _backward(
-    grad_output: Tensor,
-    input: Tensor,
-    target: Tensor,
-    reduction: str,
-    *parameters_and_wanted: float | bool,
-) -> tuple[Tensor, Tensor]:
-    *_, wants_input, wants_target = parameters_and_wanted
-    elements = input - target
-    return (
-        _gradient(input, elements) if wants_input else input.new_empty((0,)),
-        _gradient(target, elements) if wants_target else target.new_empty((0,)),
+def backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
+    """Return empty gradients: ``NAME_backward(grad_output, operands..., ..., wanted)``."""
+    operands, wanted = arguments[1 : 1 + count], arguments[-1]
+    elements = _elements(operands)
+    return tuple(
+        _gradient(operand, elements) if wants else operand.new_empty((0,))
+        for operand, wants in zip(operands, wanted, strict=True)
     )
 
 
-def _double_backward(
-    grad_grad_input: Tensor,
-    grad_grad_target: Tensor,
-    grad_output: Tensor,
-    input: Tensor,
-    target: Tensor,
-    reduction: str,
-    *parameters: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        grad_output.new_empty(grad_output.shape),
-        input.new_empty(input.shape),
-        target.new_empty(target.shape),
-    )
+def double_backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
+    """Return what ``NAME_double_backward(grad_grads..., grad_output, operands..., ...)`` does."""
+    return tuple(tensor.new_empty(tensor.shape) for tensor in arguments[count : 2 * count + 1])
+
+
+def _elements(operands: Sequence[Tensor]) -> Tensor:
+    """Return a tensor of the broadcast shape, the promoted dtype and PyTorch's layout."""
+    elements: Tensor = functools.reduce(operator.add, operands)
+    return elements
 
 
 def _gradient(operand: Tensor, elements: Tensor) -> Tensor:

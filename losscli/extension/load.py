@@ -1,82 +1,152 @@
-"""Load the kernels into PyTorch, building first what is missing."""
+"""Load libraries into this process, each when it is first needed, building what is missing.
+
+The library ``torch`` implements the operators; the others only hand it tables of entry points.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from losscli.errors import BuildError, LosscliError
+from losscli.errors import BuildError, UsageError
+from losscli.losses import LOSSES
 
-loaded = False
-"""Whether ``torch.ops.losscli`` can be used."""
+from .targets import (
+    BENCH,
+    DEVICES,
+    RUNTIME,
+    STRATEGIES,
+    TORCH,
+    Target,
+    needed,
+    production,
+    shared,
+)
 
-_lock = threading.Lock()
+if TYPE_CHECKING:
+    from .toolbox import Toolbox
+
+_lock = threading.RLock()
+_loaded: dict[Target, ctypes.CDLL] = {}
 
 
-def load() -> None:
-    """Make ``torch.ops.losscli`` usable; from the second call on this does nothing.
+def load(device: str | None = None) -> None:
+    """Make the operators usable, and with a device load the kernels of all losses ahead.
 
-    The CUDA kernels come along where PyTorch sees a GPU and there is an nvcc to build them with;
-    without them the operators refuse CUDA tensors.
+    Importing ``losscli.functional`` is enough for programs that PyTorch saved; the first call of a
+    loss loads what it needs.
+
+    Args:
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
+        UsageError: the device is none of these.
         UnfitError: a library has to be built and there is no compiler, or nowhere to write.
-        BuildError: a compiler failed, or the finished library does not load.
+        BuildError: a compiler failed, or a finished library does not load.
     """
-    global loaded
+    from . import operators  # noqa: F401 - importing it defines them
+
+    kind = device.partition(":")[0] if device else None
+    if kind and kind not in DEVICES:
+        raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")
+    load_targets(production(LOSSES, kind) if kind else [Target(TORCH)])
+
+
+def load_torch() -> None:
+    """Load the implementation of the operators: autograd, layout, no kernel."""
+    load_targets([Target(TORCH)])
+
+
+def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
+    """Load what a call of a loss on ``cpu`` or ``cuda`` needs."""
+    load_targets(needed(loss, device, strategies=strategies))
+
+
+def load_probe(device: str) -> None:
+    """Load the probe of a device's memory, ``torch.ops.losscli_bench.memory_probe``."""
+    load_targets([*shared(device), Target(BENCH, device)])
+
+
+def load_targets(targets: Iterable[Target]) -> None:
+    """Load those of the libraries that are not loaded yet, built side by side if need be."""
     with _lock:
-        if not loaded:
-            _load()
-            loaded = True
+        missing = [target for target in targets if target not in _loaded]
+        if not missing:
+            return
+        for target, path in zip(missing, _obtain(missing), strict=True):
+            library = _open(path)
+            _attach(target, library)
+            _loaded[target] = library
 
 
-def _load() -> None:
-    import torch
-
-    from . import fake
-    from .architectures import present_capabilities
-    from .build import ensure, plan_cuda
+def _obtain(targets: list[Target]) -> list[Path]:
+    """Return libraries out of the user's cache, built if need be."""
+    from .build import Builder
     from .cache import user_cache
-    from .plan import cpu_plan, csrc_root, installed_torch
-    from .toolchain import find_compiler
+    from .plan import csrc_root
+    from .support import require_platform
 
-    cache, csrc, compiler = user_cache(), csrc_root(), find_compiler()
-    library = ensure(cpu_plan(csrc, compiler, installed_torch()), cache, notify=_notify).path
-    assert library
+    require_platform()
+    builder = Builder(_toolbox(), user_cache(), csrc_root(), _notify)
+    paths = [outcome.path for outcome in builder.obtain(targets)]
+    assert all(paths)
+    return [path for path in paths if path]
+
+
+@functools.cache
+def _toolbox() -> Toolbox:
+    from .plan import installed_torch
+    from .toolbox import Toolbox
+
+    return Toolbox(installed_torch())
+
+
+def _open(path: Path) -> ctypes.CDLL:
     try:
-        torch.ops.load_library(str(library))
+        return ctypes.CDLL(str(path))
     except OSError as error:
         raise BuildError(
-            f"{library} does not load: {error.__cause__ or error}. "
-            "Run `losscli build --force`; if that does not help, reinstall torch."
+            f"{path} does not load: {error}. Run `losscli build --force`; if that does not help, "
+            "reinstall torch."
         ) from None
-    fake.register()
-    # Whoever has touched a GPU is about to need its kernels; anybody else does well without.
-    needs_cuda = torch.cuda.is_initialized()
-    if not present_capabilities():
-        return
-    try:
-        engine = ensure(plan_cuda(csrc, compiler), cache, notify=_notify).path
-    except LosscliError as error:
-        if needs_cuda:
-            raise
-        _notify(f"going on without CUDA kernels: {error}")
-        return
-    assert engine
-    _register_cuda(library, engine)
 
 
-def _register_cuda(library: Path, engine: Path) -> None:
-    """Hand the CUDA library's tables of entry points to the binding."""
-    cuda, binding = ctypes.CDLL(str(engine)), ctypes.CDLL(str(library))
-    for table in ("engine", "probe"):
-        entry_points = getattr(cuda, f"losscli_cuda_{table}")
-        entry_points.restype = ctypes.c_void_p
-        register = getattr(binding, f"losscli_register_cuda_{table}")
-        register.argtypes = [ctypes.c_void_p]
-        register(entry_points())
+def _attach(target: Target, library: ctypes.CDLL) -> None:
+    """Hand a library's entry points to the operators; have the operators' own register itself."""
+    if target.part == TORCH:
+        for loss in LOSSES:
+            _call(library, "losscli_attach_loss", loss.encode())
+        return
+    torch, device = _loaded[Target(TORCH)], target.device.encode()
+    if target.part == RUNTIME:
+        _call(torch, "losscli_attach_runtime", device, _table(library, "losscli_runtime"))
+    elif target.part == BENCH:
+        _call(torch, "losscli_attach_probe", device, _table(library, "losscli_probe"))
+    else:
+        strategies = int(target.part == STRATEGIES)
+        table = _table(library, "losscli_kernels")
+        of = (target.loss.encode(), device)
+        _call(torch, "losscli_attach_kernels", *of, strategies, table)
+
+
+def _table(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
+    function = getattr(library, name)
+    function.restype = ctypes.c_void_p
+    return ctypes.c_void_p(function())
+
+
+def _call(library: ctypes.CDLL, name: str, *arguments: bytes | int | ctypes.c_void_p) -> None:
+    """Call a function that returns null or what is wrong."""
+    function = getattr(library, name)
+    function.restype = ctypes.c_char_p
+    wrong = function(*arguments)
+    if wrong:
+        raise BuildError(f"{wrong.decode(errors='replace')}. Run `losscli build --force`.")
 
 
 def _notify(line: str) -> None:

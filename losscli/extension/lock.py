@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -37,6 +36,9 @@ def locked(
     Raises:
         UnfitError: the file system has no locks.
     """
+    # Not there on Windows, where this module is to be importable all the same.
+    import fcntl
+
     started, told = clock(), False
     while not _try_lock(file):
         if not told and clock() - started >= _NOTIFY_AFTER:
@@ -56,6 +58,8 @@ def locked(
 
 
 def _try_lock(file: IO[str]) -> bool:
+    import fcntl
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,10 +1,11 @@
-"""A plan as the text of build.ninja."""
+"""Plans as the text of one build.ninja, so that the commands of all of them run side by side."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 
-from .plan import Edge, Plan
+from .plan import Plan, Step
 
 # Each command keeps what it printed beside its output: after a build in which most objects were
 # up to date, the log is whole all the same.
@@ -24,19 +25,24 @@ rule link
 """
 
 
-def render(plan: Plan) -> str:
-    """Return build.ninja; the same plan gives the same text."""
-    return "\n".join([_HEADER, *map(_render_edge, plan.edges)])
+def render(plans: Iterable[tuple[str, Plan]]) -> str:
+    """Return build.ninja for plans with their folders; the same plans give the same text."""
+    steps = [
+        _render(step, command, folder)
+        for folder, plan in plans
+        for step, command in plan.commands(folder)
+    ]
+    return "\n".join([_HEADER, *steps])
 
 
-def _render_edge(edge: Edge) -> str:
-    rule = "compile" if edge.depfile else "link"
-    inputs = " ".join(map(_path, edge.inputs))
+def _render(step: Step, command: tuple[str, ...], folder: str) -> str:
+    rule = "compile" if step.depfile else "link"
+    inputs = " ".join(_path(f"{folder}/{name}") for name in step.inputs)
     return (
-        f"build {_path(edge.output)}: {rule} {inputs}\n"
-        f"  run = {_escape(shlex.join(edge.command))}\n"
-        f"  what = {_escape(edge.description)}\n"
-    ) + (f"  depfile = {_escape(edge.depfile)}\n" if edge.depfile else "")
+        f"build {_path(f'{folder}/{step.output}')}: {rule} {inputs}\n"
+        f"  run = {_escape(shlex.join(command))}\n"
+        f"  what = {_escape(step.description)}\n"
+    ) + (f"  depfile = {_escape(f'{folder}/{step.depfile}')}\n" if step.depfile else "")
 
 
 def _path(path: str) -> str:

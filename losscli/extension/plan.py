@@ -1,32 +1,21 @@
-"""What to compile and how: from csrc and a toolchain to a list of commands, nothing run yet.
+"""What to compile and how: from csrc to a list of commands, nothing run yet.
 
-Commands run in a folder that holds a copy of csrc, so they name sources by ``csrc/...`` and objects
-by bare names, and are the same wherever that folder lies.
+Commands are written for a folder that holds a copy of the sources, named when they are rendered.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from losscli.cases import ITEM_BYTES
 from losscli.errors import UnfitError
 
-from .toolchain import Tool
+from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
 
-Sources = Mapping[str, bytes]
-"""Path under csrc, and what the file holds."""
-
-CPU, CUDA = "cpu", "cuda"
-LIBRARIES = {CPU: "liblosscli.so", CUDA: "liblosscli_cuda.so"}
-
-_ONLY_FOR = {"binding": CPU, "cpu": CPU, "cuda": CUDA}
-"""Folders of csrc that one target alone reads; the rest is shared."""
-_SUFFIXES = {".h", ".cuh", ".cpp", ".cu"}
 _STEERING_VARIABLES = (
     "CPATH",
     "CPLUS_INCLUDE_PATH",
@@ -36,55 +25,103 @@ _STEERING_VARIABLES = (
 )
 """Environment variables by which compilers take flags that no command shows."""
 
+_COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden")
 # The loops must give the same bits whatever the compiler finds clever: no contraction to fma. The
 # other two let it vectorise comparisons and square roots without changing a result.
 _CPU_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _NATIVE_FLAG = {"x86_64": ("-march=native",), "aarch64": ("-mcpu=native",)}
-_CUDA_FLAGS = ("-O3", "-std=c++17", "-fmad=false", "-Xcompiler", "-fPIC", "-Xptxas", "-v")
+_CUDA_FLAGS = (
+    *("-O3", "-std=c++17", "-fmad=false"),
+    *("-Xcompiler", "-fPIC", "-Xcompiler", "-fvisibility=hidden", "-Xptxas", "-v"),
+)
+# OpenMP's calls are compiled in, and libgomp is not linked: they are found in the one that PyTorch
+# has loaded. A second runtime would bring a second pool of threads.
+_TORCH_FLAGS = ("-O2", "-DNDEBUG", "-fopenmp")
 # Some compilers put a static C++ library into what they link. Half of it would be shared with the
 # one PyTorch has loaded, and printing a number then crashes: all of it is to stay our own.
 _PRIVATE = ("-Xlinker", "--exclude-libs=libstdc++.a")
 
 
 @dataclass(frozen=True)
-class Edge:
+class Tools:
+    """A compiler with what is said to it on this machine alone."""
+
+    command: tuple[str, ...]
+    """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
+    identity: str
+    """What ``--version`` printed. A wrapper or a package upgrade shows here, not in the path."""
+    compile_flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
+    cuda: tuple[int, int] | None = None
+    """Version of nvcc."""
+    gencode: tuple[str, ...] = ()
+    """For which GPUs nvcc compiles; among the flags, too."""
+
+
+@dataclass(frozen=True)
+class Step:
     """One command of a build: what it reads, what it writes, what to call it."""
 
     output: str
     inputs: tuple[str, ...]
-    command: tuple[str, ...]
+    flags: tuple[str, ...]
     description: str
     depfile: str = ""
     """Where the compiler lists the headers it read; empty for a link."""
+    libraries: tuple[str, ...] = ()
+    """At the end of a link."""
+
+    def command(self, tools: Tools, folder: str) -> tuple[str, ...]:
+        """Return the words to run in the parent of ``folder``."""
+        inputs = tuple(f"{folder}/{name}" for name in self.inputs)
+        output = f"{folder}/{self.output}"
+        if not self.depfile:
+            link = (*tools.command, "-shared", *self.flags)
+            return (*link, "-o", output, *inputs, *tools.link_flags, *self.libraries)
+        flags = (*self.flags, *tools.compile_flags, f"-I{folder}/csrc")
+        files = ("-MMD", "-MF", f"{folder}/{self.depfile}", "-c", *inputs, "-o", output)
+        return (*tools.command, *flags, *files)
 
 
 @dataclass(frozen=True)
 class Plan:
     """Everything that makes one library."""
 
-    target: str
-    """``cpu`` (with the binding) or ``cuda``."""
-    edges: tuple[Edge, ...]
-    """Compilations, the slowest first, then the link."""
+    target: Target
+    steps: tuple[Step, ...]
+    """Compilations, then the link."""
     sources: Sources
     ingredients: Mapping[str, str]
-    """What else decides the outcome: the compilers' versions, PyTorch's, the CPU."""
+    """What else decides the outcome, but for the tools: PyTorch's version, the CPU."""
+    tools: Tools | None = None
+    """None as long as no compiler is found."""
 
     @property
     def library(self) -> str:
         """File name of the library."""
-        return LIBRARIES[self.target]
+        return self.target.library
+
+    def with_tools(self, tools: Tools) -> Plan:
+        """Return the plan for these tools."""
+        return replace(self, tools=tools)
+
+    def commands(self, folder: str) -> list[tuple[Step, tuple[str, ...]]]:
+        """Return each step with the words to run."""
+        assert self.tools, f"no tools for {self.target.name}"
+        return [(step, step.command(self.tools, folder)) for step in self.steps]
 
 
 @dataclass(frozen=True)
 class TorchInstall:
-    """The PyTorch that the binding is compiled against."""
+    """The PyTorch of this process."""
 
     version: str
     root: Path
     cuda: str | None
     """Version of CUDA it was built with."""
     cxx11_abi: bool
+    hip: str | None = None
+    """Version of ROCm it was built with."""
 
 
 def installed_torch() -> TorchInstall:
@@ -92,9 +129,8 @@ def installed_torch() -> TorchInstall:
     import torch
 
     root = Path(torch.__file__).parent
-    return TorchInstall(
-        torch.__version__, root, torch.version.cuda, torch.compiled_with_cxx11_abi()
-    )
+    abi = torch.compiled_with_cxx11_abi()
+    return TorchInstall(torch.__version__, root, torch.version.cuda, abi, torch.version.hip)
 
 
 def csrc_root() -> Path:
@@ -105,78 +141,52 @@ def csrc_root() -> Path:
     """
     package = Path(__file__).parents[1]
     for root in (package / "csrc", package.parent / "csrc"):
-        if (root / "losses.h").is_file():
+        if (root / "losses" / "loss.h").is_file():
             return root
     raise UnfitError(f"the C++ sources are missing from {package / 'csrc'}. Reinstall losscli.")
 
 
-def read_sources(csrc: Path, target: str) -> Sources:
-    """Read every file of csrc that a target may include, by path."""
-    sources = {}
-    for path in sorted(csrc.rglob("*")):
-        name = path.relative_to(csrc).as_posix()
-        if path.suffix in _SUFFIXES and _ONLY_FOR.get(name.partition("/")[0], target) == target:
-            sources[name] = path.read_bytes()
-    return sources
+def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
+    """Plan a library, but for the tools.
+
+    Raises:
+        UnfitError: csrc has nothing to compile for it.
+    """
+    sources = read_sources(csrc, target)
+    flags = _flags(target, torch)
+    steps = [
+        _compile(target, flags, source, variant)
+        for source in sources
+        if is_unit(source)
+        for variant in _variants(source)
+    ]
+    if not steps:
+        raise UnfitError(
+            f"the C++ sources of {target.name} are missing from {csrc / target.unit_folder}. "
+            "Reinstall losscli."
+        )
+    if target.part == TORCH:
+        ingredients = {"torch": torch.version}
+        libraries: tuple[str, ...] = ("-lc10", "-ltorch_cpu", *_PRIVATE)
+    else:
+        ingredients = {"cpu": instruction_set()} if target.device == CPU else {}
+        libraries = _PRIVATE
+    link_flags = ("-cudart", "static") if target.device == CUDA else ()
+    objects = tuple(step.output for step in steps)
+    description = f"linking {target.library}"
+    link = Step(target.library, objects, link_flags, description, libraries=libraries)
+    return Plan(target, (*steps, link), sources, ingredients | _steering())
 
 
-def loss_names(sources: Sources) -> list[str]:
-    """Return the names in csrc's list of losses: the ``X(name)`` lines of losses.h."""
-    code = re.sub(r"//.*", "", sources["losses.h"].decode())
-    return re.findall(r"\bX\((\w+)\)", code)
-
-
-def cpu_plan(csrc: Path, compiler: Tool, torch: TorchInstall) -> Plan:
-    """Plan the library of the binding and the CPU kernels."""
-    sources = read_sources(csrc, CPU)
-    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}"
-    common = ("-std=c++17", "-fPIC", abi, "-Icsrc")
-    native = _NATIVE_FLAG.get(platform.machine(), ())
+def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
+    """Return a C++ compiler that is told where PyTorch's headers and libraries are."""
     include = torch.root / "include"
-    # OpenMP's calls are compiled in, and libgomp is not linked: they are found in the one that
-    # PyTorch has loaded. A second runtime would bring a second pool of threads.
-    binding_flags = (
-        "-O2",
-        "-DNDEBUG",
-        "-fopenmp",
-        "-isystem",
-        str(include),
-        "-isystem",
-        str(include / "torch" / "csrc" / "api" / "include"),
+    api = include / "torch" / "csrc" / "api" / "include"
+    return replace(
+        tools,
+        compile_flags=("-isystem", str(include), "-isystem", str(api)),
+        link_flags=("-L", str(torch.root / "lib")),
     )
-    edges = []
-    for source in sorted(sources, key=lambda name: (not name.startswith("binding/"), name)):
-        if not source.endswith(".cpp"):
-            continue
-        flags = binding_flags if source.startswith("binding/") else (*_CPU_FLAGS, *native)
-        for variant in _variants(source, sources):
-            edges.append(_compile(compiler.command, (*common, *flags), source, variant))
-    libraries = ("-L", str(torch.root / "lib"), "-lc10", "-ltorch_cpu", *_PRIVATE)
-    edges.append(_link((*compiler.command, "-shared"), edges, CPU, libraries))
-    ingredients = {
-        "compiler": compiler.identity,
-        "torch": torch.version,
-        "cpu": instruction_set(),
-        **_steering(),
-    }
-    return Plan(CPU, tuple(edges), sources, ingredients)
-
-
-def cuda_plan(csrc: Path, nvcc: Tool, host_compiler: str, gencode: tuple[str, ...]) -> Plan:
-    """Plan the library of the CUDA kernels, which needs nothing of PyTorch."""
-    sources = read_sources(csrc, CUDA)
-    host = ("-ccbin", host_compiler)
-    edges = []
-    for source in sources:
-        if source.endswith(".cu"):
-            for variant in _variants(source, sources):
-                flags = (*_CUDA_FLAGS, *host, "-Icsrc", *gencode)
-                edges.append(_compile(nvcc.command, flags, source, variant))
-    # The binding is loaded with global symbols; the kernels are to call their own functions, not
-    # the CPU library's of the same name.
-    link = (*nvcc.command, "-shared", "-cudart", "static", *host, *gencode)
-    edges.append(_link((*link, "-Xlinker", "-Bsymbolic", *_PRIVATE), edges, CUDA))
-    return Plan(CUDA, tuple(edges), sources, {"nvcc": nvcc.identity, **_steering()})
 
 
 def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
@@ -191,40 +201,34 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return "\n".join(lines)
 
 
-def _variants(source: str, sources: Sources) -> list[dict[str, str]]:
-    """Return the macros of each compilation of a file; instantiate.* is compiled once a loss."""
-    if PurePosixPath(source).stem != "instantiate":
-        return [{}]
-    losses = loss_names(sources)
-    if source.endswith(".cu"):
-        return [
-            {"LOSSCLI_LOSS": loss, "LOSSCLI_DTYPE": dtype}
-            for loss in losses
-            for dtype in ITEM_BYTES
-        ]
-    return [{"LOSSCLI_LOSS": loss} for loss in losses]
+def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
+    """Return the flags of a library's compilations."""
+    if target.part == TORCH:
+        return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
+    native = _NATIVE_FLAG.get(platform.machine(), ())
+    flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *native)
+    if target.part in (LOSS, STRATEGIES):
+        header = f'-DLOSSCLI_LOSS_HEADER="losses/{target.loss}.h"'
+        flags = (*flags, f"-DLOSSCLI_LOSS={target.loss}", header)
+    return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
 
 
-def _compile(
-    compiler: tuple[str, ...], flags: tuple[str, ...], source: str, variant: Mapping[str, str]
-) -> Edge:
+def _variants(source: str) -> tuple[str, ...]:
+    """Return the dtypes that a file is compiled for one by one; "" stands for all at once."""
+    return tuple(ITEM_BYTES) if PurePosixPath(source).suffixes[:-1] == [".dtype"] else ("",)
+
+
+def _compile(target: Target, flags: tuple[str, ...], source: str, dtype: str) -> Step:
     path = PurePosixPath(source)
-    output = ".".join((*path.with_suffix("").parts, *variant.values(), "o"))
-    defines = tuple(f"-D{name}={value}" for name, value in variant.items())
-    depfile = f"{output}.d"
-    what = f" for {' '.join(variant.values())}" if variant else ""
-    files = ("-MMD", "-MF", depfile, "-c", f"csrc/{source}", "-o", output)
-    command = (*compiler, *flags, *defines, *files)
-    return Edge(output, (f"csrc/{source}",), command, f"compiling csrc/{source}{what}", depfile)
-
-
-def _link(
-    command: tuple[str, ...], edges: list[Edge], target: str, libraries: tuple[str, ...] = ()
-) -> Edge:
-    objects = tuple(edge.output for edge in edges)
-    library = LIBRARIES[target]
-    full = (*command, "-o", library, *objects, *libraries)
-    return Edge(library, objects, full, f"linking {library}")
+    stem = path.name.removesuffix(path.suffix).removesuffix(".dtype")
+    output = ".".join((*path.parts[:-1], stem, *([dtype] if dtype else []), "o"))
+    if dtype:
+        flags = (*flags, f"-DLOSSCLI_DTYPE={dtype}")
+    subject = target.loss or ("" if target.part == TORCH else target.device)
+    what = f" for {' '.join(word for word in (subject, dtype) if word)}" if subject else ""
+    if target.part == STRATEGIES:
+        what += " with strategies"
+    return Step(output, (f"csrc/{source}",), flags, f"compiling csrc/{source}{what}", f"{output}.d")
 
 
 def _steering() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Find what compiles the kernels: a C++ compiler, nvcc, ninja."""
+"""Find what compiles the kernels: a C++ compiler and ninja; nvcc has a file of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +16,6 @@ from losscli.errors import UnfitError
 
 MINIMUM_GCC = (9, 0)
 """The first whose C++17 PyTorch's headers accept."""
-MINIMUM_CUDA = (12, 0)
-"""The first that generates code for every architecture the kernels are tuned on."""
-
-USUAL_CUDA = Path("/usr/local/cuda")
 
 
 @dataclass(frozen=True)
@@ -48,55 +44,27 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
     """
     command = command_in("CXX", environ)
     if command:
-        _require_program(command[0], "CXX", "a C++ compiler", environ)
+        require_program(command[0], "CXX", "a C++ compiler", environ)
     else:
-        found = _which("g++", environ) or _which("c++", environ)
+        found = which("g++", environ) or which("c++", environ)
         if not found:
             raise UnfitError(
                 "no C++ compiler: neither g++ nor c++ is on the PATH. Install g++ "
                 "(`apt-get install g++`, `dnf install gcc-c++`) or set CXX."
             )
         command = (found,)
-    identity = _version_text(command)
+    identity = version_text(command)
     name = shlex.join(command)
     if "Free Software Foundation" not in identity:
         raise UnfitError(
             f"{name} is not GCC. The kernels share PyTorch's OpenMP runtime, which is GCC's: "
             "set CXX=g++, installing g++ if need be."
         )
-    version = _version(r"\)\s+(\d+)\.(\d+)", identity, name)
+    version = read_version(r"\)\s+(\d+)\.(\d+)", identity, name)
     if version < MINIMUM_GCC:
         raise UnfitError(
-            f"{name} is GCC {_dotted(version)}, but the kernels need {_dotted(MINIMUM_GCC)} or "
+            f"{name} is GCC {dotted(version)}, but the kernels need {dotted(MINIMUM_GCC)} or "
             "newer. Install a newer g++ and name it in CXX."
-        )
-    return Tool(command, identity)
-
-
-def find_nvcc(environ: Mapping[str, str] = os.environ) -> Tool:
-    """Find nvcc: $CUDACXX, $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda, in this order.
-
-    Raises:
-        UnfitError: there is none, or it does not run, or is too old.
-    """
-    command = command_in("CUDACXX", environ)
-    if command:
-        _require_program(command[0], "CUDACXX", "nvcc", environ)
-    else:
-        found = next(_nvcc_candidates(environ), None)
-        if not found:
-            raise UnfitError(
-                f"no nvcc on the PATH, under CUDA_HOME or in {USUAL_CUDA}. Install the CUDA "
-                f"toolkit ({_dotted(MINIMUM_CUDA)} or newer) or name its nvcc in CUDACXX."
-            )
-        command = (found,)
-    identity = _version_text(command)
-    version = _version(r"release (\d+)\.(\d+)", identity, shlex.join(command))
-    if version < MINIMUM_CUDA:
-        raise UnfitError(
-            f"{shlex.join(command)} is CUDA {_dotted(version)}, but the kernels need "
-            f"{_dotted(MINIMUM_CUDA)} or newer. Install a newer toolkit and name its nvcc in "
-            "CUDACXX."
         )
     return Tool(command, identity)
 
@@ -106,7 +74,7 @@ def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) 
     given = environ.get("CUDAHOSTCXX", "").strip()
     if not given:
         return compiler.program
-    _require_program(given, "CUDAHOSTCXX", "a host compiler for nvcc", environ)
+    require_program(given, "CUDAHOSTCXX", "a host compiler for nvcc", environ)
     return given
 
 
@@ -119,37 +87,21 @@ def find_ninja() -> Path:
     return Path(ninja.BIN_DIR) / "ninja"
 
 
-def _nvcc_candidates(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the nvcc programs that exist, the most deliberate choice first."""
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if environ.get(name):
-            yield from _existing(Path(environ[name]) / "bin" / "nvcc")
-    on_path = _which("nvcc", environ)
-    if on_path:
-        yield on_path
-    yield from _existing(USUAL_CUDA / "bin" / "nvcc")
-
-
-def _existing(program: Path) -> Iterator[str]:
-    if os.access(program, os.X_OK):
-        yield str(program)
-
-
-def _which(program: str, environ: Mapping[str, str]) -> str | None:
+def which(program: str, environ: Mapping[str, str]) -> str | None:
+    """Return where a program is on the PATH."""
     return shutil.which(program, path=environ.get("PATH", os.defpath))
 
 
-def _require_program(
-    program: str, variable: str, expected: str, environ: Mapping[str, str]
-) -> None:
-    if not _which(program, environ):
+def require_program(program: str, variable: str, expected: str, environ: Mapping[str, str]) -> None:
+    """Raise UnfitError where a variable names no program."""
+    if not which(program, environ):
         raise UnfitError(
             f"{variable} should name {expected}, but there is no program '{program}'. "
             f"Correct or unset {variable}."
         )
 
 
-def _version_text(command: tuple[str, ...]) -> str:
+def version_text(command: tuple[str, ...]) -> str:
     """Run ``--version``; it takes about 2 ms, so a cached build can afford the truth."""
     try:
         result = subprocess.run(
@@ -174,12 +126,14 @@ def _version_text(command: tuple[str, ...]) -> str:
     return result.stdout.strip()
 
 
-def _version(pattern: str, text: str, name: str) -> tuple[int, int]:
+def read_version(pattern: str, text: str, name: str) -> tuple[int, int]:
+    """Find a version in what ``--version`` printed; UnfitError where there is none."""
     match = re.search(pattern, text)
     if not match:
         raise UnfitError(f"`{name} --version` prints no version losscli can read: {text[:80]!r}.")
     return int(match[1]), int(match[2])
 
 
-def _dotted(version: tuple[int, int]) -> str:
+def dotted(version: tuple[int, int]) -> str:
+    """Return ``12.4``."""
     return ".".join(map(str, version))

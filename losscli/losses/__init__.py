@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import hinge, mse, smooth_l1
 from .reduction import REDUCTIONS, reduce
-from .spec import LossFunction, LossSpec, Parameter, Shape
+from .spec import LossFunction, LossSpec, Operand, Parameter, Shape, Tolerance
 
 LOSSES: dict[str, LossSpec] = {
     spec.name: spec
@@ -20,7 +20,9 @@ __all__ = [
     "REDUCTIONS",
     "LossFunction",
     "LossSpec",
+    "Operand",
     "Parameter",
     "Shape",
+    "Tolerance",
     "reduce",
 ]

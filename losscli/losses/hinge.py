@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .reduction import reduce
-from .spec import LossSpec, Parameter, last_dimension
+from .spec import LossSpec, Operand, Parameter, last_dimension
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +38,7 @@ def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
 SPEC = LossSpec(
     name="hinge",
     formula="max(margin - x * y, 0)",
+    operands=(Operand("input", "predictions"), Operand("target", "of -1 or 1")),
     parameters=(Parameter("margin", 1.0, -math.inf, "how far on its side a prediction is to lie"),),
     reference=reference,
     functional=None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .reduction import reduce
-from .spec import LossSpec, same_shape
+from .spec import LossSpec, Operand, same_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +43,7 @@ def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
 SPEC = LossSpec(
     name="mse",
     formula="(x - y)^2",
+    operands=(Operand("input", "predictions"), Operand("target", "what they should be")),
     parameters=(),
     reference=reference,
     functional=functional,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .spec import LossSpec, Parameter, same_shape
+from .spec import LossSpec, Operand, Parameter, same_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +40,7 @@ def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
 SPEC = LossSpec(
     name="smooth_l1",
     formula="0.5 * (x - y)^2 / beta if |x - y| < beta else |x - y| - 0.5 * beta",
+    operands=(Operand("input", "predictions"), Operand("target", "what they should be")),
     parameters=(Parameter("beta", 1.0, 0.0, "where the quadratic part ends; 0 gives the L1 loss"),),
     reference=reference,
     functional=None,

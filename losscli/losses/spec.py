@@ -34,13 +34,48 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """One tensor that a loss takes, in the order of the C++ functor's signature."""
+
+    name: str
+    description: str = ""
+    differentiable: bool = True
+    """Whether it has a gradient; an operand without one may hold integers."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How much more than 4 ulp a loss may be off, element by element, and why."""
+
+    factor: float
+    """Multiplies the gate; at least 1."""
+    reason: str
+    """What in the formula costs the digits; shown beside the results."""
+
+    def __post_init__(self) -> None:
+        """Refuse a tolerance that tightens the gate or does not say why it loosens it."""
+        if not (self.factor >= 1 and math.isfinite(self.factor)):
+            raise ValueError(f"a tolerance's factor must be at least 1, but is {self.factor:g}")
+        if not self.reason:
+            raise ValueError("a tolerance needs a reason")
+
+
+@dataclass(frozen=True)
 class LossSpec:
-    """One loss: its name everywhere, its formula, and the PyTorch code that defines it."""
+    """One loss: its name everywhere, its formula, and the PyTorch code that defines it.
+
+    From this the operators are defined, and from this inputs, oracle, checks, configs and tables
+    follow. The reference is the oracle: computed in float64, its value and its own gradients (those
+    that autograd derives from it) have to be right within 4 ulp of float64, or the checks blame the
+    kernels for the reference's error. Write it so that nothing cancels and nothing overflows early.
+    """
 
     name: str
     """Stem of the functor's header, name of the op, YAML key and command-line argument."""
     formula: str
     """One element's loss, as a person writes it."""
+    operands: tuple[Operand, ...]
+    """The tensors that it takes, the prediction first."""
     parameters: tuple[Parameter, ...]
     reference: LossFunction
     """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
@@ -56,6 +91,8 @@ class LossSpec:
     """What the loss is called below, between and above its kinks: a name more than kinks."""
     sign_targets: bool = False
     """Whether generated targets are -1 or 1."""
+    tolerance: Tolerance | None = None
+    """Loosens the gate of 4 ulp for this loss; None for a formula that needs no such help."""
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""

@@ -1,0 +1,169 @@
+"""Find an nvcc whose code this machine's driver and PyTorch can run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from losscli.environment import command_in
+from losscli.errors import UnfitError
+
+from .architectures import DROPPED, dropped_by
+from .toolchain import Tool, dotted, read_version, require_program, version_text, which
+
+MINIMUM_CUDA = (12, 0)
+"""The first that generates code for every architecture the kernels are tuned on."""
+
+USUAL_PLACE = Path("/usr/local")
+"""Where toolkits are installed: ``cuda``, ``cuda-12.4``."""
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """An nvcc that will do."""
+
+    tool: Tool
+    version: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What the code has to run on; None where there is no such thing."""
+
+    driver: tuple[int, int] | None = None
+    """The newest CUDA that the driver runs."""
+    torch: tuple[int, int] | None = None
+    """The CUDA that PyTorch is built with."""
+    newest_gpu: tuple[int, int] | None = None
+    """The highest compute capability among the GPUs here."""
+
+    def wrong(self, version: tuple[int, int]) -> str | None:
+        """Return why an nvcc of this version will not do, and what would."""
+        name = f"is CUDA {dotted(version)}"
+        if version < MINIMUM_CUDA:
+            return f"{name}, but the kernels need {dotted(MINIMUM_CUDA)} or newer"
+        if self.newest_gpu and self.newest_gpu < DROPPED[1] and dropped_by(version):
+            return (
+                f"{name}, which dropped GPUs below compute capability {dotted(DROPPED[1])}, and "
+                f"the newest here has {dotted(self.newest_gpu)}"
+            )
+        # Within one major version, programs run on drivers that are older than their toolkit.
+        if self.driver and version[0] > self.driver[0]:
+            return f"{name}, but the driver runs CUDA {dotted(self.driver)} at most"
+        if self.torch and version[0] != self.torch[0]:
+            return f"{name}, but torch is built for CUDA {dotted(self.torch)}"
+        return None
+
+    @property
+    def advice(self) -> str:
+        """What to install."""
+        major = MINIMUM_CUDA[0]
+        if self.newest_gpu and self.newest_gpu < DROPPED[1]:
+            major = DROPPED[0][0] - 1
+            if self.torch and self.torch[0] != major:
+                return (
+                    f"Install a CUDA {major} toolkit and a torch built for CUDA {major}, and name "
+                    "the toolkit's nvcc in CUDACXX."
+                )
+        elif self.torch and self.driver and self.torch[0] > self.driver[0]:
+            return (
+                f"Update the driver to one for CUDA {self.torch[0]}, or install a torch built for "
+                f"CUDA {self.driver[0]} and a toolkit of that version."
+            )
+        elif self.torch or self.driver:
+            major = (self.torch or self.driver or MINIMUM_CUDA)[0]
+        else:
+            return f"Install CUDA {dotted(MINIMUM_CUDA)} or newer and name its nvcc in CUDACXX."
+        return f"Install a CUDA {major} toolkit and name its nvcc in CUDACXX."
+
+
+NOTHING = Requirements()
+"""Of a compile check."""
+
+
+def find_nvcc(
+    requirements: Requirements = NOTHING, environ: Mapping[str, str] = os.environ
+) -> Nvcc:
+    """Find nvcc: $CUDACXX alone, or else the first that meets the requirements.
+
+    Looked at are $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda* and pip's nvidia packages, in
+    this order.
+
+    Raises:
+        UnfitError: there is none, or it does not run or will not do.
+    """
+    command = command_in("CUDACXX", environ)
+    if command:
+        require_program(command[0], "CUDACXX", "nvcc", environ)
+        candidates = [command]
+    else:
+        candidates = [(program,) for program in dict.fromkeys(_candidates(environ))]
+    if not candidates:
+        raise UnfitError(
+            f"no nvcc on the PATH, under CUDA_HOME or in {USUAL_PLACE}/cuda. Install the CUDA "
+            f"toolkit ({_wanted(requirements)}) or name its nvcc in CUDACXX."
+        )
+    wrong = []
+    for candidate in candidates:
+        try:
+            found = _look_at(candidate)
+        except UnfitError as error:
+            wrong.append(str(error).removesuffix("."))
+            continue
+        problem = requirements.wrong(found.version)
+        if not problem:
+            return found
+        wrong.append(f"{shlex.join(candidate)} {problem}")
+    if len(wrong) == 1 and "is CUDA" not in wrong[0]:
+        raise UnfitError(f"{wrong[0]}.")
+    raise UnfitError(f"{'; '.join(wrong)}. {requirements.advice}")
+
+
+def parse_version(text: str | None) -> tuple[int, int] | None:
+    """Return ``(12, 4)`` for ``12.4``; None for what is no such version."""
+    parts = (text or "").split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
+        return None
+    return int(parts[0]), int(parts[1])
+
+
+def _look_at(command: tuple[str, ...]) -> Nvcc:
+    identity = version_text(command)
+    version = read_version(r"release (\d+)\.(\d+)", identity, shlex.join(command))
+    return Nvcc(Tool(command, identity), version)
+
+
+def _wanted(requirements: Requirements) -> str:
+    major = (requirements.torch or requirements.driver or (0, 0))[0]
+    return f"CUDA {major}" if major else f"{dotted(MINIMUM_CUDA)} or newer"
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the nvcc programs that exist, the most deliberate choice first."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if environ.get(name):
+            yield from _existing(Path(environ[name]) / "bin" / "nvcc")
+    on_path = which("nvcc", environ)
+    if on_path:
+        yield on_path
+    yield from _existing(USUAL_PLACE / "cuda" / "bin" / "nvcc")
+    newest_first = sorted(USUAL_PLACE.glob("cuda-*"), key=_version_in_name, reverse=True)
+    for folder in newest_first:
+        yield from _existing(folder / "bin" / "nvcc")
+    packages = Path(sysconfig.get_path("purelib")) / "nvidia"
+    for program in sorted(packages.glob("*/bin/nvcc")):
+        yield from _existing(program)
+
+
+def _version_in_name(folder: Path) -> tuple[int, ...]:
+    numbers = folder.name.removeprefix("cuda-").split(".")
+    return tuple(int(number) for number in numbers if number.isdecimal())
+
+
+def _existing(program: Path) -> Iterator[str]:
+    if os.access(program, os.X_OK):
+        yield str(program)

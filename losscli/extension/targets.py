@@ -1,0 +1,116 @@
+"""The libraries that there are, and which files of csrc each may include.
+
+A library's key covers the files that it may include and no others, so that a new or edited loss
+recompiles nothing else. A build copies those files alone: an include of any other fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+CPU, CUDA = "cpu", "cuda"
+DEVICES = (CPU, CUDA)
+
+TORCH, RUNTIME, BENCH, LOSS, STRATEGIES = "torch", "runtime", "bench", "loss", "strategies"
+
+Sources = Mapping[str, bytes]
+"""Path under csrc, and what the file holds."""
+
+_HEADERS, _UNITS = {".h", ".cuh"}, {".cpp", ".cu"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """One library."""
+
+    part: str
+    """``torch`` (operators and autograd), ``runtime`` (what a device keeps for all kernels),
+    ``bench`` (the probe of the memory), ``loss`` or ``strategies`` (one loss's kernels)."""
+    device: str = CPU
+    loss: str = ""
+
+    @property
+    def name(self) -> str:
+        """``torch``, ``runtime_cuda``, ``bench_cpu``, ``mse_cuda``, ``mse_strategies_cuda``."""
+        if self.part == TORCH:
+            return TORCH
+        stem = {LOSS: self.loss, STRATEGIES: f"{self.loss}_strategies"}.get(self.part, self.part)
+        return f"{stem}_{self.device}"
+
+    @property
+    def library(self) -> str:
+        """File name of the library."""
+        return f"liblosscli_{self.name}.so"
+
+    @property
+    def unit_folder(self) -> str:
+        """The folder of csrc whose .cpp and .cu files are compiled into the library."""
+        if self.part == TORCH:
+            return "torch/"
+        folder = {RUNTIME: "core", BENCH: "bench"}.get(self.part, "elementwise")
+        return f"{folder}/{self.device}/"
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The folders and files of csrc whose headers the library may include."""
+        if self.part == TORCH:
+            interfaces = ("losses/loss.h", "elementwise/kernels.h", "bench/probe.h")
+            return ("core/", "torch/", *interfaces)
+        if self.part == RUNTIME:
+            return ("core/",)
+        if self.part == BENCH:
+            return ("core/", "bench/", "elementwise/", "reduce/", "losses/loss.h")
+        return ("core/", "reduce/", "elementwise/", "losses/loss.h", f"losses/{self.loss}.h")
+
+
+def needed(loss: str, device: str, *, strategies: bool = False) -> list[Target]:
+    """Return what a call of a loss on a device needs, in the order in which it is loaded."""
+    kernels = Target(STRATEGIES if strategies else LOSS, device, loss)
+    return [*shared(device), kernels]
+
+
+def shared(device: str) -> list[Target]:
+    """Return what all kernels of a device need."""
+    return [Target(TORCH), *([Target(RUNTIME, CUDA)] if device == CUDA else [])]
+
+
+def production(losses: Iterable[str], device: str) -> list[Target]:
+    """Return what all losses need on a device."""
+    return [*shared(device), *(Target(LOSS, device, loss) for loss in losses)]
+
+
+def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
+    """Return what only benchmarks use: the probe, and the other ways to finish a sum."""
+    return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in losses)]
+
+
+def read_sources(csrc: Path, target: Target) -> Sources:
+    """Read every file that can be part of a library."""
+    sources = {}
+    for path in sorted(csrc.rglob("*")):
+        name = path.relative_to(csrc).as_posix()
+        if _belongs(name, target):
+            sources[name] = path.read_bytes()
+    return sources
+
+
+def is_unit(name: str) -> bool:
+    """Tell a file that is compiled from one that is included."""
+    return PurePosixPath(name).suffix in _UNITS
+
+
+def _belongs(name: str, target: Target) -> bool:
+    path = PurePosixPath(name)
+    others = {device for device in DEVICES if device != target.device}
+    if others & set(path.parts[:-1]):
+        return False
+    if target.device == CPU and path.suffix in {".cu", ".cuh"}:
+        return False
+    if path.suffix in _UNITS:
+        return name.startswith(target.unit_folder)
+    allowed = (target.unit_folder, *target.headers)
+    return path.suffix in _HEADERS and any(
+        name.startswith(place) if place.endswith("/") else name == place for place in allowed
+    )

@@ -1,0 +1,76 @@
+"""The tools of this machine, each looked for when a library first needs it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from losscli.devices import driver_cuda
+from losscli.errors import UnfitError
+
+from .architectures import covers, gencode_flags, present_capabilities, requested_architectures
+from .manifest import Manifest
+from .nvcc import Nvcc, Requirements, find_nvcc, parse_version
+from .plan import Tools, TorchInstall, torch_tools
+from .support import NO_ROCM
+from .targets import CUDA, TORCH, Target
+from .toolchain import Tool, find_compiler, find_host_compiler
+
+
+class Toolbox:
+    """Compilers for one installation of PyTorch."""
+
+    def __init__(self, torch: TorchInstall) -> None:
+        """Nothing is looked for yet."""
+        self.torch = torch
+
+    @cached_property
+    def compiler(self) -> Tool:
+        """The C++ compiler."""
+        return find_compiler()
+
+    @cached_property
+    def requirements(self) -> Requirements:
+        """What CUDA code has to run on; nothing where it is only compiled as a check."""
+        torch = parse_version(self.torch.cuda)
+        if not torch:
+            return Requirements()
+        return Requirements(driver_cuda(), torch, max(self.capabilities, default=None))
+
+    @cached_property
+    def capabilities(self) -> list[tuple[int, int]]:
+        """Compute capabilities of the GPUs here."""
+        return present_capabilities()
+
+    @cached_property
+    def nvcc(self) -> Nvcc:
+        """An nvcc whose code can be run here."""
+        return find_nvcc(self.requirements)
+
+    def tools(self, target: Target) -> Tools:
+        """Return what compiles a library; UnfitError where something is missing."""
+        if target.device != CUDA:
+            tools = Tools(self.compiler.command, self.compiler.identity)
+            return torch_tools(tools, self.torch) if target.part == TORCH else tools
+        self.require_cuda()
+        # Before nvcc: a slip is worth a word even where it does no harm yet.
+        requested_architectures()
+        nvcc = self.nvcc
+        gencode = gencode_flags(self.capabilities, cuda=nvcc.version)
+        host = ("-ccbin", find_host_compiler(self.compiler))
+        flags = (*host, *gencode)
+        command, identity = nvcc.tool.command, nvcc.tool.identity
+        return Tools(command, identity, flags, flags, nvcc.version, gencode)
+
+    def require_cuda(self) -> None:
+        """Raise UnfitError where PyTorch's GPUs are AMD's."""
+        if self.torch.hip:
+            raise UnfitError(NO_ROCM)
+
+    def can_run(self, library: Manifest) -> bool:
+        """Tell whether a library that another compiler made runs here."""
+        if not library.gencode:
+            return True
+        version = parse_version(library.cuda)
+        if not version or self.requirements.wrong(version):
+            return False
+        return covers(library.gencode, self.capabilities)
