@@ -5,14 +5,28 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
-from losscli.config.schema import Config, Exclude, Filter
+from losscli import layouts
+from losscli.config.schema import (
+    CONTIGUOUS,
+    MIXED_DTYPE,
+    PASSES,
+    Config,
+    Exclude,
+    Filter,
+    GradOutput,
+)
 from losscli.losses import LOSSES, LossSpec, Shape
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
+FORWARD, FORWARD_BACKWARD = PASSES
+CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
+"""The incoming gradients of successive calls where it changes: all different, and of few bits, so
+that every dtype holds them."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,9 @@ class Case:
     distribution: str
     seed: int
     scale: float = 1.0
+    layout: str = CONTIGUOUS
+    grad_output: GradOutput = 1.0
+    """Of the pass ``forward_backward``; without a reduction each of its elements is the number."""
 
     @property
     def spec(self) -> LossSpec:
@@ -42,9 +59,43 @@ class Case:
         return math.prod(self.shape)
 
     @property
+    def size(self) -> Shape:
+        """The size as a config names it."""
+        return layouts.size_of(self.shape, self.layout)
+
+    @property
+    def impossible(self) -> str:
+        """Why the size cannot have the layout; empty if it can."""
+        return layouts.impossible(self.size, self.layout)
+
+    @property
     def item_bytes(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element of the prediction."""
         return ITEM_BYTES[self.dtype]
+
+    @property
+    def target_dtype(self) -> str:
+        """The dtype of the target."""
+        if self.layout != MIXED_DTYPE:
+            return self.dtype
+        return "float32" if self.item_bytes == 2 else "bfloat16"
+
+    @property
+    def loss_item_bytes(self) -> int:
+        """Bytes of one element of the loss, whose dtype is the operands', promoted."""
+        return max(self.item_bytes, ITEM_BYTES[self.target_dtype])
+
+    @property
+    def target_bytes(self) -> int:
+        """Bytes of the target's elements."""
+        return math.prod(self.target_shape) * ITEM_BYTES[self.target_dtype]
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the tensors that the operands are views of, or are."""
+        input = layouts.stored_elements(self.shape, self.layout) * self.item_bytes
+        target = layouts.stored_elements(self.target_shape, self.layout)
+        return input + target * ITEM_BYTES[self.target_dtype]
 
     @property
     def name(self) -> str:
@@ -54,10 +105,24 @@ class Case:
             for p in self.spec.parameters
             if self.params[p.name] != p.default
         ]
-        words = [self.loss, *changed, format_size(self.shape), self.dtype, self.reduction]
+        words = [self.loss, *changed, format_size(self.size), self.dtype, self.reduction]
         if self.distribution != "uniform":
             words.append(self.distribution)
+        if self.layout != CONTIGUOUS:
+            words.append(self.layout)
+        if self.grad_output != 1:
+            words.append(f"grad_output={format_grad_output(self.grad_output)}")
         return " ".join(words)
+
+    def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
+        """Return the case with contiguous operands of other shapes.
+
+        ``target_shape``: None is what the loss has with such an input.
+        """
+        if target_shape is None:
+            target_shape = self.spec.default_target_shape(shape)
+        shapes: dict[str, Any] = {"shape": shape, "target_shape": target_shape}
+        return replace(self, layout=CONTIGUOUS, **shapes, **changes)
 
     def floor_bytes(self, pass_: str) -> int:
         """Return the fewest bytes that a pass must move through memory.
@@ -66,15 +131,15 @@ class Case:
         backward writes the gradient of the prediction as well; without a reduction the incoming
         gradient is a tensor, known only later, so the operands are read again beside it.
         """
-        operands = self.elements + math.prod(self.target_shape)
-        elements = operands
-        if self.reduction == "none":
-            elements += self.elements
-        if pass_ == "forward_backward":
-            elements += self.elements
+        input = self.elements * self.item_bytes
+        operands = input + self.target_bytes
+        loss = self.elements * self.loss_item_bytes if self.reduction == "none" else 0
+        moved = operands + loss
+        if pass_ == FORWARD_BACKWARD:
+            moved += input
             if self.reduction == "none":
-                elements += operands + self.elements
-        return elements * self.item_bytes
+                moved += operands + loss
+        return moved
 
     def to_json(self) -> dict[str, object]:
         """Return the fields of a result's ``case``."""
@@ -89,24 +154,41 @@ class Case:
             "distribution": self.distribution,
             "seed": self.seed,
             "scale": self.scale,
+            "layout": self.layout,
+            "grad_output": self.grad_output,
         }
+
+
+def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:
+    """Return the incoming gradients of successive calls, to be begun again after the last."""
+    return CHANGING_VALUES if isinstance(grad_output, str) else (grad_output,)
+
+
+def format_grad_output(grad_output: GradOutput) -> str:
+    """Return ``0.5`` or ``changing``."""
+    return grad_output if isinstance(grad_output, str) else f"{grad_output:g}"
 
 
 def asked_for(config: Config, case: Case, implementation: str, pass_: str) -> bool:
     """Tell whether a config wants this implementation and pass of one of its cases.
 
-    No rule of ``exclude`` may match, and where there are filters one of them has to.
+    No rule of ``exclude`` may match, and where there are filters one of them has to. The pass
+    ``forward`` has no incoming gradient: it belongs to the case whose own is 1.
     """
+    if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
+        return False
     facts = {
         **case.params,
         "loss": case.loss,
-        "size": case.shape,
+        "size": case.size,
         "dtype": case.dtype,
         "reduction": case.reduction,
         "distribution": case.distribution,
         "device": case.device.partition(":")[0],
         "implementation": implementation,
         "pass": pass_,
+        "layout": case.layout,
+        "grad_output": case.grad_output,
         "table": config.title,
     }
     if any(_excludes(rule, facts) for rule in config.exclude):
@@ -135,16 +217,25 @@ def _meets(fact: object, values: tuple[object, ...]) -> bool:
 
 def expand(config: Config, device: str) -> Iterator[Case]:
     """Yield the cases of a config in the order written, on a device that is no longer ``auto``."""
-    for choice, shape, dtype, reduction, distribution in itertools.product(
-        config.losses, config.sizes, config.dtypes, config.reductions, config.inputs.distributions
+    grad_outputs = config.grad_outputs
+    if FORWARD in config.passes and 1.0 not in grad_outputs:
+        grad_outputs = (1.0, *grad_outputs)
+    for choice, size, dtype, reduction, distribution, layout, grad_output in itertools.product(
+        config.losses,
+        config.sizes,
+        config.dtypes,
+        config.reductions,
+        config.inputs.distributions,
+        config.layouts,
+        grad_outputs,
     ):
         spec = LOSSES[choice.name]
         axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
         for values in itertools.product(*axes):
             yield Case(
                 loss=spec.name,
-                shape=shape,
-                target_shape=spec.default_target_shape(shape),
+                shape=layouts.input_shape(size, layout),
+                target_shape=layouts.target_shape(size, layout, spec.default_target_shape(size)),
                 dtype=dtype,
                 reduction=reduction,
                 device=device,
@@ -152,4 +243,6 @@ def expand(config: Config, device: str) -> Iterator[Case]:
                 distribution=distribution,
                 seed=config.inputs.seed,
                 scale=config.inputs.scale,
+                layout=layout,
+                grad_output=grad_output,
             )

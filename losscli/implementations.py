@@ -64,8 +64,8 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
 
         from losscli.extension import load
 
-        load.load()
-        operator = getattr(torch.ops.losscli, case.loss).default
+        load.load_strategies(case.loss, case.device)
+        operator = getattr(torch.ops.losscli_bench, case.loss).default
         settings = (case.reduction, *case.spec.resolve(case.params).values(), strategy)
 
         def function(input: Tensor, target: Tensor) -> Tensor:

@@ -16,6 +16,10 @@ Distributions (``scale`` multiplies every prediction, except at a boundary):
 - ``impulse``: zeros, and every 997th value large.
 
 A loss with ``sign_targets`` gets targets of -1 and 1 in all of them.
+
+Operands lie in memory as the case's layout says (losscli/layouts.py); they are views where it asks
+for views, and hold the values that contiguous operands would hold. What a view leaves out of its
+tensor is NaN.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from torch import Tensor
 
 from losscli.blocks import blocks, part
 from losscli.cases import Case
+from losscli.config.schema import SLICED, TRANSPOSED
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
@@ -44,18 +49,52 @@ def make_inputs(case: Case) -> tuple[Tensor, Tensor]:
     """Return the prediction and the target of a case, on its device."""
     source = _Source(case, stream=1)
     draw = source.sign if case.spec.sign_targets else source.draws[case.distribution]
-    target = _fill(case, case.target_shape, draw)
+    target = _fill(_empty_target(case), draw)
     source = _Source(case, stream=0)
+    input = _empty_input(case)
     if case.distribution == "boundary":
-        return _boundary_input(case, target, source), target
+        return _fill_boundary(case, input, target, source), target
     draw = source.draws[case.distribution]
-    return _fill(case, case.shape, lambda shape, at: draw(shape, at).mul_(case.scale)), target
+    return _fill(input, lambda shape, at: draw(shape, at).mul_(case.scale)), target
+
+
+def loss_dtype(case: Case) -> torch.dtype:
+    """Return the dtype of a case's loss: the operands', promoted."""
+    target: torch.dtype = getattr(torch, case.target_dtype)
+    return torch.promote_types(getattr(torch, case.dtype), target)
 
 
 def make_grad_output(case: Case) -> Tensor:
     """Return an incoming gradient for a loss without a reduction: standard normal values."""
     shape = torch.broadcast_shapes(case.shape, case.target_shape)
-    return _fill(case, tuple(shape), _Source(case, stream=2).normal)
+    empty = torch.empty(shape, dtype=loss_dtype(case), device=case.device)
+    return _fill(empty, _Source(case, stream=2).normal)
+
+
+def _empty_input(case: Case) -> Tensor:
+    """Allocate the prediction in its layout."""
+    dtype, shape = getattr(torch, case.dtype), case.shape
+    if case.layout == SLICED:
+        return _wider(shape, dtype, case.device)[..., :-1]
+    if case.layout == TRANSPOSED:
+        swapped = (*shape[:-2], shape[-1], shape[-2])
+        return torch.empty(swapped, dtype=dtype, device=case.device).transpose(-1, -2)
+    return torch.empty(shape, dtype=dtype, device=case.device)
+
+
+def _empty_target(case: Case) -> Tensor:
+    """Allocate the target in its layout."""
+    dtype, shape = getattr(torch, case.target_dtype), case.target_shape
+    if case.layout == SLICED and shape:
+        return _wider(shape, dtype, case.device)[..., 1:]
+    return torch.empty(shape, dtype=dtype, device=case.device)
+
+
+def _wider(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
+    """Allocate a tensor that is one longer in the last dimension, NaN at both of its ends."""
+    wider = torch.empty((*shape[:-1], shape[-1] + 1), dtype=dtype, device=device)
+    wider[..., 0] = wider[..., -1] = math.nan
+    return wider
 
 
 class _Source:
@@ -106,24 +145,22 @@ class _Source:
         return torch.arange(offset, offset + count, device=self.device).view(shape)
 
 
-def _fill(case: Case, shape: tuple[int, ...], draw: Draw) -> Tensor:
-    """Allocate a tensor and fill it block by block."""
-    tensor = torch.empty(shape, dtype=getattr(torch, case.dtype), device=case.device)
+def _fill(tensor: Tensor, draw: Draw) -> Tensor:
+    """Fill a tensor block by block, in the order of its elements however they lie."""
     offset = 0
-    for block in blocks(shape):
+    for block in blocks(tensor.shape):
         view = tensor[block]
         view.copy_(draw(tuple(view.shape), offset))
         offset += view.numel()
     return tensor
 
 
-def _boundary_input(case: Case, target: Tensor, source: _Source) -> Tensor:
+def _fill_boundary(case: Case, tensor: Tensor, target: Tensor, source: _Source) -> Tensor:
     """Place predictions on, beside and around the kinks.
 
     The coordinate that decides the branch is affine in the prediction, ``slope * x + intercept``,
     and is solved for ``x``. A loss without kinks is probed at 0.
     """
-    tensor = torch.empty(case.shape, dtype=target.dtype, device=target.device)
     kinks = torch.tensor(
         case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=target.device
     )

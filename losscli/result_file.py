@@ -5,13 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from losscli.cases import Case
-from losscli.config.schema import CACHES, DISTRIBUTIONS, DTYPES, MODES, PASSES
+from losscli.config.schema import (
+    CACHES,
+    CHANGING,
+    DISTRIBUTIONS,
+    DTYPES,
+    LAYOUTS,
+    MODES,
+    PASSES,
+)
 from losscli.errors import UsageError, unknown
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.records import UNREADABLE, RecordError, read_array, read_object, told
@@ -43,6 +52,7 @@ _ONE_OF: Mapping[str, Collection[str]] = {
     "dtype": DTYPES,
     "reduction": REDUCTIONS,
     "distribution": DISTRIBUTIONS,
+    "layout": LAYOUTS,
 }
 """What the texts of a case and of a result of bench may be."""
 _LONGEST = 1e9
@@ -156,8 +166,12 @@ def _check_text(field: str, text: str) -> None:
 def _check_case(case: Case) -> None:
     if case.loss not in LOSSES or case.params.keys() != {p.name for p in case.spec.parameters}:
         raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
-    for field in ("dtype", "reduction", "distribution"):
+    for field in ("dtype", "reduction", "distribution", "layout"):
         _check_text(field, getattr(case, field))
+    grad_output = case.grad_output
+    known = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)
+    if not known:
+        raise RecordError(f"'grad_output': {grad_output!s:.40} is no number and not {CHANGING}")
     if not -(2**63) <= case.seed < 2**63:
         raise RecordError("'seed': a number of more than 64 bits")
     for field, shape in (("shape", case.shape), ("target_shape", case.target_shape)):

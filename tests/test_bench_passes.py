@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from losscli.bench.passes import Captured, PassFactory, gradients
+from losscli.cases import CHANGING_VALUES
+from losscli.config.schema import CHANGING
 
 
 def operands():
@@ -37,13 +39,43 @@ def test_what_is_timed_includes_giving_the_gradient_back():
     assert timed.input.grad is None
 
 
-def test_without_a_reduction_the_incoming_gradient_is_ones_and_allocated_once():
-    passes = PassFactory("forward_backward", "none", *operands())
+def test_without_a_reduction_the_incoming_gradient_is_a_full_tensor_allocated_once():
+    passes = PassFactory("forward_backward", "none", *operands(), 0.5)
     timed, other = passes.make(torch.mul), passes.make(torch.mul)
-    assert timed.grad_output is other.grad_output
+    assert next(timed.grad_outputs)[1] is next(other.grad_outputs)[1] is passes.full_grad_output
     with gradients("forward_backward"):
         timed.compute()
-    assert timed.input.grad.tolist() == [0.0, 5.0]
+    assert timed.input.grad.tolist() == [0.0, 2.5]
+
+
+def test_a_changing_incoming_gradient_is_another_number_in_every_call():
+    passes = PassFactory("forward_backward", "sum", *operands(), CHANGING)
+    timed, other = (passes.make(lambda x, y: (x * y).sum()) for _ in range(2))
+    with gradients("forward_backward"):
+        for value in (*CHANGING_VALUES, CHANGING_VALUES[0]):
+            timed.compute()
+            assert timed.incoming == value
+            assert timed.input.grad.tolist() == [0.0, 5.0 * value]
+        other.compute()
+    assert other.incoming == CHANGING_VALUES[0]  # each implementation begins with the first
+    assert passes.full_grad_output is None
+
+
+def test_incoming_gradients_have_the_dtype_of_the_loss():
+    x, y = operands()
+    passes = PassFactory("forward_backward", "mean", x.bfloat16(), y, 0.5)
+    assert [tensor.dtype for _, tensor in passes.grad_outputs] == [torch.float32]
+
+
+@pytest.mark.gpu
+def test_a_replay_reads_the_incoming_gradient_that_was_prepared():
+    x, y = (tensor.cuda() for tensor in operands())
+    passes = PassFactory("forward_backward", "sum", x, y, CHANGING)
+    with gradients("forward_backward"):
+        graph = passes.capture(lambda x, y: (x * y).sum())
+        for _ in range(3):
+            graph.compute()
+            assert graph.input.grad.tolist() == [0.0, 5.0 * graph.incoming]
 
 
 def test_the_tensors_of_the_case_are_shared_not_copied():

@@ -20,6 +20,7 @@ from losscli.config.schema import (
     CACHES,
     DISTRIBUTIONS,
     DTYPES,
+    LAYOUTS,
     MODES,
     PASSES,
     Config,
@@ -274,5 +275,6 @@ def test_the_json_schema_has_the_keys_and_names_of_the_loader():
         "passes": PASSES,
         "modes": MODES,
         "distributions": DISTRIBUTIONS,
+        "layouts": LAYOUTS,
     }
     assert {key: tuple(definitions[key]["items"]["enum"]) for key in definitions} == names

@@ -19,6 +19,7 @@ LAYERS = (
     ("losscli.extension",),
     ("losscli.result_file",),
     ("losscli.oracle", "losscli.inputs", "losscli.cases", "losscli.blocks", "losscli.results"),
+    ("losscli.layouts",),
     ("losscli.records", "losscli.saved", "losscli.differences"),
     ("losscli.config", "losscli.losses", "losscli.environment", "losscli.devices"),
     ("losscli.units", "losscli.errors", "losscli.garbage"),
@@ -31,7 +32,13 @@ WITHOUT_TORCH = (
     "losscli.config",
     "losscli.losses",
     "losscli.report",
-    *("losscli.cases", "losscli.results", "losscli.result_file", "losscli.implementations"),
+    *(
+        "losscli.cases",
+        "losscli.layouts",
+        "losscli.results",
+        "losscli.result_file",
+        "losscli.implementations",
+    ),
     *("losscli.records", "losscli.saved", "losscli.differences"),
     *("losscli.devices", "losscli.units", "losscli.errors", "losscli.garbage"),
 )

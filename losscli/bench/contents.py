@@ -38,7 +38,7 @@ class Contents:
         self.changed = False
         self._gates: dict[bool, Gate] = {}
         largest = max(abs(x.item()) for x in torch.aminmax(input)) if input.numel() else 0.0
-        self._first = input.view(-1)[:1]
+        self._first = input[(slice(1),) * input.dim()]
         self._factor = DOUBLED if largest <= LARGEST_DOUBLED else TURNED
 
     @property

@@ -2,7 +2,9 @@
 
 A pass is held against as many reads and writes of whole arrays as it cannot do without. A target
 that is smaller than the prediction, a row that repeats say, stays in the cache and is left out of
-them; its bytes count all the same.
+them; its bytes count all the same. All arrays are contiguous and as large as the prediction: for a
+view it is the memory that it is a view of, and where the target is of another dtype, the time is
+scaled by the bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from losscli.bench.sampling import Contender, ContenderFailedError, interleave
 from losscli.bench.statistics import summarize
 from losscli.bench.timer import Timer
 from losscli.cases import Case
-from losscli.config.schema import Timing
+from losscli.config.schema import CONTIGUOUS, Timing
 from losscli.errors import LosscliError
 from losscli.extension import load
 from losscli.results import NO_LIMIT
@@ -56,8 +58,8 @@ class Probe(NamedTuple):
 
 def load_probe(device: str) -> Probe:
     """Return the probe of a device, which may have to be built."""
-    load.load()
-    operators = torch.ops.losscli
+    load.load_bench(device)
+    operators = torch.ops.losscli_bench
     variants = operators.memory_probe_variants(torch.device(device))
     return Probe(operators.memory_probe.default, variants)
 
@@ -109,7 +111,8 @@ class Limits:
             found, variant = self._measure(key, arrays, case.seed)
             if not known or faster(known, found) is found:
                 self.found[key], self.fastest[key] = found, variant
-        return self.found.get(key) or Limit(reason=f"{NO_LIMIT}{self.missing}")
+        found = self.found.get(key) or Limit(reason=f"{NO_LIMIT}{self.missing}")
+        return scaled(found, case, pass_)
 
     def contender(
         self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]
@@ -188,6 +191,15 @@ class Limits:
         return Limit(min(medians)), medians.index(min(medians))
 
 
+def scaled(limit: Limit, case: Case, pass_: str) -> Limit:
+    """Return the limit of a case's own bytes, from that of arrays that are all of one dtype."""
+    if limit.seconds is None or case.target_dtype == case.dtype:
+        return limit
+    alike = replace(case, layout=CONTIGUOUS)
+    share = case.floor_bytes(pass_) / alike.floor_bytes(pass_)
+    return replace(limit, seconds=limit.seconds * share)
+
+
 def faster(one: Limit, other: Limit) -> Limit:
     """Return the limit that is further out, the first of equals."""
     return min((one, other), key=lambda limit: limit.seconds or math.inf)
@@ -197,8 +209,20 @@ def _what(
     case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]
 ) -> tuple[_Key, list[Tensor]]:
     """Return what a limit is known by, and the arrays to be read."""
-    arrays = [tensor.detach() for tensor in reads if tensor.numel() == case.elements]
-    return (mixes(case, pass_), arrays[0].nbytes, timer), arrays
+    count = case.elements * case.item_bytes
+    arrays = [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
+    return (mixes(case, pass_), count, timer), arrays
+
+
+def _array(tensor: Tensor, count: int) -> Tensor:
+    """Return so many bytes to be read for an operand: its own memory, where it has as many."""
+    if tensor.is_contiguous() and tensor.nbytes == count:
+        return tensor.detach()
+    storage = tensor.untyped_storage()
+    if storage.nbytes() < count:
+        return torch.zeros(count, dtype=torch.uint8, device=tensor.device)
+    array = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return array.set_(storage, 0, (count,), (1,))
 
 
 def _out_of_reach(error: Exception) -> Limit:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from losscli.cases import Case
-from losscli.config.schema import DEVICE, GRAPH
+from losscli.cases import Case, grad_output_values
+from losscli.config.schema import CHANGING, DEVICE, GRAPH
 from losscli.implementations import Implementation
 from losscli.units import format_bytes
 
@@ -54,21 +53,29 @@ def plan_memory(
     """Return what timing these implementations side by side will take."""
     graphs = mode == GRAPH
     tensor = case.elements * case.item_bytes
-    inputs = tensor + math.prod(case.target_shape) * case.item_bytes
-    outputs = len(implementations) * tensor if case.reduction == "none" else 0
+    loss = case.elements * case.loss_item_bytes if case.reduction == "none" else 0
+    inputs = case.stored_bytes
+    outputs = len(implementations) * loss
     if pass_ == "forward_backward":
         outputs += tensor * (len(implementations) if graphs else 1)
-        inputs += tensor if case.reduction == "none" else 0
+        inputs += loss * len(grad_output_values(case.grad_output))
+        if graphs and loss and case.grad_output == CHANGING:  # each graph reads one of its own
+            inputs += loss * len(implementations)
     if case.device == "cpu" and outputs:  # there what moves the bytes alone is sampled beside them
         outputs += tensor
+    if case.device == "cpu" and case.target_dtype != case.dtype:  # what it reads for the target
+        inputs += tensor
     temporaries = {i.name: planned_extra_bytes(case, i) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
     return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)
 
 
 def planned_extra_bytes(case: Case, implementation: Implementation) -> int:
-    """Return what a call is planned to hold beyond inputs, loss and gradient."""
-    return implementation.temporaries * case.elements * case.item_bytes
+    """Return what a call is planned to hold beyond inputs, loss and gradient.
+
+    Temporaries are in the promoted dtype.
+    """
+    return implementation.temporaries * case.elements * case.loss_item_bytes
 
 
 def needed_bytes(

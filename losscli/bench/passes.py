@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import torch
 
+from losscli.cases import FORWARD_BACKWARD, grad_output_values
+
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from losscli.config.schema import GradOutput
     from losscli.implementations import BoundLoss
 
+    Incoming = tuple[float, Tensor]
+"""An incoming gradient: the number, and the tensor whose elements it is."""
 
 CALLS_BEFORE_CAPTURE = 3
 """As PyTorch's notes ask for."""
@@ -26,6 +33,7 @@ class Forward:
     def __init__(self, function: BoundLoss, input: Tensor, target: Tensor) -> None:
         self.function, self.input, self.target = function, input, target
         self.loss: Tensor | None = None
+        self.incoming = 1.0
 
     def compute(self) -> None:
         """Compute the loss. The last one is dropped first, so that two never live at once."""
@@ -45,16 +53,19 @@ class ForwardBackward:
     ``input`` is a leaf that requires grad; it is shared by all implementations of a case, so that
     one gradient lives at a time. A call allocates its gradient anew and frees it at the end, as
     ``optimizer.zero_grad()`` does: giving memory back has its price, on a CPU up to a tenth of the
-    call, and nobody is to pay it for another. Without a reduction the incoming gradient is
-    ``grad_output``.
+    call, and nobody is to pay it for another. The incoming gradients of successive calls are
+    ``grad_outputs``, begun again after the last: tensors that were made ahead, so that a call of no
+    implementation launches a kernel to make one.
     """
 
     def __init__(
-        self, function: BoundLoss, input: Tensor, target: Tensor, grad_output: Tensor | None
+        self, function: BoundLoss, input: Tensor, target: Tensor, grad_outputs: Sequence[Incoming]
     ) -> None:
         self.function, self.input, self.target = function, input, target
-        self.grad_output = grad_output
+        self.grad_outputs = cycle(grad_outputs)
         self.loss: Tensor | None = None
+        self.incoming = 1.0
+        """The number that came in last."""
 
     def __call__(self) -> None:
         """Compute the loss and the gradient, and free the gradient."""
@@ -64,8 +75,9 @@ class ForwardBackward:
     def compute(self) -> None:
         """Compute the loss and the gradient."""
         self.loss = self.input.grad = None
+        self.incoming, grad_output = next(self.grad_outputs)
         loss = self.function(self.input, self.target)
-        loss.backward(self.grad_output)
+        loss.backward(grad_output)
         self.loss = loss
 
     def release(self) -> None:
@@ -77,12 +89,26 @@ class Captured:
     """A pass captured in a CUDA graph; a call replays it.
 
     What the graph writes has a place of its own, so that losses and gradients of all
-    implementations live side by side.
+    implementations live side by side. An incoming gradient that changes is copied before a replay
+    into the tensor that the graph reads, in ``prepare``, which is not timed.
     """
 
-    def __init__(self, timed: Forward | ForwardBackward) -> None:
-        """Capture a pass whose leaf is its own: a capture must not meet what others recorded."""
-        self.input = timed.input
+    def __init__(
+        self,
+        timed: Forward | ForwardBackward,
+        read: Tensor | None,
+        grad_outputs: Sequence[Incoming],
+    ) -> None:
+        """Capture a pass whose leaf is its own: a capture must not meet what others recorded.
+
+        Args:
+            timed: what is captured.
+            read: the incoming gradient that it reads, into which others are copied; None where
+                it does not change.
+            grad_outputs: of successive replays.
+        """
+        self.input, self.read, self.grad_outputs = timed.input, read, cycle(grad_outputs)
+        self.incoming = grad_outputs[0][0]
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(timed.input.device):
             stream, origin = torch.cuda.Stream(), torch.cuda.current_stream()
@@ -102,12 +128,19 @@ class Captured:
         self.loss, self.gradient = timed.loss.detach(), timed.input.grad
         timed.release()
 
+    def prepare(self) -> None:
+        """Bring the next incoming gradient to where the graph reads it."""
+        if self.read is not None:
+            self.incoming, grad_output = next(self.grad_outputs)
+            self.read.copy_(grad_output)
+
     def __call__(self) -> None:
         """Replay."""
         self.graph.replay()
 
     def compute(self) -> None:
         """Replay, and show the gradient where a pass that is not captured has it."""
+        self.prepare()
         self.graph.replay()
         self.input.grad = self.gradient
 
@@ -121,28 +154,54 @@ Pass = Forward | ForwardBackward | Captured
 
 def gradients(pass_: str) -> AbstractContextManager[object]:
     """Return the grad mode of a pass; entered around the calls, so that it is not timed."""
-    return torch.set_grad_enabled(pass_ == "forward_backward")
+    return torch.set_grad_enabled(pass_ == FORWARD_BACKWARD)
 
 
 class PassFactory:
     """Makes the passes of all implementations of a case over the same tensors."""
 
-    def __init__(self, pass_: str, reduction: str, input: Tensor, target: Tensor) -> None:
+    def __init__(
+        self,
+        pass_: str,
+        reduction: str,
+        input: Tensor,
+        target: Tensor,
+        grad_output: GradOutput = 1.0,
+    ) -> None:
         self.pass_, self.input, self.target = pass_, input, target
-        self.grad_output: Tensor | None = None
-        if pass_ == "forward_backward":
+        self.grad_outputs: list[Incoming] = []
+        if pass_ == FORWARD_BACKWARD:
             self.input = input.detach().requires_grad_()
-            if reduction == "none":
-                self.grad_output = torch.ones_like(input)
+            shape = torch.broadcast_shapes(input.shape, target.shape)
+            dtype = torch.promote_types(input.dtype, target.dtype)
+            like = torch.empty(0, dtype=dtype, device=input.device)
+            due = shape if reduction == "none" else ()
+            self.grad_outputs = [
+                (v, like.new_full(due, v)) for v in grad_output_values(grad_output)
+            ]
+
+    @property
+    def full_grad_output(self) -> Tensor | None:
+        """The incoming gradient where it has a shape; None where it is one number."""
+        first = next((tensor for _, tensor in self.grad_outputs), None)
+        return first if first is not None and first.dim() else None
 
     def capture(self, function: BoundLoss) -> Captured:
         """Return the pass of one implementation, captured."""
-        own = PassFactory(self.pass_, "", self.input.detach(), self.target)
-        own.grad_output = self.grad_output
-        return Captured(own.make(function))
+        if self.pass_ != FORWARD_BACKWARD:
+            return Captured(self.make(function), None, [(1.0, self.input)])
+        read, given = None, self.grad_outputs[:1]
+        if len(self.grad_outputs) > 1:
+            value, first = given[0]
+            read = first.clone()
+            given = [(value, read)]
+        leaf = self.input.detach().requires_grad_()
+        return Captured(
+            ForwardBackward(function, leaf, self.target, given), read, self.grad_outputs
+        )
 
     def make(self, function: BoundLoss) -> Forward | ForwardBackward:
         """Return the pass of one implementation."""
-        if self.pass_ == "forward":
+        if self.pass_ != FORWARD_BACKWARD:
             return Forward(function, self.input, self.target)
-        return ForwardBackward(function, self.input, self.target, self.grad_output)
+        return ForwardBackward(function, self.input, self.target, self.grad_outputs)

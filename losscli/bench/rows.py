@@ -10,7 +10,8 @@ Key = tuple[object, ...]
 """The values of ``PARTS``."""
 PARTS = (
     *("table", "loss", "parameters", "size", "size of the target", "dtype", "reduction", "device"),
-    *("distribution", "seed", "scale", "pass", "mode", "cache", "implementation"),
+    *("distribution", "seed", "scale", "layout", "incoming gradient"),
+    *("pass", "mode", "cache", "implementation"),
 )
 """What rows are told apart by. The implementation is the last."""
 
@@ -56,6 +57,6 @@ def _key(result: BenchResult, inputs: Key) -> Key:
 
 def _inputs(case: Case) -> Key:
     device, parameters = case.device.partition(":")[0], tuple(case.params.values())
-    data = case.distribution, case.seed, case.scale
+    data = case.distribution, case.seed, case.scale, case.layout, case.grad_output
     sizes = case.shape, case.target_shape
     return case.loss, parameters, *sizes, case.dtype, case.reduction, device, *data

@@ -13,7 +13,7 @@ import torch
 from losscli import environment
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
-from losscli.bench.limit import Limit, Limits, faster
+from losscli.bench.limit import Limit, Limits, faster, scaled
 from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
 from losscli.bench.passes import Captured, Pass, PassFactory, gradients
 from losscli.bench.plan import Task, unavailable
@@ -119,10 +119,13 @@ class Runner:
         case = task.case
         results: dict[str, BenchResult] = {}
         entries: list[_Entry] = []
-        passes = PassFactory(pass_, case.reduction, contents.input, contents.target)
+        passes = PassFactory(
+            pass_, case.reduction, contents.input, contents.target, case.grad_output
+        )
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
-        reads = [t for t in (contents.input, contents.target, passes.grad_output) if t is not None]
+        operands = (contents.input, contents.target, passes.full_grad_output)
+        reads = [tensor for tensor in operands if tensor is not None]
         limit = self.limits.find(case, pass_, timer, reads)
         mover = self._mover(case, pass_, timer, reads)
         try:
@@ -137,7 +140,7 @@ class Runner:
                     self._prepare(timer, entry, contents)
                 sampled = self._sample(timer, entries, mover, task, contents)
                 if mover and mover.failure is None and mover.samples:
-                    limit = Limit(summarize(mover.samples).median)
+                    limit = scaled(Limit(summarize(mover.samples).median), case, pass_)
                 timed = [_conclude(contents.gate, task, pass_, e, sampled, limit) for e in entries]
                 timed = [replace(result, conditions=sampled.conditions) for result in timed]
         finally:
@@ -159,7 +162,13 @@ class Runner:
         """Warm up and measure memory; what goes wrong stays with the contender."""
         with contextlib.suppress(ContenderFailedError):
             warm = timer.warm_up(entry.contender)
-            entry.contender.warm = replace(warm, before=contents.touch)
+
+            def before() -> None:
+                contents.touch()
+                if isinstance(entry.timed, Captured):
+                    entry.timed.prepare()
+
+            entry.contender.warm = replace(warm, before=before)
             entry.contender.run(entry.measure_memory)
 
     def _mover(
@@ -216,7 +225,7 @@ def _admit(
     try:
         timed = make(implementation.bind(case))
         timed.compute()
-        verdict = gate.judge(name, pass_, timed.loss, timed.input.grad)
+        verdict = gate.judge(name, pass_, timed.loss, timed.input.grad, timed.incoming)
     except LosscliError:
         raise
     except Exception as error:
@@ -294,7 +303,9 @@ def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
     if verdict.status != FAIL and pass_ == "forward_backward":
         with contextlib.suppress(ContenderFailedError):
             contender.run(timed.compute)
-            verdict = gate.judge(contender.name, pass_, timed.loss, timed.input.grad)
+            verdict = gate.judge(
+                contender.name, pass_, timed.loss, timed.input.grad, timed.incoming
+            )
     timed.release()
     return verdict
 
@@ -306,7 +317,7 @@ def _lineup(
     case = task.case
     asked = [find_implementation(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
-    if why := unavailable(task.mode, case.device):
+    if why := case.impossible or unavailable(task.mode, case.device):
         reasons = {i.name: why for i in asked}
     able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free, task.mode)
     reasons |= misfits

@@ -31,6 +31,9 @@ def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free
     """Print a row for each case and pass: what would run, its bytes, and what does not fit."""
     rows, sizes, misfits = [], [], 0
     for case, pass_, implementations, _ in _plan(config, device):
+        if case.impossible:
+            rows.append((case.name, pass_, _names(implementations), "", case.impossible))
+            continue
         able, left_out = fit(case, pass_, implementations, free)
         size = needed(case, pass_, able or implementations)
         fits = f"left out: {', '.join(left_out)}" if able and left_out else ""
@@ -57,7 +60,7 @@ def print_plans(config: Config, device: str, free: int) -> None:
     for case, pass_, implementations, modes in _plan(config, device):
         for mode in modes:
             name = with_mode(SHORT_PASSES[pass_], mode)
-            if why := unavailable(mode, device):
+            if why := case.impossible or unavailable(mode, device):
                 rows.append((case.name, name, _names(implementations), *[""] * 4, why))
                 continue
             able, left_out = fit(case, pass_, implementations, free, mode)

@@ -12,10 +12,10 @@ import click
 from click.core import ParameterSource
 
 from losscli.cases import asked_for, expand
-from losscli.config.fields import check_device, check_name, check_seed
+from losscli.config.fields import check_device, check_grad_output, check_name, check_seed
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config
-from losscli.config.schema import DTYPES, PASSES, Config
+from losscli.config.schema import CHANGING, DTYPES, LAYOUTS, PASSES, Config, GradOutput
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS
@@ -136,12 +136,20 @@ def _losses(text: str) -> tuple[str, ...]:
     return tuple(LOSSES) if text == "all" else (check_name("loss", text, LOSSES),)
 
 
+def _grad_output(text: str) -> tuple[GradOutput]:
+    """Read an incoming gradient."""
+    return (check_grad_output(text),)
+
+
+_GRAD_OUTPUT_HELP = f"Incoming gradients of forward_backward: numbers or {CHANGING}."
 _AXES = (
     axis("--loss", "losses", "NAME", _losses, f"{', '.join(LOSSES)} or all."),
     axis("--size", "sizes", "SIZE", parse_size, "1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
     named_axis("--pass", "passes", "pass", PASSES),
+    axis("--grad-output", "grad_outputs", "VALUE", _grad_output, _GRAD_OUTPUT_HELP),
+    named_axis("--layout", "layouts", "layout", LAYOUTS),
     named_axis("--impl", "implementations", "implementation", IMPLEMENTATIONS),
 )
 _CONFIG_HELP = "A YAML file, or a shipped config such as full.yaml."

@@ -6,16 +6,20 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TypeVar, cast
 
 from losscli.config.positions import Located
 from losscli.config.schema import (
     CACHES,
+    CHANGING,
     DISTRIBUTIONS,
     DTYPES,
+    LAYOUTS,
     MODES,
     PASSES,
     Exclude,
+    GradOutput,
     Inputs,
     LossChoice,
     Timing,
@@ -51,6 +55,24 @@ def check_seed(text: str) -> int:
     if not re.fullmatch("[0-9]{1,19}", text) or int(text) > LARGEST_SEED:
         raise UsageError(f"'{text}' is not a seed. Write a whole number from 0 to 2^63 - 1.")
     return int(text)
+
+
+def check_grad_output(text: str) -> GradOutput:
+    """Return an incoming gradient from its text: a finite number or ``changing``."""
+    if text == CHANGING:
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        close = get_close_matches(text, [CHANGING], 1)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        raise UsageError(f"unknown incoming gradient '{text}'.{hint} {_GRAD_OUTPUTS}") from None
+    if not math.isfinite(value):
+        raise UsageError(f"the incoming gradient '{text}' is not finite. {_GRAD_OUTPUTS}")
+    return value
+
+
+_GRAD_OUTPUTS = f"Write a number such as 0.5, or {CHANGING}."
 
 
 def check_mapping(
@@ -181,6 +203,19 @@ def _size(node: Located) -> Shape:
     return shapes[0]
 
 
+def _grad_output(node: Located) -> GradOutput:
+    """Read one incoming gradient; a boolean is no number."""
+    if isinstance(node.value, bool):
+        node.fail(f"expected a number or {CHANGING}, found {node.describe()}.")
+    return _at(node, check_grad_output)
+
+
+def _grad_outputs(node: Located) -> tuple[GradOutput, ...]:
+    """Read one incoming gradient or a list of them."""
+    items = _items(node, f"a number or {CHANGING},")
+    return tuple(dict.fromkeys(map(_grad_output, items)))
+
+
 def _seed(node: Located) -> int:
     return _at(node, check_seed)
 
@@ -223,6 +258,8 @@ _EXCLUDE: dict[str, Callable[[Located], object]] = {
     "device": _name("device", ("cpu", "cuda")),
     "implementation": _name("implementation", IMPLEMENTATIONS),
     "pass": _name("pass", PASSES),
+    "layout": _name("layout", LAYOUTS),
+    "grad_output": _grad_output,
 }
 
 
@@ -286,6 +323,8 @@ FIELDS: Mapping[str, Callable[[Located], object]] = {
     "dtypes": _names("dtype", DTYPES),
     "reductions": _names("reduction", REDUCTIONS),
     "passes": _names("pass", PASSES),
+    "grad_outputs": _grad_outputs,
+    "layouts": _names("layout", LAYOUTS),
     "implementations": _names("implementation", IMPLEMENTATIONS),
     "inputs": _inputs,
     "exclude": _exclude,

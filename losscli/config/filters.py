@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 
-from losscli.config.schema import DISTRIBUTIONS, DTYPES, PASSES, Condition, Filter
+from losscli.config.fields import check_grad_output
+from losscli.config.schema import DISTRIBUTIONS, DTYPES, LAYOUTS, PASSES, Condition, Filter
 from losscli.config.sizes import parse_size
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS
@@ -68,6 +69,8 @@ _AXES: Mapping[str, Read] = {
     "pass": _named("pass", PASSES),
     "implementation": _named("implementation", IMPLEMENTATIONS),
     "distribution": _named("distribution", DISTRIBUTIONS),
+    "layout": _named("layout", LAYOUTS),
+    "grad_output": lambda text: (check_grad_output(text),),
     "table": lambda text: (text,),
     **{p.name: _parameter for spec in LOSSES.values() for p in spec.parameters},
 }

@@ -12,6 +12,14 @@ PASSES = ("forward", "forward_backward")
 DISTRIBUTIONS = ("uniform", "normal", "heavy_tailed", "boundary", "impulse")
 COLD, WARM = CACHES = ("cold", "warm")
 DEVICE, GRAPH, HOST = MODES = ("device", "graph", "host")
+CONTIGUOUS, SLICED, TRANSPOSED, BROADCAST_MIDDLE, MIXED_DTYPE = LAYOUTS = (
+    *("contiguous", "sliced", "transposed", "broadcast_middle", "mixed_dtype"),
+)
+"""How the operands of a case lie in memory; losscli/layouts.py says what each means."""
+CHANGING = "changing"
+"""The incoming gradient that is another number in every call."""
+GradOutput = float | str
+"""An incoming gradient: a finite number, or ``CHANGING``."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,8 @@ class Exclude:
     device: str | None = None
     implementation: str | None = None
     pass_: str | None = None
+    layout: str | None = None
+    grad_output: GradOutput | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,9 @@ class Config:
     dtypes: tuple[str, ...] = ("float32",)
     reductions: tuple[str, ...] = ("mean",)
     passes: tuple[str, ...] = PASSES
+    grad_outputs: tuple[GradOutput, ...] = (1.0,)
+    """Incoming gradients of the pass ``forward_backward``."""
+    layouts: tuple[str, ...] = (CONTIGUOUS,)
     implementations: tuple[str, ...] = ("custom", "reference")
     inputs: Inputs = Inputs()
     exclude: tuple[Exclude, ...] = ()

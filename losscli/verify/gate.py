@@ -22,7 +22,12 @@ class Gate:
         self.problem = Problem(case, input.detach(), target.detach(), loosened)
 
     def judge(
-        self, name: str, pass_: str, loss: Tensor | None, gradient: Tensor | None = None
+        self,
+        name: str,
+        pass_: str,
+        loss: Tensor | None,
+        gradient: Tensor | None = None,
+        incoming: float = 1.0,
     ) -> VerifyResult:
         """Judge what an implementation called ``name`` computed.
 
@@ -30,7 +35,8 @@ class Gate:
             name: of the implementation.
             pass_: ``forward``, or ``forward_backward``, where ``gradient`` is judged as well.
             loss: the loss.
-            gradient: the gradient of the input for an incoming gradient of 1 (ones).
+            gradient: that of the input.
+            incoming: the number that came in for it, or each element of what did.
         """
         worst = Worst()
         verdict, loss_errors = self.problem.judge_loss(loss)
@@ -38,7 +44,7 @@ class Gate:
         gradient_errors = None
         if pass_ == "forward_backward":
             verdict, gradient_errors = self.problem.judge_gradient(
-                "input", gradient, self.problem.alone[0]
+                "input", gradient, self.problem.filled(incoming)
             )
             worst.add(verdict, gradient_errors, "gradient: ")
         return worst.result(self.problem, name, CHECK, to_error(loss_errors, gradient_errors))

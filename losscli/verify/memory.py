@@ -42,16 +42,16 @@ def needed_bytes(
     one. Beside it, in float64: the sums of the gradient of a broadcast operand, and the oracle's
     blocks.
     """
-    target = math.prod(case.target_shape)
-    loss = case.elements if case.reduction == "none" else 0
+    input, promoted = case.elements * case.item_bytes, case.elements * case.loss_item_bytes
+    loss = promoted if case.reduction == "none" else 0
     backward = pass_ == "forward_backward"
-    results = held.results * (loss + case.elements + (target if backward else 0))
-    own = held.streams * case.elements * max((i.temporaries for i in implementations), default=0)
-    most = max(_REFERENCE_TENSORS * case.elements, results + own)
-    most += (held.operands - 1) * (case.elements + target) + (loss if backward else 0)
-    sums = 2 * target if case.target_shape != case.shape else 0
+    results = held.results * (loss + input + (case.target_bytes if backward else 0))
+    own = held.streams * promoted * max((i.temporaries for i in implementations), default=0)
+    most = max(_REFERENCE_TENSORS * promoted, results + own)
+    most += (held.operands - 1) * case.stored_bytes + (loss if backward else 0)
+    sums = 2 * math.prod(case.target_shape) if case.target_shape != case.shape else 0
     block = _BLOCK_TEMPORARIES * min(case.elements, block_elements(case.device))
-    return (case.elements + target + most) * case.item_bytes + (sums + block) * 8
+    return case.stored_bytes + most + (sums + block) * 8
 
 
 def fit(

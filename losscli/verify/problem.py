@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from losscli.blocks import BLOCK_ELEMENTS
-from losscli.cases import Case
+from losscli.cases import Case, grad_output_values
 from losscli.implementations import find_implementation
 from losscli.inputs import make_grad_output, make_inputs
 from losscli.oracle import OPERANDS, Operand, Oracle, Truth
@@ -50,6 +50,7 @@ class Problem:
     _kept: dict[tuple[Operand, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
     _marks: dict[Operand, int] = field(default_factory=dict)
+    _filled: dict[tuple[float, tuple[Operand, ...]], Incoming] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, loosened: float | None = None) -> Problem:
@@ -58,8 +59,15 @@ class Problem:
 
     @property
     def tolerance(self) -> str:
-        """The tolerance that the config loosened, for the record; empty where none is."""
-        return "" if self.loosened is None else f"{self.loosened:g} ulp"
+        """The tolerance that config or loss loosened, for the record; empty where none is."""
+        return "" if self.granted is None else f"{self.granted:g} ulp"
+
+    @property
+    def granted(self) -> float | None:
+        """ULP that the config grants this case by name, or that belong to its loss."""
+        own: float | None = getattr(self.case.spec, "tolerance", None)
+        given = [ulp for ulp in (self.loosened, own) if ulp is not None]
+        return max(given, default=None)
 
     @cached_property
     def oracle(self) -> Oracle:
@@ -113,17 +121,30 @@ class Problem:
         one = torch.ones((), dtype=self.oracle.dtype, device=self.input.device)
         return one.expand(self.oracle.loss_shape())
 
+    def filled(self, value: float, wrt: tuple[Operand, ...] = ("input",)) -> Incoming:
+        """Return an incoming gradient of one number, in the shape of the loss; it is made once."""
+        key = value, wrt
+        if key not in self._filled:
+            one = torch.full((), value, dtype=self.oracle.dtype, device=self.input.device)
+            grad_output = one.expand(self.oracle.loss_shape())
+            self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
+        return self._filled[key]
+
     @cached_property
     def alone(self) -> tuple[Incoming, ...]:
         """An incoming gradient of 1 for each operand alone."""
-        return tuple(Incoming("1", (name,), self.ones) for name in OPERANDS)
+        return tuple(self.filled(1.0, (name,)) for name in OPERANDS)
 
     @cached_property
     def usual(self) -> Incoming:
-        """What training asks for: 1 where the loss is reduced, else what comes from above."""
-        if self.case.reduction == "none":
+        """What training asks for: the case's number, the first of those that change.
+
+        Where nothing is reduced and the number is 1 it is what comes from above: a tensor.
+        """
+        value = grad_output_values(self.case.grad_output)[0]
+        if self.case.reduction == "none" and value == 1:
             return Incoming("of normal values", OPERANDS, make_grad_output(self.case))
-        return Incoming("1", OPERANDS, self.ones)
+        return self.filled(value, OPERANDS)
 
     @cached_property
     def others(self) -> tuple[Incoming, ...]:
@@ -155,10 +176,10 @@ class Problem:
             return Verdict(FAIL, wrong), None
         errors = compare(loss, self._value())
         if self.case.reduction == "none":
-            return judge_elements(errors, self.loosened), errors
+            return judge_elements(errors, self.granted), errors
         # PyTorch's own error is worth a run only where it can change the verdict.
         reference = self.reference_errors if errors.ulp > VALUE_ULP else Errors()
-        return judge_value(errors, reference, dtype, self.loosened), errors
+        return judge_value(errors, reference, dtype, self.granted), errors
 
     def judge_gradient(
         self,
@@ -184,8 +205,8 @@ class Problem:
             ]
         errors = compare(gradient, truths)
         if operand.shape == self.oracle.shape:
-            return judge_elements(errors, self.loosened), errors
-        return judge_sums(errors, operand.dtype, self.loosened), errors
+            return judge_elements(errors, self.granted), errors
+        return judge_sums(errors, operand.dtype, self.granted), errors
 
     @property
     def _keeps(self) -> bool:

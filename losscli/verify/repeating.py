@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from losscli import environment
+from losscli import environment, layouts
 from losscli.cases import Case
-from losscli.config.fields import check_device, check_name
-from losscli.config.schema import DISTRIBUTIONS, DTYPES
+from losscli.config.fields import check_device, check_grad_output, check_name
+from losscli.config.schema import CONTIGUOUS, DISTRIBUTIONS, DTYPES, LAYOUTS, GradOutput
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS, Shape
 from losscli.results import VerifyResult
@@ -23,6 +23,8 @@ def repeat(
     device: str = "cpu",
     distribution: str = "uniform",
     scale: float = 1.0,
+    layout: str = CONTIGUOUS,
+    grad_output: GradOutput = 1.0,
     seed: int = 0,
     ulp: float | None = None,
     **parameters: float,
@@ -33,13 +35,15 @@ def repeat(
         implementation: as ``losscli list implementations`` names it.
         check: as the report of ``losscli verify`` names it.
         loss: as ``losscli list losses`` names it.
-        shape: of the input.
+        shape: of the input; with a layout, the size that a config would name.
         target_shape: None is what a config's case of this loss would have.
-        dtype: of both operands.
+        dtype: of both operands, but for the layout ``mixed_dtype``.
         reduction: ``none``, ``mean`` or ``sum``.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         distribution: of the inputs, as in a config.
         scale: that multiplies every prediction.
+        layout: of the operands, as in a config.
+        grad_output: the incoming gradient, as in a config.
         seed: of the inputs.
         ulp: a tolerance that is granted instead of a narrower one.
         **parameters: of the loss; defaults where left out.
@@ -56,9 +60,13 @@ def repeat(
     check_name("reduction", reduction, REDUCTIONS)
     check_name("distribution", distribution, DISTRIBUTIONS)
     device = environment.resolve_device(check_device(device))
-    target = spec.default_target_shape(shape) if target_shape is None else target_shape
-    params = spec.resolve(parameters)
-    case = Case(loss, shape, target, dtype, reduction, device, params, distribution, seed, scale)
+    check_name("layout", layout, LAYOUTS)
+    grad_output = check_grad_output(str(grad_output))
+    usual = spec.default_target_shape(shape) if target_shape is None else target_shape
+    target = layouts.target_shape(shape, layout, usual)
+    input = layouts.input_shape(shape, layout)
+    params, values = spec.resolve(parameters), (distribution, seed, scale, layout, grad_output)
+    case = Case(loss, input, target, dtype, reduction, device, params, *values)
     trial = find_implementation(implementation), find_check(check)
     jobs = split(case, [trial], ulp)
     if not jobs:
@@ -75,8 +83,9 @@ def repeat(
 def line(result: VerifyResult) -> str:
     """Return the line of Python that repeats a result; the seed always, else what is no default."""
     case = result.case
-    given: list[object] = [result.implementation, result.check, case.loss, case.shape]
-    if case.target_shape != case.spec.default_target_shape(case.shape):
+    given: list[object] = [result.implementation, result.check, case.loss, case.size]
+    usual = case.spec.default_target_shape(case.size)
+    if case.target_shape != layouts.target_shape(case.size, case.layout, usual):
         given.append(case.target_shape)
     words = [_literal(value) for value in given]
     facts = {name: getattr(case, name) for name in _DEFAULTS}
@@ -91,7 +100,7 @@ def line(result: VerifyResult) -> str:
 
 _DEFAULTS: dict[str, object] = {
     name: (repeat.__kwdefaults__ or {})[name]
-    for name in ("dtype", "reduction", "device", "distribution", "scale")
+    for name in ("dtype", "reduction", "device", "distribution", "scale", "layout", "grad_output")
 }
 
 

@@ -162,6 +162,7 @@ def run(
         name = implementation.name
         reason = (
             _out_of_order(case.device)
+            or case.impossible
             or implementation.unavailable(case)
             or check.missing(case)
             or _shortage(case, implementation, check, free)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from losscli.cases import Case
 from losscli.implementations import find_implementation
+from losscli.layouts import impossible, input_shape, target_shape
 from losscli.results import FAIL, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import Check, find_check
@@ -59,11 +60,12 @@ def _smaller(case: Case, check: Check) -> Iterator[Case]:
     """Yield smaller cases of as many dimensions, as far as the check asks for its own."""
     tried: list[Case] = []
     for limit in EXTENTS:
-        shape = tuple(min(extent, limit) for extent in case.shape)
-        target = case.spec.default_target_shape(shape)
-        if case.target_shape == case.shape:
-            target = shape
-        smaller = check.adapt(replace(case, shape=shape, target_shape=target))
+        size = tuple(min(extent, limit) for extent in case.size)
+        if impossible(size, case.layout):
+            continue
+        usual = size if case.target_shape == case.shape else case.spec.default_target_shape(size)
+        shapes = input_shape(size, case.layout), target_shape(size, case.layout, usual)
+        smaller = check.adapt(replace(case, shape=shapes[0], target_shape=shapes[1]))
         if smaller.elements < case.elements and smaller not in tried:
             tried.append(smaller)
             yield smaller

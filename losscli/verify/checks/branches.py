@@ -68,9 +68,7 @@ def has_branches(case: Case) -> bool:
 def supplement(problem: Problem) -> Problem:
     """Return a small problem whose inputs lie on every branch and at the kinks."""
     spec = problem.case.spec
-    case = replace(
-        problem.case, shape=SHAPE, target_shape=spec.default_target_shape(SHAPE), distribution="own"
-    )
+    case = problem.case.reshaped(SHAPE, distribution="own")
     dtype, device = problem.input.dtype, problem.input.device
     choice = (1.0, -1.0) if spec.sign_targets else _TARGETS
     count = torch.Size(case.target_shape).numel()

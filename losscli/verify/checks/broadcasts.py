@@ -10,7 +10,6 @@ The loss and both gradients are asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from losscli.inputs import make_inputs
@@ -74,7 +73,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 
 def _shaped(problem: Problem, input: Shape, target: Shape) -> Problem:
-    case = replace(problem.case, shape=input, target_shape=target)
+    case = problem.case.reshaped(input, target)
     return Problem(case, *make_inputs(case), problem.loosened)
 
 

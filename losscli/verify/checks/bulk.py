@@ -10,7 +10,6 @@ contents, so that no memory holds the results already.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from losscli.cases import Case
 from losscli.oracle import OPERANDS
@@ -30,7 +29,7 @@ _MOST_JUDGED = 16
 
 def bulk_case(case: Case) -> Case:
     """Return the case of what is repeated."""
-    return replace(case, shape=(PERIOD,), target_shape=(PERIOD,), distribution="normal")
+    return case.reshaped((PERIOD,), (PERIOD,), distribution="normal")
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:

@@ -56,7 +56,8 @@ class Check:
         kind = (case.loss, tuple(case.params.items()), case.dtype, case.reduction)
         if self.once:
             return kind
-        return (*kind, case.shape, case.target_shape, case.distribution, case.seed, case.scale)
+        values = case.distribution, case.seed, case.scale
+        return (*kind, case.shape, case.target_shape, *values, case.layout, case.grad_output)
 
 
 class Worst:

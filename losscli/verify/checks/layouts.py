@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
@@ -99,7 +98,7 @@ def layout_case(case: Case) -> Case:
     if len(case.shape) == 2 and min(case.shape) > 1:
         rows, columns = min(case.shape[0], ROWS), min(case.shape[1], COLUMNS)
         shape = (rows, columns if columns != rows else columns - 1)
-    return replace(case, shape=shape, target_shape=shape, distribution="normal")
+    return case.reshaped(shape, shape, distribution="normal")
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
@@ -134,7 +133,7 @@ def _broadcast(
     problem: Problem, input: Callable[[int, int], Shape], target: Callable[[int, int], Shape]
 ) -> Problem:
     rows, columns = problem.case.shape
-    case = replace(problem.case, shape=input(rows, columns), target_shape=target(rows, columns))
+    case = problem.case.reshaped(input(rows, columns), target(rows, columns))
     return Problem(case, *make_inputs(case), problem.loosened)
 
 

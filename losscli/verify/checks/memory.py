@@ -191,8 +191,7 @@ def _renewed(expected: Expectation, subject: Subject, call: Call, worst: Worst) 
 
 def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
     """Judge whether calls take more memory each time: twice, so that a cache may fill."""
-    spec, small = problem.case.spec, GROWTH_SHAPE
-    case = replace(problem.case, shape=small, target_shape=spec.default_target_shape(small))
+    case = problem.case.reshaped(GROWTH_SHAPE)
     own = problem.variant("growth", lambda: Problem.of(case, problem.loosened))
     call, fresh = own.call(own.usual), subject.again()
     footprint = Footprint(problem.case.device, own.input.nbytes)

@@ -81,7 +81,7 @@ def find_loud(problem: Problem, name: Operand) -> Loud:
     count, limits = oracle.shape.numel(), torch.finfo(oracle.dtype)
     operand = oracle.operand(name)
     divisor = float(count) if case.reduction == "mean" else 1.0
-    tolerance = max(sum_bound(oracle.dtype), max(VALUE_ULP, problem.loosened or 0.0) * limits.eps)
+    tolerance = max(sum_bound(oracle.dtype), max(VALUE_ULP, problem.granted or 0.0) * limits.eps)
 
     pair = {n: oracle.operand(n).flatten()[0].double().cpu() for n in OPERANDS}
     still = pair[name]

@@ -10,7 +10,6 @@ lean as well, nothing is asked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -35,7 +34,7 @@ _FEWEST = 1000
 
 def rounding_case(case: Case) -> Case:
     """Return the case in one dimension, with values all over."""
-    return replace(case, shape=(ELEMENTS,), target_shape=(ELEMENTS,), distribution="normal")
+    return case.reshaped((ELEMENTS,), (ELEMENTS,), distribution="normal")
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:

@@ -9,7 +9,6 @@ few primes are asked, in one dimension, for the loss and both gradients.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from losscli.cases import Case
@@ -30,7 +29,7 @@ _UNIT = " elements"
 
 def sizes_case(case: Case) -> Case:
     """Return the case in one dimension, whatever its own shape, with values all over."""
-    return replace(case, shape=(1,), target_shape=(1,), distribution="normal")
+    return case.reshaped((1,), (1,), distribution="normal")
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
@@ -51,7 +50,7 @@ def _name(failed: list[str]) -> str:
 
 
 def _sized(problem: Problem, size: int) -> Problem:
-    return Problem.of(replace(problem.case, shape=(size,), target_shape=(size,)), problem.loosened)
+    return Problem.of(problem.case.reshaped((size,), (size,)), problem.loosened)
 
 
 CHECK = Check(

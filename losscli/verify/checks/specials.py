@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -44,8 +43,7 @@ def special_values(dtype: torch.dtype) -> dict[str, float]:
 
 def specials_case(case: Case) -> Case:
     """Return the case with a small shape, and values all over."""
-    target = case.spec.default_target_shape(SHAPE)
-    return replace(case, shape=SHAPE, target_shape=target, distribution="normal")
+    return case.reshaped(SHAPE, distribution="normal")
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:

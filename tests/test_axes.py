@@ -1,0 +1,242 @@
+"""The axes of layouts and incoming gradients, from a config to cases, bytes and records."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from test_report_bench import result, run
+
+from losscli.bench.memory import plan_memory
+from losscli.bench.plan import plan
+from losscli.bench.rows import key
+from losscli.cases import Case, asked_for, expand
+from losscli.cli import main
+from losscli.config.filters import parse_filter
+from losscli.config.schema import (
+    CHANGING,
+    CONTIGUOUS,
+    LAYOUTS,
+    PASSES,
+    Config,
+    Exclude,
+    LossChoice,
+)
+from losscli.implementations import find_implementation
+from losscli.inputs import make_inputs
+from losscli.losses import LOSSES
+from losscli.report import peers, render
+from losscli.result_file import read_run
+
+ONE_LOSS = (LossChoice("mse"),)
+
+
+def cases(*sizes, **axes):
+    return list(expand(Config(losses=ONE_LOSS, sizes=sizes, **axes), "cpu"))
+
+
+def of_layout(layout, size=(6, 8), **changes):
+    (case,) = cases(size, layouts=(layout,), dtypes=(changes.pop("dtype", "float32"),))
+    return replace(case, **changes)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_operands_have_the_shapes_dtypes_and_strides_of_their_layout(loss, layout):
+    config = Config(losses=(LossChoice(loss),), sizes=((6, 8),), layouts=(layout,))
+    (case,) = expand(config, "cpu")
+    input, target = make_inputs(case)
+    assert (input.shape, target.shape) == (case.shape, case.target_shape)
+    assert not input.isnan().any()
+    assert not target.isnan().any()
+    row = LOSSES[loss].default_target_shape((6, 8)) == (8,)
+    strides = {
+        "contiguous": ((8, 1), (1,) if row else (8, 1)),
+        "sliced": ((9, 1), (1,) if row else (9, 1)),
+        "transposed": ((1, 6), (1,) if row else (8, 1)),
+        "broadcast_middle": ((8, 4, 1), (4, 4, 1)),
+        "mixed_dtype": ((8, 1), (1,) if row else (8, 1)),
+    }
+    assert (input.stride(), target.stride()) == strides[layout]
+    mixed = layout == "mixed_dtype"
+    assert target.dtype == (torch.bfloat16 if mixed else torch.float32)
+    assert case.size == (6, 8)
+
+
+@pytest.mark.parametrize("layout", ["sliced", "transposed"])
+@pytest.mark.parametrize("distribution", ["uniform", "boundary", "impulse"])
+def test_views_hold_what_contiguous_operands_hold(layout, distribution):
+    plain = make_inputs(of_layout(CONTIGUOUS, distribution=distribution))
+    views = make_inputs(of_layout(layout, distribution=distribution))
+    assert all(torch.equal(*pair) for pair in zip(plain, views, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("layout", "size", "reason"),
+    [
+        ("transposed", (8,), "transposed needs two dimensions"),
+        ("broadcast_middle", (8,), "broadcast_middle needs two dimensions"),
+        ("broadcast_middle", (8, 7), "a last dimension with divisors, 7 has none"),
+    ],
+)
+def test_a_size_that_cannot_have_a_layout_says_why(layout, size, reason):
+    assert reason in of_layout(layout, size).impossible
+
+
+def test_the_middle_is_the_largest_divisor_up_to_the_root():
+    case = of_layout("broadcast_middle", (4, 3, 24))
+    assert (case.shape, case.target_shape) == ((4, 3, 4, 6), (4, 3, 1, 6))
+
+
+def test_the_floor_reads_each_operand_once_in_its_own_dtype():
+    floors = {layout: of_layout(layout).floor_bytes("forward_backward") for layout in LAYOUTS}
+    dense = 3 * 48 * 4
+    assert floors == {
+        "contiguous": dense,
+        "sliced": dense,
+        "transposed": dense,
+        "broadcast_middle": 2 * 48 * 4 + 6 * 4 * 4,
+        "mixed_dtype": 2 * 48 * 4 + 48 * 2,
+    }
+    wide = of_layout("mixed_dtype", dtype="float16", reduction="none")
+    assert wide.floor_bytes("forward") == 48 * (2 + 4 + 4)
+
+
+def test_the_memory_plan_counts_the_tensors_that_views_are_of():
+    custom = [find_implementation("custom")]
+    inputs = {n: plan_memory(of_layout(n), "forward", custom).inputs for n in LAYOUTS}
+    assert inputs["sliced"] == 2 * 6 * 9 * 4
+    assert inputs["transposed"] == inputs["contiguous"] == 2 * 48 * 4
+    changing = of_layout(CONTIGUOUS, reduction="none", grad_output=CHANGING)
+    plain = replace(changing, grad_output=1.0)
+    tensors = [plan_memory(c, "forward_backward", custom).inputs for c in (plain, changing)]
+    assert tensors[1] - tensors[0] == 9 * 48 * 4
+
+
+def test_forward_has_no_incoming_gradient_and_runs_once():
+    asked = Config(losses=ONE_LOSS, sizes=((8, 8),), grad_outputs=(1.0, 0.5, CHANGING))
+    passes = {task.case.grad_output: tuple(task.passes) for task in plan(asked, "cpu")}
+    assert passes == {1.0: PASSES, 0.5: PASSES[1:], CHANGING: PASSES[1:]}
+
+
+def test_forward_runs_where_1_is_not_among_the_incoming_gradients():
+    asked = Config(losses=ONE_LOSS, sizes=((8, 8),), grad_outputs=(0.5,))
+    assert [(task.case.grad_output, *task.passes) for task in plan(asked, "cpu")] == [
+        (1.0, "forward"),
+        (0.5, "forward_backward"),
+    ]
+
+
+def test_names_tell_what_is_not_the_default():
+    case = of_layout("sliced", grad_output=0.5)
+    assert case.name == "mse 6x8 float32 mean sliced grad_output=0.5"
+    assert of_layout("broadcast_middle").name == "mse 6x8 float32 mean broadcast_middle"
+    assert of_layout(CONTIGUOUS).name == "mse 6x8 float32 mean"
+
+
+@pytest.mark.parametrize(
+    ("filter", "kept"),
+    [
+        ("layout=sliced|transposed", 4),
+        ("grad_output=0.5", 5),
+        ("grad_output!=1,layout=mixed*", 1),
+        ("size=6x8", 10),
+    ],
+)
+def test_filters_know_the_axes(filter, kept):
+    config = Config(
+        losses=ONE_LOSS,
+        sizes=((6, 8),),
+        layouts=LAYOUTS,
+        grad_outputs=(1.0, 0.5),
+        filters=(parse_filter(filter),),
+    )
+    found = [c for c in expand(config, "cpu") if asked_for(config, c, "custom", PASSES[1])]
+    assert len(found) == kept
+
+
+def test_rules_of_exclude_know_the_axes():
+    rules = Exclude(size=(6, 8), layout="broadcast_middle"), Exclude(grad_output=CHANGING)
+    config = Config(
+        losses=ONE_LOSS,
+        sizes=((6, 8),),
+        layouts=(CONTIGUOUS, "broadcast_middle"),
+        grad_outputs=(1.0, CHANGING),
+        exclude=rules,
+    )
+    found = [c for c in expand(config, "cpu") if asked_for(config, c, "custom", PASSES[1])]
+    assert [(c.layout, c.grad_output) for c in found] == [(CONTIGUOUS, 1.0)]
+
+
+def test_options_set_the_axes(capsys):
+    words = "bench --size 8x8 --loss mse --layout sliced,transposed --grad-output 0.5 "
+    assert (
+        main.run(
+            [*words.split(), "--grad-output", "changing", "--pass", "forward_backward", "--list"]
+        )
+        == 0
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        f"mse 8x8 float32 mean {layout} grad_output={value}"
+        for layout in ("sliced", "transposed")
+        for value in ("0.5", "changing")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--layout slced", "unknown layout 'slced'. Did you mean 'sliced'?"),
+        ("--grad-output chnging", "Did you mean 'changing'? Write a number such as 0.5"),
+        ("--grad-output nan", "the incoming gradient 'nan' is not finite"),
+    ],
+)
+def test_options_refuse_what_they_do_not_know(option, message, capsys):
+    assert main.run(["bench", *option.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("grad_output", [1.0, 0.5, CHANGING])
+def test_records_keep_the_axes(grad_output, tmp_path):
+    case = of_layout("sliced", grad_output=grad_output)
+    path = tmp_path / "run.json"
+    path.write_text(render(run(result("custom", case=case)), "json"))
+    assert read_run(path, "bench").results[0].case == case
+
+
+def test_records_of_before_read_as_contiguous_with_1(tmp_path):
+    record = run(result("custom", case=of_layout("sliced", grad_output=0.5))).to_json()
+    for name in ("layout", "grad_output"):
+        del record["results"][0]["case"][name]
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(record))
+    case = read_run(path, "bench").results[0].case
+    assert (case.layout, case.grad_output) == (CONTIGUOUS, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [("layout", "diagonal", "unknown layout 'diagonal'"), ("grad_output", "often", "often is no")],
+)
+def test_records_with_unknown_axes_are_refused(field, value, message, tmp_path, capsys):
+    record = run(result("custom", case=of_layout("sliced"))).to_json()
+    record["results"][0]["case"][field] = value
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(record))
+    assert main.run(["compare", str(path), str(path)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_rows_and_cells_are_told_apart_by_the_axes():
+    made = [
+        result("custom", case=of_layout(layout, grad_output=value))
+        for layout in LAYOUTS
+        for value in (1.0, 0.5, CHANGING)
+    ]
+    assert len({key(each) for each in made}) == len(made)
+    assert len(peers.cells(run(*made))) == len(made)
+
+
+def test_a_case_made_of_another_shape_is_contiguous():
+    case: Case = of_layout("transposed").reshaped((3,))
+    assert (case.layout, case.target_shape) == (CONTIGUOUS, (3,))
