@@ -39,7 +39,9 @@ SPEC = LossSpec(
     name="hinge",
     formula="max(margin - x * y, 0)",
     operands=(Operand("input", "predictions"), Operand("target", "of -1 or 1")),
-    parameters=(Parameter("margin", 1.0, -math.inf, "how far on its side a prediction is to lie"),),
+    parameters=(
+        Parameter("margin", 1.0, -math.inf, "how far on its side a prediction is to lie", 1.3),
+    ),
     reference=reference,
     functional=None,
     default_target_shape=last_dimension,

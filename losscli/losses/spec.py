@@ -24,6 +24,9 @@ class Parameter:
     minimum: float
     """Smallest value allowed, inclusive."""
     description: str
+    example: float
+    """A value that the tests use: neither the default nor a power of two, which would hide a factor
+    that is rounded twice."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
