@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
-#include <string>
+#include <cstdio>
 #include <type_traits>
 
-#include "elementwise.h"
+#include "core/launch.h"
+#include "core/operand.h"
 
 namespace losscli {
 
@@ -24,20 +24,19 @@ struct ProbeArguments {
   void* never = nullptr;  // 16 bytes that would be written if it were not null: reads must not go
 };
 
-// The probe of one device. Which variant is fastest depends on the mix and the size.
+// The probe of one device: a library of its own, which exports `losscli_probe`. Which variant is
+// fastest depends on the mix and the size.
 struct Probe {
   int variants;
-  // Throws std::runtime_error where the launch fails or there is no kernel for such a mix.
-  void (*run)(const ProbeArguments&, int variant, const LaunchContext&);
+  // Fails where the launch does, or where there is no kernel for such a mix.
+  Status (*run)(const ProbeArguments&, int variant, const LaunchContext&);
 };
 
-namespace cpu {
-extern const Probe probe;
-}
+using GetProbe = const Probe* (*)();
 
-// Calls use(reads, writes), both known when it is compiled.
+// Calls use(reads, writes), both known when it is compiled, and returns its status.
 template <typename Use>
-void with_mix(const ProbeArguments& arguments, Use use) {
+Status with_mix(const ProbeArguments& arguments, Use use) {
 #define LOSSCLI_MIX(r, w)                            \
   if (arguments.reads == r && arguments.writes == w) \
   return use(std::integral_constant<int, r>(), std::integral_constant<int, w>())
@@ -49,8 +48,12 @@ void with_mix(const ProbeArguments& arguments, Use use) {
   LOSSCLI_MIX(3, 1);
   LOSSCLI_MIX(2, 2);
 #undef LOSSCLI_MIX
-  throw std::runtime_error("no kernel reads " + std::to_string(arguments.reads) +
-                           " arrays and writes " + std::to_string(arguments.writes));
+  Status status;
+  status.code = StatusCode::failed;
+  std::snprintf(status.message, sizeof status.message,
+                "no kernel reads %d arrays and writes %d", arguments.reads,
+                arguments.writes);
+  return status;
 }
 
 }  // namespace losscli
