@@ -1,142 +1,123 @@
-// The loss and its gradients in one pass: which kernel takes a call, and how it is launched.
+// Operands of the result's dtype that are dense, or one of them a row that repeats: which kernel
+// takes a call, and how it is launched.
 #pragma once
 
-#include <algorithm>
-
-#include "block_kernel.cuh"
-#include "flat_kernel.cuh"
-#include "general_kernel.cuh"
-#include "launch.h"
-#include "sums.h"
+#include "core/cuda/launch.h"
+#include "elementwise/cuda/few_kernel.cuh"
+#include "elementwise/cuda/flat_kernel.cuh"
+#include "elementwise/cuda/grid.cuh"
+#include "elementwise/cuda/instance.h"
 
 namespace losscli::cuda {
 
-// Finds the cut of a call; hands its shape and the number of blocks that take tiles to `use`.
-template <typename Stored, typename Pass, typename Use>
-auto with_cut(const LossArguments& arguments, Use use) {
-  constexpr Cuts kCuts = Pass::cuts(sizeof(Stored));
-  const auto with = [&](auto shape, const Cut& cut) {
+// In `bytes` an element.
+template <typename Pass>
+constexpr Policies dense_policies(bool row, size_t bytes) {
+  if (Pass::forward ? !Pass::sum : Pass::incoming_tensor) return kPlain;
+  if (!Pass::sum) return kGradients;
+  if (!row) return !Pass::writes ? kReadFlat : bytes == 2 ? kWriteFlat16 : kWriteFlat;
+  if (bytes == 2) return Pass::writes ? kWriteRows16 : kReadRows16;
+  return Pass::writes ? kWriteRows : kReadRows;
+}
+
+// Finds the policy of a call; hands its shape and the number of blocks that take tiles to `use`.
+template <typename Stored, typename Pass, bool row, int operands, typename Use>
+auto with_policy(const ElementwiseArguments& arguments, Use use) {
+  constexpr Policies kPolicies = dense_policies<Pass>(row, sizeof(Stored));
+  constexpr LaunchPolicy kSmall = kPolicies.small, kLarge = kPolicies.large;
+  const auto with = [&](auto shape, const LaunchPolicy& policy) {
     using Shape = decltype(shape);
-    const int64_t most =
-        arguments.skip_unit_gradient ? std::min(cut.blocks, kRescaleBlocks) : cut.blocks;
     constexpr int64_t kTile = int64_t{Shape::threads} * Shape::loads * Pack<Stored>::kCount;
-    const int64_t tiles = divide_up(arguments.size, kTile);
-    return use(shape, std::clamp<int64_t>(divide_up(tiles, cut.each), 1, most));
+    return use(shape, blocks_for(policy, divide_up(arguments.space.size, kTile)));
   };
-  constexpr Cut kSmall = kCuts.small, kLarge = kCuts.large;
-  if (arguments.size * static_cast<int64_t>(sizeof(Stored)) < kCuts.large_bytes)
-    return with(Shape<kSmall.threads, kSmall.loads, kSmall.resident, kSmall.past_first_level,
-                      kSmall.row_ahead>(),
+  // Measured with two operands; more of them with fewer loads of each, for the registers.
+  constexpr int kShare = operands <= 2 ? 1 : 2;
+  if (arguments.space.size * static_cast<int64_t>(sizeof(Stored)) < kPolicies.large_bytes)
+    return with(Shape<kSmall.threads, kSmall.loads / kShare, kSmall.resident,
+                      kSmall.past_first_level, kSmall.row_ahead>(),
                 kSmall);
-  return with(Shape<kLarge.threads, kLarge.loads, kLarge.resident, kLarge.past_first_level,
-                    kLarge.row_ahead>(),
+  return with(Shape<kLarge.threads, kLarge.loads / kShare, kLarge.resident,
+                    kLarge.past_first_level, kLarge.row_ahead>(),
               kLarge);
 }
 
-template <typename Stored, typename Pass>
-int64_t block_count(const LossArguments& arguments) {
-  return with_cut<Stored, Pass>(arguments, [](auto, int64_t blocks) { return blocks; });
-}
-
-// Launches a kernel, its grid one cluster where asked for.
-template <typename... Parameters, typename... Arguments>
-void launch_grid(void (*kernel)(Parameters...), int64_t blocks, int threads, bool cluster,
-                 cudaStream_t stream, const Arguments&... arguments) {
-  const auto grid = static_cast<unsigned>(blocks);
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = grid;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(grid);
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = cluster ? 1 : 0;
-  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
-  if (status != cudaSuccess) check(status, launch_name("loss kernel", blocks, threads).c_str());
-}
-
-// By one block, whatever the walk would have been.
-template <typename Functor, typename Stored, typename Wanted>
-void launch_few(const Functor& loss, const LossArguments& arguments, cudaStream_t stream) {
-  using Few = Pass<Wanted::sum, false, Wanted::gradient, false, Walk::flat>;
+// By one block, whatever the pass is for larger sizes.
+template <typename Loss, typename Stored, typename Pass>
+Status launch_few(const Loss& loss, const ElementwiseArguments& arguments, void* stream) {
   constexpr int kPack = Pack<Stored>::kCount;
-  const int64_t period = arguments.target.period;
-  const bool packed = aligned(arguments.input.data) && aligned(arguments.target.data) &&
-                      arguments.size % kPack == 0 && period % kPack == 0 &&
-                      (period > kPack || period == arguments.size);
-  launch_grid(packed ? loss_block_kernel<Functor, Stored, Few, kPack>
-                     : loss_block_kernel<Functor, Stored, Few, 1>,
-              1, packed ? kFewThreads<kPack> : kFewThreads<1>, false, stream,
-              FewArguments(arguments, packed ? kPack : 1), loss);
+  using Arguments = FewArguments<Loss::signature.operands>;
+  const int64_t size = arguments.space.size;
+  const int64_t row = row_length(arguments.operands[1], arguments.space);
+  bool packed = size % kPack == 0 && row % kPack == 0 && (row > kPack || row == size);
+  for (int n = 0; n < Loss::signature.operands; ++n)
+    packed &= aligned(arguments.operands[n].data) && aligned(arguments.gradients[n]);
+  return packed ? launch("loss_few_kernel", loss_few_kernel<Loss, Stored, Pass, kPack>, dim3(1),
+                         kFewThreads<kPack>, false, stream, Arguments(arguments, row, kPack), loss)
+                : launch("loss_few_kernel", loss_few_kernel<Loss, Stored, Pass, 1>, dim3(1),
+                         kFewThreads<1>, false, stream, Arguments(arguments, row, 1), loss);
 }
 
-template <template <typename> class Loss, typename Stored, typename Pass>
-void launch_loss(const LossArguments& arguments, const LaunchContext& context) {
-  using Functor = Loss<RealOf<Stored>>;
-  const Functor loss(arguments.parameters);
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  if constexpr (!Pass::value && !Pass::grad_output) {
-    if (takes_few(arguments)) return launch_few<Functor, Stored, Pass>(loss, arguments, stream);
-  }
-  with_cut<Stored, Pass>(arguments, [&](auto shape, int64_t blocks) {
+template <typename Loss, typename Stored, typename Pass, bool row>
+Status launch_flat(const Loss& loss, const ElementwiseArguments& arguments, const GridSum& memory,
+                   const LaunchContext& context) {
+  constexpr int kOperands = Loss::signature.operands;
+  return with_policy<Stored, Pass, row, kOperands>(arguments, [&](auto shape, int64_t blocks) {
     using Shape = decltype(shape);
-    const auto launch = [&](const GridSum& sum) {
-      const bool cluster = sum.ending == Ending::cluster;
-      const int64_t grid = blocks + (Pass::sum && sum.ending == Ending::posted);
-      if constexpr (Pass::walk == Walk::general) {
-        launch_grid(loss_general_kernel<Functor, Stored, Pass, Shape>, grid, Shape::threads,
-                    cluster, stream, loss, arguments, sum);
-      } else {
-        launch_grid(loss_flat_kernel<Functor, Stored, Pass, Shape>, grid, Shape::threads, cluster,
-                    stream, loss, arguments, sum,
-                    row_steps<Stored, Pass, Shape>(arguments, blocks));
-      }
-    };
-    if constexpr (Pass::sum) {
-      const SumMemory memory(arguments, context, blocks);
-      launch(memory.sum);
-      if (arguments.strategy == Strategy::two_pass || arguments.strategy == Strategy::tree)
-        add_sums<Stored>(arguments, context, blocks);
-    } else {
-      launch(GridSum());
-    }
+    constexpr auto kKernel = loss_flat_kernel<Loss, Stored, Pass, Shape, row>;
+    if constexpr (!Pass::forward)
+      blocks = backward_blocks<kKernel>(arguments, context.device, Shape::threads, blocks);
+    RowSteps steps;
+    if constexpr (row)
+      steps = RowSteps(row_length(arguments.operands[1], arguments.space) / Pack<Stored>::kCount,
+                       Shape::threads, blocks * Shape::threads * Shape::loads);
+    const bool collects = Pass::sum && memory.combine == Combine::collector;
+    const auto grid = static_cast<unsigned>(blocks + collects);
+    return launch("loss_flat_kernel", kKernel, dim3(grid), Shape::threads,
+                  Pass::sum && memory.combine == Combine::cluster, context.stream, loss,
+                  FlatArguments<kOperands>(arguments, memory, steps, Pass::incoming_tensor));
   });
 }
 
-// Finds the pass that a call asks for and hands it to `use`.
-template <typename Stored, typename Use>
-auto with_pass(const LossArguments& arguments, Use use) {
-  const bool sum = arguments.reduce && arguments.value;
-  const bool value = arguments.value && !sum;
-  const bool gradient = arguments.grad_input || arguments.grad_target;
-  const bool grad_output = arguments.grad_output.data && arguments.grad_output.period != 1;
-  const auto packed = [&](const Operand& operand) {
-    return operand.flat(arguments.size) && aligned(operand.data);
-  };
-  constexpr int kPack = Pack<Stored>::kCount;
-  const int64_t period = arguments.target.period;
-  const bool row = arguments.size > 0 && arguments.target.inner == 1 && period > 1 &&
-                   period < kMostRow && period % kPack == 0 && aligned(arguments.target.data);
-  const Walk walk = !packed(arguments.input)                        ? Walk::general
-                    : grad_output && !packed(arguments.grad_output) ? Walk::general
-                    : packed(arguments.target)                      ? Walk::flat
-                    : !row || grad_output                           ? Walk::general
-                                                                    : Walk::rows;
-#define LOSSCLI_PASS(...)                                            \
-  return walk == Walk::flat   ? use(Pass<__VA_ARGS__, Walk::flat>()) \
-         : walk == Walk::rows ? use(Pass<__VA_ARGS__, Walk::rows>()) \
-                              : use(Pass<__VA_ARGS__, Walk::general>())
-  if (sum && gradient) LOSSCLI_PASS(true, false, true, false);
-  if (sum) LOSSCLI_PASS(true, false, false, false);
-  if (value && gradient) LOSSCLI_PASS(false, true, true, false);
-  if (value) LOSSCLI_PASS(false, true, false, false);
-  if (grad_output)
-    return walk == Walk::flat ? use(Pass<false, false, true, true, Walk::flat>())
-                              : use(Pass<false, false, true, true, Walk::general>());
-  LOSSCLI_PASS(false, false, true, false);
-#undef LOSSCLI_PASS
-}
+template <typename Loss, typename Stored>
+struct Dense {
+  // Finds the pass that a call asks for and hands it to `use`.
+  template <typename Use>
+  static auto with_pass(const ElementwiseArguments& arguments, Use use) {
+    const Asked asked(arguments);
+    if (asked.sum) return asked.gradient ? use(SumGradientPass()) : use(SumPass());
+    if (asked.value) return asked.gradient ? use(ValueGradientPass()) : use(ValuePass());
+    return asked.incoming_tensor ? use(IncomingTensorPass()) : use(GradientPass());
+  }
+
+  static int64_t blocks(const ElementwiseArguments& arguments, Access access) {
+    if (access == Access::few) return 1;
+    return with_pass(arguments, [&](auto pass) {
+      const auto count = [](auto, int64_t blocks) { return blocks; };
+      using Pass = decltype(pass);
+      constexpr int kOperands = Loss::signature.operands;
+      return access == Access::row ? with_policy<Stored, Pass, true, kOperands>(arguments, count)
+                                   : with_policy<Stored, Pass, false, kOperands>(arguments, count);
+    });
+  }
+
+  static Status launch(const ElementwiseArguments& arguments, Access access, const GridSum& memory,
+                       const LaunchContext& context) {
+    const Loss loss(arguments.parameters);
+    return with_pass(arguments, [&](auto pass) {
+      using Pass = decltype(pass);
+      if constexpr (!Pass::value && !Pass::incoming_tensor) {
+        if (access == Access::few)
+          return launch_few<Loss, Stored, Pass>(loss, arguments, context.stream);
+      }
+      if constexpr (!Pass::incoming_tensor) {
+        if (access == Access::row)
+          return launch_flat<Loss, Stored, Pass, true>(loss, arguments, memory, context);
+      }
+      return launch_flat<Loss, Stored, Pass, false>(loss, arguments, memory, context);
+    });
+  }
+
+  static constexpr Instance instance{blocks, launch};
+};
 
 }  // namespace losscli::cuda

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "elementwise.h"
+#include "core/dtype.h"
 
 namespace losscli::cuda {
 
@@ -43,6 +43,17 @@ __device__ __forceinline__ void narrow(float value, __nv_bfloat16& stored) {
   stored = __float2bfloat16_rn(value);
 }
 
+__device__ __forceinline__ void narrow(double value, float& stored) {
+  stored = static_cast<float>(value);
+}
+__device__ __forceinline__ void narrow(double value, __half& stored) {
+  stored = __double2half(value);
+}
+__device__ __forceinline__ void narrow(double value, __nv_bfloat16& stored) {
+  stored = __double2bfloat16(value);
+}
+__device__ __forceinline__ void narrow(float value, double& stored) { stored = value; }
+
 constexpr int kPackBytes = 16;
 
 // Neighbouring elements that are read at once: 16 bytes of them, unless asked for fewer.
@@ -77,74 +88,5 @@ __host__ __device__ __forceinline__ bool aligned(const void* data) {
 __device__ __forceinline__ unsigned wrap(unsigned place, unsigned round) {
   return place < round ? place : place - round;
 }
-
-// The element of an operand that belongs to place `i` of the iteration space.
-__device__ __forceinline__ int64_t element_at(const Operand& operand, int64_t i) {
-  if (operand.period == 1) return 0;
-  if (operand.inner == 1) return i < operand.period ? i : i % operand.period;
-  return i / operand.inner % operand.period;
-}
-
-// Reads one operand within one tile: finds its place there once, by slow divisions, and from then
-// on with none that a tile's small offsets do not need.
-template <typename Stored, int kTile>
-class TileReader {
- public:
-  __device__ TileReader(const Operand& operand, int64_t base)
-      : data_(static_cast<const Stored*>(operand.data)),
-        inner_(operand.inner),
-        period_(operand.period) {
-    if (period_ == 1) {
-      element_ = within_ = 0;
-    } else if (inner_ == 1) {
-      within_ = 0;
-      element_ = base < period_ ? base : base % period_;
-    } else {
-      within_ = base % inner_;
-      element_ = base / inner_ % period_;
-    }
-  }
-
-  __device__ __forceinline__ Stored at(int offset) const { return data_[element(offset)]; }
-
-  // The pack of elements for the places from `offset` on.
-  __device__ __forceinline__ Pack<Stored> pack(int offset) const {
-    using P = Pack<Stored>;
-    P pack;
-    const int64_t first = element(offset);
-    if (inner_ == 1 && first + P::kCount <= period_ && aligned(data_ + first)) {
-      pack = *reinterpret_cast<const P*>(data_ + first);
-    } else if (period_ == 1 || (inner_ >= P::kCount && element(offset + P::kCount - 1) == first)) {
-      const Stored value = data_[first];
-#pragma unroll
-      for (int i = 0; i < P::kCount; ++i) pack.values[i] = value;
-    } else {
-#pragma unroll
-      for (int i = 0; i < P::kCount; ++i) pack.values[i] = at(offset + i);
-    }
-    return pack;
-  }
-
- private:
-  __device__ __forceinline__ int64_t element(int offset) const {
-    if (period_ == 1) return 0;
-    if (inner_ == 1) return wrap(element_ + offset);
-    const int64_t moved = within_ + offset;
-    if (inner_ >= kTile) return wrap(element_ + (moved >= inner_));
-    return wrap(element_ + static_cast<uint32_t>(moved) / static_cast<uint32_t>(inner_));
-  }
-
-  __device__ __forceinline__ int64_t wrap(int64_t element) const {
-    if (element < period_) return element;
-    if (period_ >= kTile) return element - period_;
-    return static_cast<uint32_t>(element) % static_cast<uint32_t>(period_);
-  }
-
-  const Stored* data_;
-  int64_t inner_;
-  int64_t period_;
-  int64_t element_;
-  int64_t within_;
-};
 
 }  // namespace losscli::cuda
