@@ -13,8 +13,7 @@ namespace losscli::cuda {
 template <int bytes>
 using BitsOf = std::conditional_t<
     bytes == 1, uint8_t,
-    std::conditional_t<bytes == 2, uint16_t,
-                       std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
+    std::conditional_t<bytes == 2, uint16_t, std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
 
 // Neighbouring elements as they lie in memory, in words of Real's size. Where items are smaller the
 // first words hold them all; items of 8 bytes are converted to float as they are read.
@@ -53,8 +52,8 @@ __device__ __forceinline__ void read_bytes(const void* from, Word* words) {
 template <typename Stored, typename Word>
 __device__ __forceinline__ Stored element_of(const Word* words, int k) {
   constexpr int kEach = sizeof(Word) / sizeof(Stored);
-  const auto bits = static_cast<BitsOf<sizeof(Stored)>>(words[k / kEach] >>
-                                                        (k % kEach * 8 * sizeof(Stored)));
+  const auto bits =
+      static_cast<BitsOf<sizeof(Stored)>>(words[k / kEach] >> (k % kEach * 8 * sizeof(Stored)));
   Stored stored;
   memcpy(&stored, &bits, sizeof stored);
   return stored;
@@ -87,14 +86,13 @@ __device__ __forceinline__ void read_elements(DType dtype, bool repeats, Address
     for (int u = 0; u < loads; ++u) read_bytes<kBytes>(address(u), raw[u].words);
   };
   const auto read_items = [&](auto bytes_) {
-    constexpr int kBytes = decltype(bytes_)::value;
     if constexpr (count == 1) {
       read(bytes_);
     } else {
       if (repeats) {
         read(bytes_);
       } else {
-        read(std::integral_constant<int, kBytes * count>());
+        read(std::integral_constant<int, decltype(bytes_)::value * count>());
       }
     }
   };
@@ -111,22 +109,27 @@ __device__ __forceinline__ void read_elements(DType dtype, bool repeats, Address
   if constexpr (sizeof(Real) == 8) {
     read_items(std::integral_constant<int, 8>());
   } else {
-    uint64_t wide[loads][count];
-#pragma unroll
-    for (int u = 0; u < loads; ++u) {
-      if (count == 1 || repeats) {
-        read_bytes<8>(address(u), wide[u]);
-      } else {
-        read_bytes<8 * count>(address(u), wide[u]);
-      }
-    }
+    constexpr int kAtOnce = loads < 8 / count ? loads : 8 / count;  // for the registers
     const bool floating = dtype == DType::float64;
 #pragma unroll
-    for (int u = 0; u < loads; ++u)
+    for (int first = 0; first < loads; first += kAtOnce) {
+      uint64_t wide[kAtOnce][count];
 #pragma unroll
-      for (int k = 0; k < count; ++k)
-        raw[u].words[k] = bits_of(floating ? static_cast<float>(__longlong_as_double(wide[u][k]))
-                                           : static_cast<float>(static_cast<int64_t>(wide[u][k])));
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (count == 1 || repeats) {
+          read_bytes<8>(address(first + u), wide[u]);
+        } else {
+          read_bytes<8 * count>(address(first + u), wide[u]);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u)
+#pragma unroll
+        for (int k = 0; k < count; ++k)
+          raw[first + u].words[k] =
+              bits_of(floating ? static_cast<float>(__longlong_as_double(wide[u][k]))
+                               : static_cast<float>(static_cast<int64_t>(wide[u][k])));
+    }
   }
 }
 

@@ -36,8 +36,8 @@ auto with_policy(const ElementwiseArguments& arguments, Use use) {
     return with(Shape<kSmall.threads, kSmall.loads / kShare, kSmall.resident,
                       kSmall.past_first_level, kSmall.row_ahead>(),
                 kSmall);
-  return with(Shape<kLarge.threads, kLarge.loads / kShare, kLarge.resident,
-                    kLarge.past_first_level, kLarge.row_ahead>(),
+  return with(Shape<kLarge.threads, kLarge.loads / kShare, kLarge.resident, kLarge.past_first_level,
+                    kLarge.row_ahead>(),
               kLarge);
 }
 

@@ -14,7 +14,7 @@ using Stored = StoredAs<DType::LOSSCLI_DTYPE>::Type;
 
 }  // namespace
 
-const Instance LOSSCLI_JOIN(dense_, LOSSCLI_DTYPE) =
-    Dense<LOSSCLI_LOSS<RealOf<Stored>>, Stored>::instance;
+const Instance LOSSCLI_JOIN(dense_,
+                            LOSSCLI_DTYPE) = Dense<LOSSCLI_LOSS<RealOf<Stored>>, Stored>::instance;
 
 }  // namespace losscli::cuda

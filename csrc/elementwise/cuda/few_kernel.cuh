@@ -1,6 +1,6 @@
-// A pass over few elements by one block, all operands dense, but that the second may be one row that
-// repeats. Such a launch is over before a larger kernel's code and arguments have come from memory:
-// both are as short as will do, and nothing waits for a branch before it reads.
+// A pass over few elements by one block, all operands dense, but that the second may be one row
+// that repeats. Such a launch is over before a larger kernel's code and arguments have come from
+// memory: both are as short as will do, and nothing waits for a branch before it reads.
 #pragma once
 
 #include "elementwise/cuda/worker.cuh"

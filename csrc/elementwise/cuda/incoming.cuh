@@ -56,8 +56,8 @@ class Incoming {
       if (Pass::backward && arguments.guess == Guess::check) {
         const uint64_t written =
             *const_cast<const volatile uint64_t*>(&arguments.expectation->written);
-        const uint64_t found = __double_as_longlong(
-            arguments.number ? number_of(bits_, arguments.dtype) : 1.0);
+        const uint64_t found =
+            __double_as_longlong(arguments.number ? number_of(bits_, arguments.dtype) : 1.0);
         if (leads) learn(*arguments.expectation, found);
         return found != written || written == kNothingWritten;
       }

@@ -22,7 +22,8 @@ struct Instance {
   Status (*launch)(const ElementwiseArguments&, Access, const GridSum&, const LaunchContext&);
 };
 
-// For the dtype of the result: all operands are of it. Where they are not, for the type computed in.
+// For the dtype of the result: all operands are of it. Where they are not, for the type computed
+// in.
 extern const Instance dense_float32, dense_float64, dense_float16, dense_bfloat16;
 extern const Instance strided_float, strided_double;
 

@@ -1,6 +1,6 @@
-// The shapes of launches that were found by measuring, apart from the kernels that use them. Where a
-// pass sums, none depends on the GPU at hand: the shape of a launch decides the order in which a sum
-// is taken, and the same shape of input is to give the same bits everywhere.
+// The shapes of launches that were found by measuring, apart from the kernels that use them. Where
+// a pass sums, none depends on the GPU at hand: the shape of a launch decides the order in which a
+// sum is taken, and the same shape of input is to give the same bits everywhere.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ constexpr int kFewElements = 1024;
 
 // The times below: H200, microseconds at 2^20 / 2^24 / 2^28 / 2^30 elements, cold, of kernels alone
 // in a sweep over 128, 256 and 512 threads, 2, 4 and 8 loads, 512 to 2,048 threads a
-// multiprocessor, and 1 wave of blocks to one tile a block. Policies within 1 % of the best are as good
-// as it. Beside them, behind the bar, what kernels need that only move the bytes.
+// multiprocessor, and 1 wave of blocks to one tile a block. Policies within 1 % of the best are as
+// good as it. Beside them, behind the bar, what kernels need that only move the bytes.
 
 // Reads only. Small tensors in one wave, in which a place is left to the block that collects, and
 // past the first level of the cache: 2^24 elements of float32 take 45 through it. Large ones
@@ -73,13 +73,13 @@ constexpr Policies kWriteFlat16{
 // size: 520 and 2,051 with 4 of them, 526 and 2,082 with 8. Hinge with its gradient, float32: 9.0 /
 // 40.7 / 518 / 2,040 | 523 / 2,075 at 2^28 / 2^30.
 constexpr Policies kWriteRows{{512, 2, 3, 132 * 3 - 1, 1, true, true},
-                          {512, 8, 1, kMostBlocks, 3, false, true},
-                          int64_t{1} << 29};
+                              {512, 8, 1, kMostBlocks, 3, false, true},
+                              int64_t{1} << 29};
 // In 16 bits, with half the registers and so twice the threads. bfloat16: 8.2 / 24.5 / 267 / 1,038
 // | 265 / 1,042; with 8 tiles 270 and 1,045, with 128 threads and 8 tiles 273 and 1,055.
 constexpr Policies kWriteRows16{{512, 2, 2, 132 * 2 - 1, 1, true, true},
-                            {512, 4, 2, kMostBlocks, 4, false, true},
-                            int64_t{1} << 29};
+                                {512, 4, 2, kMostBlocks, 4, false, true},
+                                int64_t{1} << 29};
 
 // What is neither the sum of a loss nor the gradients alone.
 constexpr Policies kPlain{{512, 2, 1, 132 * 3 - 1}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
@@ -93,9 +93,11 @@ constexpr Policies kGradients{{512, 4, 2, 132 * 64}, {512, 4, 2, kMostBlocks, 2}
 // tensor, and no fraction of a round, in which most of the device would wait for the rest.
 constexpr int kCheckRounds = 2;
 
-// Operands with strides. Their addresses take registers, so a block has 256 threads: in three of
-// them on each multiprocessor 8 loads of 4 bytes for each of 2 operands are 48 KiB in flight.
-constexpr int kStridedThreads = 256, kStridedResident = 3;
+// Operands with strides. Their addresses take registers, so a block has 256 threads. In three
+// blocks on each multiprocessor 8 loads of 4 bytes for each of 2 operands are 48 KiB in flight; in
+// two of them 4 loads of 16 bytes are 64 KiB.
+constexpr int kStridedThreads = 256;
+constexpr int strided_resident(bool packs) { return packs ? 2 : 3; }
 // In flight for each thread: packs of 16 bytes, or single elements; fewer of each operand where
 // there are more of them, or elements of 8 bytes.
 constexpr int strided_loads(bool packs, int operands, int real_bytes) {
@@ -107,17 +109,18 @@ constexpr int strided_loads(bool packs, int operands, int real_bytes) {
 constexpr Policies kStrided{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 4}, int64_t{1} << 26};
 
 // Tiles that are staged in shared memory: rows of 64 elements are whole lines of 128 bytes in 16
-// bits; in double and for many operands 32, for the registers.
-constexpr int kStagedThreads = 256;
+// bits; in double and for many operands 32, for the registers. A thread takes a line in eight.
 constexpr int staged_side(int operands, int real_bytes) {
   return operands <= 3 && real_bytes == 4 ? 64 : 32;
 }
+constexpr int kStagedLines = 8;
+constexpr int staged_resident(int side) { return side == 64 ? 2 : 3; }
 // Below so many elements along either dimension, tiles would be mostly empty.
 constexpr int64_t kLeastStaged = 16;
 constexpr Policies kStaged{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 2}, int64_t{1} << 26};
 
-// Summands of a shared gradient that one thread takes; more are shared among the threads of a block,
-// and where the elements are few, among blocks up to so many in all.
+// Summands of a shared gradient that one thread takes; more are shared among the threads of a
+// block, and where the elements are few, among blocks up to so many in all.
 constexpr int kFewSummands = 64;
 constexpr int kSharedThreads = 256;
 constexpr int64_t kSharedBlocks = 2048;

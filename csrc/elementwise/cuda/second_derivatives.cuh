@@ -1,42 +1,49 @@
 // The derivative of the gradients, an element a thread: rare, so kept simple.
 #pragma once
 
-#include "launch.h"
-#include "memory.cuh"
+#include "core/cuda/launch.h"
+#include "core/operand.h"
+#include "elementwise/kernels.h"
 
 namespace losscli::cuda {
 
-constexpr int kDoubleBackwardThreads = 256;
+constexpr int kSecondDerivativeThreads = 256;
 
 template <typename Loss, typename Real>
-__global__ void __launch_bounds__(kDoubleBackwardThreads)
-    double_backward_kernel(const Loss loss, const DoubleBackwardArguments arguments) {
-  const int64_t i = int64_t{blockIdx.x} * kDoubleBackwardThreads + threadIdx.x;
+__global__ void __launch_bounds__(kSecondDerivativeThreads)
+    second_derivatives_kernel(const Loss loss, const SecondDerivativeArguments arguments) {
+  constexpr int kOperands = Loss::signature.operands;
+  const int64_t i = int64_t{blockIdx.x} * kSecondDerivativeThreads + threadIdx.x;
   if (i >= arguments.size) return;
   const auto read = [&](const void* data) { return static_cast<const Real*>(data)[i]; };
-  const Real x = read(arguments.input), y = read(arguments.target);
-  const Real toward_x = read(arguments.grad_grad_input),
-             toward_y = read(arguments.grad_grad_target);
+  Real x[kOperands], vector[kOperands], gradient[kOperands], product[kOperands];
+#pragma unroll
+  for (int n = 0; n < kOperands; ++n) {
+    x[n] = read(arguments.operands[n]);
+    vector[n] = arguments.vectors[n] ? read(arguments.vectors[n]) : Real(0);
+  }
   const Real scale = static_cast<Real>(arguments.scale);
-  const auto gradient = loss.gradient(x, y, scale);
-  const auto hessian = loss.hessian(x, y);
-  const Real factor = scale * read(arguments.grad_output.data);
-  static_cast<Real*>(arguments.grad_grad_output)[i] =
-      toward_x * gradient.input + toward_y * gradient.target;
-  static_cast<Real*>(arguments.grad_input)[i] =
-      factor * (toward_x * hessian.input_input + toward_y * hessian.input_target);
-  static_cast<Real*>(arguments.grad_target)[i] =
-      factor * (toward_x * hessian.input_target + toward_y * hessian.target_target);
+  const Real factor = arguments.grad_output ? scale * read(arguments.grad_output) : scale;
+  loss.gradient(x, scale, gradient);
+  loss.hessian_product(x, vector, product);
+  Real along = 0;
+#pragma unroll
+  for (int n = 0; n < kOperands; ++n) {
+    along += vector[n] * gradient[n];
+    if (arguments.out_operands[n])
+      static_cast<Real*>(arguments.out_operands[n])[i] = factor * product[n];
+  }
+  if (arguments.out_grad_output) static_cast<Real*>(arguments.out_grad_output)[i] = along;
 }
 
-template <template <typename> class Loss, typename Real>
-void launch_double_backward(const DoubleBackwardArguments& arguments,
-                            const LaunchContext& context) {
-  const int64_t blocks = divide_up(arguments.size, kDoubleBackwardThreads);
-  double_backward_kernel<Loss<Real>, Real>
-      <<<static_cast<unsigned>(blocks), kDoubleBackwardThreads, 0,
-         static_cast<cudaStream_t>(context.stream)>>>(Loss<Real>(arguments.parameters), arguments);
-  check_launch("double_backward_kernel", blocks, kDoubleBackwardThreads);
+template <typename Loss, typename Real>
+Status launch_second_derivatives(const SecondDerivativeArguments& arguments,
+                                 const LaunchContext& context) {
+  if (arguments.size == 0) return {};
+  const int64_t blocks = divide_up(arguments.size, kSecondDerivativeThreads);
+  return launch("second_derivatives_kernel", second_derivatives_kernel<Loss, Real>,
+                dim3(static_cast<unsigned>(blocks)), kSecondDerivativeThreads, false,
+                context.stream, Loss(arguments.parameters), arguments);
 }
 
 }  // namespace losscli::cuda

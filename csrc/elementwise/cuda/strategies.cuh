@@ -1,87 +1,85 @@
-// The memory in which the blocks of one launch add up, and the kernels that some strategies follow
-// it with.
+// How a call's sum is combined, and the memory that it takes; what the strategies launch behind it.
 #pragma once
 
-#include "launch.h"
-#include "reduce.cuh"
-#include "slots.h"
+#include "core/cuda/launch.h"
+#include "elementwise/cuda/any_dtype.cuh"
+#include "elementwise/cuda/pass.h"
+#include "reduce/cuda/grid_sum.cuh"
 
 namespace losscli::cuda {
 
-inline int64_t group_count(int64_t count) { return divide_up(count, kGroup); }
-
-// Sums that a launch of so many blocks keeps in the workspace.
-inline int64_t workspace_sums(Strategy strategy, int64_t blocks) {
-  switch (strategy) {
-    case Strategy::single_pass:
-      return blocks <= kPostedBlocks ? 0 : blocks + group_count(blocks);
-    case Strategy::two_pass:
-      return blocks;
-    case Strategy::tree:
-      return blocks + group_count(blocks);
-    default:
-      return 0;
-  }
+inline int sum_words(DType dtype) {
+  return dtype == DType::float64 ? SumOf<double>::kWords : SumOf<float>::kWords;
 }
 
-inline Ending ending_of(Strategy strategy, int64_t blocks) {
-  if (strategy != Strategy::single_pass && strategy != Strategy::atomic) return Ending::left;
-  if (blocks == 1) return Ending::alone;
-  if (strategy == Strategy::atomic) return Ending::atomic;
-  if (blocks <= kClusterBlocks && launches_clusters()) return Ending::cluster;
-  return blocks <= kPostedBlocks ? Ending::posted : Ending::counted;
+inline Combine combine_of(Strategy strategy, int64_t blocks, const DeviceFacts& facts) {
+  if (strategy == Strategy::single_pass) return combine_blocks(blocks, facts);
+  if (strategy == Strategy::atomic) return blocks == 1 ? Combine::alone : Combine::atomic;
+  return Combine::partial;
 }
 
-// What one launch adds up in.
-class SumMemory {
- public:
-  SumMemory(const LossArguments& arguments, const LaunchContext& context, int64_t blocks)
-      : stream_(static_cast<cudaStream_t>(context.stream)) {
-    sum.ending = ending_of(arguments.strategy, blocks);
-    sum.blocks = static_cast<double*>(
-        arguments.strategy == Strategy::torch_sum ? arguments.value : context.workspace);
-    if (sum.blocks) sum.groups = sum.blocks + blocks;
-    if (sum.ending == Ending::alone || sum.ending == Ending::cluster || sum.ending == Ending::left)
-      return;
-    Slot* slot = find_slot(stream_);
-    if (!slot) {
-      check(cudaMallocAsync(&temporary_, sizeof(Slot), stream_), "allocating the slot of a sum");
-      const cudaError_t cleared = cudaMemsetAsync(temporary_, 0, sizeof(Slot), stream_);
-      if (cleared != cudaSuccess) cudaFreeAsync(temporary_, stream_);
-      check(cleared, "clearing the slot of a sum");
-      slot = static_cast<Slot*>(temporary_);
-    }
-    sum.total = &slot->total;
-    sum.arrived = slot->arrived;
-    sum.posted = slot->posted;
+inline Needs sum_needs(const ElementwiseArguments& arguments, int64_t blocks,
+                       const DeviceFacts& facts) {
+  const int words = sum_words(arguments.dtype);
+  Needs needs = combine_needs(combine_of(arguments.strategy, blocks, facts), blocks, words);
+  if (arguments.strategy == Strategy::two_pass) needs.workspace = blocks * words * sizeof(double);
+  if (arguments.strategy == Strategy::tree) {
+    int64_t sums = 0;
+    for (int64_t count = blocks; count > 1; count = divide_up(count, kGroup)) sums += count;
+    needs.workspace = (sums + 1) * words * sizeof(double);
   }
+  return needs;
+}
 
-  SumMemory(const SumMemory&) = delete;
-  SumMemory& operator=(const SumMemory&) = delete;
-
-  ~SumMemory() {
-    if (temporary_) cudaFreeAsync(temporary_, stream_);
+inline GridSum sum_memory(const ElementwiseArguments& arguments, int64_t blocks,
+                          const LaunchContext& context) {
+  GridSum memory = grid_sum_memory(combine_of(arguments.strategy, blocks, context.device), blocks,
+                                   sum_words(arguments.dtype), context);
+  if (arguments.strategy == Strategy::torch_sum) {
+    memory.blocks = static_cast<double*>(arguments.value);
+    memory.rounded = true;
   }
+  return memory;
+}
 
-  GridSum sum;
-
- private:
-  cudaStream_t stream_;
-  void* temporary_ = nullptr;  // where all slots are taken
-};
+#ifdef LOSSCLI_STRATEGIES
+// Adds up `count` sums, or `each` of them a block; the last level writes the scaled value.
+template <typename Real>
+__global__ void __launch_bounds__(kGroup)
+    add_sums_kernel(const double* sums, int64_t count, int64_t each, double* out,
+                    const Scaling scaling, void* value, DType dtype) {
+  using Sum = SumOf<Real>;
+  __shared__ Scratch<Sum> scratch;
+  const int64_t first = blockIdx.x * each;
+  const Sum sum =
+      sum_of<Sum, kGroup>(sums + first * Sum::kWords, min(each, count - first), scratch);
+  if (threadIdx.x != 0) return;
+  if (gridDim.x > 1) {
+    put_sum(out, blockIdx.x, sum);
+  } else {
+    write_number(value, dtype, static_cast<Real>(sum.scaled(scaling)));
+  }
+}
 
 // Adds up what the blocks have left: all at once, or a group a block until one sum is left.
-template <typename Stored>
-void add_sums(const LossArguments& arguments, const LaunchContext& context, int64_t blocks) {
+template <typename Real>
+Status add_sums(const ElementwiseArguments& arguments, const LaunchContext& context,
+                int64_t blocks) {
   auto* sums = static_cast<double*>(context.workspace);
+  const Scaling scaling(arguments.scale, arguments.space.size);
   const int64_t each = arguments.strategy == Strategy::two_pass ? blocks : kGroup;
-  for (int64_t count = blocks, left; count > 0; sums += count, count = left == 1 ? 0 : left) {
-    left = divide_up(count, each);
-    add_sums_kernel<Stored>
-        <<<static_cast<unsigned>(left), kGroup, 0, static_cast<cudaStream_t>(context.stream)>>>(
-            sums, count, each, sums + count, arguments.scale, arguments.value);
-    check_launch("add_sums_kernel", left, kGroup);
+  for (int64_t count = blocks;;) {
+    const int64_t left = divide_up(count, each);
+    double* const out = sums + count * SumOf<Real>::kWords;
+    const Status status =
+        launch("add_sums_kernel", add_sums_kernel<Real>, dim3(static_cast<unsigned>(left)), kGroup,
+               false, context.stream, static_cast<const double*>(sums), count, each, out, scaling,
+               arguments.value, arguments.dtype);
+    if (!status.ok() || left == 1) return status;
+    sums = out;
+    count = left;
   }
 }
+#endif
 
 }  // namespace losscli::cuda

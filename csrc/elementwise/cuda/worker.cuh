@@ -53,8 +53,7 @@ struct Worker {
     if constexpr (Pass::gradient) {
 #pragma unroll
       for (int n = 0; n < kOperands; ++n) {
-        Stored* const out =
-            wanted(static_cast<Stored*>(factor.writes ? gradients[n] : nullptr));
+        Stored* const out = wanted(static_cast<Stored*>(factor.writes ? gradients[n] : nullptr));
         if (out) *reinterpret_cast<P*>(out + i) = gradients_out[n];
       }
     }

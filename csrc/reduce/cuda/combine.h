@@ -48,11 +48,10 @@ inline int64_t group_size(int64_t blocks) { return blocks <= kPostedBlocks ? blo
 // What the blocks' sums, of so many words each, take.
 inline Needs combine_needs(Combine combine, int64_t blocks, int words) {
   Needs needs;
-  needs.slot = combine == Combine::collector || combine == Combine::counted ||
-               combine == Combine::atomic;
+  needs.slot =
+      combine == Combine::collector || combine == Combine::counted || combine == Combine::atomic;
   if (combine == Combine::counted)
-    needs.workspace =
-        (blocks + divide_up(blocks, group_size(blocks))) * words * sizeof(double);
+    needs.workspace = (blocks + divide_up(blocks, group_size(blocks))) * words * sizeof(double);
   return needs;
 }
 

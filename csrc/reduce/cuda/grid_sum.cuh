@@ -17,9 +17,9 @@ namespace losscli::cuda {
 __device__ __forceinline__ bool arrive(unsigned* counter, unsigned count) {
   unsigned before;
   asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-      : "=r"(before)
-      : "l"(counter), "r"(count - 1)
-      : "memory");
+               : "=r"(before)
+               : "l"(counter), "r"(count - 1)
+               : "memory");
   return before == count - 1;
 }
 
@@ -116,8 +116,8 @@ __device__ __forceinline__ void cluster_sum(const Sum& sum, Finish finish) {
   if (threadIdx.x == 0) block.put(0, sum);
   cluster.sync();
   if (blockIdx.x == 0 && threadIdx.x < kWarp) {
-    Sum total = threadIdx.x < gridDim.x ? cluster.map_shared_rank(&block, threadIdx.x)->get(0)
-                                        : Sum();
+    Sum total =
+        threadIdx.x < gridDim.x ? cluster.map_shared_rank(&block, threadIdx.x)->get(0) : Sum();
     total = warp_sum(total);
     if (threadIdx.x == 0) finish(total);
   }

@@ -54,8 +54,7 @@ struct CompensatedSum {
     if (scaling.divisor == 0) return sum * scaling.scale;
     const double quotient = sum / scaling.divisor;
     if (!isfinite(quotient) || !isfinite(words[1])) return quotient;
-    const double rest =
-        __fma_rn(-quotient, scaling.divisor, sum) + ((words[0] - sum) + words[1]);
+    const double rest = __fma_rn(-quotient, scaling.divisor, sum) + ((words[0] - sum) + words[1]);
     return quotient + rest / scaling.divisor;
   }
 };
