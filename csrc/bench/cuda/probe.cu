@@ -1,8 +1,10 @@
 // Moves bytes in packs of 16, with the default cache operators, in several shapes of launch.
+#include <algorithm>
 #include <utility>
 
-#include "launch.h"
-#include "probe.h"
+#include "bench/probe.h"
+#include "core/cuda/launch.h"
+#include "core/platform.h"
 
 namespace losscli::cuda {
 namespace {
@@ -91,29 +93,28 @@ __global__ void __launch_bounds__(kThreads) probe_kernel(const ProbeArguments ar
 }
 
 template <int kReads, int kWrites, int kVariant>
-void launch(const ProbeArguments& arguments, cudaStream_t stream) {
+Status launch_probe(const ProbeArguments& arguments, void* stream) {
   constexpr Shape kShape = kShapes[kVariant];
   const int64_t tiles =
       divide_up(arguments.bytes, kPackBytes * int64_t{kShape.threads} * kShape.loads);
   const int64_t blocks =
       std::clamp<int64_t>(tiles, 1, kShape.persistent ? kPersistentBlocks : kMostBlocks);
-  probe_kernel<kReads, kWrites, kShape.threads, kShape.loads>
-      <<<static_cast<unsigned>(blocks), kShape.threads, 0, stream>>>(arguments);
-  check_launch("probe kernel", blocks, kShape.threads);
+  return launch("probe_kernel", probe_kernel<kReads, kWrites, kShape.threads, kShape.loads>,
+                dim3(static_cast<unsigned>(blocks)), kShape.threads, false, stream, arguments);
 }
 
 template <int kReads, int kWrites, int... kVariant>
-void launch_variant(const ProbeArguments& arguments, int variant, cudaStream_t stream,
-                    std::integer_sequence<int, kVariant...>) {
-  static constexpr decltype(&launch<kReads, kWrites, 0>) kTable[] = {
-      launch<kReads, kWrites, kVariant>...};
-  kTable[variant](arguments, stream);
+Status launch_variant(const ProbeArguments& arguments, int variant, void* stream,
+                      std::integer_sequence<int, kVariant...>) {
+  static constexpr decltype(&launch_probe<kReads, kWrites, 0>) kTable[] = {
+      launch_probe<kReads, kWrites, kVariant>...};
+  return kTable[variant](arguments, stream);
 }
 
-void run(const ProbeArguments& arguments, int variant, const LaunchContext& context) {
-  with_mix(arguments, [&](auto reads, auto writes) {
-    launch_variant<reads(), writes()>(arguments, variant, static_cast<cudaStream_t>(context.stream),
-                                      std::make_integer_sequence<int, kVariants>());
+Status run(const ProbeArguments& arguments, int variant, const LaunchContext& context) {
+  return with_mix(arguments, [&](auto reads, auto writes) {
+    return launch_variant<reads(), writes()>(arguments, variant, context.stream,
+                                             std::make_integer_sequence<int, kVariants>());
   });
 }
 
@@ -122,4 +123,4 @@ const Probe probe{kVariants, run};
 }  // namespace
 }  // namespace losscli::cuda
 
-extern "C" const losscli::Probe* losscli_cuda_probe() { return &losscli::cuda::probe; }
+LOSSCLI_EXPORT const losscli::Probe* losscli_probe() { return &losscli::cuda::probe; }

@@ -1,0 +1,35 @@
+// How many blocks a pass that sums nothing may launch: it may follow the device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "core/launch.h"
+#include "elementwise/cuda/policies.h"
+#include "elementwise/kernels.h"
+
+namespace losscli::cuda {
+
+// Blocks of a pass, at most so many that the device holds them in kCheckRounds rounds where there
+// may be nothing to do. `kernel` is known when this is compiled: the answer is kept.
+template <auto kernel>
+int64_t backward_blocks(const ElementwiseArguments& arguments, const DeviceFacts& facts,
+                        int threads, int64_t blocks) {
+  if (arguments.guess != Guess::check) return blocks;
+  static std::atomic<int> resident{0};
+  int held = resident.load(std::memory_order_relaxed);
+  if (held == 0) {
+    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&held, kernel, threads, 0) != cudaSuccess ||
+        held < 1) {
+      cudaGetLastError();  // the launch will say what is wrong
+      held = 1;
+    }
+    resident.store(held, std::memory_order_relaxed);
+  }
+  return std::min<int64_t>(blocks,
+                           int64_t{kCheckRounds} * held * std::max(facts.multiprocessors, 1));
+}
+
+}  // namespace losscli::cuda

@@ -1,0 +1,128 @@
+// The shapes of launches that were found by measuring, apart from the kernels that use them. Where
+// a pass sums, none depends on the GPU at hand: the shape of a launch decides the order in which a
+// sum is taken, and the same shape of input is to give the same bits everywhere.
+#pragma once
+
+#include <cstdint>
+
+#include "core/runtime.h"
+
+namespace losscli::cuda {
+
+// How a pass is divided among blocks.
+struct LaunchPolicy {
+  int threads;     // of a block
+  int loads;       // loads in flight of each operand and thread, of 16 bytes where they are packs
+  int resident;    // blocks a multiprocessor is to hold at least: bounds the registers
+  int64_t blocks;  // at most; beyond, a block takes more tiles
+  int each = 1;    // tiles that a block takes, but for the last
+  bool past_first_level = false;  // reads past the first level of the cache
+  bool row_ahead = false;         // reads a row that repeats along with the input, not after it
+};
+
+// The policy of small tensors and that of large ones, from so many bytes of the first operand on.
+struct Policies {
+  LaunchPolicy small;
+  LaunchPolicy large;
+  int64_t large_bytes;
+};
+
+// Blocks of a grid, so that one more group takes the sums of the groups: 2^32 elements of float32
+// where each block takes a tile.
+constexpr int64_t kMostBlocks = int64_t{kGroup} * kGroup;
+
+// Elements of a row that repeats, so that its packs, twice round, are counted in 32 bits.
+constexpr int64_t kMostRow = int64_t{1} << 31;
+
+// What one block takes by a kernel of its own.
+constexpr int kFewElements = 1024;
+
+// The times below: H200, microseconds at 2^20 / 2^24 / 2^28 / 2^30 elements, cold, of kernels alone
+// in a sweep over 128, 256 and 512 threads, 2, 4 and 8 loads, 512 to 2,048 threads a
+// multiprocessor, and 1 wave of blocks to one tile a block. Policies within 1 % of the best are as
+// good as it. Beside them, behind the bar, what kernels need that only move the bytes.
+
+// Reads only. Small tensors in one wave, in which a place is left to the block that collects, and
+// past the first level of the cache: 2^24 elements of float32 take 45 through it. Large ones
+// through it. Smooth L1, float32: 9.7 / 41.2 / 479 / 1,875 | 7.6 / 42 / 476 / 1,865; bfloat16: 8.5
+// / 25.0 / 248 / 946 | 6.6 / 25.5 / 245 / 940.
+constexpr Policies kReadFlat{
+    {512, 2, 3, 132 * 2 - 1, 1, true}, {512, 4, 2, 132 * 64}, int64_t{1} << 28};
+
+// The same with one row that repeats for a target, which comes from the first level of the cache:
+// where the input goes through it too, the row is read just before it is used. Hinge, float32: 8.4
+// / 24.5 / 248 / 948 | 6.4 / 25.1 / 245 / 939.
+constexpr Policies kReadRows{
+    {512, 2, 3, 132 * 3 - 1, 1, true, true}, {256, 8, 2, 132 * 64}, int64_t{1} << 29};
+// In 16 bits, which take twice the instructions a byte, with less in flight for each of twice the
+// threads. float16: 7.5 / 16.2 / 133 / 485 | 5.6 / 15.4 / 129 / 477; as in 32 bits 138 / 485.
+constexpr Policies kReadRows16{
+    {512, 2, 3, 132 * 3 - 1, 1, true, true}, {256, 4, 4, 132 * 64}, int64_t{1} << 29};
+
+// Reads and writes. Large tensors with much in flight for each thread and more blocks than fit at a
+// time: the order in which they come keeps all at neighbouring places of the memory. Smooth L1 with
+// its gradient, float32: 10.4 / 57 / 740 / 2,917 | 749 / 2,976 at 2^28 / 2^30; one wave at 2^30:
+// 3,130.
+constexpr Policies kWriteFlat{{512, 2, 3, 132 * 3 - 1}, {512, 8, 1, kMostBlocks}, int64_t{1} << 29};
+// In 16 bits: 9.0 / 34 / 380 / 1,474 | 378 / 1,492; with one tile a block 1,526 at 2^30, and with
+// registers for 3 blocks a multiprocessor, not 2, the small ones take half as long again.
+constexpr Policies kWriteFlat16{
+    {512, 2, 2, 132 * 2 - 1}, {512, 8, 1, kMostBlocks, 2}, int64_t{1} << 29};
+
+// The same with a row that repeats. How many tiles a block takes is what matters here, whatever the
+// size: 520 and 2,051 with 4 of them, 526 and 2,082 with 8. Hinge with its gradient, float32: 9.0 /
+// 40.7 / 518 / 2,040 | 523 / 2,075 at 2^28 / 2^30.
+constexpr Policies kWriteRows{{512, 2, 3, 132 * 3 - 1, 1, true, true},
+                              {512, 8, 1, kMostBlocks, 3, false, true},
+                              int64_t{1} << 29};
+// In 16 bits, with half the registers and so twice the threads. bfloat16: 8.2 / 24.5 / 267 / 1,038
+// | 265 / 1,042; with 8 tiles 270 and 1,045, with 128 threads and 8 tiles 273 and 1,055.
+constexpr Policies kWriteRows16{{512, 2, 2, 132 * 2 - 1, 1, true, true},
+                                {512, 4, 2, kMostBlocks, 4, false, true},
+                                int64_t{1} << 29};
+
+// What is neither the sum of a loss nor the gradients alone.
+constexpr Policies kPlain{{512, 2, 1, 132 * 3 - 1}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
+
+// The gradients alone, for one incoming gradient: two blocks of 64 registers a thread on each
+// multiprocessor, with as much in flight as writing passes have.
+constexpr Policies kGradients{{512, 4, 2, 132 * 64}, {512, 4, 2, kMostBlocks, 2}, int64_t{1} << 29};
+
+// A backward whose gradients may have been written ahead launches as many blocks as fit on the
+// device at a time, so many times over: few, so that finding nothing to do does not grow with the
+// tensor, and no fraction of a round, in which most of the device would wait for the rest.
+constexpr int kCheckRounds = 2;
+
+// Operands with strides. Their addresses take registers, so a block has 256 threads. In three
+// blocks on each multiprocessor 8 loads of 4 bytes for each of 2 operands are 48 KiB in flight; in
+// two of them 4 loads of 16 bytes are 64 KiB.
+constexpr int kStridedThreads = 256;
+constexpr int strided_resident(bool packs) { return packs ? 2 : 3; }
+// In flight for each thread: packs of 16 bytes, or single elements; fewer of each operand where
+// there are more of them, or elements of 8 bytes.
+constexpr int strided_loads(bool packs, int operands, int real_bytes) {
+  const int loads = packs || real_bytes == 8 ? 4 : 8;
+  return operands <= 2 ? loads : loads / 2;
+}
+// Small tensors by as many blocks as there are tiles; large ones by a few tiles a block, so that
+// its sum costs little beside them.
+constexpr Policies kStrided{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 4}, int64_t{1} << 26};
+
+// Tiles that are staged in shared memory: rows of 64 elements are whole lines of 128 bytes in 16
+// bits; in double and for many operands 32, for the registers. A thread takes a line in eight.
+constexpr int staged_side(int operands, int real_bytes) {
+  return operands <= 3 && real_bytes == 4 ? 64 : 32;
+}
+constexpr int kStagedLines = 8;
+constexpr int staged_resident(int side) { return side == 64 ? 2 : 3; }
+// Below so many elements along either dimension, tiles would be mostly empty.
+constexpr int64_t kLeastStaged = 16;
+constexpr Policies kStaged{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 2}, int64_t{1} << 26};
+
+// Summands of a shared gradient that one thread takes; more are shared among the threads of a
+// block, and where the elements are few, among blocks up to so many in all.
+constexpr int kFewSummands = 64;
+constexpr int kSharedThreads = 256;
+constexpr int64_t kSharedBlocks = 2048;
+
+}  // namespace losscli::cuda
