@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from losscli.extension.build import Outcome, ensure
+from losscli.extension.build import Builder, Outcome
 from losscli.extension.cache import Cache
-from losscli.extension.plan import Plan, TorchInstall, cpu_plan, cuda_plan
-from losscli.extension.toolchain import Tool
+from losscli.extension.plan import Plan, Tools, TorchInstall, make_plan, torch_tools
+from losscli.extension.targets import CPU, CUDA, LOSS, RUNTIME, TORCH, Target
+from losscli.extension.toolbox import Toolbox
+
+LOSSES = ("alpha", "beta")
+BINDING, ALPHA, BETA = Target(TORCH), Target(LOSS, CPU, "alpha"), Target(LOSS, CPU, "beta")
+ALPHA_CUDA, CUDA_RUNTIME = Target(LOSS, CUDA, "alpha"), Target(RUNTIME, CUDA)
 
 SOURCES = {
-    "losses.h": "#define LOSSCLI_FOR_EACH_LOSS(X) \\\n  X(alpha) \\\n  X(beta)\n",
-    "binding/ops.cpp": "binding",
-    "cpu/engine.h": "header",
-    "cpu/instantiate.cpp": "cpu",
-    "cuda/engine.cu": "engine",
-    "cuda/instantiate.cu": "cuda",
+    "core/operand.h": "header",
+    "core/cuda/runtime.cu": "runtime",
+    "bench/probe.h": "header",
+    "bench/cpu/probe.cpp": "probe",
+    "bench/cuda/probe.cu": "probe",
+    "losses/loss.h": "header",
+    "losses/alpha.h": "alpha",
+    "losses/beta.h": "beta",
+    "elementwise/kernels.h": "header",
+    "elementwise/cpu/engine.h": "header",
+    "elementwise/cpu/engine.cpp": "cpu",
+    "elementwise/cpu/sums.cpp": "cpu",
+    "elementwise/cuda/launch.cu": "launch",
+    "elementwise/cuda/kernel.dtype.cu": "cuda",
+    "reduce/cpu/sums.h": "header",
+    "reduce/cuda/sums.cuh": "header",
+    "torch/ops.cpp": "binding",
 }
 
 GCC_VERSION = "g++ (Stand-in) 12.2.0\nCopyright (C) Free Software Foundation, Inc."
 NVCC_VERSION = "Cuda compilation tools, release 13.0, V13.0.88"
 
 # Writes its own command line to its output, and that output's name to the file `calls`. All objects
-# depend on losses.h, those of cpu/ on cpu/engine.h too. A source that contains `error:` fails by
-# printing itself; cpu/blocked.cpp waits for the other end of the pipe `pipe` to be closed.
+# depend on core/operand.h, those of elementwise/cpu on its engine.h too. A source that contains
+# `error:` fails by printing itself; blocked.cpp waits for the other end of the pipe `pipe` to be
+# closed.
 _COMPILER = """\
 #!/bin/sh
 command="$*"
@@ -45,12 +63,13 @@ done
 echo "$output" >> {root}/calls
 if [ -n "$source" ] && grep 'error:' "$source" >&2; then exit 1; fi
 case "$source" in
-  *.cu) echo "ptxas info    : Compiling entry function '$output' for 'sm_90'" ;;
+  *.cu) echo "ptxas info    : Compiling entry function '${{output##*/}}' for 'sm_90'" ;;
   */blocked.cpp) exec cat {root}/pipe ;;
 esac
 case "$source" in *.cu) echo "ptxas info    : Used 8 registers" ;; esac
-case "$source" in csrc/cpu/*) header=csrc/cpu/engine.h ;; esac
-[ -z "$depfile" ] || echo "$output: $source csrc/losses.h $header" > "$depfile"
+csrc=${{source%%/csrc/*}}/csrc
+case "$source" in */csrc/elementwise/cpu/*) header=$csrc/elementwise/cpu/engine.h ;; esac
+[ -z "$depfile" ] || echo "$output: $source $csrc/core/operand.h $header" > "$depfile"
 echo "$command" > "$output"
 """
 
@@ -93,30 +112,55 @@ class Standin:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def cpu_plan(
-        self, compiler: str = GCC_VERSION, torch: str = "2.13.0", abi: bool = True
-    ) -> Plan:
-        tool = Tool((str(self.root / "g++"),), compiler)
-        return cpu_plan(self.csrc, tool, TorchInstall(torch, self.root / "torch", None, abi))
+    def torch(self, version: str = "2.13.0", abi: bool = True) -> TorchInstall:
+        return TorchInstall(version, self.root / "torch", None, abi)
 
-    def cuda_plan(
-        self, nvcc: str = NVCC_VERSION, gencode: tuple[str, ...] = ("-gencode=arch=sm_90",)
+    def plan(
+        self,
+        target: Target = ALPHA,
+        *,
+        compiler: str = "",
+        torch: str = "2.13.0",
+        abi: bool = True,
+        gencode: tuple[str, ...] = ("-gencode=arch=compute_90,code=sm_90",),
     ) -> Plan:
-        return cuda_plan(self.csrc, Tool((str(self.root / "nvcc"),), nvcc), "g++", gencode)
+        plan = make_plan(target, self.csrc, self.torch(torch, abi))
+        if target.device == CPU:
+            tools = Tools((str(self.root / "g++"),), compiler or GCC_VERSION)
+            of_torch = torch_tools(tools, self.torch(torch, abi))
+            return plan.with_tools(of_torch if target == BINDING else tools)
+        flags = ("-ccbin", "g++", *gencode)
+        nvcc = (str(self.root / "nvcc"),)
+        tools = Tools(nvcc, compiler or NVCC_VERSION, flags, flags, (13, 0), gencode)
+        return plan.with_tools(tools)
 
-    def ensure(self, plan: Plan, *, force: bool = False) -> Outcome:
-        """Build a plan in this workshop's cache."""
-        return ensure(
-            plan, self.cache, force=force, notify=self.notes.append, progress=self.steps.append
-        )
+    def builder(self, *, force: bool = False) -> Builder:
+        """Return what builds in this workshop's cache, with whatever tools the machine has."""
+        toolbox = Toolbox(self.torch())
+        cache, notes, steps = self.cache, self.notes.append, self.steps.append
+        return Builder(toolbox, cache, self.csrc, notes, steps, force)
+
+    def ensure(self, *plans: Plan, force: bool = False) -> list[Outcome]:
+        """Build plans in this workshop's cache."""
+        return self.builder(force=force).finish(list(plans or (self.plan(),)))
+
+    def build(self, targets: Sequence[Target] = (ALPHA,), *, force: bool = False) -> list[Outcome]:
+        """Obtain libraries as the program does, through the tools of the environment."""
+        return self.builder(force=force).obtain(targets)
 
     def compiled(self) -> list[str]:
-        """Return the outputs that compilers were called for since the last look."""
+        """Return the outputs that compilers were called for since the last look: ``alpha_cpu/x.o``.
+
+        The folders' keys are left out.
+        """
         calls = self.root / "calls"
         outputs = calls.read_text().split() if calls.exists() else []
         calls.unlink(missing_ok=True)
-        return outputs
+        return sorted(
+            f"{folder.rpartition('-')[0]}/{name}"
+            for folder, _, name in (output.partition("/") for output in outputs)
+        )
 
     def published(self) -> list[Path]:
         """Return the folders of finished libraries."""
-        return sorted(self.cache.root.glob("c*-*"))
+        return sorted(path.parent for path in self.cache.root.glob("*/manifest.json"))

@@ -11,21 +11,28 @@ from standin import Standin
 from losscli.cli.build import command
 from losscli.errors import UnfitError, UsageError
 from losscli.extension import build as build_module
+from losscli.extension import toolbox
 from losscli.extension.plan import TorchInstall
 
 
 @pytest.fixture
 def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
-    """A machine with both compilers and a PyTorch with CUDA."""
+    """A machine with both compilers, a PyTorch with CUDA and a GPU."""
     workshop = Standin(tmp_path)
     monkeypatch.setenv("CXX", str(tmp_path / "g++"))
     monkeypatch.setenv("CUDACXX", str(tmp_path / "nvcc"))
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.cache.root))
     monkeypatch.setattr(build_module, "csrc_root", lambda: workshop.csrc)
+    monkeypatch.setattr(build_module.build, "__kwdefaults__", {**DEFAULTS, "losses": ("alpha",)})
     torch = TorchInstall("2.13.0", tmp_path, "13.0", True)
     monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
-    monkeypatch.setattr(build_module, "present_capabilities", list)
+    monkeypatch.setattr(toolbox, "driver_cuda", lambda: (13, 0))
+    monkeypatch.setattr(toolbox, "present_capabilities", lambda: [(9, 0)])
     return workshop
+
+
+DEFAULTS = build_module.build.__kwdefaults__
+LIBRARIES = ["torch", "alpha_cpu", "runtime_cuda", "alpha_cuda"]
 
 
 def run(*arguments: str) -> Result:
@@ -34,45 +41,78 @@ def run(*arguments: str) -> Result:
 
 def rows(result: Result) -> list[list[str]]:
     """Return the words of the first table's rows."""
-    lines = result.stdout.splitlines()
-    return [line.split() for line in lines[2 : lines.index("") if "" in lines else None]]
+    found = [line.split() for line in result.stdout.splitlines()[2:]]
+    return [words for words in found if words and words[-1].endswith(".so")]
 
 
-def test_the_table_has_a_row_a_target(workshop: Standin) -> None:
+def statuses(result: Result) -> dict[str, str]:
+    return {row[0]: row[1] for row in rows(result)}
+
+
+def test_the_table_has_a_row_a_library(workshop: Standin) -> None:
     result = run()
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[0].split() == ["target", "status", "seconds", "path"]
-    cpu, cuda = rows(result)
-    assert cpu[:2] == ["cpu", "built"]
-    assert float(cpu[2]) >= 0
-    assert Path(cpu[3]).name == "liblosscli.so"
-    assert Path(cpu[3]).is_file()
-    assert Path(cuda[3]).name == "liblosscli_cuda.so"
+    assert result.stdout.splitlines()[0].split() == ["library", "status", "path"]
+    assert [row[:2] for row in rows(result)] == [[name, "built"] for name in LIBRARIES]
+    for name, _, path in rows(result):
+        assert Path(path).name == f"liblosscli_{name}.so"
+        assert Path(path).is_file()
+    assert result.stdout.splitlines()[-1].startswith("4 libraries built in ")
+
+
+def test_all_builds_what_only_benchmarks_use(workshop: Standin) -> None:
+    assert set(statuses(run("--device", "cpu", "--all"))) == {
+        *("torch", "alpha_cpu", "bench_cpu", "alpha_strategies_cpu")
+    }
 
 
 def test_what_goes_on_is_told_on_stderr_without_control_codes(workshop: Standin) -> None:
-    assert run("--device", "cpu").stderr == "losscli: building the CPU kernels for this machine\n"
+    told = run("--device", "cpu").stderr
+    assert told == "losscli: building for this machine: torch, alpha_cpu\n"
 
 
 def test_a_second_time_everything_is_cached(workshop: Standin) -> None:
     run()
     result = run()
-    assert [row[:2] for row in rows(result)] == [["cpu", "cached"], ["cuda", "cached"]]
+    assert statuses(result) == dict.fromkeys(LIBRARIES, "cached")
+    assert "built in" not in result.stdout
     assert result.stderr == ""
+
+
+def test_a_damaged_library_is_said_to_be_built_again(workshop: Standin) -> None:
+    library = Path(rows(run("--device", "cpu"))[1][2])
+    library.write_bytes(library.read_bytes()[:20])
+    result = run("--device", "cpu")
+    assert statuses(result) == {"torch": "cached", "alpha_cpu": "built"}
+    assert "alpha_cpu built: the library in the cache was damaged: 20 of" in result.stdout
+    assert f"losscli: {library} is damaged: 20 of" in result.stderr
+
+
+def test_libraries_without_a_compiler_are_said_to_be_built_before(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("--device", "cpu")
+    monkeypatch.setenv("CXX", "nowhere")
+    result = run("--device", "cpu")
+    assert statuses(result) == {"torch": "cached", "alpha_cpu": "cached"}
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith(
+        "torch, alpha_cpu cached: built before; cannot be built here: CXX should"
+    )
 
 
 def test_force_builds_again(workshop: Standin) -> None:
     run("--device", "cpu")
-    assert rows(run("--device", "cpu", "--force"))[0][1] == "built"
+    assert set(statuses(run("--device", "cpu", "--force")).values()) == {"built"}
 
 
-def test_why_a_target_is_skipped_stands_under_the_table(
+def test_why_cuda_is_skipped_stands_under_the_table(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDACXX", "nowhere")
     result = run()
     assert ["cuda", "skipped"] in [line.split() for line in result.stdout.splitlines()]
-    assert result.stdout.splitlines()[-1].startswith("cuda skipped: CUDACXX should name nvcc")
+    assert "\ncuda skipped: CUDACXX should name nvcc" in result.stdout
 
 
 def test_verbose_shows_commands_and_kernels_of_a_cached_build_too(workshop: Standin) -> None:
@@ -81,8 +121,8 @@ def test_verbose_shows_commands_and_kernels_of_a_cached_build_too(workshop: Stan
     assert f"$ {workshop.root}/g++ -std=c++17" in result.stderr
     assert "ptxas info" not in result.stderr
     kernels = [line.split() for line in result.stdout.splitlines() if "sm_90" in line]
-    assert kernels[0][:5] == ["cuda.engine.o", "sm_90", "8", "0", "B"]
-    assert result.stdout.splitlines()[-1] == "9 kernels, 0 of them spill registers"
+    assert kernels[0][:5] == ["core.cuda.runtime.o", "sm_90", "8", "0", "B"]
+    assert result.stdout.splitlines()[-1] == "6 kernels, 0 of them spill registers"
 
 
 def test_an_unknown_device_lists_what_there_is(workshop: Standin) -> None:
@@ -102,7 +142,7 @@ def test_no_compiler_is_an_unfit_environment(
 def test_a_cache_that_cannot_be_written_names_the_variable(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.csrc / "losses.h" / "cache"))
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.csrc / "losses" / "loss.h" / "cache"))
     with pytest.raises(UnfitError, match="LOSSCLI_CACHE_DIR"):
         run()
 
@@ -121,5 +161,5 @@ def test_a_bad_max_jobs_is_told_before_anything_is_said_to_be_built(
 ) -> None:
     monkeypatch.setenv("MAX_JOBS", "0")
     with pytest.raises(UsageError, match="MAX_JOBS"):
-        workshop.ensure(workshop.cpu_plan())
+        workshop.ensure()
     assert workshop.notes == []

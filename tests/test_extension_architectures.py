@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from losscli.errors import UnfitError, UsageError
-from losscli.extension.architectures import VARIABLE, gencode_flags
+from losscli.extension.architectures import VARIABLE, covers, gencode_flags
 
 SM_90 = "-gencode=arch=compute_90,code=sm_90"
 PTX_90 = "-gencode=arch=compute_90,code=compute_90"
@@ -48,3 +48,39 @@ def test_with_older_gpus_alone_there_is_nothing_to_compile_for() -> None:
 def test_an_older_architecture_that_is_asked_for() -> None:
     with pytest.raises(UsageError, match="has '61', but the kernels need 70 or newer"):
         gencode_flags([], {VARIABLE: "61;90"})
+
+
+def test_gpus_that_cuda_13_dropped_are_told_the_truth() -> None:
+    assert "arch=compute_70" in gencode_flags([(7, 0)], {}, (12, 8))[0]
+    with pytest.raises(
+        UnfitError,
+        match=r"CUDA 13\.0 dropped GPUs below compute capability 7\.5; the newest here has 7\.0\. "
+        r"Install a CUDA 12 toolkit and a torch built for it",
+    ):
+        gencode_flags([(7, 0)], {}, (13, 0))
+    assert gencode_flags([(7, 0), (9, 0)], {}, (13, 0)) == (SM_90,)
+
+
+def test_an_architecture_that_cuda_13_dropped_and_is_asked_for() -> None:
+    message = r"has '70', but CUDA 13\.0 compiles for 75 or newer.*CUDA 12 toolkit in CUDACXX"
+    with pytest.raises(UsageError, match=message):
+        gencode_flags([], {VARIABLE: "70;90"}, (13, 0))
+
+
+@pytest.mark.parametrize(
+    ("flags", "capability", "runs"),
+    [
+        ((SM_90,), (9, 0), True),
+        ((SM_90,), (10, 0), False),
+        ((SM_90, PTX_90), (10, 0), True),
+        ((SM_90, PTX_90), (8, 0), False),
+        (("-gencode=arch=compute_80,code=sm_80",), (8, 6), True),
+        (("-gencode=arch=compute_86,code=sm_86",), (8, 0), False),
+        (("-gencode=arch=compute_90a,code=sm_90a",), (9, 0), False),
+    ],
+)
+def test_which_gpus_run_compiled_code(
+    flags: tuple[str, ...], capability: tuple[int, int], runs: bool
+) -> None:
+    assert covers(flags, [capability]) is runs
+    assert covers(flags, [])

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
-from standin import Standin, write_program
+from standin import ALPHA, ALPHA_CUDA, BETA, BINDING, LOSSES, Standin, write_program
 
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.extension import build as build_module
-from losscli.extension import load
-from losscli.extension.build import Outcome, build, ensure
+from losscli.extension import support, toolbox
+from losscli.extension.build import Outcome, build
 from losscli.extension.lock import locked
 from losscli.extension.ninja_run import job_count
+from losscli.extension.nvcc import Requirements
 from losscli.extension.plan import TorchInstall
 
-ALL = ["binding.ops.o", "cpu.instantiate.alpha.o", "cpu.instantiate.beta.o", "liblosscli.so"]
+ALL = [
+    "alpha_cpu/elementwise.cpu.engine.o",
+    "alpha_cpu/elementwise.cpu.sums.o",
+    "alpha_cpu/liblosscli_alpha_cpu.so",
+]
 
 
 @pytest.fixture
@@ -32,117 +37,212 @@ def workshop(tmp_path: Path) -> Standin:
 
 
 def test_the_first_build_compiles_everything_and_says_so_in_one_line(workshop: Standin) -> None:
-    outcome = workshop.ensure(workshop.cpu_plan())
-    assert sorted(workshop.compiled()) == ALL
-    assert outcome.status == "built"
-    assert outcome.path == workshop.cache.library(workshop.cpu_plan())
-    assert outcome.path.read_text().startswith("-shared -o liblosscli.so binding.ops.o")
-    assert outcome.seconds is not None
-    assert workshop.notes == ["building the CPU kernels for this machine"]
-    assert workshop.steps[-1] == "[4/4] linking liblosscli.so"
+    (outcome,) = workshop.ensure()
+    assert workshop.compiled() == ALL
+    assert (outcome.target, outcome.status, outcome.fresh) == ("alpha_cpu", "built", True)
+    assert outcome.path == workshop.cache.library(workshop.plan())
+    assert outcome.path.read_text().startswith("-shared -o alpha_cpu-")
+    assert workshop.notes == ["building for this machine: alpha_cpu"]
+    assert workshop.steps[-1] == "[3/3] linking liblosscli_alpha_cpu.so"
 
 
 def test_the_second_build_does_nothing_and_says_nothing(workshop: Standin) -> None:
-    workshop.ensure(workshop.cpu_plan())
+    workshop.ensure()
     workshop.compiled(), workshop.notes.clear()
-    outcome = workshop.ensure(workshop.cpu_plan())
-    assert outcome.status == "cached"
-    assert outcome.seconds is None
+    (outcome,) = workshop.ensure()
+    assert (outcome.status, outcome.fresh) == ("cached", False)
     assert workshop.compiled() == []
     assert workshop.notes == []
 
 
+def test_several_libraries_are_built_in_one_run(workshop: Standin) -> None:
+    workshop.ensure(workshop.plan(BETA))
+    workshop.compiled(), workshop.notes.clear(), workshop.steps.clear()
+    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA)]
+    outcomes = workshop.ensure(*plans)
+    assert [(o.target, o.status) for o in outcomes] == [
+        ("torch", "built"),
+        ("alpha_cpu", "built"),
+        ("beta_cpu", "cached"),
+    ]
+    assert workshop.notes == ["building for this machine: torch, alpha_cpu"]
+    assert workshop.steps[-1].startswith("[5/5] ")
+
+
+def test_an_edited_loss_recompiles_nothing_else(workshop: Standin) -> None:
+    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
+    workshop.ensure(*plans)
+    workshop.write("losses/beta.h", "edited")
+    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
+    assert [o.target for o in workshop.ensure(*plans) if o.fresh] == ["beta_cpu"]
+
+
 def test_force_builds_again_from_nothing(workshop: Standin) -> None:
-    workshop.ensure(workshop.cpu_plan())
+    workshop.ensure()
     workshop.compiled()
-    assert workshop.ensure(workshop.cpu_plan(), force=True).status == "built"
-    assert sorted(workshop.compiled()) == ALL
+    assert workshop.ensure(force=True)[0].status == "built"
+    assert workshop.compiled() == ALL
 
 
 @pytest.mark.parametrize(
     ("edited", "recompiled"),
-    [
-        ("binding/ops.cpp", ["binding.ops.o", "liblosscli.so"]),
-        ("cpu/engine.h", ALL[1:]),
-    ],
+    [("elementwise/cpu/sums.cpp", ALL[1:]), ("elementwise/cpu/engine.h", ALL)],
 )
 def test_an_edit_recompiles_what_includes_it(
     workshop: Standin, edited: str, recompiled: list[str]
 ) -> None:
-    workshop.ensure(workshop.cpu_plan())
+    workshop.ensure()
     workshop.compiled()
     workshop.write(edited, "edited")
-    outcome = workshop.ensure(workshop.cpu_plan())
-    assert sorted(workshop.compiled()) == recompiled
+    (outcome,) = workshop.ensure()
+    assert workshop.compiled() == recompiled
     assert len(workshop.published()) == 2
     for output in ALL:
-        assert f"-o {output}" in outcome.log, "the log holds objects that were up to date, too"
+        name = output.rpartition("/")[2]
+        assert f"/{name}" in outcome.log, "the log holds objects that were up to date, too"
 
 
 def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Standin) -> None:
     """As after installing another version, whose files carry the times of their release."""
-    workshop.ensure(workshop.cpu_plan())
+    workshop.ensure()
     workshop.compiled()
-    workshop.write("binding/ops.cpp", "other version")
-    os.utime(workshop.csrc / "binding/ops.cpp", (0, 0))
-    workshop.ensure(workshop.cpu_plan())
-    assert workshop.compiled() == ["binding.ops.o", "liblosscli.so"]
+    workshop.write("elementwise/cpu/sums.cpp", "other version")
+    os.utime(workshop.csrc / "elementwise/cpu/sums.cpp", (0, 0))
+    workshop.ensure()
+    assert workshop.compiled() == ALL[1:]
 
 
 def test_what_another_process_built_while_this_one_waited_is_used(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = workshop.cache.library(workshop.cpu_plan())
+    workshop.ensure()
+    workshop.compiled()
+    folder = workshop.cache.folder(workshop.plan())
+    folder.rename(workshop.root / "aside")
 
     @contextlib.contextmanager
     def locked_after_a_wait(file: IO[str], notify: Callable[[str], None]) -> Iterator[None]:
-        library.parent.mkdir(parents=True)
-        library.touch()
+        (workshop.root / "aside").rename(folder)
         yield
 
     monkeypatch.setattr(build_module, "locked", locked_after_a_wait)
-    assert workshop.ensure(workshop.cpu_plan()).status == "cached"
+    assert workshop.ensure()[0].status == "cached"
     assert workshop.compiled() == []
 
 
+def cut_short(library: Path) -> str:
+    library.write_bytes(library.read_bytes()[:50])
+    return r"50 of \d+ bytes are there"
+
+
+def change_one_byte(library: Path) -> str:
+    content = bytearray(library.read_bytes())
+    content[40] ^= 1
+    library.write_bytes(content)
+    return "its content is not what was built"
+
+
+def remove_the_library(library: Path) -> str:
+    library.unlink()
+    return "cannot be read: No such file"
+
+
+def remove_the_manifest(library: Path) -> str:
+    (library.parent / "manifest.json").unlink()
+    return "manifest.json is missing or damaged"
+
+
+def spoil_the_manifest(library: Path) -> str:
+    (library.parent / "manifest.json").write_text("[]")
+    return "manifest.json is missing or damaged"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut_short, change_one_byte, remove_the_library, remove_the_manifest, spoil_the_manifest],
+)
+def test_a_damaged_library_is_built_again_and_said_to_be(
+    workshop: Standin, damage: Callable[[Path], str]
+) -> None:
+    (first,) = workshop.ensure()
+    assert first.path
+    whole = first.path.read_bytes()
+    reason = damage(first.path)
+    workshop.notes.clear()
+    (outcome,) = workshop.ensure()
+    assert outcome.status == "built"
+    assert re.search(reason, outcome.reason)
+    assert "is damaged" in workshop.notes[0]
+    assert first.path.read_bytes() == whole
+    assert workshop.ensure()[0].status == "cached"
+
+
 def test_a_failed_build_tells_step_first_error_and_log(workshop: Standin) -> None:
-    workshop.write("cpu/instantiate.cpp", "csrc/cpu/engine.h:3:1: error: 'ATen' is all wrong")
+    workshop.write("elementwise/cpu/sums.cpp", "csrc/x.h:3:1: error: 'ATen' is all wrong")
     with pytest.raises(BuildError) as caught:
-        workshop.ensure(workshop.cpu_plan())
-    log = workshop.cache.work_folder(workshop.cpu_plan()) / "build.log"
+        workshop.ensure()
+    log = workshop.cache.work / "build.log"
     first, last = str(caught.value).splitlines()
-    assert first.startswith("compiling csrc/cpu/instantiate.cpp for ")
-    assert first.endswith(" failed: csrc/cpu/engine.h:3:1: error: 'ATen' is all wrong")
+    assert first == (
+        "compiling csrc/elementwise/cpu/sums.cpp for alpha failed: "
+        "csrc/x.h:3:1: error: 'ATen' is all wrong"
+    )
     assert last == f"  The whole log is {log}"
     assert "error: 'ATen' is all wrong" in log.read_text()
     assert workshop.published() == []
 
 
+def test_what_was_built_before_a_failure_is_kept(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", "1")
+    workshop.write("torch/ops.cpp", "error: wrong")
+    plans = [workshop.plan(ALPHA), workshop.plan(BINDING)]
+    with pytest.raises(BuildError):
+        workshop.ensure(*plans)
+    # Whatever ninja took first: nothing is published that was not linked in this run.
+    assert workshop.cache.folder(plans[1]) not in workshop.published()
+    workshop.write("torch/ops.cpp", "right")
+    assert {o.status for o in workshop.ensure(plans[0], workshop.plan(BINDING))} <= {
+        "built",
+        "cached",
+    }
+
+
+def test_a_failed_build_publishes_no_library_of_an_earlier_one(workshop: Standin) -> None:
+    workshop.ensure()
+    workshop.write("elementwise/cpu/sums.cpp", "error: wrong")
+    with pytest.raises(BuildError):
+        workshop.ensure()
+    assert len(workshop.published()) == 1
+
+
 def test_a_known_failure_comes_with_what_to_do(workshop: Standin) -> None:
-    workshop.write("binding/ops.cpp", "fatal error: torch/library.h: No such file or directory")
+    workshop.write("torch/ops.cpp", "fatal error: torch/library.h: No such file or directory")
     with pytest.raises(BuildError, match=r"\n  PyTorch's headers .*: install torch 2\.10 or newer"):
-        workshop.ensure(workshop.cpu_plan())
+        workshop.ensure(workshop.plan(BINDING))
 
 
 def test_a_build_goes_on_from_where_it_failed(workshop: Standin) -> None:
-    workshop.write("binding/ops.cpp", "error: once")
+    workshop.write("elementwise/cpu/sums.cpp", "error: once")
     with pytest.raises(BuildError):
-        workshop.ensure(workshop.cpu_plan())
-    workshop.write("binding/ops.cpp", "right")
-    assert workshop.ensure(workshop.cpu_plan()).status == "built"
+        workshop.ensure()
+    workshop.write("elementwise/cpu/sums.cpp", "right")
+    assert workshop.ensure()[0].status == "built"
 
 
 def test_a_compiler_that_makes_nothing_is_to_blame_not_the_cache(workshop: Standin) -> None:
     write_program(workshop.root / "g++", "#!/bin/sh\n")
     with pytest.raises(BuildError, match=r"linking .*g\+\+ reported success but made no output"):
-        workshop.ensure(workshop.cpu_plan())
+        workshop.ensure()
     assert workshop.published() == []
 
 
 def test_a_full_disk_is_no_fault_of_the_compiler(workshop: Standin) -> None:
-    workshop.write("binding/ops.cpp", "fatal error: error writing x.s: No space left on device")
+    text = "fatal error: error writing x.s: No space left on device"
+    workshop.write("elementwise/cpu/sums.cpp", text)
     with pytest.raises(UnfitError, match=r"no room is left under .*LOSSCLI_CACHE_DIR"):
-        workshop.ensure(workshop.cpu_plan())
+        workshop.ensure()
 
 
 def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
@@ -151,16 +251,16 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
     monkeypatch.setenv("MAX_JOBS", "8")
     pipe = workshop.root / "pipe"
     os.mkfifo(pipe)
-    workshop.write("cpu/blocked.cpp", "")
+    workshop.write("elementwise/cpu/blocked.cpp", "")
     ends = []
 
     def interrupt(step: str) -> None:
         ends.append(os.open(pipe, os.O_WRONLY))  # returns once the compiler waits at the other end
         raise KeyboardInterrupt
 
-    plan = workshop.cpu_plan()
+    builder = build_module.replace(workshop.builder(), progress=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        ensure(plan, workshop.cache, notify=workshop.notes.append, progress=interrupt)
+        builder.finish([workshop.plan()])
     poll = select.poll()
     poll.register(ends[0], 0)
     assert poll.poll(10_000), "nobody reads the pipe any longer"
@@ -176,8 +276,8 @@ import sys
 from pathlib import Path
 from standin import Standin, write_program
 workshop = Standin(Path(sys.argv[1]))
-workshop.write("cpu/blocked.cpp", "")
-workshop.ensure(workshop.cpu_plan())
+workshop.write("elementwise/cpu/blocked.cpp", "")
+workshop.ensure()
 """
 
 
@@ -207,6 +307,78 @@ def test_the_compilers_of_a_build_that_was_killed_keep_its_lock(
         assert waits, "the lock was free"
 
 
+class TestWithoutCompiler:
+    """A library built where there is a compiler is used where there is none."""
+
+    @pytest.fixture(autouse=True)
+    def _built_before(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CXX", str(workshop.root / "g++"))
+        monkeypatch.setenv("CUDACXX", str(workshop.root / "nvcc"))
+        monkeypatch.setattr(toolbox, "present_capabilities", lambda: [(9, 0)])
+        self.libraries = [o.path for o in workshop.build([BINDING, ALPHA, ALPHA_CUDA])]
+        monkeypatch.setenv("CXX", "nowhere")
+        monkeypatch.setenv("CUDACXX", "nowhere")
+
+    def test_finished_libraries_are_used(self, workshop: Standin) -> None:
+        outcomes = workshop.build([BINDING, ALPHA, ALPHA_CUDA])
+        assert [o.path for o in outcomes] == self.libraries
+        assert {o.status for o in outcomes} == {"cached"}
+        assert "no program 'nowhere'" in outcomes[0].reason
+
+    def test_the_newest_is_used(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+        other = workshop.root / "bin" / "g++"
+        write_program(other, (workshop.root / "g++").read_text().replace("12.2.0", "13.1.0"))
+        monkeypatch.setenv("CXX", str(other))
+        (newer,) = workshop.build()
+        assert newer.path
+        assert newer.path not in self.libraries
+        os.utime(newer.path, (3e9, 3e9))
+        monkeypatch.setenv("CXX", "nowhere")
+        assert workshop.build()[0].path == newer.path
+
+    @pytest.mark.parametrize("what", ["sources", "cpu", "damage", "force"])
+    def test_of_something_else_they_are_not(
+        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, what: str
+    ) -> None:
+        if what == "sources":
+            workshop.write("losses/alpha.h", "edited")
+        elif what == "cpu":
+            monkeypatch.setattr("losscli.extension.plan.instruction_set", lambda: "another")
+        elif what == "damage":
+            assert self.libraries[1]
+            cut_short(self.libraries[1])
+        with pytest.raises(UnfitError, match="no program 'nowhere'"):
+            workshop.build(force=what == "force")
+
+    def test_of_another_torch_the_operators_are_not(self, workshop: Standin) -> None:
+        builder = workshop.builder()
+        builder.toolbox.torch = workshop.torch("2.14.0")
+        with pytest.raises(UnfitError):
+            builder.obtain([BINDING])
+        assert builder.obtain([ALPHA])[0].status == "cached", "kernels know nothing of torch"
+
+    @pytest.mark.parametrize(
+        ("capability", "driver", "usable"),
+        [((9, 0), (13, 0), True), ((8, 0), (13, 0), False), ((9, 0), (12, 8), False)],
+    )
+    def test_kernels_of_other_gpus_or_a_newer_cuda_are_not(
+        self,
+        workshop: Standin,
+        monkeypatch: pytest.MonkeyPatch,
+        capability: tuple[int, int],
+        driver: tuple[int, int],
+        usable: bool,
+    ) -> None:
+        monkeypatch.setattr(toolbox, "present_capabilities", lambda: [capability])
+        builder = workshop.builder()
+        builder.toolbox.requirements = Requirements(driver, (13, 0), capability)
+        if usable:
+            assert builder.obtain([ALPHA_CUDA])[0].status == "cached"
+        else:
+            with pytest.raises(UnfitError, match="no program 'nowhere'"):
+                builder.obtain([ALPHA_CUDA])
+
+
 @pytest.mark.parametrize(
     ("cores", "free", "jobs"),
     [
@@ -229,6 +401,10 @@ def test_a_max_jobs_that_is_no_number_is_an_error(given: str) -> None:
         job_count(2, 1e12, {"MAX_JOBS": given})
 
 
+CPU_LIBRARIES = ["torch", "alpha_cpu", "beta_cpu"]
+CUDA_LIBRARIES = ["runtime_cuda", "alpha_cuda", "beta_cuda"]
+
+
 class TestTargets:
     """Which libraries a device asks for."""
 
@@ -236,39 +412,77 @@ class TestTargets:
     def _machine(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CXX", str(workshop.root / "g++"))
         monkeypatch.setenv("CUDACXX", str(workshop.root / "nvcc"))
-        monkeypatch.setattr(build_module, "present_capabilities", list)
-        self.torch_built_with(workshop, monkeypatch, "13.0")
+        monkeypatch.setattr(toolbox, "driver_cuda", lambda: (13, 0))
+        self.machine_with(workshop, monkeypatch)
 
-    def torch_built_with(
-        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, cuda: str | None
+    def machine_with(
+        self,
+        workshop: Standin,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        cuda: str | None = "13.0",
+        hip: str | None = None,
+        gpus: tuple[tuple[int, int], ...] = ((9, 0),),
     ) -> None:
-        torch = TorchInstall("2.13.0", workshop.root, cuda, True)
+        torch = TorchInstall("2.13.0", workshop.root, cuda, True, hip)
         monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
+        monkeypatch.setattr(toolbox, "present_capabilities", lambda: list(gpus))
 
-    def build(self, workshop: Standin, device: str) -> list[Outcome]:
+    def build(self, workshop: Standin, device: str, everything: bool = False) -> list[Outcome]:
         return build(
             device,
+            everything=everything,
             notify=workshop.notes.append,
             progress=workshop.steps.append,
+            losses=LOSSES,
             cache=workshop.cache,
             csrc=workshop.csrc,
         )
 
-    def test_auto_is_both(self, workshop: Standin) -> None:
+    def test_auto_is_both_in_one_run(self, workshop: Standin) -> None:
         outcomes = self.build(workshop, "auto")
-        assert [(o.target, o.status) for o in outcomes] == [("cpu", "built"), ("cuda", "built")]
-        again = self.build(workshop, "cuda")
-        assert [(o.target, o.status) for o in again] == [("cpu", "cached"), ("cuda", "cached")]
+        assert [o.target for o in outcomes] == CPU_LIBRARIES + CUDA_LIBRARIES
+        assert {o.status for o in outcomes} == {"built"}
+        assert len(workshop.notes) == 1
+        assert {o.status for o in self.build(workshop, "cuda")} == {"cached"}
 
     def test_cpu_is_that_alone(self, workshop: Standin) -> None:
-        assert [o.target for o in self.build(workshop, "cpu")] == ["cpu"]
+        assert [o.target for o in self.build(workshop, "cpu")] == CPU_LIBRARIES
+
+    def test_everything_is_what_benchmarks_use_as_well(self, workshop: Standin) -> None:
+        names = {o.target for o in self.build(workshop, "auto", everything=True)}
+        for device in ("cpu", "cuda"):
+            more = {f"bench_{device}", *(f"{loss}_strategies_{device}" for loss in LOSSES)}
+            assert more <= names
+
+    @pytest.mark.parametrize(
+        ("machine", "reason"),
+        [
+            ({"cuda": None}, "torch 2.13.0 is built without CUDA"),
+            ({"gpus": ()}, "torch sees no GPU"),
+            ({"cuda": None, "hip": "6.2"}, "ROCm is not supported"),
+        ],
+        ids=["torch without CUDA", "no GPU", "ROCm"],
+    )
+    def test_auto_compiles_no_cuda_that_nothing_could_run(
+        self,
+        workshop: Standin,
+        monkeypatch: pytest.MonkeyPatch,
+        machine: dict[str, object],
+        reason: str,
+    ) -> None:
+        self.machine_with(workshop, monkeypatch, **machine)  # type: ignore[arg-type]
+        *cpu, cuda = self.build(workshop, "auto")
+        assert [o.target for o in cpu] == CPU_LIBRARIES
+        assert (cuda.target, cuda.status, cuda.path) == ("cuda", "skipped", None)
+        assert reason in cuda.reason
+        assert not [name for name in workshop.compiled() if "cuda" in name]
 
     def test_auto_skips_cuda_without_nvcc_and_says_why(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("CUDACXX", "nowhere")
-        cpu, cuda = self.build(workshop, "auto")
-        assert cpu.status == "built"
+        *_, cuda = self.build(workshop, "auto")
         assert (cuda.status, cuda.path) == ("skipped", None)
         assert "no program 'nowhere'" in cuda.reason
 
@@ -280,42 +494,56 @@ class TestTargets:
             self.build(workshop, "cuda")
         assert workshop.compiled() == []
 
-    def test_kernels_that_this_pytorch_cannot_run_are_compiled_as_a_check(
+    def test_cuda_with_rocm_is_said_not_to_be_supported(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.torch_built_with(workshop, monkeypatch, None)
+        self.machine_with(workshop, monkeypatch, cuda=None, hip="6.2")
+        with pytest.raises(UnfitError, match=r"are CUDA C.*; ROCm is not supported"):
+            self.build(workshop, "cuda")
+
+    @pytest.mark.parametrize("gpus", [(), ((9, 0),)], ids=["no GPU", "GPU"])
+    def test_cuda_by_name_is_compiled_as_a_check_where_torch_has_none(
+        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, gpus: tuple[tuple[int, int], ...]
+    ) -> None:
+        self.machine_with(workshop, monkeypatch, cuda=None, gpus=gpus)
+        monkeypatch.setattr(toolbox, "driver_cuda", lambda: (12, 0))
         for _ in ("built", "cached"):
-            _, cuda = self.build(workshop, "auto")
-            assert cuda.status == "compiled only"
-            assert cuda.reason == "torch 2.13.0 is built without CUDA"
+            outcomes = self.build(workshop, "cuda")[len(CPU_LIBRARIES) :]
+            assert {o.status for o in outcomes} == {"compiled only"}
+            assert {o.reason for o in outcomes} == {"torch 2.13.0 is built without CUDA"}
+
+    def test_nvcc_newer_than_the_driver_fails_before_anything_is_built(
+        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.machine_with(workshop, monkeypatch, cuda="12.8")
+        monkeypatch.setattr(toolbox, "driver_cuda", lambda: (12, 4))
+        with pytest.raises(UnfitError, match=r"is CUDA 13\.0, but the driver runs CUDA 12\.4"):
+            self.build(workshop, "cuda")
+        assert workshop.compiled() == []
 
     def test_kernels_are_compiled_for_the_gpus_here(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(build_module, "present_capabilities", lambda: [(10, 0)])
-        _, cuda = self.build(workshop, "auto")
+        self.machine_with(workshop, monkeypatch, gpus=((10, 0),))
+        *_, cuda = self.build(workshop, "auto")
         assert "-gencode=arch=compute_100,code=sm_100" in cuda.log
 
 
-def test_threads_that_load_at_once_load_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr(load, "_load", lambda: calls.append(1))
-    monkeypatch.setattr(load, "loaded", False)
-    threads = [threading.Thread(target=load.load) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert calls == [1]
-    assert load.loaded
+@pytest.mark.parametrize(
+    ("system", "message"),
+    [
+        ("Windows", r"on Linux only, and this is Windows\. Use WSL 2"),
+        ("Darwin", r"on Linux only, and this is macOS\. Use Linux"),
+    ],
+)
+def test_another_operating_system_is_told_what_to_use(system: str, message: str) -> None:
+    with pytest.raises(UnfitError, match=message):
+        support.require_platform(system)
 
 
-def test_a_load_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise BuildError("no")
-
-    monkeypatch.setattr(load, "_load", fail)
-    monkeypatch.setattr(load, "loaded", False)
-    with pytest.raises(BuildError):
-        load.load()
-    assert not load.loaded
+def test_building_asks_for_the_operating_system_first(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Windows")
+    with pytest.raises(UnfitError, match="this is Windows"):
+        build(notify=workshop.notes.append, progress=workshop.steps.append)

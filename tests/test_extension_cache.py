@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from standin import GCC_VERSION, Standin
+from standin import ALPHA, ALPHA_CUDA, BETA, BINDING, CUDA_RUNTIME, GCC_VERSION, Standin
 
 from losscli.errors import UnfitError
 from losscli.extension import plan as plan_module
@@ -19,9 +19,10 @@ from losscli.extension.cache import (
     build_key,
     configuration_key,
     copy_sources,
+    portable_key,
     user_cache,
 )
-from losscli.extension.plan import Plan
+from losscli.extension.targets import Target
 
 
 @pytest.fixture
@@ -30,70 +31,95 @@ def workshop(tmp_path: Path) -> Standin:
 
 
 def test_a_key_stays_while_nothing_changes(workshop: Standin) -> None:
-    assert build_key(workshop.cpu_plan()) == build_key(workshop.cpu_plan())
+    assert build_key(workshop.plan()) == build_key(workshop.plan())
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("target", "changed"),
     [
-        pytest.param(lambda w: w.cpu_plan(compiler=GCC_VERSION + "1"), id="compiler version"),
-        pytest.param(lambda w: w.cpu_plan(torch="2.14.0"), id="torch version"),
-        pytest.param(lambda w: w.cpu_plan(abi=False), id="flags"),
-        pytest.param(lambda w: replace(w.cpu_plan(), ingredients={"cpu": "other"}), id="cpu model"),
-        pytest.param(lambda w: w.cuda_plan(), id="target"),
+        pytest.param(ALPHA, {"compiler": GCC_VERSION + "1"}, id="compiler version"),
+        pytest.param(BINDING, {"torch": "2.14.0"}, id="torch version"),
+        pytest.param(BINDING, {"abi": False}, id="flags"),
+        pytest.param(ALPHA_CUDA, {"compiler": "release 13.1"}, id="nvcc version"),
+        pytest.param(ALPHA_CUDA, {"gencode": ("-gencode=arch=sm_100",)}, id="architectures"),
     ],
 )
-def test_a_configuration_covers(workshop: Standin, changed: Callable[[Standin], Plan]) -> None:
-    plan = workshop.cpu_plan()
-    assert configuration_key(changed(workshop)) != configuration_key(plan)
-    assert build_key(changed(workshop)) != build_key(plan)
+def test_a_configuration_covers(workshop: Standin, target: Target, changed: dict[str, Any]) -> None:
+    before, after = workshop.plan(target), workshop.plan(target, **changed)
+    assert configuration_key(after) != configuration_key(before)
+    assert build_key(after) != build_key(before)
 
 
-def test_a_cuda_key_covers_toolkit_and_architectures(workshop: Standin) -> None:
-    plans = (
-        workshop.cuda_plan(),
-        workshop.cuda_plan(nvcc="release 13.1"),
-        workshop.cuda_plan(gencode=("-gencode=arch=sm_100",)),
-    )
-    assert len({build_key(plan) for plan in plans}) == 3
+def test_a_portable_key_covers_no_compiler_but_all_else(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = portable_key(workshop.plan())
+    assert portable_key(workshop.plan(compiler=GCC_VERSION + "1")) == before
+    assert portable_key(replace(workshop.plan(), tools=None)) == before
+    assert portable_key(workshop.plan(BETA)) != before
+    monkeypatch.setattr(plan_module, "instruction_set", lambda: "another machine's")
+    assert portable_key(workshop.plan()) != before
+
+
+def test_kernels_do_not_depend_on_pytorch(workshop: Standin) -> None:
+    for target in (ALPHA, ALPHA_CUDA, CUDA_RUNTIME):
+        assert build_key(workshop.plan(target, torch="2.14.0")) == build_key(workshop.plan(target))
 
 
 def test_a_key_covers_flags_from_the_environment(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NVCC_APPEND_FLAGS", raising=False)
-    before = build_key(workshop.cuda_plan())
+    before = build_key(workshop.plan(ALPHA_CUDA))
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-lineinfo")
-    assert build_key(workshop.cuda_plan()) != before
+    assert build_key(workshop.plan(ALPHA_CUDA)) != before
 
 
-@pytest.mark.parametrize("name", ["losses.h", "cpu/engine.h", "binding/ops.cpp", "cpu/new.h"])
+@pytest.mark.parametrize(
+    "name", ["core/operand.h", "elementwise/cpu/engine.h", "losses/alpha.h", "reduce/new.h"]
+)
 def test_a_key_covers_every_source_but_a_configuration_none(workshop: Standin, name: str) -> None:
-    before = workshop.cpu_plan()
-    workshop.write(name, "#define LOSSCLI_FOR_EACH_LOSS(X) X(alpha) X(beta) // edited")
-    after = workshop.cpu_plan()
+    before = workshop.plan()
+    workshop.write(name, "edited")
+    after = workshop.plan()
     assert build_key(after) != build_key(before)
     assert configuration_key(after) == configuration_key(before)
 
 
 def test_a_key_covers_the_names_of_sources(workshop: Standin) -> None:
-    before = build_key(workshop.cpu_plan())
-    (workshop.csrc / "cpu" / "engine.h").rename(workshop.csrc / "cpu" / "motor.h")
-    assert build_key(workshop.cpu_plan()) != before
+    before = build_key(workshop.plan())
+    folder = workshop.csrc / "elementwise" / "cpu"
+    (folder / "engine.h").rename(folder / "motor.h")
+    assert build_key(workshop.plan()) != before
 
 
-def test_an_edit_for_the_gpu_leaves_the_cpus_key(workshop: Standin) -> None:
-    before = build_key(workshop.cpu_plan())
-    workshop.write("cuda/engine.cu", "edited")
-    assert build_key(workshop.cpu_plan()) == before
+@pytest.mark.parametrize(
+    ("edited", "changed"),
+    [
+        ("losses/beta.h", {"beta_cpu"}),
+        ("torch/ops.cpp", {"torch"}),
+        ("elementwise/cuda/launch.cu", {"alpha_cuda"}),
+        ("core/cuda/runtime.cu", {"runtime_cuda"}),
+        ("reduce/cuda/sums.cuh", {"alpha_cuda"}),
+        ("elementwise/kernels.h", {"torch", "alpha_cpu", "beta_cpu", "alpha_cuda"}),
+    ],
+)
+def test_an_edit_changes_the_keys_of_what_may_include_it(
+    workshop: Standin, edited: str, changed: set[str]
+) -> None:
+    targets = (BINDING, ALPHA, BETA, ALPHA_CUDA, CUDA_RUNTIME)
+    before = {target.name: build_key(workshop.plan(target)) for target in targets}
+    workshop.write(edited, "edited")
+    after = {target.name: build_key(workshop.plan(target)) for target in targets}
+    assert {name for name in before if before[name] != after[name]} == changed
 
 
 def test_the_cpu_of_this_machine_is_an_ingredient(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = build_key(workshop.cpu_plan())
+    before = build_key(workshop.plan())
     monkeypatch.setattr(plan_module, "instruction_set", lambda: "another machine's")
-    assert build_key(workshop.cpu_plan()) != before
+    assert build_key(workshop.plan()) != before
 
 
 def test_copied_sources_keep_their_times_until_their_content_changes(tmp_path: Path) -> None:
@@ -122,21 +148,22 @@ def test_where_the_cache_is(
 
 
 def test_folders_unused_for_a_month_go_and_others_stay(workshop: Standin) -> None:
-    workshop.ensure(workshop.cpu_plan())
+    workshop.ensure()
     (old,) = workshop.published()
-    workshop.write("losses.h", "X(alpha)")
-    workshop.ensure(workshop.cpu_plan())
+    workshop.write("losses/alpha.h", "edited")
+    workshop.ensure()
     last_use = 1_000_000.0
     os.utime(old, (last_use, last_use))
     workshop.cache.drop_unused(last_use + UNUSED_SECONDS - 1)
     assert old in workshop.published()
     workshop.cache.drop_unused(last_use + UNUSED_SECONDS + 1)
-    assert workshop.published() == [workshop.cache.folder(workshop.cpu_plan())]
+    assert workshop.published() == [workshop.cache.folder(workshop.plan())]
 
 
 def test_what_is_not_the_caches_own_never_goes(workshop: Standin) -> None:
     root = workshop.cache.root
-    others = [root / name for name in ("cuda-12.0", "cpu-notes", "new-work", "work/thesis")]
+    names = ("cuda-12.0", "cpu-notes", "new-work", "work/thesis", "photos-0123456789abcdef")
+    others = [root / name for name in names]
     for folder in others:
         folder.mkdir(parents=True)
         os.utime(folder, (0, 0))
@@ -145,12 +172,56 @@ def test_what_is_not_the_caches_own_never_goes(workshop: Standin) -> None:
 
 
 def test_use_is_noted(workshop: Standin) -> None:
-    plan = workshop.cpu_plan()
-    workshop.ensure(plan)
-    folder = workshop.cache.folder(plan)
+    workshop.ensure()
+    folder = workshop.cache.folder(workshop.plan())
     os.utime(folder, (1000, 1000))
-    workshop.ensure(plan)
+    workshop.ensure()
     assert folder.stat().st_mtime > 1000
+
+
+def test_a_cache_is_made_for_its_owner_to_write(workshop: Standin) -> None:
+    before = os.umask(0o002)
+    try:
+        (outcome,) = workshop.ensure()
+    finally:
+        os.umask(before)
+    assert outcome.path
+    for path in (workshop.cache.root, outcome.path.parent, *outcome.path.parent.iterdir()):
+        assert not path.stat().st_mode & 0o022, path
+    assert workshop.cache.work.stat().st_mode & 0o777 == 0o700
+    assert workshop.ensure()[0].status == "cached"
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o777, 0o1777])
+def test_a_cache_that_others_can_write_is_refused(workshop: Standin, mode: int) -> None:
+    workshop.ensure()
+    workshop.cache.root.chmod(mode)
+    with pytest.raises(UnfitError, match=r"written by other users.*`chmod go-w .*/cache`.*LOSSCLI"):
+        workshop.build()
+
+
+def test_a_library_that_others_can_write_is_refused(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", str(workshop.root / "g++"))
+    (outcome,) = workshop.build()
+    assert outcome.path
+    outcome.path.chmod(0o666)
+    with pytest.raises(UnfitError, match=r"alpha_cpu\.so can be written by other users"):
+        workshop.build()
+
+
+def test_a_cache_of_another_user_is_refused_but_not_that_of_root(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop.ensure()
+    owner = workshop.cache.root.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if owner == 0:
+        workshop.cache.require_private()
+        os.chown(workshop.cache.root, 4242, -1)
+    with pytest.raises(UnfitError, match=r"belongs to user \d+, .*LOSSCLI_CACHE_DIR"):
+        workshop.cache.require_private()
 
 
 def test_a_cache_that_cannot_be_made_names_the_variable(tmp_path: Path, workshop: Standin) -> None:

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from standin import Standin
+from standin import (
+    ALPHA,
+    ALPHA_CUDA,
+    BETA,
+    BINDING,
+    CUDA_RUNTIME,
+    LOSSES,
+    Standin,
+)
 
 from losscli.cases import ITEM_BYTES
+from losscli.errors import UnfitError
 from losscli.extension.ninja_file import render
-from losscli.extension.plan import (
-    Plan,
-    TorchInstall,
-    cpu_plan,
-    csrc_root,
-    instruction_set,
-    loss_names,
+from losscli.extension.plan import Plan, csrc_root, instruction_set, make_plan
+from losscli.extension.targets import (
+    BENCH,
+    STRATEGIES,
+    Target,
+    benchmarking,
+    needed,
+    production,
     read_sources,
 )
-from losscli.extension.toolchain import Tool
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES as REAL_LOSSES
 
 
 @pytest.fixture
@@ -28,55 +40,112 @@ def workshop(tmp_path: Path) -> Standin:
 
 
 def outputs(plan: Plan) -> list[str]:
-    return [edge.output for edge in plan.edges]
+    return [step.output for step in plan.steps]
 
 
-def test_the_binding_is_compiled_first_and_each_loss_by_itself(workshop: Standin) -> None:
-    assert outputs(workshop.cpu_plan()) == [
-        "binding.ops.o",
-        "cpu.instantiate.alpha.o",
-        "cpu.instantiate.beta.o",
-        "liblosscli.so",
+def flags(plan: Plan, step: int = 0) -> set[str]:
+    return set(plan.commands("folder")[step][1])
+
+
+def test_what_a_call_needs_in_the_order_of_loading() -> None:
+    assert [t.name for t in needed("mse", "cpu")] == ["torch", "mse_cpu"]
+    assert [t.name for t in needed("mse", "cuda")] == ["torch", "runtime_cuda", "mse_cuda"]
+    names = [t.name for t in needed("mse", "cpu", strategies=True)]
+    assert names == ["torch", "mse_strategies_cpu"]
+
+
+def test_what_production_and_benchmarks_need() -> None:
+    assert [t.name for t in production(LOSSES, "cpu")] == ["torch", "alpha_cpu", "beta_cpu"]
+    assert [t.library for t in benchmarking(LOSSES, "cuda")] == [
+        "liblosscli_bench_cuda.so",
+        "liblosscli_alpha_strategies_cuda.so",
+        "liblosscli_beta_strategies_cuda.so",
     ]
 
 
-def test_cuda_kernels_are_compiled_for_each_loss_and_dtype(workshop: Standin) -> None:
-    objects = [
-        f"cuda.instantiate.{loss}.{dtype}.o" for loss in ("alpha", "beta") for dtype in ITEM_BYTES
-    ]
-    plan = workshop.cuda_plan()
-    assert outputs(plan) == ["cuda.engine.o", *objects, "liblosscli_cuda.so"]
-    command = plan.edges[1].command
-    assert {"-DLOSSCLI_LOSS=alpha", "-DLOSSCLI_DTYPE=float32", "-fmad=false"} <= set(command)
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (BINDING, ["torch.ops.o"]),
+        (ALPHA, ["elementwise.cpu.engine.o", "elementwise.cpu.sums.o"]),
+        (CUDA_RUNTIME, ["core.cuda.runtime.o"]),
+        (Target(BENCH, "cpu"), ["bench.cpu.probe.o"]),
+        (Target(BENCH, "cuda"), ["bench.cuda.probe.o"]),
+        (
+            ALPHA_CUDA,
+            [
+                *(f"elementwise.cuda.kernel.{dtype}.o" for dtype in ITEM_BYTES),
+                "elementwise.cuda.launch.o",
+            ],
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Target) else "",
+)
+def test_a_library_is_made_of_its_folder(
+    workshop: Standin, target: Target, expected: list[str]
+) -> None:
+    assert outputs(workshop.plan(target)) == [*expected, target.library]
 
 
-def test_only_the_binding_sees_pytorch_and_openmp(workshop: Standin) -> None:
-    binding, *kernels, link = workshop.cpu_plan().edges
+def test_a_loss_is_told_by_name_and_header(workshop: Standin) -> None:
+    for target in (ALPHA, ALPHA_CUDA):
+        told = {"-DLOSSCLI_LOSS=alpha", '-DLOSSCLI_LOSS_HEADER="losses/alpha.h"'}
+        assert told <= flags(workshop.plan(target))
+        assert "-DLOSSCLI_STRATEGIES" not in flags(workshop.plan(target))
+        strategies = Target(STRATEGIES, target.device, "alpha")
+        assert told | {"-DLOSSCLI_STRATEGIES"} <= flags(workshop.plan(strategies))
+    assert {"-DLOSSCLI_DTYPE=float32", "-fmad=false"} <= flags(workshop.plan(ALPHA_CUDA))
+
+
+def test_every_library_hides_what_it_does_not_export(workshop: Standin) -> None:
+    for target in (BINDING, ALPHA, ALPHA_CUDA, CUDA_RUNTIME):
+        assert {"-fvisibility=hidden", "-Ifolder/csrc"} <= flags(workshop.plan(target))
+
+
+def test_only_the_operators_see_pytorch_and_openmp(workshop: Standin) -> None:
     include = str(workshop.root / "torch" / "include")
-    assert {include, "-fopenmp"} <= set(binding.command)
-    for kernel in kernels:
-        assert not {include, "-fopenmp"} & set(kernel.command)
-        assert {"-O3", "-ffp-contract=off"} <= set(kernel.command)
-    assert "-fopenmp" not in link.command
-    assert {"-lc10", "-ltorch_cpu"} <= set(link.command)
+    assert {include, "-fopenmp"} <= flags(workshop.plan(BINDING))
+    assert {"-lc10", "-ltorch_cpu"} <= flags(workshop.plan(BINDING), -1)
+    assert "-fopenmp" not in flags(workshop.plan(BINDING), -1)
+    for target in (ALPHA, ALPHA_CUDA):
+        assert not {include, "-fopenmp"} & flags(workshop.plan(target))
+        assert not {"-lc10", "-ltorch_cpu"} & flags(workshop.plan(target), -1)
+    assert {"-O3", "-ffp-contract=off"} <= flags(workshop.plan(ALPHA))
 
 
-def test_a_target_reads_its_own_folders_and_what_is_shared(workshop: Standin) -> None:
-    workshop.write("cpu/engine.h~", "left by an editor")
-    shared = {"losses.h"}
-    cpu = {"binding/ops.cpp", "cpu/engine.h", "cpu/instantiate.cpp"}
-    assert set(read_sources(workshop.csrc, "cpu")) == shared | cpu
-    cuda = {"cuda/engine.cu", "cuda/instantiate.cu"}
-    assert set(read_sources(workshop.csrc, "cuda")) == shared | cuda
+def test_a_library_reads_what_it_may_include(workshop: Standin) -> None:
+    workshop.write("elementwise/cpu/engine.h~", "left by an editor")
+    workshop.write("core/cuda/slots.h", "header")
+    shared = {"core/operand.h", "losses/loss.h", "elementwise/kernels.h"}
+    assert set(read_sources(workshop.csrc, BINDING)) == shared | {
+        "bench/probe.h",
+        "torch/ops.cpp",
+    }
+    assert set(read_sources(workshop.csrc, BETA)) == shared | {
+        "losses/beta.h",
+        "elementwise/cpu/engine.h",
+        "elementwise/cpu/engine.cpp",
+        "elementwise/cpu/sums.cpp",
+        "reduce/cpu/sums.h",
+    }
+    assert set(read_sources(workshop.csrc, ALPHA_CUDA)) == shared | {
+        "core/cuda/slots.h",
+        "losses/alpha.h",
+        "elementwise/cuda/launch.cu",
+        "elementwise/cuda/kernel.dtype.cu",
+        "reduce/cuda/sums.cuh",
+    }
 
 
-def test_a_loss_in_a_comment_is_none() -> None:
-    text = b"// lines X(name)\n#define FOR_EACH(X) \\\n  X(one)  \\\n  X(two)\n"
-    assert loss_names({"losses.h": text}) == ["one", "two"]
+def test_a_library_without_sources_is_said_to_be_missing(workshop: Standin) -> None:
+    (workshop.csrc / "torch/ops.cpp").unlink()
+    with pytest.raises(UnfitError, match=r"sources of torch are missing from .*Reinstall losscli"):
+        make_plan(BINDING, workshop.csrc, workshop.torch())
 
 
-def test_the_lists_of_losses_of_cpp_and_python_are_equal() -> None:
-    assert loss_names(read_sources(csrc_root(), "cpu")) == list(LOSSES)
+def test_every_loss_has_a_header() -> None:
+    headers = {path.stem for path in (csrc_root() / "losses").glob("*.h")}
+    assert headers == {"loss", *REAL_LOSSES}
 
 
 def test_the_cpu_is_told_by_its_first_core_and_without_its_clock(tmp_path: Path) -> None:
@@ -100,16 +169,19 @@ rule link
   command = $run > $out.log 2>&1; status=$$?; cat $out.log; exit $$status
   description = $what
 
-build cuda.engine.o: compile csrc/cuda/engine.cu
-  run = '{root}/nvcc' -O3 -std=c++17 -fmad=false -Xcompiler -fPIC -Xptxas -v -ccbin g++ -Icsrc \
--gencode=arch=sm_90 -MMD -MF cuda.engine.o.d -c csrc/cuda/engine.cu -o cuda.engine.o
-  what = compiling csrc/cuda/engine.cu
-  depfile = cuda.engine.o.d
+build alpha/elementwise.cuda.launch.o: compile alpha/csrc/elementwise/cuda/launch.cu
+  run = '{root}/nvcc' -O3 -std=c++17 -fmad=false -Xcompiler -fPIC -Xcompiler -fvisibility=hidden \
+-Xptxas -v -DLOSSCLI_LOSS=alpha '-DLOSSCLI_LOSS_HEADER="losses/alpha.h"' -ccbin g++ \
+-gencode=arch=compute_90,code=sm_90 -Ialpha/csrc -MMD -MF alpha/elementwise.cuda.launch.o.d \
+-c alpha/csrc/elementwise/cuda/launch.cu -o alpha/elementwise.cuda.launch.o
+  what = compiling csrc/elementwise/cuda/launch.cu for alpha
+  depfile = alpha/elementwise.cuda.launch.o.d
 
-build liblosscli_cuda.so: link cuda.engine.o
-  run = '{root}/nvcc' -shared -cudart static -ccbin g++ -gencode=arch=sm_90 -Xlinker -Bsymbolic \
--Xlinker --exclude-libs=libstdc++.a -o liblosscli_cuda.so cuda.engine.o
-  what = linking liblosscli_cuda.so
+build alpha/liblosscli_alpha_cuda.so: link alpha/elementwise.cuda.launch.o
+  run = '{root}/nvcc' -shared -cudart static -o alpha/liblosscli_alpha_cuda.so \
+alpha/elementwise.cuda.launch.o -ccbin g++ -gencode=arch=compute_90,code=sm_90 \
+-Xlinker --exclude-libs=libstdc++.a
+  what = linking liblosscli_alpha_cuda.so
 """
 
 
@@ -118,16 +190,27 @@ def test_build_ninja_whole(tmp_path: Path) -> None:
     root = tmp_path / "a b$c"
     root.mkdir()
     workshop = Standin(root)
-    (workshop.csrc / "cuda" / "instantiate.cu").unlink()
+    (workshop.csrc / "elementwise/cuda/kernel.dtype.cu").unlink()
     escaped = str(root).replace("$", "$$")
-    assert render(workshop.cuda_plan()) == GOLDEN.replace("{root}", escaped)
+    text = render([("alpha", workshop.plan(ALPHA_CUDA))])
+    assert text == GOLDEN.replace("{root}", escaped)
 
 
 def test_the_same_plan_renders_the_same(workshop: Standin) -> None:
-    assert render(workshop.cpu_plan()) == render(workshop.cpu_plan())
+    assert render([("a", workshop.plan())]) == render([("a", workshop.plan())])
 
 
-def test_the_real_sources_make_a_plan(tmp_path: Path) -> None:
-    torch = TorchInstall("2.13.0", tmp_path, None, True)
-    plan = cpu_plan(csrc_root(), Tool(("g++",), "12"), torch)
-    assert {f"cpu.instantiate.{loss}.o" for loss in LOSSES} <= set(outputs(plan))
+@pytest.mark.parametrize("target", [ALPHA, ALPHA_CUDA], ids=lambda target: target.name)
+def test_a_real_compiler_finds_the_header_of_the_loss(tmp_path: Path, target: Target) -> None:
+    """Through ninja's quotes and the shell's; the compiler is asked for its preprocessor alone."""
+    program = "nvcc" if target.device == "cuda" else "g++"
+    if not shutil.which(program):
+        pytest.skip(f"there is no {program}")
+    workshop = Standin(tmp_path)
+    source = "probe.cu" if target.device == "cuda" else "probe.cpp"
+    (tmp_path / source).write_text("#include LOSSCLI_LOSS_HEADER\nconst char* LOSSCLI_LOSS;\n")
+    defines = [flag for flag in workshop.plan(target).steps[0].flags if flag.startswith("-D")]
+    command = shlex.join([program, *defines, f"-I{workshop.csrc}", "-E", source])
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "const char* alpha;" in done.stdout

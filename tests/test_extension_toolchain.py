@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from standin import GCC_VERSION, NVCC_VERSION, write_program
+from standin import GCC_VERSION, write_program
 
 from losscli.errors import UnfitError
-from losscli.extension import toolchain
 from losscli.extension.toolchain import (
     Tool,
     find_compiler,
     find_host_compiler,
     find_ninja,
-    find_nvcc,
 )
 
 
@@ -83,43 +81,6 @@ def test_a_compiler_that_does_not_run(bin_: Path) -> None:
         find_compiler(environ(bin_))
 
 
-def test_nvcc_is_looked_for_from_the_deliberate_to_the_usual(tmp_path: Path, bin_: Path) -> None:
-    named = program(tmp_path / "named", NVCC_VERSION)
-    home = program(tmp_path / "home" / "bin" / "nvcc", NVCC_VERSION)
-    path = program(tmp_path / "path" / "bin" / "nvcc", NVCC_VERSION)
-    on_path = program(bin_ / "nvcc", NVCC_VERSION)
-    variables = {
-        "CUDACXX": str(named),
-        "CUDA_HOME": str(tmp_path / "home"),
-        "CUDA_PATH": str(tmp_path / "path"),
-    }
-    for expected in (named, home, path, on_path):
-        assert find_nvcc(environ(bin_, **variables)).command == (str(expected),)
-        if variables:
-            variables.pop(next(iter(variables)))
-
-
-def test_a_cuda_home_without_nvcc_is_passed_over(tmp_path: Path, bin_: Path) -> None:
-    on_path = program(bin_ / "nvcc", NVCC_VERSION)
-    assert find_nvcc(environ(bin_, CUDA_HOME=str(tmp_path))).command == (str(on_path),)
-
-
-def test_without_nvcc_the_usual_place_is_tried_then_what_to_install_is_said(
-    tmp_path: Path, bin_: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(toolchain, "USUAL_CUDA", tmp_path / "cuda")
-    with pytest.raises(UnfitError, match=r"no nvcc on the PATH.*Install the CUDA toolkit \(12\.0"):
-        find_nvcc(environ(bin_))
-    usual = program(tmp_path / "cuda" / "bin" / "nvcc", NVCC_VERSION)
-    assert find_nvcc(environ(bin_)).command == (str(usual),)
-
-
-def test_an_old_nvcc_is_refused(bin_: Path) -> None:
-    program(bin_ / "nvcc", "Cuda compilation tools, release 11.8, V11.8.89")
-    with pytest.raises(UnfitError, match=r"is CUDA 11\.8, .* need 12\.0 or newer"):
-        find_nvcc(environ(bin_))
-
-
 def test_nvcc_gets_the_compiler_of_the_rest_unless_told_otherwise(bin_: Path) -> None:
     program(bin_ / "g++-12", GCC_VERSION)
     compiler = Tool(("ccache", "g++"), GCC_VERSION)
@@ -133,7 +94,6 @@ def test_ninja_is_that_of_its_package() -> None:
     assert find_ninja().is_file()
 
 
-@pytest.mark.parametrize(("variable", "find"), [("CXX", find_compiler), ("CUDACXX", find_nvcc)])
-def test_an_unclosed_quote_is_no_command(variable, find):
-    with pytest.raises(UnfitError, match=rf"^{variable} is not a command: unclosed quote"):
-        find({variable: '"'})
+def test_an_unclosed_quote_is_no_command() -> None:
+    with pytest.raises(UnfitError, match=r"^CXX is not a command: unclosed quote"):
+        find_compiler({"CXX": '"'})

@@ -1,0 +1,158 @@
+"""Libraries are loaded when first needed; what they must export is asked of small real ones."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from losscli.errors import BuildError, UnfitError, UsageError
+from losscli.extension import load
+from losscli.extension.plan import TorchInstall, installed_torch
+from losscli.extension.targets import TORCH, Target
+from losscli.extension.toolbox import Toolbox
+from losscli.losses import LOSSES
+
+# Writes down what is attached; refuses a loss that it is told to.
+TORCH_CPP = r"""
+#include <cstring>
+#include <string>
+#define EXPORT extern "C" __attribute__((visibility("default")))
+static std::string history;
+static const char* note(std::string line) { history += line + "\n"; return nullptr; }
+static int value(const void* table) { return *static_cast<const int*>(table); }
+EXPORT const char* losscli_attach_loss(const char* name) {
+  if (!strcmp(name, REFUSED)) return "mse: the kernels have 3 operands, the operator has 2";
+  return note(std::string("loss ") + name);
+}
+EXPORT const char* losscli_attach_kernels(const char* name, const char* device, int strategies,
+                                          const void* kernels) {
+  return note(std::string("kernels ") + name + " " + device + " " + std::to_string(strategies) +
+              " " + std::to_string(value(kernels)));
+}
+EXPORT const char* losscli_attach_probe(const char* device, const void* probe) {
+  return note(std::string("probe ") + device + " " + std::to_string(value(probe)));
+}
+EXPORT const char* losscli_history() { return history.c_str(); }
+"""
+TABLE_CPP = r"""
+static const int table = NUMBER;
+extern "C" __attribute__((visibility("default"))) const void* losscli_NAME() { return &table; }
+"""
+
+
+@pytest.fixture
+def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A csrc whose libraries compile in no time, loaded by nobody yet."""
+    if not shutil.which("g++"):
+        pytest.skip("there is no g++")
+    sources = {
+        "losses/loss.h": "",
+        "torch/ops.cpp": TORCH_CPP.replace("REFUSED", '""'),
+        "elementwise/cpu/engine.cpp": TABLE_CPP.replace("NUMBER", "41").replace("NAME", "kernels"),
+        "bench/cpu/probe.cpp": TABLE_CPP.replace("NUMBER", "42").replace("NAME", "probe"),
+    }
+    for name, text in sources.items():
+        path = tmp_path / "csrc" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("losscli.extension.plan.csrc_root", lambda: tmp_path / "csrc")
+    monkeypatch.setattr(load, "_loaded", {})
+    toolbox = Toolbox(installed_torch())
+    monkeypatch.setattr(load, "_toolbox", lambda: toolbox)
+    return tmp_path / "csrc"
+
+
+def history() -> list[str]:
+    function = load._loaded[Target(TORCH)].losscli_history
+    function.restype = ctypes.c_char_p
+    lines: list[str] = function().decode().splitlines()
+    return lines
+
+
+def test_each_library_is_loaded_by_the_first_call_that_needs_it(
+    csrc: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_nvcc(requirements: object) -> None:
+        raise AssertionError("a CPU tensor asked for nvcc")
+
+    monkeypatch.setattr("losscli.extension.toolbox.find_nvcc", no_nvcc)
+    load.load_loss("mse", "cpu")
+    attached = [f"loss {name}" for name in LOSSES]
+    assert history() == [*attached, "kernels mse cpu 0 41"]
+    assert capfd.readouterr().err == "losscli: building for this machine: torch, mse_cpu\n"
+    load.load_loss("mse", "cpu")
+    load.load_loss("mse", "cpu", strategies=True)
+    load.load_probe("cpu")
+    assert history()[len(attached) :] == [
+        "kernels mse cpu 0 41",
+        "kernels mse cpu 1 41",
+        "probe cpu 42",
+    ]
+
+
+def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path) -> None:
+    load.load()
+    assert history() == [f"loss {name}" for name in LOSSES]
+    load.load("cpu")
+    assert history()[len(LOSSES) :] == [f"kernels {name} cpu 0 41" for name in LOSSES]
+
+
+def test_load_for_no_device_lists_what_there_is() -> None:
+    with pytest.raises(UsageError, match="device must be cpu, cuda or cuda:N, but is 'tpu'"):
+        load.load("tpu")
+
+
+def test_what_the_operators_refuse_is_told(csrc: Path) -> None:
+    (csrc / "torch/ops.cpp").write_text(TORCH_CPP.replace("REFUSED", '"mse"'))
+    with pytest.raises(BuildError, match=r"^mse: the kernels have 3 .*`losscli build --force`"):
+        load.load()
+
+
+def test_a_library_that_does_not_load_is_told_with_what_to_do(csrc: Path) -> None:
+    (csrc / "elementwise/cpu/engine.cpp").write_text(
+        'int nowhere(); extern "C" __attribute__((visibility("default"))) '
+        "const void* losscli_kernels() { return reinterpret_cast<void*>(nowhere()); }"
+    )
+    with pytest.raises(BuildError, match=r"mse_cpu\.so does not load: .*undefined symbol"):
+        load.load_loss("mse", "cpu")
+    assert list(load._loaded) == [Target(TORCH)], "what did load is kept"
+
+
+def test_a_load_that_fails_is_tried_again(csrc: Path) -> None:
+    good = (csrc / "torch/ops.cpp").read_text()
+    (csrc / "torch/ops.cpp").write_text("#error no\n")
+    with pytest.raises(BuildError):
+        load.load()
+    (csrc / "torch/ops.cpp").write_text(good)
+    load.load()
+
+
+def test_threads_that_load_at_once_load_once(csrc: Path) -> None:
+    threads = [threading.Thread(target=load.load_loss, args=("mse", "cpu")) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert history().count("kernels mse cpu 0 41") == 1
+
+
+def test_rocm_is_told_not_to_be_supported(csrc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toolbox = Toolbox(TorchInstall("2.13.0", csrc, None, True, hip="6.2"))
+    monkeypatch.setattr(load, "_toolbox", lambda: toolbox)
+    (csrc / "core/cuda").mkdir(parents=True)
+    (csrc / "core/cuda/runtime.cu").touch()
+    with pytest.raises(UnfitError, match=r"are CUDA C\+\+; ROCm is not supported"):
+        load.load_loss("mse", "cuda")
+
+
+def test_another_operating_system_is_told_at_the_first_call(
+    csrc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Windows")
+    with pytest.raises(UnfitError, match=r"Linux only, and this is Windows\. Use WSL 2"):
+        load.load()

@@ -1,0 +1,173 @@
+"""nvcc is found where a person would look, and held against driver, PyTorch and GPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from standin import NVCC_VERSION, write_program
+
+from losscli.errors import UnfitError
+from losscli.extension import nvcc as nvcc_module
+from losscli.extension.nvcc import Requirements, find_nvcc, parse_version
+
+
+def program(path: Path, version: str = NVCC_VERSION) -> Path:
+    return write_program(path, f"#!/bin/sh\nprintf '%s\\n' '{version}'\n")
+
+
+def nvcc(path: Path, version: str) -> Path:
+    return program(path, f"Cuda compilation tools, release {version}, V{version}.1")
+
+
+@pytest.fixture
+def bin_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for programs, on a machine that has nothing in the usual places."""
+    monkeypatch.setattr(nvcc_module, "USUAL_PLACE", tmp_path / "local")
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "site-packages"))
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder
+
+
+def environ(bin_: Path, **more: str) -> dict[str, str]:
+    return {"PATH": str(bin_), **more}
+
+
+def find(bin_: Path, requirements: Requirements | None = None, **more: str) -> str:
+    return find_nvcc(requirements or Requirements(), environ(bin_, **more)).tool.program
+
+
+def test_nvcc_is_looked_for_from_the_deliberate_to_the_usual(tmp_path: Path, bin_: Path) -> None:
+    variables = {
+        "CUDACXX": str(program(tmp_path / "named")),
+        "CUDA_HOME": str(tmp_path / "home"),
+        "CUDA_PATH": str(tmp_path / "path"),
+    }
+    places = [
+        tmp_path / "named",
+        program(tmp_path / "home" / "bin" / "nvcc"),
+        program(tmp_path / "path" / "bin" / "nvcc"),
+        program(bin_ / "nvcc"),
+        program(tmp_path / "local" / "cuda" / "bin" / "nvcc"),
+        program(tmp_path / "local" / "cuda-12.10" / "bin" / "nvcc"),
+        program(tmp_path / "local" / "cuda-12.9" / "bin" / "nvcc"),
+        program(tmp_path / "site-packages" / "nvidia" / "cu13" / "bin" / "nvcc"),
+    ]
+    for place in places:
+        assert find(bin_, **variables) == str(place)
+        if variables:
+            variables.pop(next(iter(variables)))
+        else:
+            place.unlink()
+
+
+def test_a_cuda_home_without_nvcc_is_passed_over(tmp_path: Path, bin_: Path) -> None:
+    on_path = program(bin_ / "nvcc")
+    assert find(bin_, CUDA_HOME=str(tmp_path)) == str(on_path)
+
+
+def test_without_nvcc_what_to_install_is_said(bin_: Path) -> None:
+    with pytest.raises(UnfitError, match=r"no nvcc on the PATH.*the CUDA toolkit \(12\.0 or newer"):
+        find(bin_)
+    with pytest.raises(UnfitError, match=r"the CUDA toolkit \(CUDA 12\)"):
+        find(bin_, Requirements(torch=(12, 8)))
+
+
+def test_an_unclosed_quote_is_no_command(bin_: Path) -> None:
+    with pytest.raises(UnfitError, match=r"^CUDACXX is not a command: unclosed quote"):
+        find(bin_, CUDACXX='"')
+
+
+@pytest.mark.parametrize(
+    ("version", "requirements", "message"),
+    [
+        (
+            "11.8",
+            Requirements(),
+            "is CUDA 11.8, but the kernels need 12.0 or newer. Install CUDA 12.0 or newer and name "
+            "its nvcc in CUDACXX.",
+        ),
+        (
+            "13.0",
+            Requirements(driver=(12, 4), torch=(12, 8)),
+            "is CUDA 13.0, but the driver runs CUDA 12.4 at most. Install a CUDA 12 toolkit and "
+            "name its nvcc in CUDACXX.",
+        ),
+        (
+            "12.8",
+            Requirements(driver=(13, 0), torch=(13, 0)),
+            "is CUDA 12.8, but torch is built for CUDA 13.0. Install a CUDA 13 toolkit and name "
+            "its nvcc in CUDACXX.",
+        ),
+        (
+            "13.0",
+            Requirements(driver=(12, 4), torch=(13, 0)),
+            "is CUDA 13.0, but the driver runs CUDA 12.4 at most. Update the driver to one for "
+            "CUDA 13, or install a torch built for CUDA 12 and a toolkit of that version.",
+        ),
+        (
+            "13.0",
+            Requirements(driver=(13, 0), torch=(13, 0), newest_gpu=(7, 0)),
+            "is CUDA 13.0, which dropped GPUs below compute capability 7.5, and the newest here "
+            "has 7.0. Install a CUDA 12 toolkit and a torch built for CUDA 12, and name the "
+            "toolkit's nvcc in CUDACXX.",
+        ),
+        (
+            "13.0",
+            Requirements(driver=(13, 0), torch=(12, 8), newest_gpu=(7, 0)),
+            "is CUDA 13.0, which dropped GPUs below compute capability 7.5, and the newest here "
+            "has 7.0. Install a CUDA 12 toolkit and name its nvcc in CUDACXX.",
+        ),
+    ],
+)
+def test_an_nvcc_that_will_not_do(
+    bin_: Path, version: str, requirements: Requirements, message: str
+) -> None:
+    path = nvcc(bin_ / "nvcc", version)
+    with pytest.raises(UnfitError, match=re.escape(f"{path} {message}") + "$"):
+        find(bin_, requirements)
+
+
+@pytest.mark.parametrize(
+    ("version", "requirements"),
+    [
+        ("12.8", Requirements(driver=(12, 4), torch=(12, 6), newest_gpu=(9, 0))),
+        ("12.8", Requirements(driver=(13, 0), torch=(12, 6), newest_gpu=(7, 0))),
+        ("13.0", Requirements(driver=(13, 0), torch=(13, 0), newest_gpu=(7, 5))),
+        ("13.0", Requirements()),
+    ],
+)
+def test_an_nvcc_that_will_do(bin_: Path, version: str, requirements: Requirements) -> None:
+    path = nvcc(bin_ / "nvcc", version)
+    assert find(bin_, requirements) == str(path)
+
+
+def test_another_nvcc_is_chosen_where_the_first_does_not_fit(tmp_path: Path, bin_: Path) -> None:
+    nvcc(bin_ / "nvcc", "13.0")
+    program(tmp_path / "local" / "cuda" / "bin" / "nvcc", "broken")
+    fitting = nvcc(tmp_path / "local" / "cuda-12.8" / "bin" / "nvcc", "12.8")
+    assert find(bin_, Requirements(driver=(12, 4), torch=(12, 4))) == str(fitting)
+
+
+def test_one_that_is_named_is_used_or_refused(tmp_path: Path, bin_: Path) -> None:
+    named = nvcc(tmp_path / "named", "13.0")
+    nvcc(bin_ / "nvcc", "12.8")
+    with pytest.raises(UnfitError, match=r"named is CUDA 13\.0, but the driver runs CUDA 12\.4"):
+        find(bin_, Requirements(driver=(12, 4)), CUDACXX=str(named))
+
+
+def test_each_that_does_not_fit_is_named(tmp_path: Path, bin_: Path) -> None:
+    nvcc(bin_ / "nvcc", "13.0")
+    nvcc(tmp_path / "local" / "cuda" / "bin" / "nvcc", "11.8")
+    with pytest.raises(UnfitError, match=r"is CUDA 13\.0, but .*; .*cuda/bin/nvcc is CUDA 11\.8"):
+        find(bin_, Requirements(driver=(12, 4)))
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("12.8", (12, 8)), ("13.0.1", (13, 0)), ("", None), (None, None), ("12", None)],
+)
+def test_versions(text: str | None, version: tuple[int, int] | None) -> None:
+    assert parse_version(text) == version
