@@ -19,7 +19,7 @@ LAYERS = (
     ("losscli.extension",),
     ("losscli.result_file",),
     ("losscli.oracle", "losscli.inputs", "losscli.cases", "losscli.blocks", "losscli.results"),
-    ("losscli.layouts",),
+    ("losscli.layouts", "losscli.allocations"),
     ("losscli.records", "losscli.saved", "losscli.differences"),
     ("losscli.config", "losscli.losses", "losscli.environment", "losscli.devices"),
     ("losscli.units", "losscli.errors", "losscli.garbage"),

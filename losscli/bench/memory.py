@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from losscli.allocations import measure_peak
 from losscli.cases import Case, grad_output_values
 from losscli.config.schema import CHANGING, DEVICE, GRAPH
 from losscli.implementations import Implementation
@@ -15,7 +14,6 @@ from losscli.units import format_bytes
 
 if TYPE_CHECKING:
     from losscli.bench.passes import Pass
-    from losscli.bench.timer import Call
 
 RESERVE = 512 * 2**20
 """For what is not proportional to a case: the oracle's chunks, the eviction buffer, workspaces."""
@@ -108,50 +106,8 @@ def measure_peak_extra(timed: Pass, device: str) -> int:
     """Return the most bytes that a call of a pass allocates beyond inputs, loss and gradient."""
     timed.release()
     call = timed.compute
-    peak = _cpu_peak(call) if device == "cpu" else _cuda_peak(call, device)
+    peak = measure_peak(call, device)
     kept = [timed.loss, timed.input.grad]
     kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
     timed.release()
     return max(peak - kept_bytes, 0)
-
-
-def _cuda_peak(call: Call, device: str) -> int:
-    import torch
-
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    call()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
-
-
-def _cpu_peak(call: Call) -> int:
-    """Add up what torch's profiler saw the CPU allocator give and take."""
-    from torch.autograd.profiler import profile
-
-    with _silent_stderr(), profile(profile_memory=True) as profiler:
-        call()
-    events = profiler.kineto_results.events()
-    allocations = [
-        (event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"
-    ]
-    held = peak = 0
-    for _, count in sorted(allocations, key=lambda allocation: allocation[0]):
-        held += count
-        peak = max(peak, held)
-    return peak
-
-
-@contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """Discard what torch's profiler writes to the file descriptor when it starts and stops."""
-    kept = os.dup(2)
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(sink)

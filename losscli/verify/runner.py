@@ -128,7 +128,7 @@ def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) ->
     """
     by_case: list[tuple[Case, list[Trial]]] = []
     for implementation, check in trials:
-        if not check.asks(case):
+        if not (check.asks(case) and check.concerns(implementation)):
             continue
         adapted = check.adapt(case)
         own = next((own for known, own in by_case if known == adapted), None)

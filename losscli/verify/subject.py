@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -227,6 +227,65 @@ class Subject:
             self._finish()
         return answers
 
+    def changed(self, call: Call, name: Operand, data: Tensor) -> Answer:
+        """Answer a call of which an operand gets other memory between forward and backward."""
+        loss, operands = self._forward(call)
+        operands[name].data = data
+        with _blaming():
+            gradients = torch.autograd.grad(
+                loss, [operands[each] for each in call.wrt], call.grad_output, allow_unused=True
+            )
+        self._finish()
+        return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+
+    def backward_replays(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
+        """Yield an answer for each replay of a graph in which backward alone was captured.
+
+        What came in is copied before a replay to where the graph reads it.
+        """
+        with torch.cuda.device(self.device):
+            self.on_streams([[call] * _WARM_UPS])
+            graph, stream, read = torch.cuda.CUDAGraph(), torch.cuda.Stream(), incoming[0].clone()
+            stream.wait_stream(torch.cuda.current_stream())
+            try:
+                with torch.cuda.stream(stream):  # autograd runs a node where its forward ran
+                    loss, operands = self._forward(call)
+                    wrt = [operands[name] for name in call.wrt]
+                torch.cuda.synchronize()
+                try:
+                    with _blaming(), torch.cuda.graph(graph, stream=stream):
+                        gradients = torch.autograd.grad(
+                            loss, wrt, read, retain_graph=True, allow_unused=True
+                        )
+                except SubjectError as error:
+                    _broken.append(graph)
+                    raise SubjectError(f"in a capture of backward: {error}") from error
+                answer = Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+                for grad_output in incoming:
+                    with _blaming():
+                        read.copy_(grad_output)
+                        graph.replay()
+                    self._finish()
+                    yield answer.copy()
+            finally:
+                torch.cuda.synchronize()
+
+    def graphed(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
+        """Yield an answer for each incoming gradient, forward and backward in a graph each."""
+        leaves = [call.input.detach().clone(), call.target.detach().clone()]
+        sample = tuple(leaf.requires_grad_() for leaf in leaves)
+        function: Any
+        with torch.cuda.device(self.device):
+            with _blaming():
+                function = torch.cuda.make_graphed_callables(self.function, sample)
+            for grad_output in incoming:
+                with _blaming():
+                    loss = function(*sample)
+                    gradients = torch.autograd.grad(loss, sample, grad_output, allow_unused=True)
+                self._finish()
+                found: dict[Operand, Tensor | None] = dict(zip(OPERANDS, gradients, strict=True))
+                yield Answer(loss.detach(), found).copy()
+
     @contextmanager
     def recordings(self, calls: Sequence[Call]) -> Iterator[list[Recording]]:
         """Capture each call in a graph of its own; what they hold is freed at the end."""
@@ -302,6 +361,34 @@ class Subject:
         if not isinstance(loss, Tensor):
             raise SubjectError(f"returned {str(loss)[:60]}, not a tensor")
         return loss, operands
+
+
+@dataclass(frozen=True)
+class Head:
+    """One of several losses that make one: its weight, and the call without a gradient."""
+
+    subject: Subject
+    call: Call
+    weight: float
+
+
+def joint_gradients(heads: Sequence[Head]) -> list[dict[Operand, Tensor | None]]:
+    """Return the gradients of each head after one backward pass through their weighted sum."""
+    leaves: list[dict[Operand, Tensor]] = []
+    terms: list[Tensor] = []
+    for head in heads:
+        loss, operands = head.subject._forward(head.call)
+        leaves.append(operands)
+        terms.append(head.weight * (loss.sum() if loss.dim() else loss))
+    wanted = [
+        leaf[name] for head, leaf in zip(heads, leaves, strict=True) for name in head.call.wrt
+    ]
+    with _blaming():
+        # In one dtype, so that the incoming gradient of each is its weight.
+        total = torch.stack(terms).sum()
+        found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
+    heads[0].subject._finish()
+    return [{name: next(found) for name in head.call.wrt} for head in heads]
 
 
 @contextmanager

@@ -5,11 +5,15 @@ from __future__ import annotations
 from losscli.errors import UsageError, unknown
 from losscli.verify.checks import (
     accumulation,
+    allocations,
     branches,
     broadcasts,
     bulk,
+    captured_backward,
+    changed_operands,
     coverage,
     determinism,
+    float64_sums,
     gradients,
     graphs,
     layouts,
@@ -20,6 +24,7 @@ from losscli.verify.checks import (
     second_derivatives,
     sizes,
     specials,
+    steps,
     streams,
     value,
 )
@@ -37,15 +42,20 @@ CHECKS: dict[str, Check] = {
         broadcasts.CHECK,
         bulk.CHECK,
         rounding.CHECK,
+        float64_sums.CHECK,
         specials.CHECK,
         retained.CHECK,
         accumulation.CHECK,
+        steps.CHECK,
+        changed_operands.CHECK,
         numeric.CHECK,
         second_derivatives.CHECK,
         memory.CHECK,
+        allocations.CHECK,
         determinism.CHECK,
         streams.CHECK,
         graphs.CHECK,
+        captured_backward.CHECK,
     )
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from losscli.cases import Case
+from losscli.implementations import Implementation
 from losscli.results import FAIL, PASS, WARN, Error, VerifyResult
 from losscli.verify.errors import Errors
 from losscli.verify.memory import Held
@@ -40,6 +41,8 @@ class Check:
     """What its results are called, where not as itself."""
     asks: Callable[[Case], bool] = lambda case: True
     """Tell whether it asks anything of a case."""
+    concerns: Callable[[Implementation], bool] = lambda implementation: True
+    """Tell whether it asks anything of an implementation."""
     needs: str = ""
     """What it is for, where it does not ask of every case."""
 

@@ -3,7 +3,8 @@
 Catches: operands taken for contiguous, a storage offset that is ignored, vectors loaded from
 addresses that are not aligned for them, strides of one operand used for the other, gaps that are
 read, the wrong axis of a broadcast, gradients that are not summed over it, or summed over the
-wrong one. The shape is never square, so that a wrong axis cannot fit. What lies in gaps and before
+wrong one, operands of two dtypes of which one is read as the other or rounded to it. The shape is
+never square, so that a wrong axis cannot fit. What lies in gaps and before
 offsets is NaN: who reads it has it in the result. One size is enough for all of it.
 """
 
@@ -13,14 +14,16 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from losscli.cases import Case
 from losscli.inputs import make_inputs
 from losscli.losses import Shape
+from losscli.oracle import OPERANDS
 from losscli.results import VerifyResult
 from losscli.verify.checks.check import Check, Tally
-from losscli.verify.problem import Problem
+from losscli.verify.problem import Incoming, Problem
 from losscli.verify.subject import Subject
 
 ROWS, COLUMNS = 67, 301
@@ -62,6 +65,22 @@ def _offset(values: Tensor, by: int) -> Tensor:
     return flat[by:].view(values.shape).copy_(values)
 
 
+def _without_last(values: Tensor) -> Tensor:
+    rows, columns = values.shape
+    return values.new_full((rows, columns + 1), math.nan)[:, :-1].copy_(values)
+
+
+def _without_first(values: Tensor) -> Tensor:
+    rows, columns = values.shape
+    return values.new_full((rows, columns + 1), math.nan)[:, 1:].copy_(values)
+
+
+def _permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
+    """Store the dimensions in another order, the last of it the fastest."""
+    back = [order.index(dimension) for dimension in range(len(order))]
+    return values.permute(order).contiguous().permute(back)
+
+
 STORED: dict[str, tuple[Place, Place]] = {
     "both operands transposed": (_transposed, _transposed),
     "input transposed": (_transposed, _as_is),
@@ -69,6 +88,7 @@ STORED: dict[str, tuple[Place, Place]] = {
     "every second column of a wider input": (_every_second_column, _as_is),
     "every second column of wider operands": (_every_second_column, _every_second_column),
     "operands cut out of larger ones": (_cut_out, _cut_out),
+    "input without its last column, target without its first": (_without_last, _without_first),
     "one row expanded to the input": (_expanded_rows, _as_is),
     "one column expanded to the target": (_as_is, _expanded_columns),
     "input one element off its alignment": (partial(_offset, by=1), _as_is),
@@ -82,6 +102,14 @@ STORED: dict[str, tuple[Place, Place]] = {
 BROADCAST: dict[str, tuple[Callable[[int, int], Shape], Callable[[int, int], Shape]]] = {
     "target of one row": (lambda rows, columns: (rows, columns), lambda _, columns: (columns,)),
     "target of one column": (lambda rows, columns: (rows, columns), lambda rows, _: (rows, 1)),
+    "target that repeats in the middle": (
+        lambda rows, columns: (rows, 4, columns // 4 + 1),
+        lambda rows, columns: (rows, 1, columns // 4 + 1),
+    ),
+    "input that repeats in the middle": (
+        lambda rows, columns: (rows, 1, columns // 4 + 1),
+        lambda rows, columns: (rows, 4, columns // 4 + 1),
+    ),
     "target of one number": (lambda rows, columns: (rows, columns), lambda *_: ()),
     "input of one row": (lambda _, columns: (columns,), lambda rows, columns: (rows, columns)),
     "input of one column, target of one row": (
@@ -90,6 +118,17 @@ BROADCAST: dict[str, tuple[Callable[[int, int], Shape], Callable[[int, int], Sha
     ),
 }
 """Shapes of input and target, from rows and columns."""
+
+
+FIVE = (3, 4, 5, 6, 7)
+PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "five dimensions, the input permuted": ((4, 1, 3, 0, 2), (0, 1, 2, 3, 4)),
+    "five dimensions, each operand permuted in its own way": ((2, 0, 4, 1, 3), (1, 4, 0, 3, 2)),
+}
+"""Orders in which the dimensions of input and target are stored."""
+
+INTEGERS = (torch.int64, torch.int32, torch.uint8)
+"""Dtypes of a target that asks for no gradient."""
 
 
 def layout_case(case: Case) -> Case:
@@ -106,9 +145,10 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     tally = Tally()
     for name, variant in _variants(problem):
         fresh = subject.again()
-        for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
+        first, *others = _incoming(variant)
+        for incoming in dict.fromkeys((first, *others)):
             answer = fresh.answer(variant.call(incoming))
-            if incoming is variant.usual:
+            if incoming is first:
                 tally.add(name, "loss", variant.judge_loss(answer.loss))
             for operand in incoming.wrt:
                 judged = variant.judge_gradient(operand, answer.gradients[operand], incoming)
@@ -122,6 +162,34 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
         yield name, problem.variant(name, partial(_stored, problem, *places))
     for name, shapes in BROADCAST.items():
         yield name, problem.variant(name, partial(_broadcast, problem, *shapes))
+    for name, orders in PERMUTED.items():
+        yield name, problem.variant(name, partial(_in_five, problem, *orders))
+    own = problem.input.dtype
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
+        if dtype != own:
+            name = f"target of {str(dtype).removeprefix('torch.')}"
+            yield name, problem.variant(name, partial(_mixed, problem, dtype))
+
+
+def _incoming(variant: Problem) -> tuple[Incoming, ...]:
+    """Return what comes in; a target of integers has no gradient."""
+    dtypes = variant.input.dtype, variant.target.dtype
+    if dtypes[0] == dtypes[1]:
+        return variant.usual, variant.others[-1]
+    wrt = OPERANDS if dtypes[1].is_floating_point else OPERANDS[:1]
+    return variant.filled(1.0, wrt), variant.filled(-3.0, wrt)
+
+
+def _in_five(problem: Problem, input: tuple[int, ...], target: tuple[int, ...]) -> Problem:
+    case = problem.case.reshaped(FIVE, FIVE)
+    x, y = make_inputs(case)
+    return Problem(case, _permuted(x, input), _permuted(y, target), problem.loosened)
+
+
+def _mixed(problem: Problem, dtype: torch.dtype) -> Problem:
+    """Return the problem with a target of another dtype; unsigned integers lose their signs."""
+    target = problem.target.abs() if dtype == torch.uint8 else problem.target
+    return Problem(problem.case, problem.input, target.to(dtype), problem.loosened)
 
 
 def _stored(problem: Problem, place_input: Place, place_target: Place) -> Problem:

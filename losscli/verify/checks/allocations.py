@@ -1,0 +1,75 @@
+"""Memory that a call takes beside its results.
+
+Catches: operands that are copied because they are not contiguous, are of mixed dtypes or repeat,
+and temporaries of full size. The most that a forward and backward pass holds is measured by
+PyTorch's own count, for each layout that a config knows; beyond the loss and the gradient nothing
+as large as half of the prediction may be there. Asked of implementations whose memory plan has no
+temporaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from losscli import layouts
+from losscli.allocations import measure_peak
+from losscli.cases import Case
+from losscli.config.schema import LAYOUTS
+from losscli.results import FAIL, PASS, VerifyResult
+from losscli.units import format_bytes
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject
+from losscli.verify.tolerances import Verdict
+
+SIZE = (512, 512)
+"""A copy is clearly more than what sums take for themselves."""
+
+
+def allocations_case(case: Case) -> Case:
+    """Return the case with the size of this check."""
+    return case.reshaped(SIZE, distribution="uniform")
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge each layout; the worst counts."""
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    for layout in LAYOUTS:
+        own = problem.variant(layout, partial(_laid_out, problem, layout))
+        call = own.call(own.filled(0.5))
+        answer = subject.answer(call)  # what is kept from the first call on is not a call's own
+        results = sum(result.nbytes for result in answer.items().values() if result is not None)
+        del answer
+        extra = measure_peak(partial(subject.answer, call), own.case.device) - results
+        if extra > own.input.nbytes // 2:
+            reason = (
+                f"{layout}: expected no memory beside the loss and the gradient of "
+                f"{format_bytes(own.input.nbytes)}, but a call held {format_bytes(extra)} more"
+            )
+            worst.add(Verdict(FAIL, reason), None, "")
+    yield worst.result(problem, subject.name, CHECK.name)
+
+
+def _laid_out(problem: Problem, layout: str) -> Problem:
+    """Return the problem in a layout."""
+    case, size = problem.case, problem.case.shape
+    usual = case.spec.default_target_shape(size)
+    shapes = layouts.input_shape(size, layout), layouts.target_shape(size, layout, usual)
+    case = replace(case, shape=shapes[0], target_shape=shapes[1], layout=layout)
+    return Problem.of(case, problem.loosened)
+
+
+CHECK = Check(
+    "allocations",
+    "forward_backward",
+    "copies of operands, temporaries of full size",
+    _run,
+    adapt=allocations_case,
+    once=True,
+    asks=lambda case: case.reduction == "mean",
+    needs="means",
+    concerns=lambda implementation: implementation.temporaries == 0,
+)

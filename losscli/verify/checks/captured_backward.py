@@ -1,0 +1,67 @@
+"""Backward passes captured in a CUDA graph.
+
+Catches: work that a captured backward pass leaves out because it was not needed when it was
+captured, or in the replay before; an expectation of one replay that the next one finds; memory that
+belongs to the capture alone. A whole step is captured and replayed with incoming gradients that
+change between replays; backward alone is, and replayed with 2 and then with 1; forward and backward
+are captured apart by ``torch.cuda.make_graphed_callables``. Each gradient has to be right by the
+oracle, and bit for bit what a retained graph gives, as in the check of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from losscli.oracle import OPERANDS
+from losscli.results import PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.second_derivatives import curvature_case
+from losscli.verify.checks.steps import Due
+from losscli.verify.memory import Held
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Answer, Call, Replay, Subject
+from losscli.verify.tolerances import Verdict
+
+REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
+"""Incoming gradients of successive replays."""
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge replays of each kind; the worst counts."""
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    due = Due.of(problem, subject)
+    call = problem.call(problem.filled(1.0, OPERANDS))
+    incoming = [problem.filled(value).grad_output.clone() for value in REPLAYS]
+    _judge(due, subject.backward_replays(call, incoming), "backward captured", worst)
+    _judge(due, _whole_steps(subject, call), "forward and backward captured", worst)
+    _judge(due, subject.graphed(call, incoming), "make_graphed_callables", worst)
+    yield worst.result(problem, subject.name, CHECK.name)
+
+
+def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
+    """Yield replays of one graph of both passes, for one incoming gradient after the other."""
+    assert call.grad_output is not None
+    read = call.grad_output.clone()
+    own = Call(call.input.clone(), call.target.clone(), call.wrt, read)
+    with subject.recordings([own]) as (recording,):
+        for value in REPLAYS:
+            read.fill_(value)
+            yield subject.replay(Replay(recording))
+
+
+def _judge(due: Due, answers: Iterable[Answer], title: str, worst: Worst) -> None:
+    for number, (value, answer) in enumerate(zip(REPLAYS, answers, strict=True), 1):
+        due.judge(value, answer.gradients, f"{title}, replay {number}", worst)
+
+
+CHECK = Check(
+    "captured_backward",
+    "forward_backward",
+    "a captured backward pass that a replay finds done already",
+    _run,
+    adapt=curvature_case,
+    once=True,
+    needs_gpu=True,
+    held=lambda case: Held(operands=4, results=8, streams=4),
+)

@@ -1,0 +1,85 @@
+"""Operands that get other memory between forward and backward.
+
+Catches: a backward pass that takes sizes, strides or addresses of the operands as they are now for
+those that forward wrote for, and so writes beyond the end of a gradient or permutes it. ``x.data``
+is set to a tensor of another shape: an error is right, as PyTorch's is, and so is the gradient of
+what was there, and nothing else. It is set to the same values with other strides: only the gradient
+is right. The other shape is smaller, so that who goes wrong does not take this process along, and
+fits the other operand, of one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.oracle import OPERANDS
+from losscli.results import PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.expectation import judge
+from losscli.verify.checks.layouts import layout_case
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject, SubjectError
+from losscli.verify.tolerances import Verdict
+
+INCOMING = (1.0, 2.0)
+"""The usual one, and one that may be unexpected."""
+
+
+def _same_values(values: Tensor) -> Tensor:
+    """Return the values with other strides."""
+    if values.dim() == 2:
+        return values.t().contiguous().t()
+    return values.new_empty((len(values), 2))[:, 0].copy_(values)
+
+
+def _smaller(values: Tensor) -> Tensor:
+    """Return part of the rows of several, or all of one as a row of two dimensions."""
+    return values[: len(values) // 2].clone() if values.dim() == 2 else values[None].clone()
+
+
+CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
+    "in other strides": (_same_values, False),
+    "of another shape": (_smaller, True),
+}
+"""How memory changes, and whether an error is right."""
+
+
+def changed_case(case: Case) -> Case:
+    """Return a small case of two dimensions, with a target of one row."""
+    shape = layout_case(case).shape
+    return case.reshaped(shape, shape[-1:], distribution="normal")
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge each change of each operand; the worst counts."""
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    for value in INCOMING:
+        for change, (change_data, may_raise) in CHANGES.items():
+            for name in OPERANDS:
+                incoming = problem.filled(value, OPERANDS)
+                data = change_data(problem.oracle.operand(name))
+                where = f"{name}.data {change}, incoming gradient {value:g}"
+                try:
+                    answer = subject.changed(problem.call(incoming), name, data)
+                except SubjectError as error:
+                    if not (may_raise and isinstance(error.__cause__, RuntimeError)):
+                        raise SubjectError(f"{where}: {error}") from error
+                    continue
+                for part, got in answer.items().items():
+                    if part != "loss":
+                        judge(problem, incoming, part, got, where, worst)
+    yield worst.result(problem, subject.name, CHECK.name)
+
+
+CHECK = Check(
+    "changed_operands",
+    "forward_backward",
+    "operands that get other memory between forward and backward",
+    _run,
+    adapt=changed_case,
+    once=True,
+)

@@ -1,0 +1,94 @@
+"""Sums of float64.
+
+Catches: a float64 sum that loses digits because there is no wider type to carry it in. The loss of
+many equal numbers, and of numbers of several distributions, has to be within a unit in the last
+place of the exact sum of what the implementation itself gives for each element without a reduction:
+so nothing but the sum is judged. Asked of implementations that promise it; PyTorch's own sums are
+off by several units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.oracle import Operand
+from losscli.results import FAIL, PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Subject
+from losscli.verify.tolerances import Verdict
+
+ELEMENTS = 65537
+"""One more than a power of two: the last partial sum is of one element."""
+MOST_ULP = 1.0
+PATHS: dict[str, tuple[Operand, ...]] = {"": (), ", when a gradient is wanted": ("input",)}
+DISTRIBUTIONS = ("uniform", "normal", "heavy_tailed")
+
+
+def float64_case(case: Case) -> Case:
+    """Return the case in one dimension."""
+    return case.reshaped((ELEMENTS,), (ELEMENTS,), distribution="uniform")
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the sum of each; the worst counts."""
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    each = Subject.bind(subject.implementation, replace(problem.case, reduction="none"))
+    for name, input, target in _operands(problem):
+        elements = each.loss(input, target)
+        for path, wrt in PATHS.items():
+            loss = subject.loss(input, target, wrt)
+            off = _ulps(float(loss), elements, problem.case.reduction)
+            if not off <= MOST_ULP:
+                reason = (
+                    f"{name}{path}: the sum is {off:.3g} ulp off the exact sum of its own "
+                    f"elements; allowed: {MOST_ULP:g} ulp"
+                )
+                worst.add(Verdict(FAIL, reason), None, "")
+    yield worst.result(problem, subject.name, CHECK.name)
+
+
+def _operands(problem: Problem) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield inputs and targets by name; equal ones have a loss, whatever the parameters."""
+    sign = problem.case.spec.sign_targets
+    for value in (0.1, -0.7):
+        # Few bits, so that the loss of an element is exact as a rule.
+        x = float(torch.tensor(value, dtype=torch.float32))
+        y = torch.full_like(problem.target, 1.0 if sign else 0.0)
+        yield f"{ELEMENTS} equal numbers of {value:g}", torch.full_like(problem.input, x), y
+    for distribution in DISTRIBUTIONS:
+        case = replace(problem.case, distribution=distribution)
+        own = problem.variant(distribution, partial(Problem.of, case))
+        yield distribution, own.input, own.target
+
+
+def _ulps(got: float, elements: Tensor, reduction: str) -> float:
+    """Return how far a sum or mean is from that of the elements, which is known exactly."""
+    terms = elements.flatten().tolist()
+    total = math.fsum(terms)
+    exact = Fraction(total) + Fraction(math.fsum([*terms, -total]))
+    if reduction == "mean":
+        exact /= len(terms)
+    return float(abs(Fraction(got) - exact) / Fraction(math.ulp(float(exact))))
+
+
+CHECK = Check(
+    "float64_sums",
+    "forward",
+    "sums of float64 that lose digits",
+    _run,
+    adapt=float64_case,
+    once=True,
+    asks=lambda case: case.reduction != "none" and case.dtype == "float64",
+    needs="sums of float64",
+    concerns=lambda implementation: implementation.exact_sums,
+)

@@ -1,0 +1,156 @@
+"""Incoming gradients from step to step.
+
+Catches: a gradient that was computed for the incoming gradient of another call, in an
+implementation that expects the next to be as the last; a guess that two losses share, two heads of
+one loss or two streams; digits that depend on whether a guess was right. Steps of forward and
+backward have the same incoming gradient again and again, then another, ten different ones in turn,
+and the first again. Then two heads of one shape have different weights in one backward pass, by
+themselves and with other losses between them; on a GPU, steps with different incoming gradients run
+on two streams at once. Each gradient has to be right by the oracle, and bit for bit what a backward
+pass through a retained graph gives for that number, where two of those agree. One size is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from torch import Tensor
+
+from losscli.cases import CHANGING_VALUES
+from losscli.losses import LOSSES
+from losscli.oracle import OPERANDS, Operand
+from losscli.results import FAIL, PASS, VerifyResult
+from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.expectation import distance, judge, same_bits
+from losscli.verify.checks.second_derivatives import curvature_case
+from losscli.verify.problem import Problem
+from losscli.verify.subject import Call, Head, Subject, joint_gradients
+from losscli.verify.tolerances import Verdict, describe
+
+STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5), *(-2.0, 1.0, 1.0))
+"""Incoming gradients: three alike are a habit, of which the next is a break."""
+HEADS = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (2.0, 0.5))
+"""Weights of two heads, step by step."""
+STREAMS = ((0.5, 0.5, 0.5, 2.0, 0.5), (2.0, 2.0, 2.0, 2.0, 0.5))
+"""Incoming gradients on two streams."""
+_VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
+_FIRST = -3.0
+"""Comes in first through a retained graph: what is stored for the first is used up by it."""
+
+Gradients = Mapping[Operand, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Due:
+    """What the gradients of a problem are for each number."""
+
+    problem: Problem
+    bits: dict[float, Gradients]
+    """Empty where two backward passes through retained graphs do not agree."""
+
+    @classmethod
+    def of(cls, problem: Problem, subject: Subject) -> Due:
+        """Find them through a retained graph, twice."""
+        call = Call(problem.input, problem.target, OPERANDS)
+        values = (_FIRST, *_VALUES)
+        grad_outputs = [problem.filled(value).grad_output for value in values]
+        found: list[dict[float, Gradients]] = [
+            {
+                value: answer.gradients
+                for value, answer in zip(values, subject.retained(call, grad_outputs), strict=True)
+            }
+            for _ in range(2)
+        ]
+        first, second = found
+        steady = all(
+            same_bits(gradient, second[value][name])
+            for value, gradients in first.items()
+            for name, gradient in gradients.items()
+        )
+        return cls(problem, first if steady else {})
+
+    def judge(self, value: float, gradients: Gradients, where: str, worst: Worst) -> None:
+        """Judge gradients for an incoming gradient of one number."""
+        incoming = self.problem.filled(value, OPERANDS)
+        for name, got in gradients.items():
+            title = f"{where}, incoming gradient {value:g}"
+            judge(self.problem, incoming, f"{name} gradient", got, title, worst)
+            want = self.bits[value][name] if self.bits else got
+            if want is not None and got is not None and not same_bits(want, got):
+                off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
+                reason = f"{off}; a retained graph gives other bits for the same number"
+                worst.add(Verdict(FAIL, reason), None, f"{title}, {name} gradient: ")
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge each step; the worst counts."""
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    due = Due.of(problem, subject)
+    for number, value in enumerate(STEPS, 1):
+        answer = subject.answer(problem.call(problem.filled(value, OPERANDS)))
+        due.judge(value, answer.gradients, f"step {number}", worst)
+    if worst.verdict.status != FAIL:
+        other = problem.variant("sibling", problem.sibling)
+        dues = due, Due.of(other, subject)
+        _judge_heads(dues, subject, [], "two heads", worst)
+        between = list(_other_losses(problem, subject))
+        if between:
+            _judge_heads(dues, subject, between, "two heads, other losses between them", worst)
+        if problem.case.device != "cpu":
+            _judge_streams(dues, subject, worst)
+    yield worst.result(problem, subject.name, CHECK.name)
+
+
+def _judge_heads(
+    dues: tuple[Due, Due], subject: Subject, between: list[Head], title: str, worst: Worst
+) -> None:
+    """Judge two heads of one loss that have different weights in one step."""
+    for number, weights in enumerate(HEADS, 1):
+        first, last = (
+            Head(subject, Call(due.problem.input, due.problem.target, OPERANDS), weight)
+            for due, weight in zip(dues, weights, strict=True)
+        )
+        found = joint_gradients([first, *between, last])
+        for which, due, gradients, weight in zip(
+            ("first", "second"), dues, (found[0], found[-1]), weights, strict=True
+        ):
+            due.judge(weight, gradients, f"{title}, step {number}, the {which}", worst)
+
+
+def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
+    """Yield a head of each other loss that the implementation has, on operands of one shape."""
+    case = problem.case
+    for number, spec in enumerate(LOSSES.values()):
+        if spec.name == case.loss:
+            continue
+        own = replace(case, loss=spec.name, params=spec.resolve({})).reshaped(case.shape)
+        if subject.implementation.unavailable(own):
+            continue
+        other = problem.variant(spec.name, partial(Problem.of, own))
+        call = Call(other.input, other.target, OPERANDS)
+        yield Head(Subject.bind(subject.implementation, own), call, CHANGING_VALUES[number % 10])
+
+
+def _judge_streams(dues: tuple[Due, Due], subject: Subject, worst: Worst) -> None:
+    """Judge steps on two streams at once."""
+    queues = [
+        [due.problem.call(due.problem.filled(value, OPERANDS)) for value in values]
+        for due, values in zip(dues, STREAMS, strict=True)
+    ]
+    for due, values, answers in zip(dues, STREAMS, subject.on_streams(queues), strict=True):
+        for number, (value, answer) in enumerate(zip(values, answers, strict=True), 1):
+            where = f"two streams at once, step {number}"
+            due.judge(value, answer.gradients, where, worst)
+
+
+CHECK = Check(
+    "steps",
+    "forward_backward",
+    "a gradient that was computed for the incoming gradient of another call",
+    _run,
+    adapt=curvature_case,
+    once=True,
+)
