@@ -36,7 +36,6 @@ struct ElementwiseArguments {
   // Of full size, each in its operand's dtype; null where not wanted.
   void* gradients[kMostOperands] = {};
   Operand grad_output;                 // multiplies the gradients; null data stands for 1
-  double incoming = 1;                 // multiplies them too
   Expectation* expectation = nullptr;  // on the device
   Guess guess = Guess::none;           // not none: grad_output is one number, or to come
 };

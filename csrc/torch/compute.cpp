@@ -242,7 +242,7 @@ void check_call(const LossCall& call, TensorList operands) {
 }
 
 LossAndGradients compute_loss(const LossCall& call, TensorList operands, const Wanted& wanted,
-                              const Incoming& incoming, Expectation* expectation) {
+                              const Tensor& grad_output, Expectation* expectation) {
   check_call(call, operands);
   const auto type = promoted_type(operands);
   Walk walk(call, operands);
@@ -252,10 +252,9 @@ LossAndGradients compute_loss(const LossCall& call, TensorList operands, const W
   walk.fill(call, arguments, nullptr);
   arguments.reduce = call.reduction != Reduction::none;
   arguments.strategy = call.strategy;
-  arguments.incoming = incoming.factor;
-  if (incoming.grad_output.defined()) {
-    check_grad_output(call, layout, incoming.grad_output, operands[0]);
-    arguments.grad_output = as_number(incoming.grad_output);
+  if (grad_output.defined()) {
+    check_grad_output(call, layout, grad_output, operands[0]);
+    arguments.grad_output = as_number(grad_output);
   }
   LossAndGradients result;
   result.gradients.resize(operands.size());

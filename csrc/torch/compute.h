@@ -44,18 +44,12 @@ struct LossAndGradients {
   Tensors gradients;  // one for each operand, undefined where none was written
 };
 
-// What multiplies the gradients that are computed with a loss: a number times, where it is there,
-// a tensor of one element.
-struct Incoming {
-  double factor = 1;
-  at::Tensor grad_output;
-};
-
 // The loss, and in the same pass the wanted gradients, of operands that have an element for each of
-// the loss; that of an operand that is repeated is left undefined. With an expectation they are for
-// the incoming gradient that it holds, if any.
+// the loss; that of an operand that is repeated is left undefined. They are for the incoming
+// gradient that an expectation holds, if it does, else for `grad_output`, one element, or where
+// that is undefined for 1.
 LossAndGradients compute_loss(const LossCall& call, at::ArrayRef<at::Tensor> operands,
-                              const Wanted& wanted, const Incoming& incoming,
+                              const Wanted& wanted, const at::Tensor& grad_output,
                               Expectation* expectation);
 
 // The gradients for any incoming gradient; undefined where not asked for.

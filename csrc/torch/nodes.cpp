@@ -83,7 +83,7 @@ Tensor WrittenAhead::compute(const LossCall& call, at::ArrayRef<Tensor> operands
                               device, stream_, capture_ != 0);
   }
   LossAndGradients result =
-      compute_loss(call, operands, lease_.get() ? wanted : Wanted{}, Incoming(), lease_.get());
+      compute_loss(call, operands, lease_.get() ? wanted : Wanted{}, Tensor(), lease_.get());
   gradients_ = std::move(result.gradients);
   return std::move(result.loss);
 }

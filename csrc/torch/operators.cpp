@@ -12,6 +12,7 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -77,7 +78,7 @@ class LossCompute final : public LossOperator<kStrategies> {
     const LossCall call = this->take(*stack);
     const Tensors operands =
         take_tensors(this->arguments(*stack, this->length()), this->loss_.operands());
-    Tensor loss = compute_loss(call, operands, {}, Incoming(), nullptr).loss;
+    Tensor loss = compute_loss(call, operands, {}, Tensor(), nullptr).loss;
     torch::jit::drop(*stack, this->length());
     stack->emplace_back(std::move(loss));
   }
@@ -148,10 +149,9 @@ class WithGradCompute final : public WithGrad {
     const auto first = arguments(*stack, length());
     const LossCall call = take_call(loss_, first + loss_.operands());
     const Tensors operands = take_tensors(first, loss_.operands());
-    Incoming incoming;
-    if (!first[length() - 2].isNone()) incoming.grad_output = first[length() - 2].toTensor();
-    incoming.factor = first[length() - 1].toDouble();
-    auto [loss, gradient] = compute(call, operands, incoming);
+    const c10::IValue& given = first[length() - 2];
+    auto [loss, gradient] = compute(call, operands, given.isNone() ? Tensor() : given.toTensor(),
+                                    first[length() - 1].toDouble());
     torch::jit::drop(*stack, length());
     stack->emplace_back(std::move(loss));
     stack->emplace_back(std::move(gradient));
@@ -159,24 +159,27 @@ class WithGradCompute final : public WithGrad {
 
  private:
   static std::pair<Tensor, Tensor> compute(const LossCall& call, const Tensors& operands,
-                                           const Incoming& incoming) {
+                                           Tensor grad_output, double factor) {
     TORCH_CHECK_TYPE(operands[0].is_floating_point(), call.name(), ": an ",
                      call.loss->operand_names[0], " of ", operands[0].scalar_type(),
                      " has no gradient; convert it with .float()");
-    const bool one_launch = call.reduction != Reduction::none || !incoming.grad_output.defined();
+    if (factor != 1) {
+      // In float64, so that it is rounded once, with the scale of the mean.
+      const auto number = operands[0].options().dtype(at::kDouble);
+      grad_output = grad_output.defined() ? grad_output.mul(factor) : at::full({}, factor, number);
+    }
+    const bool one_launch = call.reduction != Reduction::none || !grad_output.defined();
     Wanted wanted{};
     wanted[0] = one_launch;
     LossAndGradients result =
-        compute_loss(call, operands, wanted, one_launch ? incoming : Incoming(), nullptr);
+        compute_loss(call, operands, wanted, one_launch ? grad_output : Tensor(), nullptr);
     if (result.gradients[0].defined() && result.gradients[0].numel() > 0)
       return {result.loss, as_operand(result.gradients[0], operands[0])};
     // An operand that is repeated, an incoming gradient for each element, or nothing to compute.
-    Tensor grad_output = incoming.grad_output.defined()
-                             ? incoming.grad_output
-                             : at::ones({}, result.loss.options()).expand(result.loss.sizes());
-    if (incoming.factor != 1) grad_output = grad_output.mul(incoming.factor);
+    if (!grad_output.defined()) grad_output = at::ones({}, result.loss.options());
     wanted[0] = true;
-    return {result.loss, compute_gradients(call, grad_output, operands, wanted)[0]};
+    return {result.loss,
+            compute_gradients(call, grad_output.expand(result.loss.sizes()), operands, wanted)[0]};
   }
 };
 
