@@ -8,6 +8,9 @@
 
 namespace losscli {
 
+// Tables of entry points carry it: one of other sources is refused.
+constexpr uint64_t kInterface = 1;
+
 enum class StatusCode : int32_t {
   ok,
   failed,          // `message` says what and why

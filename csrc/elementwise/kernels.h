@@ -85,8 +85,6 @@ struct Kernels {
   Status (*second_derivatives)(const SecondDerivativeArguments&, const LaunchContext&);
 };
 
-constexpr uint64_t kInterface = 1;
-
 using GetKernels = const Kernels* (*)();
 
 }  // namespace losscli

@@ -9,7 +9,6 @@
 
 #include "core/cuda/launch.h"
 #include "core/runtime.h"
-#include "elementwise/kernels.h"
 
 namespace losscli::cuda {
 namespace {
