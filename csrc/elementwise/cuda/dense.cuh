@@ -15,9 +15,12 @@ template <typename Pass>
 constexpr Policies dense_policies(bool row, size_t bytes) {
   if (Pass::forward ? !Pass::sum : Pass::incoming_tensor) return kPlain;
   if (!Pass::sum) return kGradients;
-  if (!row) return !Pass::writes ? kReadFlat : bytes == 2 ? kWriteFlat16 : kWriteFlat;
-  if (bytes == 2) return Pass::writes ? kWriteRows16 : kReadRows16;
-  return Pass::writes ? kWriteRows : kReadRows;
+  Policies policies = !row ? (Pass::writes ? bytes == 2 ? kWriteFlat16 : kWriteFlat : kReadFlat)
+                      : Pass::writes ? (bytes == 2 ? kWriteRows16 : kWriteRows)
+                                     : (bytes == 2 ? kReadRows16 : kReadRows);
+  // Compensated sums take registers.
+  if (bytes == 8 && policies.small.resident > 2) policies.small.resident = 2;
+  return policies;
 }
 
 // Finds the policy of a call; hands its shape and the number of blocks that take tiles to `use`.
