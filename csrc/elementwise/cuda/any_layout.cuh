@@ -44,13 +44,20 @@ const Operand& read_operand(const ElementwiseArguments& arguments, int k) {
   return k < Loss::signature.operands ? arguments.operands[k] : arguments.grad_output;
 }
 
+// What gradients are multiplied by; to be asked once a tile's loads are on their way.
+template <typename Pass, typename Real, int operands>
+__device__ __forceinline__ Factor<Real> factor_of(const Results<operands>& results,
+                                                  const Incoming& incoming) {
+  return incoming.factor<Real, Pass>(results.incoming, results.scaling.scale);
+}
+
 // Works on a thread's elements of a tile, x[k][u] those of operand k and access u: adds to `sum`,
 // writes from element index(u) on, where is_there(u).
 template <typename Pass, typename Loss, typename Real, int reads, int loads, int count,
           typename Index, typename IsThere>
 __device__ __forceinline__ void work_on(const Loss& loss,
                                         const Results<Loss::signature.operands>& results,
-                                        const Incoming& incoming,
+                                        const Factor<Real>& factor,
                                         const Real (&x)[reads][loads][count], Index index,
                                         IsThere is_there, TileSum<Real>& sum) {
   constexpr int kOperands = Loss::signature.operands;
@@ -75,8 +82,6 @@ __device__ __forceinline__ void work_on(const Loss& loss,
     }
   }
   if constexpr (Pass::gradient) {
-    const Factor<Real> factor =
-        incoming.factor<Real, Pass>(results.incoming, results.scaling.scale);
     if (!factor.writes || !results.any_gradient) return;
     Real gradients[kOperands][loads][count];
 #pragma unroll

@@ -93,28 +93,38 @@ constexpr Policies kGradients{{512, 4, 2, 132 * 64}, {512, 4, 2, kMostBlocks, 2}
 // tensor, and no fraction of a round, in which most of the device would wait for the rest.
 constexpr int kCheckRounds = 2;
 
-// Operands with strides. Their addresses take registers, so a block has 256 threads. In three
-// blocks on each multiprocessor 8 loads of 4 bytes for each of 2 operands are 48 KiB in flight; in
-// two of them 4 loads of 16 bytes are 64 KiB.
+// Operands with strides, in lines along the first dimension: packs of 16 bytes in 16 bits, of 4
+// elements, or single elements. As many blocks on each multiprocessor as the registers allow, so
+// that some read while others find their place and compute.
+constexpr int kLineThreads = 256;
+constexpr int line_loads(int count, int operands) {
+  const int loads = count > 1 ? 2 : 8;
+  return operands <= 2 ? loads : loads / 2;
+}
+constexpr int line_resident(int count, int operands, bool gradient) {
+  return operands > 2 ? 2 : count == 8 || (count > 1 && gradient) ? 3 : 4;
+}
+
+// The same where lines are too short: addresses of each element take registers.
 constexpr int kStridedThreads = 256;
-constexpr int strided_resident(bool packs) { return packs ? 2 : 3; }
-// In flight for each thread: packs of 16 bytes, or single elements; fewer of each operand where
-// there are more of them, or elements of 8 bytes.
-constexpr int strided_loads(bool packs, int operands, int real_bytes) {
-  const int loads = packs || real_bytes == 8 ? 4 : 8;
+constexpr int kStridedResident = 3;
+// In flight for each thread: fewer of each operand where there are more of them, or elements of 8
+// bytes.
+constexpr int strided_loads(int operands, int real_bytes) {
+  const int loads = real_bytes == 8 ? 4 : 8;
   return operands <= 2 ? loads : loads / 2;
 }
 // Small tensors by as many blocks as there are tiles; large ones by a few tiles a block, so that
 // its sum costs little beside them.
 constexpr Policies kStrided{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 4}, int64_t{1} << 26};
 
-// Tiles that are staged in shared memory: rows of 64 elements are whole lines of 128 bytes in 16
-// bits; in double and for many operands 32, for the registers. A thread takes a line in eight.
-constexpr int staged_side(int operands, int real_bytes) {
-  return operands <= 3 && real_bytes == 4 ? 64 : 32;
-}
+// Tiles that are staged in shared memory, small, so that many blocks fit on a multiprocessor and
+// some read while others wait for their neighbours. A thread takes a line in eight.
+constexpr int kStagedSide = 32;
 constexpr int kStagedLines = 8;
-constexpr int staged_resident(int side) { return side == 64 ? 2 : 3; }
+constexpr int staged_resident(int operands, int real_bytes) {
+  return operands <= 2 && real_bytes == 4 ? 5 : 3;
+}
 // Below so many elements along either dimension, tiles would be mostly empty.
 constexpr int64_t kLeastStaged = 16;
 constexpr Policies kStaged{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 2}, int64_t{1} << 26};

@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_staged_k
 
     TileSum<Real> sum;
     work_on<Pass>(
-        loss, arguments.results, incoming, x,
+        loss, arguments.results, factor_of<Pass, Real>(arguments.results, incoming), x,
         [&](int u) { return out + place + (line + u * kStep) * arguments.out_down; },
         [&](int u) { return place < across && line + u * kStep < down; }, sum);
     carried.add(sum);

@@ -4,6 +4,7 @@
 #include "core/cuda/launch.h"
 #include "elementwise/cuda/grid.cuh"
 #include "elementwise/cuda/instance.h"
+#include "elementwise/cuda/lines_kernel.cuh"
 #include "elementwise/cuda/staged_kernel.cuh"
 #include "elementwise/cuda/strided_kernel.cuh"
 
@@ -27,29 +28,56 @@ struct Strided {
     return bytes < policies.large_bytes ? policies.small : policies.large;
   }
 
-  // Finds the kernel of a call; hands its shape, the elements that it takes at a time and the
-  // number of blocks to `use`.
+  // Finds the kernel of a call; hands its shape, the elements that it takes at a time, whether it
+  // takes lines, and the number of blocks to `use`.
   template <typename Pass, typename Use>
   static auto with_shape(const ElementwiseArguments& arguments, Use use) {
     constexpr int kOperands = kReads<Loss, Pass>;
-    const auto with = [&](auto count_) {
+    const int64_t length = arguments.space.sizes[0];
+    const auto lines = [&](auto count_) {
       constexpr int kCount = decltype(count_)::value;
-      using Shape = Shape<kStridedThreads, strided_loads(kCount > 1, kOperands, sizeof(Real)),
-                          strided_resident(kCount > 1)>;
-      constexpr int64_t kTile = int64_t{Shape::threads} * Shape::loads * kCount;
-      const int64_t tiles = divide_up(arguments.space.size, kTile);
-      return use(Shape(), count_, blocks_for(policy(kStrided, arguments), tiles));
+      using Shape = Shape<kLineThreads, line_loads(kCount, kOperands),
+                          line_resident(kCount, kOperands, Pass::gradient)>;
+      const int64_t segments =
+          length > 0 ? arguments.space.size / length * divide_up(length, segment<Pass>(kCount)) : 0;
+      const int64_t tiles = divide_up(segments, kLineThreads / kWarp);
+      return use(Shape(), count_, std::true_type(), blocks_for(policy(kStrided, arguments), tiles));
     };
-    if (takes_packs<Loss, Pass>(arguments, kPack))
-      return with(std::integral_constant<int, kPack>());
-    return with(std::integral_constant<int, 1>());
+    const auto takes = [&](int count) {
+      return takes_packs<Loss, Pass>(arguments, count) &&
+             fills_segments(length, segment<Pass>(count));
+    };
+    if constexpr (sizeof(Real) == 4) {
+      if (is_in_16_bits<Pass>(arguments) && takes(2 * kPack))
+        return lines(std::integral_constant<int, 2 * kPack>());
+    }
+    if (takes(kPack)) return lines(std::integral_constant<int, kPack>());
+    if (fills_segments(length, segment<Pass>(1))) return lines(std::integral_constant<int, 1>());
+    using Shape = Shape<kStridedThreads, strided_loads(kOperands, sizeof(Real)), kStridedResident>;
+    const int64_t tiles = divide_up(arguments.space.size, int64_t{Shape::threads} * Shape::loads);
+    return use(Shape(), std::integral_constant<int, 1>(), std::false_type(),
+               blocks_for(policy(kStrided, arguments), tiles));
+  }
+
+  // Elements of a line that a warp takes at a time.
+  template <typename Pass>
+  static constexpr int segment(int count) {
+    return kWarp * count * line_loads(count, kReads<Loss, Pass>);
+  }
+
+  template <typename Pass>
+  static bool is_in_16_bits(const ElementwiseArguments& arguments) {
+    bool all = true;
+    for (int k = 0; k < kReads<Loss, Pass>; ++k)
+      all &= item_bytes(read_operand<Loss, Pass>(arguments, k).dtype) == 2;
+    return all;
   }
 
   template <typename Pass>
   static auto staged_arguments(const ElementwiseArguments& arguments, const GridSum& memory) {
     constexpr int kOperands = kReads<Loss, Pass>;
     return StagedArguments<kOperands, Loss::signature.operands>(
-        arguments, memory, staged_side(kOperands, sizeof(Real)),
+        arguments, memory, kStagedSide,
         [&](int k) -> const Operand& { return read_operand<Loss, Pass>(arguments, k); });
   }
 
@@ -59,7 +87,7 @@ struct Strided {
       if (access == Access::staged)
         return blocks_for(policy(kStaged, arguments),
                           staged_arguments<Pass>(arguments, GridSum()).tiles);
-      return with_shape<Pass>(arguments, [](auto, auto, int64_t blocks) { return blocks; });
+      return with_shape<Pass>(arguments, [](auto, auto, auto, int64_t blocks) { return blocks; });
     });
   }
 
@@ -80,21 +108,30 @@ struct Strided {
     return with_pass(arguments, [&](auto pass) {
       using Pass = decltype(pass);
       if (access == Access::staged) {
-        constexpr int kSide = staged_side(kReads<Loss, Pass>, sizeof(Real));
-        using Shape = Shape<kSide * kStagedLines, kSide / kStagedLines, staged_resident(kSide)>;
+        using Shape = Shape<kStagedSide * kStagedLines, kStagedSide / kStagedLines,
+                            staged_resident(kReads<Loss, Pass>, sizeof(Real))>;
         const auto staged = staged_arguments<Pass>(arguments, memory);
         return launch_kernel<Pass, loss_staged_kernel<Loss, Real, Pass, Shape>, Shape>(
             "loss_staged_kernel", arguments, blocks_for(policy(kStaged, arguments), staged.tiles),
             memory, context, staged);
       }
-      return with_shape<Pass>(arguments, [&](auto shape, auto count_, int64_t blocks) {
+      return with_shape<Pass>(arguments, [&](auto shape, auto count_, auto lines_, int64_t blocks) {
         using Shape = decltype(shape);
-        constexpr int kCount = decltype(count_)::value;
-        const StridedArguments<kReads<Loss, Pass>, Loss::signature.operands> strided(
-            arguments, memory,
-            [&](int k) -> const Operand& { return read_operand<Loss, Pass>(arguments, k); });
-        return launch_kernel<Pass, loss_strided_kernel<Loss, Real, Pass, kCount, Shape>, Shape>(
-            "loss_strided_kernel", arguments, blocks, memory, context, strided);
+        constexpr int kCount = decltype(count_)::value, kOperands = kReads<Loss, Pass>;
+        constexpr int kOwn = Loss::signature.operands;
+        const auto find = [&](int k) -> const Operand& {
+          return read_operand<Loss, Pass>(arguments, k);
+        };
+        if constexpr (lines_()) {
+          const LineArguments<kOperands, kOwn> lines(arguments, memory, segment<Pass>(kCount),
+                                                     find);
+          return launch_kernel<Pass, loss_lines_kernel<Loss, Real, Pass, kCount, Shape>, Shape>(
+              "loss_lines_kernel", arguments, blocks, memory, context, lines);
+        } else {
+          const StridedArguments<kOperands, kOwn> strided(arguments, memory, find);
+          return launch_kernel<Pass, loss_strided_kernel<Loss, Real, Pass, Shape>, Shape>(
+              "loss_strided_kernel", arguments, blocks, memory, context, strided);
+        }
       });
     });
   }

@@ -13,7 +13,6 @@ namespace losscli::cuda {
 struct StridedOperand {
   const char* data;
   DType dtype;
-  bool repeats;  // along the fastest dimension
   int64_t strides[kMostDimensions];
   int64_t carries[kMostDimensions];  // what it takes to go back along one and on along the next
 };
@@ -38,7 +37,6 @@ struct StridedArguments {
       StridedOperand& to = operands[k];
       to.data = static_cast<const char*>(from.data);
       to.dtype = from.dtype;
-      to.repeats = from.strides[0] == 0;
       for (int d = 0; d < dimensions; ++d) to.strides[d] = from.strides[d] * item_bytes(from.dtype);
       for (int d = 0; d + 1 < dimensions; ++d)
         to.carries[d] = to.strides[d + 1] - space.sizes[d] * to.strides[d];
@@ -46,40 +44,14 @@ struct StridedArguments {
   }
 };
 
-// Whether an operand can be read `count` elements at a time along the fastest dimension.
-inline bool reads_packs(const Operand& operand, const Space& space, int count) {
-  if (operand.strides[0] == 0 && space.sizes[0] != 1) return true;
-  if (operand.strides[0] != 1) return false;
-  for (int d = 1; d < space.dimensions; ++d)
-    if (operand.strides[d] % count != 0) return false;
-  const auto bytes = std::min(count * item_bytes(operand.dtype), kPackBytes);
-  return reinterpret_cast<uintptr_t>(operand.data) % bytes == 0;
-}
-
-// Whether a call can be taken `count` elements at a time.
-template <typename Loss, typename Pass>
-bool takes_packs(const ElementwiseArguments& arguments, int count) {
-  const Space& space = arguments.space;
-  const auto writes_packs = [&](const void* out, DType dtype) {
-    return reinterpret_cast<uintptr_t>(out) % std::min(count * item_bytes(dtype), kPackBytes) == 0;
-  };
-  bool packs = space.sizes[0] % count == 0 &&
-               (arguments.reduce || writes_packs(arguments.value, arguments.dtype));
-  for (int k = 0; k < kReads<Loss, Pass>; ++k)
-    packs &= reads_packs(read_operand<Loss, Pass>(arguments, k), space, count);
-  for (int n = 0; n < Loss::signature.operands; ++n)
-    packs &= writes_packs(arguments.gradients[n], arguments.operands[n].dtype);
-  return packs;
-}
-
-template <typename Loss, typename Real, typename Pass, int count, typename Shape>
+template <typename Loss, typename Real, typename Pass, typename Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_strided_kernel(
     const Loss loss,
     const StridedArguments<kReads<Loss, Pass>, Loss::signature.operands> arguments) {
   using Sum = SumOf<Real>;
   constexpr int kOperands = kReads<Loss, Pass>;
   constexpr int kThreads = Shape::threads, kLoads = Shape::loads;
-  constexpr int kTile = kThreads * kLoads * count;
+  constexpr int kTile = kThreads * kLoads;
 
   Incoming incoming;
   if (!incoming.read<Pass>(arguments.results.incoming)) return;
@@ -90,9 +62,9 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_strided_
   Sum carried;
   for (int64_t base = int64_t{blocks.index} * kTile; base < arguments.size;
        base += int64_t{blocks.count} * kTile) {
-    // Beyond the end a thread reads the last elements again.
-    const auto last = static_cast<unsigned>(min(int64_t{kTile}, arguments.size - base)) - count;
-    const auto offset = [&](int u) { return (u * kThreads + threadIdx.x) * count; };
+    // Beyond the end a thread reads the last element again.
+    const auto last = static_cast<unsigned>(min(int64_t{kTile}, arguments.size - base)) - 1;
+    const auto offset = [&](int u) { return u * kThreads + threadIdx.x; };
 
     unsigned along[kLoads];  // places along the dimension at hand, from the tile's first one on
     int64_t places[kOperands][kLoads];
@@ -133,21 +105,21 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_strided_
     for (int k = 0; k < kOperands; ++k)
       bases[k] += rest * arguments.operands[k].strides[arguments.dimensions - 1];
 
-    Raw<Real, count> raw[kOperands][kLoads];
+    Raw<Real, 1> raw[kOperands][kLoads];
 #pragma unroll
     for (int k = 0; k < kOperands; ++k)
       read_elements(
-          arguments.operands[k].dtype, arguments.operands[k].repeats,
-          [&](int u) { return bases[k] + places[k][u]; }, raw[k]);
-    Real x[kOperands][kLoads][count];
+          arguments.operands[k].dtype, false, [&](int u) { return bases[k] + places[k][u]; },
+          raw[k]);
+    Real x[kOperands][kLoads][1];
 #pragma unroll
     for (int k = 0; k < kOperands; ++k)
-      convert_elements(arguments.operands[k].dtype, arguments.operands[k].repeats, raw[k], x[k]);
+      convert_elements(arguments.operands[k].dtype, false, raw[k], x[k]);
 
     TileSum<Real> sum;
     work_on<Pass>(
-        loss, arguments.results, incoming, x, [&](int u) { return base + offset(u); },
-        [&](int u) { return offset(u) <= last; }, sum);
+        loss, arguments.results, factor_of<Pass, Real>(arguments.results, incoming), x,
+        [&](int u) { return base + offset(u); }, [&](int u) { return offset(u) <= last; }, sum);
     carried.add(sum);
   }
   if constexpr (Pass::sum) grid_sum<Shape::threads>(carried, arguments.results.memory, finish);

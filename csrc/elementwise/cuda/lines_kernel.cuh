@@ -1,0 +1,156 @@
+// A pass over operands with any strides, of any dtypes, whose first dimension is long. A warp takes
+// a segment of one line along it: the segment's place is found once, by a division for each of the
+// other dimensions, and its elements follow one another.
+#pragma once
+
+#include <algorithm>
+
+#include "elementwise/cuda/any_layout.cuh"
+
+namespace losscli::cuda {
+
+// Strides in bytes.
+struct LineOperand {
+  const char* data;
+  DType dtype;
+  bool repeats;                      // along the line
+  int64_t along;                     // the line
+  int64_t strides[kMostDimensions];  // along the other dimensions
+};
+
+template <int reads, int operand_count>
+struct LineArguments {
+  int64_t length;    // elements of a line
+  int64_t segments;  // of all lines
+  Divisor each;      // segments of a line
+  int32_t others;    // dimensions beside the line
+  Divisor sizes[kMostDimensions];
+  LineOperand operands[reads];
+  Results<operand_count> results;
+
+  template <typename Find>
+  LineArguments(const ElementwiseArguments& arguments, const GridSum& memory, int segment,
+                Find find)
+      : length(arguments.space.sizes[0]),
+        each(divide_up(length, segment)),
+        others(arguments.space.dimensions - 1),
+        results(arguments, memory, reads > operand_count) {
+    const Space& space = arguments.space;
+    segments = length > 0 ? space.size / length * each.value : 0;
+    for (int d = 0; d < others; ++d) sizes[d] = Divisor(space.sizes[d + 1]);
+    for (int k = 0; k < reads; ++k) {
+      const Operand& from = find(k);
+      LineOperand& to = operands[k];
+      const int64_t bytes = item_bytes(from.dtype);
+      to.data = static_cast<const char*>(from.data);
+      to.dtype = from.dtype;
+      to.repeats = from.strides[0] == 0;
+      to.along = from.strides[0] * bytes;
+      for (int d = 0; d < others; ++d) to.strides[d] = from.strides[d + 1] * bytes;
+    }
+  }
+};
+
+// Whether segments of so many elements are filled well enough by lines of a length.
+inline bool fills_segments(int64_t length, int64_t segment) {
+  return length * 10 >= divide_up(length, segment) * segment * 6;
+}
+
+// Whether an operand can be read `count` elements at a time along the fastest dimension.
+inline bool reads_packs(const Operand& operand, const Space& space, int count) {
+  if (operand.strides[0] == 0 && space.sizes[0] != 1) return true;
+  if (operand.strides[0] != 1) return false;
+  for (int d = 1; d < space.dimensions; ++d)
+    if (operand.strides[d] % count != 0) return false;
+  const auto bytes = std::min(count * item_bytes(operand.dtype), kPackBytes);
+  return reinterpret_cast<uintptr_t>(operand.data) % bytes == 0;
+}
+
+// Whether a call can be taken `count` elements at a time.
+template <typename Loss, typename Pass>
+bool takes_packs(const ElementwiseArguments& arguments, int count) {
+  const Space& space = arguments.space;
+  const auto writes_packs = [&](const void* out, DType dtype) {
+    return reinterpret_cast<uintptr_t>(out) % std::min(count * item_bytes(dtype), kPackBytes) == 0;
+  };
+  bool packs = space.sizes[0] % count == 0 &&
+               (arguments.reduce || writes_packs(arguments.value, arguments.dtype));
+  for (int k = 0; k < kReads<Loss, Pass>; ++k)
+    packs &= reads_packs(read_operand<Loss, Pass>(arguments, k), space, count);
+  for (int n = 0; n < Loss::signature.operands; ++n)
+    packs &= writes_packs(arguments.gradients[n], arguments.operands[n].dtype);
+  return packs;
+}
+
+template <typename Loss, typename Real, typename Pass, int count, typename Shape>
+__global__ void __launch_bounds__(Shape::threads, Shape::resident)
+    loss_lines_kernel(const Loss loss,
+                      const LineArguments<kReads<Loss, Pass>, Loss::signature.operands> arguments) {
+  using Sum = SumOf<Real>;
+  constexpr int kOperands = kReads<Loss, Pass>;
+  constexpr int kLoads = Shape::loads, kWarps = Shape::threads / kWarp;
+  constexpr int kStep = kWarp * count, kSegment = kStep * kLoads;
+
+  Incoming incoming;
+  if (!incoming.read<Pass>(arguments.results.incoming)) return;
+  const auto finish = [&](const Sum& total) { put_total<Sum, Real>(arguments.results, total); };
+  Blocks blocks;
+  if (!find_block<Sum, Pass, Shape>(arguments.results.memory, blocks, finish)) return;
+
+  const int lane = threadIdx.x % kWarp;
+  Sum carried;
+  for (int64_t segment = int64_t{blocks.index} * kWarps + threadIdx.x / kWarp;
+       segment < arguments.segments; segment += int64_t{blocks.count} * kWarps) {
+    const int64_t line = arguments.each.divide(segment);
+    const int64_t first = (segment - line * arguments.each.value) * kSegment;
+    const char* bases[kOperands];
+#pragma unroll
+    for (int k = 0; k < kOperands; ++k)
+      bases[k] = arguments.operands[k].data + first * arguments.operands[k].along;
+    int64_t rest = line;
+#pragma unroll 1
+    for (int d = 0; d < arguments.others; ++d) {
+      const int64_t next = arguments.sizes[d].divide(rest);
+      const int64_t at = rest - next * arguments.sizes[d].value;
+      rest = next;
+#pragma unroll
+      for (int k = 0; k < kOperands; ++k) bases[k] += at * arguments.operands[k].strides[d];
+    }
+
+    const int left = static_cast<int>(min(int64_t{kSegment}, arguments.length - first));
+    const auto place = [&](int u) { return u * kStep + lane * count; };
+    const auto is_there = [&](int u) { return place(u) < left; };
+    Raw<Real, count> raw[kOperands][kLoads];
+#pragma unroll
+    for (int k = 0; k < kOperands; ++k) {
+      const LineOperand& operand = arguments.operands[k];
+      read_elements(
+          operand.dtype, operand.repeats,
+          // Beyond the end, the segment's first elements.
+          [&](int u) {
+            return bases[k] + (is_there(u) ? static_cast<int64_t>(place(u)) * operand.along : 0);
+          },
+          raw[k]);
+    }
+    const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
+    const int64_t out = line * arguments.length + first;
+    TileSum<Real> sum;
+    // One after the other, so that only what was read takes registers.
+#pragma unroll
+    for (int u = 0; u < kLoads; ++u) {
+      Real x[kOperands][1][count];
+#pragma unroll
+      for (int k = 0; k < kOperands; ++k) {
+        const Raw<Real, count> one[1] = {raw[k][u]};
+        convert_elements(arguments.operands[k].dtype, arguments.operands[k].repeats, one, x[k]);
+      }
+      work_on<Pass>(
+          loss, arguments.results, factor, x, [&](int) { return out + place(u); },
+          [&](int) { return is_there(u); }, sum);
+    }
+    carried.add(sum);
+  }
+  if constexpr (Pass::sum) grid_sum<Shape::threads>(carried, arguments.results.memory, finish);
+}
+
+}  // namespace losscli::cuda
