@@ -101,8 +101,9 @@ constexpr int line_loads(int count, int operands) {
   const int loads = count > 1 ? 2 : 8;
   return operands <= 2 ? loads : loads / 2;
 }
-constexpr int line_resident(int count, int operands, bool gradient) {
-  return operands > 2 ? 2 : count == 8 || (count > 1 && gradient) ? 3 : 4;
+constexpr int line_resident(int count, int operands, bool value, bool gradient) {
+  if (operands > 2 || (count == 8 && value)) return 2;
+  return count == 8 || (count > 1 && gradient) ? 3 : 4;
 }
 
 // The same where lines are too short: addresses of each element take registers.
