@@ -1,13 +1,14 @@
 // Moves bytes a cache line at a time, with ordinary stores and with such as bypass the caches.
-#include "probe.h"
+#include "bench/probe.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
-namespace losscli::cpu {
+namespace losscli {
 namespace {
 
 struct Shape {
@@ -88,7 +89,7 @@ void move(const ProbeArguments& arguments, int64_t first, int64_t last) {
 }
 
 template <int kReads, int kWrites>
-void run_mix(const ProbeArguments& arguments, const Shape& shape, const LaunchContext& context) {
+Status run_mix(const ProbeArguments& arguments, const Shape& shape, const LaunchContext& context) {
   const auto aligned = [](const void* data) {
     return reinterpret_cast<uintptr_t>(data) % kLine == 0;
   };
@@ -109,16 +110,18 @@ void run_mix(const ProbeArguments& arguments, const Shape& shape, const LaunchCo
                   std::min(last * call.chunk, call.arguments.bytes));
       },
       &call);
+  return {};
 }
 
-void run(const ProbeArguments& arguments, int variant, const LaunchContext& context) {
-  with_mix(arguments, [&](auto reads, auto writes) {
-    run_mix<reads(), writes()>(arguments, kShapes[variant], context);
+Status run(const ProbeArguments& arguments, int variant, const LaunchContext& context) {
+  return with_mix(arguments, [&](auto reads, auto writes) {
+    return run_mix<reads(), writes()>(arguments, kShapes[variant], context);
   });
 }
 
-}  // namespace
-
 const Probe probe{sizeof(kShapes) / sizeof(kShapes[0]), run};
 
-}  // namespace losscli::cpu
+}  // namespace
+}  // namespace losscli
+
+LOSSCLI_EXPORT const losscli::Probe* losscli_probe() { return &losscli::probe; }

@@ -74,10 +74,12 @@ inline void narrow(float value, Half& stored) {
   stored.bits = static_cast<uint16_t>(sign | half);
 }
 
-// Any dtype as Real, as a cast does it.
+// Any dtype as float or double, as a cast does it; every type as itself.
 template <typename Real, typename Stored>
-inline Real to_real(Stored stored) {
-  if constexpr (std::is_same_v<Stored, bool>)
+inline Real to_value(Stored stored) {
+  if constexpr (std::is_same_v<Stored, Real>)
+    return stored;
+  else if constexpr (std::is_same_v<Stored, bool>)
     return stored ? Real(1) : Real(0);
   else if constexpr (std::is_arithmetic_v<Stored>)
     return static_cast<Real>(stored);
@@ -99,7 +101,7 @@ inline Stored from_real(Real value) {
 
 template <typename Stored, typename Real>
 void widen_run(const Stored* __restrict stored, Real* __restrict values, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) values[i] = to_real<Real>(stored[i]);
+  for (int64_t i = 0; i < count; ++i) values[i] = to_value<Real>(stored[i]);
 }
 
 template <typename Real, typename Stored>
@@ -171,6 +173,12 @@ inline void narrow_run<float, BFloat16>(const float* __restrict values, BFloat16
   for (; i < count; ++i) narrow(values[i], stored[i]);
 }
 #endif
+
+template <typename Stored>
+constexpr DType kDTypeOf = std::is_same_v<Stored, double>     ? DType::float64
+                           : std::is_same_v<Stored, Half>     ? DType::float16
+                           : std::is_same_v<Stored, BFloat16> ? DType::bfloat16
+                                                              : DType::float32;
 
 // Calls use(Stored()) with the type of a dtype.
 template <typename Use>

@@ -1,4 +1,4 @@
-// Takes elements of an operand of any dtype and layout into a buffer of Real, in the order of the
+// Takes elements of an operand of any dtype and layout into a buffer of Value, in the order of the
 // space: along rows, or in blocks where the operand lies across them.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace losscli::cpu {
 
-template <typename Real, typename Stored>
-void take_run(const void* from, Real* to, int64_t count) {
+template <typename Value, typename Stored>
+void take_run(const void* from, Value* to, int64_t count) {
   constexpr int64_t kGroup = 64;
   const auto* const stored = static_cast<const Stored*>(from);
   int64_t i = 0;
@@ -23,30 +23,37 @@ void take_run(const void* from, Real* to, int64_t count) {
     ask_ahead<false>(stored + i, kGroup);
     widen_run(stored + i, to + i, kGroup);
   }
-  for (; i < count; ++i) to[i] = to_real<Real>(stored[i]);
+  for (; i < count; ++i) to[i] = to_value<Value>(stored[i]);
 }
 
 // Vectors gain nothing here, and cost seconds to compile: a cold function has none.
-template <typename Real, typename Stored>
-__attribute__((cold)) void take_strided(const void* from, int64_t stride, Real* to, int64_t count) {
+template <typename Value, typename Stored>
+__attribute__((cold)) void take_strided(const void* from, int64_t stride, Value* to,
+                                        int64_t count) {
   const auto* stored = static_cast<const Stored*>(from);
-  for (int64_t i = 0; i < count; ++i, stored += stride) to[i] = to_real<Real>(*stored);
+  for (int64_t i = 0; i < count; ++i, stored += stride) to[i] = to_value<Value>(*stored);
 }
 
-template <typename Real>
-Source<Real> source_of(const Operand& operand) {
-  return with_type(operand.dtype, [&](auto stored) {
-    using Stored = decltype(stored);
-    return Source<Real>{static_cast<const char*>(operand.data), sizeof(Stored),
-                        std::is_same_v<Stored, Real>, take_run<Real, Stored>,
-                        take_strided<Real, Stored>};
-  });
+template <typename Value, typename Stored>
+Source<Value> source_as(const Operand& operand) {
+  return {static_cast<const char*>(operand.data), sizeof(Stored), std::is_same_v<Stored, Value>,
+          take_run<Value, Stored>, take_strided<Value, Stored>};
+}
+
+// Half and bfloat16 are taken as they are, or as float or double.
+template <typename Value>
+Source<Value> source_of(const Operand& operand) {
+  if constexpr (std::is_floating_point_v<Value>)
+    return with_type(operand.dtype,
+                     [&](auto stored) { return source_as<Value, decltype(stored)>(operand); });
+  else
+    return source_as<Value, Value>(operand);
 }
 
 // Elements [first, first + count) of the space.
-template <typename Real>
-void gather_rows(const Source<Real>& source, const Walk& walk, int64_t first, int64_t count,
-                 Real* to) {
+template <typename Value>
+void gather_rows(const Source<Value>& source, const Walk& walk, int64_t first, int64_t count,
+                 Value* to) {
   const int64_t stride = walk.strides[0];
   Cursor cursor(walk, first);
   for (int64_t done = 0; done < count;) {
@@ -55,7 +62,7 @@ void gather_rows(const Source<Real>& source, const Walk& walk, int64_t first, in
     if (stride == 1) {
       source.run(from, to + done, run);
     } else if (stride == 0) {
-      Real value;
+      Value value;
       source.run(from, &value, 1);
       std::fill_n(to + done, run, value);
     } else {
@@ -68,9 +75,9 @@ void gather_rows(const Source<Real>& source, const Walk& walk, int64_t first, in
 
 // Units [first, last) of the space, a unit being all of the dimensions below `across`, along which
 // the operand's neighbours lie.
-template <typename Real>
-void gather_across(const Source<Real>& source, const Walk& walk, int across, int64_t first,
-                   int64_t last, Real* to) {
+template <typename Value>
+void gather_across(const Source<Value>& source, const Walk& walk, int across, int64_t first,
+                   int64_t last, Value* to) {
   Walk outer;  // the dimensions from `across` on
   outer.dimensions = walk.dimensions - across;
   std::copy_n(walk.sizes + across, outer.dimensions, outer.sizes);

@@ -12,7 +12,7 @@ namespace losscli::cpu {
 inline double read_number(const Operand& operand) {
   if (!operand.data) return 1.0;
   return with_type(operand.dtype, [&](auto stored) {
-    return to_real<double>(*static_cast<const decltype(stored)*>(operand.data));
+    return to_value<double>(*static_cast<const decltype(stored)*>(operand.data));
   });
 }
 

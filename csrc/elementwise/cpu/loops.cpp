@@ -2,6 +2,7 @@
 #include "elementwise/cpu/loops.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "elementwise/cpu/stream.h"
@@ -18,44 +19,65 @@ constexpr bool is_compiled(unsigned gradients) {
   return kOperands <= 2 || gradients <= 1 || gradients == kAllGradients;
 }
 
-// A group of lanes on its way to memory.
-template <typename Real>
-struct Outgoing {
+// A group of lanes as it is computed with: in memory just so, or converted.
+template <typename Stored>
+struct IncomingLanes {
+  using Real = RealOf<Stored>;
   alignas(kLine) Real lanes[kLanes];
 
-  // Where the lanes are computed: in memory, unless they are streamed there or go nowhere.
-  Real* place(const TileOutput<Real>& output, int64_t first) {
-    return output.data && !output.streamed ? output.data + first : lanes;
-  }
-
-  void give(const TileOutput<Real>& output, int64_t first) {
-    if (output.streamed) stream<kLanes * sizeof(Real)>(lanes, output.data + first);
+  const Real* take(const Stored* from) {
+    ask_ahead<false>(from, kLanes);
+    if constexpr (std::is_same_v<Stored, Real>) return from;
+    widen_run(from, lanes, kLanes);
+    return lanes;
   }
 };
 
-template <typename Real>
-inline __attribute__((always_inline)) void ask_to_write(const TileOutput<Real>& output,
-                                                        int64_t first) {
-  if (output.data && !output.streamed) ask_ahead<true>(output.data + first, kLanes);
-}
+// A group of lanes on its way to memory.
+template <typename Stored>
+struct OutgoingLanes {
+  using Real = RealOf<Stored>;
+  static constexpr bool kConverted = !std::is_same_v<Stored, Real>;
+  alignas(kLine) Real lanes[kLanes];
+
+  // Where the lanes are computed: in memory, unless they are converted, streamed, or go nowhere.
+  Real* place(const TileOutput<Stored>& output, int64_t first) {
+    if (!output.data) return lanes;
+    if (!output.streamed) ask_ahead<true>(output.data + first, kLanes);
+    if constexpr (!kConverted)
+      if (!output.streamed) return output.data + first;
+    return lanes;
+  }
+
+  void give(const TileOutput<Stored>& output, int64_t first) {
+    constexpr int64_t kBytes = kLanes * sizeof(Stored);
+    Stored* const to = output.data + first;
+    if constexpr (kConverted) {
+      if (!output.data) return;
+      if (!output.streamed) return narrow_run(lanes, to, kLanes);
+      alignas(kLine) Stored narrowed[kLanes];
+      narrow_run(lanes, narrowed, kLanes);
+      stream<kBytes>(narrowed, to);
+    } else if (output.streamed) {
+      stream<kBytes>(lanes, to);
+    }
+  }
+};
 
 // Over whole groups of lanes, or over one that is padded to a whole one.
-template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Real, size_t... k>
-__attribute__((always_inline)) inline Compensated loss_loop(const Loss<Real> loss,
-                                                            const LossTile<Real>& tile,
+template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Stored, size_t... k>
+__attribute__((always_inline)) inline Compensated loss_loop(const Loss<RealOf<Stored>> loss,
+                                                            const LossTile<Stored>& tile,
                                                             std::index_sequence<k...>) {
+  using Real = RealOf<Stored>;
   // `loss` is a copy: a parameter behind a reference, read in one branch only, stops vectorisers.
   const Real scale = tile.scale;
-  Lanes<Real> lanes;
+  TileLanes<Real> lanes;
   for (int64_t first = 0; first < tile.count; first += kLanes) {
-    const Real* const x[] = {tile.operands[k] + first...};
-    const Real* const g = kOutput ? tile.grad_output + first : nullptr;
-    (ask_ahead<false>(x[k], kLanes), ...);
-    if constexpr (kOutput) ask_ahead<false>(g, kLanes);
-    if constexpr (kValue) ask_to_write(tile.value, first);
-    if constexpr (kGradients != 0) (ask_to_write(tile.gradients[k], first), ...);
-
-    Outgoing<Real> values, gradients[kOperands];
+    IncomingLanes<Stored> inputs[kOperands], grad_output;
+    const Real* const x[] = {inputs[k].take(tile.operands[k] + first)...};
+    const Real* const g = kOutput ? grad_output.take(tile.grad_output + first) : nullptr;
+    OutgoingLanes<Stored> values, gradients[kOperands];
     Real* const v = kValue ? values.place(tile.value, first) : nullptr;
     Real* const d[] = {
         ((kGradients >> k) & 1 ? gradients[k].place(tile.gradients[k], first) : nullptr)...};
@@ -74,7 +96,11 @@ __attribute__((always_inline)) inline Compensated loss_loop(const Loss<Real> los
       }
     }
     if constexpr (kValue) values.give(tile.value, first);
-    if constexpr (kGradients != 0) (gradients[k].give(tile.gradients[k], first), ...);
+    const auto give = [&](auto operand) {
+      if constexpr ((kGradients >> operand()) & 1)
+        gradients[operand()].give(tile.gradients[operand()], first);
+    };
+    (give(std::integral_constant<unsigned, k>()), ...);
   }
   if constexpr (!kSum) return {};
   // What a padded group holds of no element.
@@ -82,26 +108,26 @@ __attribute__((always_inline)) inline Compensated loss_loop(const Loss<Real> los
   return lanes.total();
 }
 
-template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Real>
-__attribute__((noinline)) Compensated whole_groups(const Loss<Real>& loss,
-                                                   const LossTile<Real>& tile) {
-  return loss_loop<kSum, kValue, kGradients, kOutput, Real>(loss, tile,
-                                                            std::make_index_sequence<kOperands>());
+template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Stored>
+__attribute__((noinline)) Compensated whole_groups(const Loss<RealOf<Stored>>& loss,
+                                                   const LossTile<Stored>& tile) {
+  return loss_loop<kSum, kValue, kGradients, kOutput, Stored>(
+      loss, tile, std::make_index_sequence<kOperands>());
 }
 
 // Fewer elements than lanes, through copies of a whole group.
-template <typename Real>
-Compensated padded_group(Loop<Real> loop, const Loss<Real>& loss, const LossTile<Real>& tile,
-                         int64_t first) {
-  alignas(kLine) Real in[kOperands + 1][kLanes] = {}, out[kOperands + 1][kLanes];
-  LossTile<Real> padded = tile;
+template <typename Stored>
+Compensated padded_group(Loop<Stored> loop, const Loss<RealOf<Stored>>& loss,
+                         const LossTile<Stored>& tile, int64_t first) {
+  alignas(kLine) Stored in[kOperands + 1][kLanes] = {}, out[kOperands + 1][kLanes];
+  LossTile<Stored> padded = tile;
   padded.count = tile.count - first;
-  const auto copy_in = [&](const Real*& from, int i) {
+  const auto copy_in = [&](const Stored*& from, int i) {
     if (!from) return;
     std::copy_n(from + first, padded.count, in[i]);
     from = in[i];
   };
-  const auto copy_out = [&](const TileOutput<Real>& to, int i) {
+  const auto copy_out = [&](const TileOutput<Stored>& to, int i) {
     if (to.data) std::copy_n(out[i], padded.count, to.data + first);
   };
   for (int i = 0; i < kOperands; ++i) copy_in(padded.operands[i], i);
@@ -115,28 +141,29 @@ Compensated padded_group(Loop<Real> loop, const Loss<Real>& loss, const LossTile
   return sum;
 }
 
-template <typename Real, bool kSum, bool kOutput, size_t... gradients>
-Loop<Real> loop_of(unsigned wanted, std::index_sequence<gradients...>) {
-  const auto instance = [](auto mask) -> Loop<Real> {
+template <typename Stored, bool kSum, bool kOutput, size_t... gradients>
+Loop<Stored> loop_of(unsigned wanted, std::index_sequence<gradients...>) {
+  const auto instance = [](auto mask) -> Loop<Stored> {
     constexpr unsigned kMask = mask();
     if constexpr (!is_compiled(kMask) || (kMask == 0 && !kSum))
       return nullptr;
     else
-      return whole_groups<kSum, false, kMask, kOutput, Real>;
+      return whole_groups<kSum, false, kMask, kOutput, Stored>;
   };
-  static const Loop<Real> loops[] = {instance(std::integral_constant<unsigned, gradients>())...};
+  static const Loop<Stored> loops[] = {instance(std::integral_constant<unsigned, gradients>())...};
   return loops[is_compiled(wanted) ? wanted : kAllGradients];
 }
 
 }  // namespace
 
-template <typename Real>
-Compensated run_loop(Loop<Real> loop, const Loss<Real>& loss, const LossTile<Real>& tile) {
+template <typename Stored>
+Compensated run_loop(Loop<Stored> loop, const Loss<RealOf<Stored>>& loss,
+                     const LossTile<Stored>& tile) {
   const int64_t whole = tile.count / kLanes * kLanes;
   Compensated sum;
   if (whole == tile.count) return loop(loss, tile);
   if (whole > 0) {
-    LossTile<Real> groups = tile;
+    LossTile<Stored> groups = tile;
     groups.count = whole;
     sum = loop(loss, groups);
   }
@@ -144,21 +171,21 @@ Compensated run_loop(Loop<Real> loop, const Loss<Real>& loss, const LossTile<Rea
   return sum;
 }
 
-template <typename Real>
-Loop<Real> sum_loop(unsigned gradients) {
-  return loop_of<Real, true, false>(gradients, std::make_index_sequence<kAllGradients + 1>());
+template <typename Stored>
+Loop<Stored> sum_loop(unsigned gradients) {
+  return loop_of<Stored, true, false>(gradients, std::make_index_sequence<kAllGradients + 1>());
 }
 
-template <typename Real>
-Loop<Real> gradient_loop(unsigned gradients, bool each) {
+template <typename Stored>
+Loop<Stored> gradient_loop(unsigned gradients, bool each) {
   constexpr auto all = std::make_index_sequence<kAllGradients + 1>();
-  return each ? loop_of<Real, false, true>(gradients, all)
-              : loop_of<Real, false, false>(gradients, all);
+  return each ? loop_of<Stored, false, true>(gradients, all)
+              : loop_of<Stored, false, false>(gradients, all);
 }
 
-template <typename Real>
-Loop<Real> value_loop() {
-  return whole_groups<false, true, 0, false, Real>;
+template <typename Stored>
+Loop<Stored> value_loop() {
+  return whole_groups<false, true, 0, false, Stored>;
 }
 
 template Loop<float> sum_loop<float>(unsigned);
@@ -169,5 +196,14 @@ template Loop<double> sum_loop<double>(unsigned);
 template Loop<double> gradient_loop<double>(unsigned, bool);
 template Loop<double> value_loop<double>();
 template Compensated run_loop<double>(Loop<double>, const Loss<double>&, const LossTile<double>&);
+template Loop<Half> sum_loop<Half>(unsigned);
+template Loop<Half> gradient_loop<Half>(unsigned, bool);
+template Loop<Half> value_loop<Half>();
+template Compensated run_loop<Half>(Loop<Half>, const Loss<float>&, const LossTile<Half>&);
+template Loop<BFloat16> sum_loop<BFloat16>(unsigned);
+template Loop<BFloat16> gradient_loop<BFloat16>(unsigned, bool);
+template Loop<BFloat16> value_loop<BFloat16>();
+template Compensated run_loop<BFloat16>(Loop<BFloat16>, const Loss<float>&,
+                                        const LossTile<BFloat16>&);
 
 }  // namespace losscli::cpu

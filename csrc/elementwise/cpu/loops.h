@@ -1,35 +1,37 @@
 // The loops over a tile, compiled in loops.cpp.
 #pragma once
 
+#include "elementwise/cpu/convert.h"
 #include "elementwise/cpu/loss.h"
 #include "elementwise/cpu/tile.h"
 #include "reduce/cpu/compensated.h"
 
 namespace losscli::cpu {
 
-template <typename Real>
-using LossTile = Tile<Real, kOperands>;
+template <typename Stored>
+using LossTile = Tile<Stored, kOperands>;
 
 // Computes a tile; returns the sum of the values where the loop sums them.
-template <typename Real>
-using Loop = Compensated (*)(const Loss<Real>&, const LossTile<Real>&);
+template <typename Stored>
+using Loop = Compensated (*)(const Loss<RealOf<Stored>>&, const LossTile<Stored>&);
 
 // The loop that sums the values and computes gradients, a bit of `gradients` an operand, in the
 // same pass.
-template <typename Real>
-Loop<Real> sum_loop(unsigned gradients);
+template <typename Stored>
+Loop<Stored> sum_loop(unsigned gradients);
 
 // The loop that computes gradients; `each` tells whether the incoming gradient differs from element
 // to element.
-template <typename Real>
-Loop<Real> gradient_loop(unsigned gradients, bool each);
+template <typename Stored>
+Loop<Stored> gradient_loop(unsigned gradients, bool each);
 
 // The loop that computes values.
-template <typename Real>
-Loop<Real> value_loop();
+template <typename Stored>
+Loop<Stored> value_loop();
 
 // Runs a loop over a tile of any count.
-template <typename Real>
-Compensated run_loop(Loop<Real> loop, const Loss<Real>& loss, const LossTile<Real>& tile);
+template <typename Stored>
+Compensated run_loop(Loop<Stored> loop, const Loss<RealOf<Stored>>& loss,
+                     const LossTile<Stored>& tile);
 
 }  // namespace losscli::cpu

@@ -8,7 +8,7 @@
 namespace losscli::cpu {
 namespace {
 
-// Bytes of a band as Real, with which it fits a second-level cache, and elements that one may have
+// Bytes of a band as Value, with which it fits a second-level cache, and elements that one may have
 // at most where its rows are long.
 constexpr int64_t kBandBytes = int64_t{1} << 20, kMostBand = int64_t{1} << 20;
 
@@ -24,16 +24,17 @@ void round_to(float* values, int64_t count) {
 
 }  // namespace
 
-template <typename Real>
-void Reader<Real>::open(const Operand& operand, const Space& space, DType promoted, bool in_order) {
-  source_ = source_of<Real>(operand);
+template <typename Value>
+void Reader<Value>::open(const Operand& operand, const Space& space, DType promoted,
+                         bool in_order) {
+  source_ = source_of<Value>(operand);
   walk_ = Walk(operand, space);
-  if constexpr (std::is_same_v<Real, float>)
+  if constexpr (std::is_same_v<Value, float>)
     if (operand.dtype != promoted)
       round_ = promoted == DType::float16    ? round_to<Half>
                : promoted == DType::bfloat16 ? round_to<BFloat16>
                                              : nullptr;
-  direct_ = source_.is_real && !round_ && (walk_.strides[0] == 1 || walk_.dense());
+  direct_ = source_.is_value && !round_ && (walk_.strides[0] == 1 || walk_.dense());
   period_ = walk_.period();
   repeats_ = period_ <= kTile && period_ < space.size;
   if (repeats_)
@@ -42,8 +43,8 @@ void Reader<Real>::open(const Operand& operand, const Space& space, DType promot
     find_band(space.size);
 }
 
-template <typename Real>
-const Real* Reader<Real>::take(int64_t first, int64_t count) {
+template <typename Value>
+const Value* Reader<Value>::take(int64_t first, int64_t count) {
   if (walk_.dimensions == 1 && direct_) return in_memory(first);
   if (repeats_) return buffer_ + first % period_;
   if (band_units_ > 0) {
@@ -57,16 +58,16 @@ const Real* Reader<Real>::take(int64_t first, int64_t count) {
   return convert(first, count);
 }
 
-template <typename Real>
-const Real* Reader<Real>::convert(int64_t first, int64_t count) {
+template <typename Value>
+const Value* Reader<Value>::convert(int64_t first, int64_t count) {
   gather_rows(source_, walk_, first, count, buffer_);
   if (round_) round_(buffer_, count);
   return buffer_;
 }
 
 // A period and a tile behind it: every tile begins somewhere in the first period.
-template <typename Real>
-void Reader<Real>::fill_repeats() {
+template <typename Value>
+void Reader<Value>::fill_repeats() {
   convert(0, period_);
   for (int64_t done = period_; done < period_ + kTile; done += done)
     std::copy_n(buffer_, std::min(done, period_ + kTile - done), buffer_ + done);
@@ -74,8 +75,8 @@ void Reader<Real>::fill_repeats() {
 
 // Whether the operand's neighbours lie along another dimension than the fastest, so far apart that
 // a row would take one element of each line: then whole bands are read at once.
-template <typename Real>
-void Reader<Real>::find_band(int64_t size) {
+template <typename Value>
+void Reader<Value>::find_band(int64_t size) {
   const auto apart = [&](int d) { return std::abs(walk_.strides[d]); };
   int across = 0;
   for (int d = 1; d < walk_.dimensions; ++d)
@@ -84,7 +85,7 @@ void Reader<Real>::find_band(int64_t size) {
   int64_t unit = 1;
   for (int d = 0; d < across; ++d) unit *= walk_.sizes[d];
   const int64_t line = std::max<int64_t>(kLine / source_.item, kBlock);
-  const int64_t fitting = kBandBytes / static_cast<int64_t>(sizeof(Real)) / unit;
+  const int64_t fitting = kBandBytes / static_cast<int64_t>(sizeof(Value)) / unit;
   const int64_t units = std::min(std::max<int64_t>(fitting / line, 1) * line, kMostBand / unit);
   if (units < 2) return;
   across_ = across;
@@ -95,11 +96,11 @@ void Reader<Real>::find_band(int64_t size) {
 
 // Reads a band that begins with the unit of `first`, and ends where a line of memory ends. Where
 // there is no memory for it, nothing is held.
-template <typename Real>
-void Reader<Real>::load_band(int64_t first, int64_t count) {
+template <typename Value>
+void Reader<Value>::load_band(int64_t first, int64_t count) {
   if (!band_) {
-    const auto bytes = static_cast<int64_t>(sizeof(Real)) * band_units_ * unit_;
-    band_ = static_cast<Real*>(std::aligned_alloc(kLine, divide_up(bytes, kLine) * kLine));
+    const auto bytes = static_cast<int64_t>(sizeof(Value)) * band_units_ * unit_;
+    band_ = static_cast<Value*>(std::aligned_alloc(kLine, divide_up(bytes, kLine) * kLine));
     if (!band_) return;
   }
   const int64_t begin = first / unit_, least = divide_up(first + count, unit_);
@@ -115,5 +116,7 @@ void Reader<Real>::load_band(int64_t first, int64_t count) {
 
 template class Reader<float>;
 template class Reader<double>;
+template class Reader<Half>;
+template class Reader<BFloat16>;
 
 }  // namespace losscli::cpu

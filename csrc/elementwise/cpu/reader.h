@@ -1,4 +1,5 @@
-// Reads an operand of any dtype and layout a tile at a time, as Real. Compiled in reader.cpp.
+// Reads an operand of any dtype and layout a tile at a time, as values of one type. Compiled in
+// reader.cpp.
 #pragma once
 
 #include <cstdlib>
@@ -11,11 +12,7 @@
 
 namespace losscli::cpu {
 
-// The dtype that Real has in memory.
-template <typename Real>
-constexpr DType kRealDType = std::is_same_v<Real, double> ? DType::float64 : DType::float32;
-
-template <typename Real>
+template <typename Value>
 class Reader {
  public:
   Reader() = default;
@@ -30,13 +27,13 @@ class Reader {
 
   // Returns elements [first, first + count) of the space, at most a tile of them, until the next
   // call: where they lie in memory just so, else in a buffer.
-  const Real* take(int64_t first, int64_t count);
+  const Value* take(int64_t first, int64_t count);
 
  private:
-  const Real* in_memory(int64_t element) const {
-    return reinterpret_cast<const Real*>(source_.data) + element;
+  const Value* in_memory(int64_t element) const {
+    return reinterpret_cast<const Value*>(source_.data) + element;
   }
-  const Real* convert(int64_t first, int64_t count);
+  const Value* convert(int64_t first, int64_t count);
   void fill_repeats();
 
   // A band: units of the space, a unit being all dimensions below the one along which the operand's
@@ -47,10 +44,10 @@ class Reader {
   }
   void load_band(int64_t first, int64_t count);
 
-  Source<Real> source_;
+  Source<Value> source_;
   Walk walk_;
-  void (*round_)(Real*, int64_t) = nullptr;
-  bool direct_ = false;   // whether a run of elements is a run of Real in memory
+  void (*round_)(Value*, int64_t) = nullptr;
+  bool direct_ = false;   // whether a run of elements is a run of Value in memory
   bool repeats_ = false;  // whether the buffer holds all that there is
   int64_t period_ = 1;
 
@@ -59,9 +56,9 @@ class Reader {
   int64_t band_units_ = 0;  // 0 where nothing is read in bands
   int64_t total_units_ = 0;
   int64_t band_first_ = 0, band_last_ = 0;
-  Real* band_ = nullptr;
+  Value* band_ = nullptr;
 
-  alignas(64) Real buffer_[2 * kTile];
+  alignas(64) Value buffer_[2 * kTile];
 };
 
 }  // namespace losscli::cpu

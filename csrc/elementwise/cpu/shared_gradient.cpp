@@ -66,7 +66,7 @@ class Gradients {
     for (int k = 0; k < kOperands; ++k)
       operands_[k].open(arguments.operands[k], arguments.space, arguments.dtype, false);
     if (matrix.each)
-      grad_output_.open(arguments.grad_output, arguments.space, kRealDType<Real>, false);
+      grad_output_.open(arguments.grad_output, arguments.space, kDTypeOf<Real>, false);
     each_ = matrix.each;
     loop_ = gradient_loop<Real>(1u << arguments.shared, each_);
     tile_.scale = static_cast<Real>(matrix.factor);
@@ -103,15 +103,21 @@ void write(const SharedGradientArguments& arguments, int64_t first, const Compen
   });
 }
 
-// Sums of neighbouring elements, side by side.
+// Sums of neighbouring elements, side by side: in double, and for double with their errors.
 template <typename Real>
 struct Columns {
+  static constexpr bool kCompensated = std::is_same_v<Real, double>;
   alignas(kLine) double sum[kTile] = {};
-  alignas(kLine) double rest[kTile] = {};
+  alignas(kLine) double rest[kCompensated ? kTile : 1] = {};
 
   void add(const Real* __restrict values, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) rest[i] += two_sum(sum[i], values[i]);
+    if constexpr (kCompensated)
+      for (int64_t i = 0; i < count; ++i) rest[i] += two_sum(sum[i], values[i]);
+    else
+      for (int64_t i = 0; i < count; ++i) sum[i] += values[i];
   }
+
+  Compensated at(int64_t i) const { return {sum[i], kCompensated ? rest[i] : 0.0}; }
 };
 
 // Each row has an element for each of the operand's: rows are added up, a tile's width of columns
@@ -142,8 +148,7 @@ void sum_rows(const Matrix& matrix, const LaunchContext& context) {
       }
       Compensated totals[kTile];
       for (int64_t i = 0; i < count; ++i)
-        for (int64_t row = 0; row < together; ++row)
-          totals[i].add({parts.sum[row * count + i], parts.rest[row * count + i]});
+        for (int64_t row = 0; row < together; ++row) totals[i].add(parts.at(row * count + i));
       if (sums)
         std::copy_n(totals, count, &sums[part / widths * columns + first_column]);
       else

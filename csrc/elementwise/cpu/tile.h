@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/dtype.h"
+
 namespace losscli::cpu {
 
 // Long enough to hide what is done once a tile, short enough that what is prepared of a tile stays
@@ -10,20 +12,21 @@ namespace losscli::cpu {
 constexpr int64_t kTile = 1024;
 
 // What takes a tile of results.
-template <typename Real>
+template <typename Stored>
 struct TileOutput {
-  Real* data = nullptr;   // null where the results are not wanted
-  bool streamed = false;  // whether they go past the caches; see can_stream
+  Stored* data = nullptr;  // null where the results are not wanted
+  bool streamed = false;   // whether they go past the caches; see can_stream
 };
 
-template <typename Real, int kOperands>
+// All of a tile is of one type in memory: what operands of mixed dtypes have in common is Real.
+template <typename Stored, int kOperands>
 struct Tile {
   int64_t count = 0;
-  const Real* operands[kOperands] = {};
-  const Real* grad_output = nullptr;  // multiplies the gradients, or null
-  Real scale = 1;                     // multiplies the gradients
-  TileOutput<Real> value;
-  TileOutput<Real> gradients[kOperands];
+  const Stored* operands[kOperands] = {};
+  const Stored* grad_output = nullptr;  // multiplies the gradients, or null
+  RealOf<Stored> scale = 1;             // multiplies the gradients
+  TileOutput<Stored> value;
+  TileOutput<Stored> gradients[kOperands];
 };
 
 }  // namespace losscli::cpu

@@ -18,8 +18,8 @@ constexpr int64_t kBlock = 16;
 constexpr int64_t kColumnsAhead = 32;
 
 // Turns a whole block.
-template <typename Real>
-inline void turn(const Real* from, int64_t from_stride, Real* to, int64_t to_stride) {
+template <typename Value>
+inline void turn(const Value* from, int64_t from_stride, Value* to, int64_t to_stride) {
   for (int64_t row = 0; row < kBlock; ++row)
     for (int64_t column = 0; column < kBlock; ++column)
       to[row * to_stride + column] = from[column * from_stride + row];
@@ -58,25 +58,25 @@ inline void turn<float>(const float* from, int64_t from_stride, float* to, int64
 
 // Element (row, column) of `to` is element offset + row * row_stride + column * column_stride of
 // the source.
-template <typename Real, typename Source>
+template <typename Value, typename Source>
 void transpose(const Source& source, int64_t offset, int64_t column_stride, int64_t row_stride,
-               int64_t columns, int64_t rows, Real* to, int64_t to_stride) {
-  const auto take = [&](int64_t column, int64_t row, int64_t count, Real* line) {
+               int64_t columns, int64_t rows, Value* to, int64_t to_stride) {
+  const auto take = [&](int64_t column, int64_t row, int64_t count, Value* line) {
     const char* const from = source.at(offset + row * row_stride + column * column_stride);
     row_stride == 1 ? source.run(from, line, count) : source.strided(from, row_stride, line, count);
   };
-  const bool in_place = source.is_real && row_stride == 1;
-  alignas(64) Real block[kBlock * kBlock];
+  const bool in_place = source.is_value && row_stride == 1;
+  alignas(64) Value block[kBlock * kBlock];
   for (int64_t row = 0; row < rows; row += kBlock) {
     const int64_t height = std::min(kBlock, rows - row);
     for (int64_t column = 0; column < columns; column += kBlock) {
       const int64_t width = std::min(kBlock, columns - column);
-      Real* const out = to + row * to_stride + column;
+      Value* const out = to + row * to_stride + column;
       const char* const from = source.at(offset + row * row_stride + column * column_stride);
       const int64_t line = column_stride * source.item;
       for (int64_t i = 0; i < width; ++i) __builtin_prefetch(from + (i + kColumnsAhead) * line);
       if (in_place && height == kBlock && width == kBlock) {
-        turn(reinterpret_cast<const Real*>(from), column_stride, out, to_stride);
+        turn(reinterpret_cast<const Value*>(from), column_stride, out, to_stride);
         continue;
       }
       for (int64_t i = 0; i < width; ++i) take(column + i, row, height, block + i * kBlock);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "reduce/cpu/compensated.h"
 
@@ -11,16 +12,12 @@ namespace losscli::cpu {
 // A few vectors' worth, so that their additions overlap.
 constexpr int kLanes = 64;
 
-// Sums of so many positions; float for the sixteen values or so that a tile adds to each, double
-// with its errors.
-template <typename Real, int kCount = kLanes>
-struct Lanes;
+// Sums of so many positions, without the errors of their additions.
+template <typename Sum, int kCount = kLanes>
+struct PlainLanes {
+  alignas(64) Sum sum[kCount] = {};
 
-template <int kCount>
-struct Lanes<float, kCount> {
-  alignas(64) float sum[kCount] = {};
-
-  inline __attribute__((always_inline)) void add(int lane, float value) { sum[lane] += value; }
+  inline __attribute__((always_inline)) void add(int lane, Sum value) { sum[lane] += value; }
 
   void clear(int64_t from) {
     for (int64_t lane = from; lane < kCount; ++lane) sum[lane] = 0;
@@ -33,8 +30,9 @@ struct Lanes<float, kCount> {
   }
 };
 
-template <int kCount>
-struct Lanes<double, kCount> {
+// The same in double, with the errors.
+template <int kCount = kLanes>
+struct CompensatedLanes {
   alignas(64) double sum[kCount] = {};
   alignas(64) double rest[kCount] = {};
 
@@ -56,10 +54,17 @@ struct Lanes<double, kCount> {
   }
 };
 
-// The sum of `count` values in double, with its errors.
+// Over a tile, which adds 16 values to each lane: in float for float.
+template <typename Real>
+using TileLanes =
+    std::conditional_t<std::is_same_v<Real, double>, CompensatedLanes<>, PlainLanes<float>>;
+
+// The sum of `count` values, in double for float, with errors for double.
 template <int kCount, typename Real>
 Compensated lane_sum(const Real* __restrict values, int64_t count) {
-  Lanes<double, kCount> lanes;
+  std::conditional_t<std::is_same_v<Real, double>, CompensatedLanes<kCount>,
+                     PlainLanes<double, kCount>>
+      lanes;
   int64_t i = 0;
   for (; i + kCount <= count; i += kCount)
     for (int lane = 0; lane < kCount; ++lane) lanes.add(lane, values[i + lane]);
