@@ -93,3 +93,22 @@ def test_without_a_driver_there_is_the_cpu(capsys, monkeypatch):
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
     assert [line.split()[0] for line in listing(capsys, "devices").splitlines()] == ["cpu"]
+
+
+@pytest.mark.parametrize(("number", "found"), [(12040, (12, 4)), (13000, (13, 0)), (0, None)])
+def test_the_newest_cuda_of_the_driver(monkeypatch, number, found):
+    class Driver:
+        def cuDriverGetVersion(self, version):  # noqa: N802
+            version._obj.value = number
+            return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    assert devices.driver_cuda() == found
+
+
+def test_without_a_driver_there_is_no_cuda_of_it(monkeypatch):
+    def missing(name):
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert devices.driver_cuda() is None

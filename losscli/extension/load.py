@@ -146,7 +146,7 @@ def _call(library: ctypes.CDLL, name: str, *arguments: bytes | int | ctypes.c_vo
     function.restype = ctypes.c_char_p
     wrong = function(*arguments)
     if wrong:
-        raise BuildError(f"{wrong.decode(errors='replace')}. Run `losscli build --force`.")
+        raise BuildError(wrong.decode(errors="replace"))
 
 
 def _notify(line: str) -> None:

@@ -112,6 +112,8 @@ class _Stub:
             else:
                 load.load_torch()
             operator = getattr(getattr(torch.ops, self.namespace), self.name).default
+            # Where export or the compiler trace, Python remembers which kernel a key led to.
+            operator._dispatch_cache.clear()
             return operator(*arguments, **named)
 
     @property

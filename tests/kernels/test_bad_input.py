@@ -48,7 +48,7 @@ def test_an_incoming_gradient_on_another_device(loss: str) -> None:
     op = getattr(torch.ops.losscli, f"{loss}_backward").default
     settings = ("mean", *PARAMETERS[loss].values())
     with pytest.raises(RuntimeError, match="operands' device cuda:0, but is on cpu"):
-        op(torch.ones(()), ONES.cuda(), ONES.cuda(), *settings, True, False)
+        op(torch.ones(()), ONES.cuda(), ONES.cuda(), *settings, [True, False])
 
 
 @pytest.mark.parametrize("loss", NAMES)
@@ -68,6 +68,13 @@ def test_shapes_that_do_not_broadcast(loss: str) -> None:
 def test_operands_on_different_devices(loss: str) -> None:
     with pytest.raises(RuntimeError, match="on one device, but are on cuda:0 and cpu"):
         custom(loss)(ONES.cuda(), ONES)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_an_incoming_gradient_of_another_shape(loss: str) -> None:
+    function = getattr(functional, f"{loss}_loss_with_grad")
+    with pytest.raises(RuntimeError, match=r"grad_output.*\[2\]"):
+        function(ONES, ONES, grad_output=torch.ones(2))
 
 
 @pytest.mark.parametrize("loss", NAMES)
