@@ -21,9 +21,8 @@ DTYPES = {
 }
 PARAMETERS: dict[str, dict[str, float]] = {
     # Powers of two would hide a factor that is rounded twice.
-    "smooth_l1": {"beta": 0.7},
-    "mse": {},
-    "hinge": {"margin": 1.3},
+    name: {parameter.name: parameter.default + 0.3 for parameter in spec.parameters}
+    for name, spec in LOSSES.items()
 }
 
 __all__ = ["DTYPES", "NAMES", "PARAMETERS", "REDUCTIONS", "case_of", "custom", "make", "reference"]
