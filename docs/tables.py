@@ -1,9 +1,10 @@
 """Write the tables of the README, performance.md and mutations.md from docs/results.
 
 A table stands between `<!-- KIND: FILE key=value ... -->` and `<!-- end -->`. The kinds are at the
-end of this file; the keys, `loss`, `dtype`, `size` and `pass`, leave out all other results. Run
-this file after replacing a record: `python docs/tables.py`. A test holds that the documents show
-what the records say.
+end of this file; the keys, `loss`, `dtype`, `size`, `pass`, `layout` and `grad_output`, leave out
+all other results. Where no key names them, tables show contiguous operands and an incoming gradient
+of 1; `axes` shows the others. Run this file after replacing a record: `python docs/tables.py`. A
+test holds that the documents show what the records say.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from losscli.cases import Case
+from losscli.cases import Case, format_grad_output
+from losscli.config.schema import CONTIGUOUS
 from losscli.report import peers
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
 from losscli.report.peers import CUSTOM, Cell, best_peer, cells
@@ -49,7 +51,7 @@ def with_tables(text: str) -> str:
         else:
             if keys and kind in TESTED:
                 raise ValueError(f"{kind}: cells are tested all at once, so there are no keys")
-            made = KINDS[kind](only(load(path), keys))
+            made = KINDS[kind](only(load(path), keys if kind in WHOLE else USUAL | keys))
         return f"{opening}\n\n{made}\n\n<!-- end -->"
 
     return MARKER.sub(made_anew, text)
@@ -65,8 +67,14 @@ def only(run: Run, keys: Mapping[str, str]) -> Run:
 
     def facts(result: BenchResult) -> dict[str, str]:
         case = result.case
-        size = format_size(case.shape)
-        return {"loss": case.loss, "dtype": case.dtype, "size": size, "pass": result.pass_}
+        return {
+            "loss": case.loss,
+            "dtype": case.dtype,
+            "size": format_size(case.size),
+            "pass": result.pass_,
+            "layout": case.layout,
+            "grad_output": format_grad_output(case.grad_output),
+        }
 
     chosen = tuple(r for r in run.results if keys.items() <= facts(r).items())
     if not chosen:
@@ -152,20 +160,33 @@ def floors(run: Run) -> str:
 
 def ratios(run: Run) -> str:
     """Return the best peer's time over losscli's: a row a loss, pass and dtype."""
+    return f"{_ratios(run, usual=True)}\n\n{slower(run)}"
+
+
+def axes(run: Run) -> str:
+    """Return the same for other incoming gradients and layouts: a row each."""
+    return _ratios(run, usual=False)
+
+
+def _ratios(run: Run, *, usual: bool) -> str:
+    """Return the rows of contiguous operands and an incoming gradient of 1, or all others."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for group in _beside_peers(run):
         cell = _worst(group)
         custom = cell[CUSTOM]
-        key = (custom.case.loss, SHORT_PASSES[custom.pass_], custom.case.dtype)
+        axis = _axis(custom.case)
+        if (not axis) != usual:
+            continue
+        key = (custom.case.loss, SHORT_PASSES[custom.pass_], axis, custom.case.dtype)
         text = custom.status if custom.seconds is None else f"{_ratio(cell):.2f}"
         shown = f"**{text}**" if cell.slower_than or custom.seconds is None else text
         rows.setdefault(key, {})[_elements(custom.case)] = shown
     sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
     # A record goes through the sizes first; whoever reads this compares dtypes.
-    axes = [dict.fromkeys(axis) for axis in zip(*rows, strict=True)]
-    ordered = [key for key in product(*axes) if key in rows]
+    values = [dict.fromkeys(axis) for axis in zip(*rows, strict=True)]
+    ordered = [key for key in product(*values) if key in rows]
     body = [[*key, *(rows[key].get(size, "") for size in sizes)] for key in ordered]
-    return f"{_table(['loss', 'pass', 'dtype', *sizes], body)}\n\n{slower(run)}"
+    return _table(["loss", "pass", "layout or incoming gradient", "dtype", *sizes], body)
 
 
 def slower(run: Run) -> str:
@@ -306,6 +327,13 @@ def _behind(losing: Iterable[Cell]) -> str:
     return f"behind {' and '.join(names)} by at most {format_seconds(most, 2)}"
 
 
+def _axis(case: Case) -> str:
+    """Return the layout and the incoming gradient, as far as they are not the usual."""
+    words = [case.layout] if case.layout != CONTIGUOUS else []
+    words += [format_grad_output(case.grad_output)] if case.grad_output != 1 else []
+    return " ".join(words)
+
+
 def _elements(case: Case) -> str:
     power = case.elements.bit_length() - 1
     return f"2^{power}" if power and case.elements == 1 << power else str(case.elements)
@@ -320,12 +348,15 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 KINDS: dict[str, Callable[[Run], str]] = {
     kind.__name__: kind
-    for kind in (environment, bench, limits, floors, ratios, slower, host, strategies)
+    for kind in (environment, bench, limits, floors, ratios, axes, slower, host, strategies)
 }
 
 
-TESTED = (ratios.__name__, slower.__name__)
+TESTED = (ratios.__name__, axes.__name__, slower.__name__)
 """What depends on all cells that there are."""
+WHOLE = (*TESTED, environment.__name__, mutations.__name__)
+"""What the keys that stand for the usual leave nothing out of."""
+USUAL = {"layout": CONTIGUOUS, "grad_output": "1"}
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
 
         from losscli.extension import load
 
-        load.load_strategies(case.loss, case.device)
+        load.load_loss(case.loss, case.device.partition(":")[0], strategies=True)
         operator = getattr(torch.ops.losscli_bench, case.loss).default
         settings = (case.reduction, *case.spec.resolve(case.params).values(), strategy)
 

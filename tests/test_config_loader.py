@@ -18,6 +18,7 @@ from losscli.config.loader import (
 )
 from losscli.config.schema import (
     CACHES,
+    CHANGING,
     DISTRIBUTIONS,
     DTYPES,
     LAYOUTS,
@@ -232,8 +233,15 @@ def test_a_tolerance_may_be_for_a_case_of_any_table(tmp_path):
     }
 
 
+@pytest.mark.parametrize("config", ["peers", "peers-cpu"])
+def test_peers_cover_what_training_does(config):
+    blocks = [b for b in load_config(config, {}).blocks if "reference" in b.implementations]
+    assert {layout for block in blocks for layout in block.layouts} == set(LAYOUTS)
+    assert {value for block in blocks for value in block.grad_outputs} == {1.0, 0.5, CHANGING}
+
+
 def test_peers_is_the_matrix_and_the_strategies():
-    peers, strategies = load_config("peers", {}).blocks
+    peers, *_, strategies = load_config("peers", {}).blocks
     cells = sum(len(peers.passes) for _ in expand(peers, "cuda:0"))
     assert cells == 3 * 6 * 4 * 2
     assert {case.elements for case in expand(peers, "cuda:0")} == {

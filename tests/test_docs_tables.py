@@ -33,6 +33,22 @@ def test_a_lost_cell_is_bold_and_counted_where_it_is():
     assert said.endswith("1 of 2 cells: all at 2^10 elements (behind compile by at most 500 ns).")
 
 
+def test_other_layouts_and_incoming_gradients_have_a_table_of_their_own():
+    sliced, half = case(layout="sliced"), case(grad_output=0.5)
+    results = [
+        timed(name, around(seconds), case=of, pass_="forward_backward")
+        for of, own in ((case(), 1.0), (sliced, 2.0), (half, 4.0))
+        for name, seconds in (("custom", own), ("compile", 3.0))
+    ]
+    made = run(*results)
+    assert [row[-1] for row in rows(tables.ratios(made))[1:]] == ["3.00"]
+    assert [row[2:] for row in rows(tables.axes(made))[1:]] == [
+        ["sliced", "float32", "1.50"],
+        ["0.5", "float32", "**0.75**"],
+    ]
+    assert "1 of 3 cells" in tables.slower(made)
+
+
 def test_noise_is_not_bold():
     results = [timed("custom", around(1.0)), timed("compile", around(0.95, width=0.1))]
     text = tables.ratios(run(*results))

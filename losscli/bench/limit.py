@@ -58,7 +58,7 @@ class Probe(NamedTuple):
 
 def load_probe(device: str) -> Probe:
     """Return the probe of a device, which may have to be built."""
-    load.load_bench(device)
+    load.load_probe(device.partition(":")[0])
     operators = torch.ops.losscli_bench
     variants = operators.memory_probe_variants(torch.device(device))
     return Probe(operators.memory_probe.default, variants)

@@ -49,8 +49,6 @@ def load(device: str | None = None) -> None:
         UnfitError: a library has to be built and there is no compiler, or nowhere to write.
         BuildError: a compiler failed, or a finished library does not load.
     """
-    from . import operators  # noqa: F401 - importing it defines them
-
     kind = device.partition(":")[0] if device else None
     if kind and kind not in DEVICES:
         raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")
@@ -78,6 +76,8 @@ def load_targets(targets: Iterable[Target]) -> None:
         missing = [target for target in targets if target not in _loaded]
         if not missing:
             return
+        from . import operators  # noqa: F401 - importing it defines them
+
         for target, path in zip(missing, _obtain(missing), strict=True):
             library = _open(path)
             _attach(target, library)

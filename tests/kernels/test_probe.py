@@ -8,12 +8,19 @@ from torch import Tensor
 
 from losscli.bench.limit import Limits
 from losscli.bench.timer import make_timer
+from losscli.extension import load
 
 from .losses import case_of
 
 MIXES = ((1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (3, 1), (2, 2))
 SIZES = (1, 15, 4096, 2**20 + 7)
 """Less than a pack; a tail alone; whole lines; several chunks and tiles with a tail."""
+
+
+@pytest.fixture(autouse=True)
+def _probe(device: str) -> None:
+    """Load the probe; it is built once, if it is not in the cache."""
+    load.load_probe(device)
 
 
 def probe(reads: list[Tensor], writes: list[Tensor], variant: int = 0) -> None:

@@ -28,7 +28,7 @@ CHUNK = 65536
 def _strategies() -> None:
     """Build the kernels once, if they are not in the cache."""
     for loss in NAMES:
-        load.load_strategies(loss, "cpu")
+        load.load_loss(loss, "cpu", strategies=True)
 
 
 def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Tensor], Tensor]:

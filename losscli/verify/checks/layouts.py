@@ -127,7 +127,7 @@ PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 """Orders in which the dimensions of input and target are stored."""
 
-INTEGERS = (torch.int64, torch.int32, torch.uint8)
+INTEGERS = (torch.int64, torch.uint8)
 """Dtypes of a target that asks for no gradient."""
 
 

@@ -8,21 +8,24 @@ from dataclasses import dataclass
 from losscli.cases import Case
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, LossSpec
 from losscli.results import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
 
-PARAMETERS = {"smooth_l1": {"beta": 0.5}, "mse": {}, "hinge": {"margin": 1.5}}
-"""None of them a default, which an implementation could take without being told."""
+PARAMETER_OFFSET = 0.5
+"""From its default: an implementation could take a default without being told."""
 SHAPES = {"mean": (67, 301), "none": (37, 101)}
 """By reduction: odd rows and tails."""
 LONG = (512, 2048)
 """Where a sum needs digits."""
-COMPILED = "smooth_l1"
+COMPILED = next(iter(LOSSES))
 """The one loss that is compiled: compiling takes longer than all the rest."""
+NOT_COMPILED = ("layouts", "sizes", "broadcasts", "steps", "changed_operands")
+"""Checks for which each layout, shape or loss would be compiled anew: minutes for what is PyTorch's
+own, whose compiler divides by the size of nothing besides."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,11 @@ def plan(device: str) -> list[SelfTest]:
     return tests
 
 
+def parameters(spec: LossSpec) -> dict[str, float]:
+    """Return parameters of which none is its default."""
+    return {p.name: p.default + PARAMETER_OFFSET for p in spec.parameters}
+
+
 def _cases(loss: str, device: str) -> Iterator[Case]:
     for reduction, shape in (*SHAPES.items(), ("mean", LONG)):
         yield Case(
@@ -72,7 +80,7 @@ def _cases(loss: str, device: str) -> Iterator[Case]:
             dtype="float32",
             reduction=reduction,
             device=device,
-            params=LOSSES[loss].resolve(PARAMETERS[loss]),
+            params=parameters(LOSSES[loss]),
             distribution="normal",
             seed=0,
             scale=2.0,
@@ -96,10 +104,7 @@ def run(test: SelfTest) -> Generator[SelfTestResult, None, None]:
 def _results(test: SelfTest) -> Iterator[VerifyResult]:
     """Yield the results of each check on each case, the cheap ones first."""
     for case in test.cases:
-        # Each layout and shape would be compiled anew: minutes for what is PyTorch's own, whose
-        # compiler divides by the size of nothing besides.
-        own = ("layouts", "sizes", "broadcasts")
-        left_out = own if test.implementation.name == "compile" else ()
+        left_out = NOT_COMPILED if test.implementation.name == "compile" else ()
         trials = [
             (test.implementation, check)
             for check in CHECKS.values()

@@ -28,11 +28,19 @@ class Wrong:
     mistake: str
     bind: Make
     applies: Callable[[Case], bool] = lambda case: True
-    """Whether it is a mistake in a case: there is no clamp to forget but in hinge."""
+    """Whether it is a mistake in a case: only where there are branches is one to be left out."""
+    temporaries: int = 4
+    """What it claims of itself; see :class:`Implementation`."""
 
     def implementation(self) -> Implementation:
         """Return it as verification takes implementations."""
-        return Implementation(f"wrong:{self.name}", self.mistake, self.bind)
+        return Implementation(
+            f"wrong:{self.name}",
+            self.mistake,
+            self.bind,
+            lambda case: None if self.applies(case) else f"{self.name} is no mistake here",
+            self.temporaries,
+        )
 
 
 def _formula(case: Case, input: Tensor, target: Tensor, **changes: object) -> Tensor:
@@ -96,12 +104,27 @@ def _ignored_parameters(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return _formula(case, input, target, **{p.name: p.default for p in case.spec.parameters})
 
 
-def _quadratic(case: Case, input: Tensor, target: Tensor) -> Tensor:
-    return _reduced(case, 0.5 * (input - target) ** 2 / case.params["beta"])
+def _flat_below(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Below the first kink the loss stays what it is there."""
+    first = case.spec.kinks(case.params)[0]
+    with torch.no_grad():
+        y = target.expand(torch.broadcast_shapes(input.shape, target.shape))
+        intercept = case.spec.branch_coordinate(torch.zeros_like(y), y)
+        slope = case.spec.branch_coordinate(torch.ones_like(y), y) - intercept
+        at_kink = ((first - intercept) / slope).to(input.dtype)
+        below = case.spec.branch_coordinate(input, y) < first
+    return _formula(case, torch.where(below, at_kink, input), target)
 
 
-def _no_clamp(case: Case, input: Tensor, target: Tensor) -> Tensor:
-    return _reduced(case, case.params["margin"] - input * target)
+def _mirrored(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes what is above the first kink for what is below it."""
+    first = case.spec.kinks(case.params)[0]
+    with torch.no_grad():
+        y = target.expand(torch.broadcast_shapes(input.shape, target.shape))
+        intercept = case.spec.branch_coordinate(torch.zeros_like(y), y)
+        slope = case.spec.branch_coordinate(torch.ones_like(y), y) - intercept
+        twice = (2 * (first - intercept) / slope).to(input.dtype)
+    return _formula(case, twice - input, target)
 
 
 def _wrong_axis(case: Case, input: Tensor, target: Tensor) -> Tensor:
@@ -260,6 +283,95 @@ def _clears_gradients(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return regrade(_formula(case, input, target), clearing)
 
 
+def _regraded(case: Case, function: Callable[[Tensor], Tensor]) -> BoundLoss:
+    """Return the reference, whose incoming gradient goes through a function first."""
+
+    def loss(input: Tensor, target: Tensor) -> Tensor:
+        return regrade(_formula(case, input, target), function)
+
+    return loss
+
+
+def _last_incoming(case: Case) -> BoundLoss:
+    """Keeps the gradient for the incoming gradient of the call before."""
+    last: list[Tensor] = []
+
+    def reuse(incoming: Tensor) -> Tensor:
+        used = last.pop() if last and last[0].shape == incoming.shape else incoming
+        last[:] = [incoming.clone()]
+        return used.expand(incoming.shape)
+
+    return _regraded(case, reuse)
+
+
+def _habit(case: Case) -> BoundLoss:
+    """Takes an incoming gradient that came three times for what comes the fourth time."""
+    seen: list[float] = []
+
+    def expect(incoming: Tensor) -> Tensor:
+        flat = incoming.flatten()
+        number = float(flat[0]) if len(flat) else 0.0
+        if seen[-3:] == [number] * 3 or len(set(seen[-3:])) != 1 or len(seen) < 3:
+            used = incoming
+        else:
+            used = torch.full_like(incoming, seen[-1])
+        seen.append(number)
+        return used
+
+    return _regraded(case, expect)
+
+
+def _skips_in_a_capture(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Leaves out of a captured backward pass what an incoming gradient of 1 does not need."""
+
+    def skip(incoming: Tensor) -> Tensor:
+        capturing = torch.cuda.is_current_stream_capturing()
+        return torch.ones_like(incoming) if capturing else incoming
+
+    return regrade(_formula(case, input, target), skip)
+
+
+def _transposed_gradient(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Writes the gradient in the order in which the input is stored, and calls it dense."""
+
+    def misplace(incoming: Tensor) -> Tensor:
+        return incoming.t().reshape(incoming.shape)
+
+    stored_across = input.dim() == 2 and input.stride(0) < input.stride(1)
+    return _formula(case, regrade(input, misplace) if stored_across else input, target)
+
+
+def _wrong_middle(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes a target that repeats in the middle for one that repeats in front."""
+    if target.dim() == 3 and target.shape[1] == 1 and input.dim() == 3 and len(target) > 1:
+        rows, repeats, columns = input.shape
+        target = target.expand(input.shape).transpose(0, 1).reshape(rows, repeats, columns)
+    return _formula(case, input, target)
+
+
+def _rounded_target(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads the target in the dtype of the input."""
+    return _formula(case, input, target.to(input.dtype)).to(
+        torch.promote_types(input.dtype, target.dtype)
+    )
+
+
+def _reused_sizes(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Looks in backward at where the operand lies then."""
+
+    def look(incoming: Tensor) -> Tensor:
+        strides = torch.empty(input.shape).stride()
+        moved = input.stride() != strides and input.dim() == 2
+        return incoming.t().reshape(incoming.shape) if moved else incoming
+
+    straight = input.dim() != 2 or input.is_contiguous()
+    return _formula(case, regrade(input, look) if straight else input, target)
+
+
+def _copies(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    return _formula(case, input.contiguous(), target.contiguous())
+
+
 def _is_reduced(case: Case) -> bool:
     return case.reduction != "none"
 
@@ -268,8 +380,12 @@ def _is_mean(case: Case) -> bool:
     return case.reduction == "mean"
 
 
-def _of(loss: str) -> Callable[[Case], bool]:
-    return lambda case: case.loss == loss
+def _has_kinks(case: Case) -> bool:
+    return bool(case.spec.kinks(case.params))
+
+
+def _on_a_gpu(case: Case) -> bool:
+    return case.device != "cpu"
 
 
 def _has_parameters(case: Case) -> bool:
@@ -286,8 +402,8 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("one percent", "reads every hundredth row", _simple(_one_percent)),
     Wrong("dropped tail", "leaves out what does not fill a vector of 8", _simple(_dropped_tail)),
     Wrong("ignored parameter", "takes the default", _simple(_ignored_parameters), _has_parameters),
-    Wrong("quadratic only", "no linear part", _simple(_quadratic), _of("smooth_l1")),
-    Wrong("no clamp", "negative losses", _simple(_no_clamp), _of("hinge")),
+    Wrong("branch left out", "constant below the first kink", _simple(_flat_below), _has_kinks),
+    Wrong("branches swapped", "each side of the first kink", _simple(_mirrored), _has_kinks),
     Wrong("wrong axis", "broadcasts the target down the rows", _simple(_wrong_axis), _broadcasts),
     Wrong("sum for mean", "does not divide", _simple(_sum_for_mean), _is_mean),
     Wrong("1/rows for 1/N", "divides by the rows", _simple(_rows_for_elements), _is_mean),
@@ -310,4 +426,14 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("no curvature", "second derivatives of zero", _simple(_no_curvature)),
     Wrong("scales in place", "the gradient that it stores", _simple(_scales_in_place), _is_reduced),
     Wrong("clears .grad", "so that nothing accumulates", _simple(_clears_gradients)),
+    Wrong("last incoming", "the gradient of the call before", _last_incoming),
+    Wrong("habit", "what came three times comes again", _habit, _is_reduced),
+    Wrong(
+        "skips in a capture", "1 comes in when replayed", _simple(_skips_in_a_capture), _on_a_gpu
+    ),
+    Wrong("transposed gradient", "in the order of storage", _simple(_transposed_gradient)),
+    Wrong("wrong middle", "broadcasts the middle to the front", _simple(_wrong_middle)),
+    Wrong("rounded target", "reads it in the input's dtype", _simple(_rounded_target)),
+    Wrong("looks again", "at the operand's strides in backward", _simple(_reused_sizes)),
+    Wrong("copies", "operands, and says it does not", _simple(_copies), _is_mean, temporaries=0),
 )

@@ -1,0 +1,230 @@
+"""Checks of what training does: incoming gradients, operands that move, memory, float64 sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from losscli.implementations import Implementation, find_implementation
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.results import FAIL, PASS
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
+from losscli.verify.problem import Problem
+from losscli.verify.selftest.surgery import graft
+from losscli.verify.selftest.wrong import WRONG
+
+
+def put(case, implementation, check):
+    """Return the result of the one check."""
+    jobs = runner.split(case, [(implementation, CHECKS[check])])
+    (result,) = [result for job in jobs for result in runner.run(job)]
+    return result
+
+
+def reference(case, input, target):
+    return case.spec.reference(input, target, reduction=case.reduction, **case.params)
+
+
+def planted(bind, **claims):
+    return Implementation("planted", "", bind, **claims)
+
+
+def wrong(name):
+    return next(each for each in WRONG if each.name == name).implementation()
+
+
+class _Guessing(torch.autograd.Function):
+    """Writes gradients in forward for an incoming gradient that is expected."""
+
+    @staticmethod
+    def forward(ctx, input, target, case, expected, miss):
+        with torch.enable_grad():
+            leaves = input.detach().requires_grad_(), target.detach().requires_grad_()
+            loss = reference(case, *leaves)
+        number = float(expected.get("number", 1.0))
+        ctx.leaves, ctx.loss, ctx.expected, ctx.number, ctx.miss = (
+            leaves,
+            loss,
+            expected,
+            number,
+            miss,
+        )
+        ctx.used = False
+        incoming = torch.full_like(loss, number)
+        ctx.written = torch.autograd.grad(loss, leaves, incoming, retain_graph=True)
+        return loss.detach()
+
+    @staticmethod
+    def backward(ctx, incoming):
+        number = float(incoming.flatten()[0])
+        ctx.expected["number"] = number
+        hit = number == ctx.number and not ctx.used
+        ctx.used = True
+        if hit:
+            return (*ctx.written, None, None, None)
+        return (*ctx.miss(ctx, incoming), None, None, None)
+
+
+def computed(ctx, incoming):
+    return torch.autograd.grad(ctx.loss, ctx.leaves, incoming, retain_graph=True)
+
+
+def scaled(ctx, incoming):
+    return tuple(written * (incoming / ctx.number) for written in ctx.written)
+
+
+def forgetful(ctx, incoming):
+    """Takes what the last backward of any call has left for its own."""
+    return computed(ctx, torch.full_like(incoming, ctx.number))
+
+
+def guessing(miss):
+    def bind(case):
+        expected = {}
+        return lambda x, y: _Guessing.apply(x, y, case, expected, miss)
+
+    return planted(bind)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_guess_that_is_checked_passes_the_check_of_steps(make_case, loss, reduction):
+    result = put(make_case(loss, reduction=reduction), guessing(computed), "steps")
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+def test_a_missed_guess_that_is_scaled_has_other_bits(make_case):
+    result = put(make_case("smooth_l1", params={"beta": 0.7}), guessing(scaled), "steps")
+
+    assert result.status == FAIL
+
+
+def test_a_missed_guess_that_is_not_seen_fails(make_case):
+    result = put(make_case("mse"), guessing(forgetful), "steps")
+
+    assert result.status == FAIL
+    assert "incoming gradient" in result.reason
+
+
+@pytest.mark.parametrize("name", ["last incoming", "habit"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_came_before_is_not_what_comes(make_case, loss, name):
+    assert put(make_case(loss), wrong(name), "steps").status == FAIL
+
+
+@pytest.mark.parametrize("check", ["steps", "changed_operands"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pytorchs_own_formula_passes(make_case, loss, reduction, check):
+    result = put(make_case(loss, reduction=reduction), find_implementation("reference"), check)
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+def test_an_operand_that_moved_is_found(make_case):
+    result = put(make_case("mse"), wrong("looks again"), "changed_operands")
+
+    assert result.status == FAIL
+    assert result.reason.startswith("input.data in other strides, incoming gradient")
+
+
+def test_copies_are_found_in_who_plans_none(make_case):
+    result = put(make_case("mse"), wrong("copies"), "allocations")
+
+    assert result.status == FAIL
+    assert "expected no memory beside the loss and the gradient of 1.0 MiB" in result.reason
+
+
+def test_who_plans_temporaries_is_not_asked_for_allocations(make_case):
+    assert not runner.split(
+        make_case("mse"), [(find_implementation("reference"), CHECKS["allocations"])]
+    )
+
+
+def float64_sum(add):
+    """Return an implementation that promises right sums and adds as told."""
+
+    def bind(case):
+        def function(input, target):
+            elements = case.spec.reference(input, target, reduction="none", **case.params)
+            if case.reduction == "none":
+                return elements
+            total = torch.tensor(add(elements.detach().flatten().tolist()), dtype=elements.dtype)
+            total = total / elements.numel() if case.reduction == "mean" else total
+            return graft(total, elements.mean() if case.reduction == "mean" else elements.sum())
+
+        return function
+
+    return planted(bind, exact_sums=True)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_sums_of_float64_are_exact_or_found(make_case, loss, reduction):
+    case = make_case(loss, dtype="float64", reduction=reduction)
+
+    assert put(case, float64_sum(math.fsum), "float64_sums").status == PASS
+    result = put(case, float64_sum(sum), "float64_sums")
+    assert result.status == FAIL
+    assert "ulp off the exact sum of its own elements; allowed: 1 ulp" in result.reason
+
+
+@pytest.mark.parametrize(
+    "changes", [{"dtype": "float32"}, {"dtype": "float64", "reduction": "none"}]
+)
+def test_other_sums_are_not_asked(make_case, changes):
+    case = make_case("mse", **changes)
+
+    assert not runner.split(case, [(find_implementation("custom"), CHECKS["float64_sums"])])
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("transposed gradient", "transposed"),
+        ("wrong middle", "target that repeats in the middle"),
+        ("rounded target", "target of float64"),
+    ],
+)
+def test_the_layout_that_is_wrong_is_named(make_case, name, variant):
+    result = put(make_case("mse"), wrong(name), "layouts")
+
+    assert result.status == FAIL
+    assert variant in result.reason
+
+
+def test_a_tolerance_that_belongs_to_a_loss_loosens_its_cases_and_is_shown(make_case, monkeypatch):
+    case = make_case("mse")
+    assert Problem.of(case).tolerance == ""
+    assert Problem.of(case, 6.0).tolerance == "6 ulp"
+    monkeypatch.setattr(type(case.spec), "tolerance", 8.0, raising=False)
+    assert Problem.of(case).tolerance == Problem.of(case, 6.0).tolerance == "8 ulp"
+    assert Problem.of(case, 9.0).tolerance == "9 ulp"
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_usual_incoming_gradient_is_that_of_the_case(make_case, loss):
+    for value, name in ((1.0, "1"), (0.5, "0.5")):
+        case = replace(make_case(loss), grad_output=value)
+        assert Problem.of(case).usual.name == name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("check", ["steps", "captured_backward"])
+@pytest.mark.parametrize("name", ["custom", "reference"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_steps_and_captures_on_a_gpu(make_case, loss, name, check):
+    result = put(make_case(loss, device="cuda"), find_implementation(name), check)
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+@pytest.mark.gpu
+def test_what_a_capture_leaves_out_is_found_on_a_gpu(make_case):
+    case = make_case("mse", device="cuda")
+    assert put(case, wrong("skips in a capture"), "captured_backward").status == FAIL
