@@ -215,8 +215,7 @@ void check_call(const LossCall& call, TensorList operands) {
   TORCH_CHECK_TYPE(
       type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16,
       call.name(), ": ", describe(operands, call),
-      " have no common dtype of float32, float64, float16 and bfloat16; convert them with "
-      ".float()");
+      " must be float32, float64, float16 or bfloat16; convert them with .float()");
   for (size_t k = 1; k < operands.size(); ++k)
     TORCH_CHECK(operands[k].device() == operands[0].device(), call.name(), ": ",
                 loss.operand_names[0], " and ", loss.operand_names[k],

@@ -256,6 +256,7 @@ def test_a_captured_backward_is_replayed_by_itself(size: int) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
 def test_make_graphed_callables() -> None:
     values = make(torch.float32, "cuda")
     leaf, target = values((70_001,)).requires_grad_(), values((70_001,))
