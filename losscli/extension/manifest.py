@@ -1,7 +1,7 @@
 """What a finished library's folder says of it: enough to see that it is whole, and what it is for.
 
-The digest is checked at every load: SHA-256 reads 1.1 to 1.8 GB/s where the CPU has instructions
-for it and 0.4 GB/s elsewhere, so that a library of 1 MB costs 1 to 3 ms, once a process.
+Size and digest are checked at every load. SHA-256 took 1.1 ms a MB on a CPU with instructions for
+it; operators (360 KB) and a loss's CPU kernels (220 KB) take 0.7 ms together, once a process.
 """
 
 from __future__ import annotations
