@@ -146,39 +146,43 @@ __device__ __forceinline__ void convert_elements(DType dtype, bool repeats,
       for (int k = 0; k < count; ++k)
         out[u][k] = convert<Real>(element_of<Stored>(raw[u].words, k));
   };
-  switch (dtype) {
-    case DType::float16:
-      as(__half());
-      break;
-    case DType::bfloat16:
-      as(__nv_bfloat16());
-      break;
-    case DType::int32:
-      as(int32_t());
-      break;
-    case DType::int16:
-      as(int16_t());
-      break;
-    case DType::int8:
-      as(int8_t());
-      break;
-    case DType::uint8:
-    case DType::boolean:
-      as(uint8_t());
-      break;
-    case DType::float32:
-      as(float());
-      break;
-    default:
-      if constexpr (sizeof(Real) == 8) {
-        if (dtype == DType::float64) {
-          as(double());
-        } else {
-          as(int64_t());
-        }
-      } else {
+  if (sizeof(Real) == 4 && dtype == DType::float32) {  // the most frequent, first
+    as(float());
+  } else {
+    switch (dtype) {
+      case DType::float16:
+        as(__half());
+        break;
+      case DType::bfloat16:
+        as(__nv_bfloat16());
+        break;
+      case DType::int32:
+        as(int32_t());
+        break;
+      case DType::int16:
+        as(int16_t());
+        break;
+      case DType::int8:
+        as(int8_t());
+        break;
+      case DType::uint8:
+      case DType::boolean:
+        as(uint8_t());
+        break;
+      case DType::float32:
         as(float());
-      }
+        break;
+      default:
+        if constexpr (sizeof(Real) == 8) {
+          if (dtype == DType::float64) {
+            as(double());
+          } else {
+            as(int64_t());
+          }
+        } else {
+          as(float());
+        }
+    }
   }
   if constexpr (count > 1) {
     if (repeats) {

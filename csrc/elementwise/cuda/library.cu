@@ -61,7 +61,11 @@ Access access_of(const ElementwiseArguments& arguments, const Asked& asked) {
   bool staged = asked.incoming_tensor && staged_dimension(arguments.grad_output, space) > 0;
   for (int n = 0; n < kSignature.operands; ++n)
     staged |= staged_dimension(arguments.operands[n], space) > 0;
-  return staged && space.size > 0 ? Access::staged : Access::strided;
+  staged &= space.size > 0 && space.size < int64_t{1} << 31 &&
+            (!asked.incoming_tensor || has_short_steps(arguments.grad_output, space));
+  for (int n = 0; n < kSignature.operands; ++n)
+    staged &= has_short_steps(arguments.operands[n], space);
+  return staged ? Access::staged : Access::strided;
 }
 
 const Instance& instance_of(const ElementwiseArguments& arguments, Access access) {

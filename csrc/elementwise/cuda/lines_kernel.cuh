@@ -14,7 +14,7 @@ struct LineOperand {
   const char* data;
   DType dtype;
   bool repeats;                      // along the line
-  int64_t along;                     // the line
+  int32_t along;                     // the line
   int64_t strides[kMostDimensions];  // along the other dimensions
 };
 
@@ -45,11 +45,17 @@ struct LineArguments {
       to.data = static_cast<const char*>(from.data);
       to.dtype = from.dtype;
       to.repeats = from.strides[0] == 0;
-      to.along = from.strides[0] * bytes;
+      to.along = static_cast<int32_t>(from.strides[0] * bytes);
       for (int d = 0; d < others; ++d) to.strides[d] = from.strides[d + 1] * bytes;
     }
   }
 };
+
+// Whether a warp reaches all of a segment by offsets of 32 bits.
+inline bool reaches_segments(const Operand& operand, int segment) {
+  const int64_t bytes = operand.strides[0] * item_bytes(operand.dtype);
+  return bytes < (int64_t{1} << 31) / segment && -bytes < (int64_t{1} << 31) / segment;
+}
 
 // Whether segments of so many elements are filled well enough by lines of a length.
 inline bool fills_segments(int64_t length, int64_t segment) {
@@ -126,27 +132,30 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
       const LineOperand& operand = arguments.operands[k];
       read_elements(
           operand.dtype, operand.repeats,
-          // Beyond the end, the segment's first elements.
+          // Beyond the end, the last elements.
           [&](int u) {
-            return bases[k] + (is_there(u) ? static_cast<int64_t>(place(u)) * operand.along : 0);
+            return bases[k] + static_cast<int64_t>(min(place(u), left - count)) * operand.along;
           },
           raw[k]);
     }
     const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
     const int64_t out = line * arguments.length + first;
     TileSum<Real> sum;
-    // One after the other, so that only what was read takes registers.
+    // Packs one after the other, so that only what was read takes registers.
+    constexpr int kAtOnce = count == 1 ? kLoads : 1;
 #pragma unroll
-    for (int u = 0; u < kLoads; ++u) {
-      Real x[kOperands][1][count];
+    for (int from = 0; from < kLoads; from += kAtOnce) {
+      Real x[kOperands][kAtOnce][count];
 #pragma unroll
       for (int k = 0; k < kOperands; ++k) {
-        const Raw<Real, count> one[1] = {raw[k][u]};
-        convert_elements(arguments.operands[k].dtype, arguments.operands[k].repeats, one, x[k]);
+        Raw<Real, count> some[kAtOnce];
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u) some[u] = raw[k][from + u];
+        convert_elements(arguments.operands[k].dtype, arguments.operands[k].repeats, some, x[k]);
       }
       work_on<Pass>(
-          loss, arguments.results, factor, x, [&](int) { return out + place(u); },
-          [&](int) { return is_there(u); }, sum);
+          loss, arguments.results, factor, x, [&](int u) { return out + place(from + u); },
+          [&](int u) { return is_there(from + u); }, sum);
     }
     carried.add(sum);
   }

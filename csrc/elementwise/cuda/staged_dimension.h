@@ -15,4 +15,12 @@ inline int staged_dimension(const Operand& operand, const Space& space) {
   return 0;
 }
 
+// Whether steps of an operand, in bytes, fit into 32 bits, as tiles take them.
+inline bool has_short_steps(const Operand& operand, const Space& space) {
+  const int64_t most = (int64_t{1} << 31) / item_bytes(operand.dtype);
+  for (int d = 0; d < space.dimensions; ++d)
+    if (operand.strides[d] >= most || -operand.strides[d] >= most) return false;
+  return true;
+}
+
 }  // namespace losscli::cuda

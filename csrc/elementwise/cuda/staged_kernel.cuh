@@ -14,8 +14,8 @@ struct StagedOperand {
   const char* data;
   DType dtype;
   int slot;        // of shared memory; -1 where it is read along the first dimension
-  int64_t across;  // along the first dimension
-  int64_t down;    // along the other
+  int32_t across;  // along the first dimension
+  int32_t down;    // along the other
   int64_t strides[kMostDimensions];  // along the dimensions that are left
 };
 
@@ -23,7 +23,7 @@ template <int reads, int operand_count>
 struct StagedArguments {
   int64_t tiles;
   int64_t across, down;  // elements
-  int64_t out_down;      // from one element to the next along `down`, in the outputs
+  int32_t out_down;      // from one element to the next along `down`, in the outputs
   Divisor tiles_across, tiles_down;
   int32_t batches = 0;  // dimensions that are left
   Divisor sizes[kMostDimensions];
@@ -41,7 +41,7 @@ struct StagedArguments {
     for (int d = 0; d < space.dimensions; stride *= space.sizes[d++]) dense[d] = stride;
     across = space.sizes[0];
     down = space.sizes[dimension];
-    out_down = dense[dimension];
+    out_down = static_cast<int32_t>(dense[dimension]);
     tiles_across = Divisor(divide_up(across, side));
     tiles_down = Divisor(divide_up(down, side));
     tiles = tiles_across.value * tiles_down.value;
@@ -54,8 +54,8 @@ struct StagedArguments {
       to.dtype = from.dtype;
       const bool staged = staged_dimension(from, space) == dimension && slots < reads - 1;
       to.slot = staged ? slots++ : -1;
-      to.across = from.strides[0] * bytes;
-      to.down = from.strides[dimension] * bytes;
+      to.across = static_cast<int32_t>(from.strides[0] * bytes);
+      to.down = static_cast<int32_t>(from.strides[dimension] * bytes);
     }
     for (int d = 1; d < space.dimensions; ++d) {
       if (d == dimension) continue;
@@ -118,15 +118,14 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_staged_k
     for (int k = 0; k < kOperands; ++k) {
       const StagedOperand& operand = arguments.operands[k];
       const bool is_staged = operand.slot >= 0;
-      const int64_t along = is_staged ? operand.down : operand.across;
-      const int64_t between = is_staged ? operand.across : operand.down;
+      const int along = is_staged ? operand.down : operand.across;
+      const int between = is_staged ? operand.across : operand.down;
       const int length = is_staged ? down : across, lines = is_staged ? across : down;
-      const char* const first = bases[k] + place * along + line * between;
+      const char* const first = bases[k] + static_cast<int64_t>(min(place, length - 1)) * along;
       read_elements(
           operand.dtype, false,
-          [&](int u) {  // outside of the tile, its first element
-            return place < length && line + u * kStep < lines ? first + u * kStep * between
-                                                              : bases[k];
+          [&](int u) {  // outside of the tile, its last elements
+            return first + static_cast<int64_t>(min(line + u * kStep, lines - 1)) * between;
           },
           raw[k]);
     }
@@ -154,7 +153,9 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_staged_k
     TileSum<Real> sum;
     work_on<Pass>(
         loss, arguments.results, factor_of<Pass, Real>(arguments.results, incoming), x,
-        [&](int u) { return out + place + (line + u * kStep) * arguments.out_down; },
+        [&](int u) {
+          return out + place + static_cast<int64_t>(line + u * kStep) * arguments.out_down;
+        },
         [&](int u) { return place < across && line + u * kStep < down; }, sum);
     carried.add(sum);
   }

@@ -52,7 +52,8 @@ struct Strided {
         return lines(std::integral_constant<int, 2 * kPack>());
     }
     if (takes(kPack)) return lines(std::integral_constant<int, kPack>());
-    if (fills_segments(length, segment<Pass>(1))) return lines(std::integral_constant<int, 1>());
+    if (fills_segments(length, segment<Pass>(1)) && reaches<Pass>(arguments))
+      return lines(std::integral_constant<int, 1>());
     using Shape = Shape<kStridedThreads, strided_loads(kOperands, sizeof(Real)), kStridedResident>;
     const int64_t tiles = divide_up(arguments.space.size, int64_t{Shape::threads} * Shape::loads);
     return use(Shape(), std::integral_constant<int, 1>(), std::false_type(),
@@ -63,6 +64,14 @@ struct Strided {
   template <typename Pass>
   static constexpr int segment(int count) {
     return kWarp * count * line_loads(count, kReads<Loss, Pass>);
+  }
+
+  template <typename Pass>
+  static bool reaches(const ElementwiseArguments& arguments) {
+    bool all = true;
+    for (int k = 0; k < kReads<Loss, Pass>; ++k)
+      all &= reaches_segments(read_operand<Loss, Pass>(arguments, k), segment<Pass>(1));
+    return all;
   }
 
   template <typename Pass>
@@ -77,7 +86,7 @@ struct Strided {
   static auto staged_arguments(const ElementwiseArguments& arguments, const GridSum& memory) {
     constexpr int kOperands = kReads<Loss, Pass>;
     return StagedArguments<kOperands, Loss::signature.operands>(
-        arguments, memory, kStagedSide,
+        arguments, memory, staged_side(kOperands, sizeof(Real)),
         [&](int k) -> const Operand& { return read_operand<Loss, Pass>(arguments, k); });
   }
 
@@ -108,8 +117,8 @@ struct Strided {
     return with_pass(arguments, [&](auto pass) {
       using Pass = decltype(pass);
       if (access == Access::staged) {
-        using Shape = Shape<kStagedSide * kStagedLines, kStagedSide / kStagedLines,
-                            staged_resident(kReads<Loss, Pass>, sizeof(Real))>;
+        constexpr int kSide = staged_side(kReads<Loss, Pass>, sizeof(Real));
+        using Shape = Shape<kSide * kStagedLines, kSide / kStagedLines, staged_resident(kSide)>;
         const auto staged = staged_arguments<Pass>(arguments, memory);
         return launch_kernel<Pass, loss_staged_kernel<Loss, Real, Pass, Shape>, Shape>(
             "loss_staged_kernel", arguments, blocks_for(policy(kStaged, arguments), staged.tiles),
