@@ -98,12 +98,11 @@ constexpr int kCheckRounds = 2;
 // that some read while others find their place and compute.
 constexpr int kLineThreads = 256;
 constexpr int line_loads(int count, int operands) {
-  const int loads = count > 1 ? 2 : 8;
+  const int loads = count > 1 ? 4 : 8;
   return operands <= 2 ? loads : loads / 2;
 }
-constexpr int line_resident(int count, int operands, bool value, bool gradient) {
-  if (operands > 2 || (count == 8 && (value || gradient))) return 2;
-  return count == 8 || (count > 1 && gradient) ? 3 : 4;
+constexpr int line_resident(int count, int operands, bool writes) {
+  return operands > 2 || (count > 1 && writes) ? 2 : count > 1 ? 3 : 4;
 }
 
 // The same where lines are too short: addresses of each element take registers.
@@ -127,6 +126,9 @@ constexpr int staged_side(int operands, int real_bytes) {
 }
 constexpr int kStagedLines = 8;
 constexpr int staged_resident(int side) { return side == 64 ? 2 : 3; }
+// Tiles go down so many before they go across, so that those at work together read long pieces of
+// memory of either kind of operand.
+constexpr int kStagedGroup = 16;
 // Below so many elements along either dimension, tiles would be mostly empty.
 constexpr int64_t kLeastStaged = 16;
 constexpr Policies kStaged{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 2}, int64_t{1} << 26};

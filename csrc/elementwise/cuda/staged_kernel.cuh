@@ -24,7 +24,8 @@ struct StagedArguments {
   int64_t tiles;
   int64_t across, down;  // elements
   int32_t out_down;      // from one element to the next along `down`, in the outputs
-  Divisor tiles_across, tiles_down;
+  int64_t tiles_down;
+  Divisor tiles_of_batch, tiles_of_group;
   int32_t batches = 0;  // dimensions that are left
   Divisor sizes[kMostDimensions];
   int64_t out_strides[kMostDimensions];
@@ -42,9 +43,11 @@ struct StagedArguments {
     across = space.sizes[0];
     down = space.sizes[dimension];
     out_down = static_cast<int32_t>(dense[dimension]);
-    tiles_across = Divisor(divide_up(across, side));
-    tiles_down = Divisor(divide_up(down, side));
-    tiles = tiles_across.value * tiles_down.value;
+    const int64_t tiles_across = divide_up(across, side);
+    tiles_down = divide_up(down, side);
+    tiles = tiles_across * tiles_down;
+    tiles_of_batch = Divisor(tiles);
+    tiles_of_group = Divisor(tiles_across * kStagedGroup);
     int slots = 0;
     for (int k = 0; k < reads; ++k) {
       const Operand& from = find(k);
@@ -90,10 +93,15 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_staged_k
   const int place = threadIdx.x % kSide, line = threadIdx.x / kSide;
   Sum carried;
   for (int64_t tile = blocks.index; tile < arguments.tiles; tile += blocks.count) {
-    int64_t rest = arguments.tiles_across.divide(tile);
-    const int64_t first_across = (tile - rest * arguments.tiles_across.value) * kSide;
-    int64_t batch = arguments.tiles_down.divide(rest);
-    const int64_t first_down = (rest - batch * arguments.tiles_down.value) * kSide;
+    int64_t batch = arguments.tiles_of_batch.divide(tile);
+    const int64_t in_batch = tile - batch * arguments.tiles_of_batch.value;
+    const int64_t group = arguments.tiles_of_group.divide(in_batch);
+    const auto in_group = static_cast<unsigned>(in_batch - group * arguments.tiles_of_group.value);
+    const auto high = static_cast<unsigned>(
+        min(int64_t{kStagedGroup}, arguments.tiles_down - group * kStagedGroup));
+    const unsigned column = in_group / high;
+    const int64_t first_across = int64_t{column} * kSide;
+    const int64_t first_down = (group * kStagedGroup + (in_group - column * high)) * kSide;
     const int across = static_cast<int>(min(int64_t{kSide}, arguments.across - first_across));
     const int down = static_cast<int>(min(int64_t{kSide}, arguments.down - first_down));
 

@@ -37,7 +37,7 @@ struct Strided {
     const auto lines = [&](auto count_) {
       constexpr int kCount = decltype(count_)::value;
       using Shape = Shape<kLineThreads, line_loads(kCount, kOperands),
-                          line_resident(kCount, kOperands, Pass::value, Pass::gradient)>;
+                          line_resident(kCount, kOperands, Pass::writes)>;
       const int64_t segments =
           length > 0 ? arguments.space.size / length * divide_up(length, segment<Pass>(kCount)) : 0;
       const int64_t tiles = divide_up(segments, kLineThreads / kWarp);
