@@ -89,6 +89,17 @@ def test_a_config_needs_sizes_only(tmp_path):
     ("text", "expected"),
     [
         ("all", [LossChoice(name) for name in LOSSES]),
+        (
+            "[mse, off_default]",
+            [
+                LossChoice("mse"),
+                *(
+                    LossChoice(s.name, {p.name: (p.default + 0.5,) for p in s.parameters})
+                    for s in LOSSES.values()
+                    if s.name != "mse"
+                ),
+            ],
+        ),
         ("mse", [LossChoice("mse")]),
         ("[mse, all]", [LossChoice(n) for n in ("mse", *(n for n in LOSSES if n != "mse"))]),
         ("[mse, mse]", [LossChoice("mse")]),
@@ -243,7 +254,7 @@ def test_peers_cover_what_training_does(config):
 def test_peers_is_the_matrix_and_the_strategies():
     peers, *_, strategies = load_config("peers", {}).blocks
     cells = sum(len(peers.passes) for _ in expand(peers, "cuda:0"))
-    assert cells == 3 * 6 * 4 * 2
+    assert cells == len(LOSSES) * 6 * 4 * 2
     assert {case.elements for case in expand(peers, "cuda:0")} == {
         2**exponent for exponent in (10, 15, 20, 24, 28, 30)
     }

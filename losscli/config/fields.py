@@ -17,6 +17,7 @@ from losscli.config.schema import (
     DTYPES,
     LAYOUTS,
     MODES,
+    OFF_DEFAULT,
     PASSES,
     Exclude,
     GradOutput,
@@ -24,6 +25,7 @@ from losscli.config.schema import (
     LossChoice,
     Timing,
     Tolerance,
+    off_default,
 )
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
@@ -136,21 +138,27 @@ def _device(node: Located) -> str:
 
 
 def _losses(node: Located) -> tuple[LossChoice, ...]:
-    """Read a name, names with parameters, ``all``, or a list; ``all`` adds those not named."""
+    """Read a name, names with parameters, or a list of them.
+
+    ``all`` adds those not named, ``off_default`` adds them with parameters that are no defaults.
+    """
     choices: list[LossChoice] = []
-    every = False
+    every = ""
     for item in [node] if isinstance(node.value, dict) else _items(node, "a loss"):
         if isinstance(item.value, dict):
             entries = check_mapping(item, "a loss", LOSSES, "loss")
             found = [LossChoice(name, _parameters(entries[name], LOSSES[name])) for name in entries]
-        elif item.value == "all":
-            every, found = True, []
+        elif item.value in ("all", OFF_DEFAULT):
+            every, found = item.value, []
         else:
             found = [LossChoice(_name("loss", LOSSES)(item))]
         choices += [choice for choice in found if choice not in choices]
     named = {choice.name for choice in choices}
-    others = [LossChoice(name) for name in LOSSES if every and name not in named]
-    return (*choices, *others)
+    others = [spec for spec in LOSSES.values() if every and spec.name not in named]
+    if every == OFF_DEFAULT:
+        shifted = [{name: (value,) for name, value in off_default(s).items()} for s in others]
+        return (*choices, *(LossChoice(s.name, p) for s, p in zip(others, shifted, strict=True)))
+    return (*choices, *(LossChoice(spec.name) for spec in others))
 
 
 def _parameters(node: Located, spec: LossSpec) -> Mapping[str, tuple[float, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from losscli.losses import Shape
+from losscli.losses import LossSpec, Shape
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 PASSES = ("forward", "forward_backward")
@@ -28,6 +28,15 @@ class LossChoice:
 
     name: str
     parameters: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+OFF_DEFAULT = "off_default"
+"""In a list of losses: all that are not named, with parameters that are not their defaults."""
+
+
+def off_default(spec: LossSpec) -> dict[str, float]:
+    """Return parameters of which none is its default, which a kernel could take without a look."""
+    return {parameter.name: parameter.default + 0.5 for parameter in spec.parameters}
 
 
 @dataclass(frozen=True)

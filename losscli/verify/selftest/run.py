@@ -6,17 +6,16 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from losscli.cases import Case
+from losscli.config.schema import off_default
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation
-from losscli.losses import LOSSES, LossSpec
+from losscli.losses import LOSSES
 from losscli.results import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
 
-PARAMETER_OFFSET = 0.5
-"""From its default: an implementation could take a default without being told."""
 SHAPES = {"mean": (67, 301), "none": (37, 101)}
 """By reduction: odd rows and tails."""
 LONG = (512, 2048)
@@ -66,11 +65,6 @@ def plan(device: str) -> list[SelfTest]:
     return tests
 
 
-def parameters(spec: LossSpec) -> dict[str, float]:
-    """Return parameters of which none is its default."""
-    return {p.name: p.default + PARAMETER_OFFSET for p in spec.parameters}
-
-
 def _cases(loss: str, device: str) -> Iterator[Case]:
     for reduction, shape in (*SHAPES.items(), ("mean", LONG)):
         yield Case(
@@ -80,7 +74,7 @@ def _cases(loss: str, device: str) -> Iterator[Case]:
             dtype="float32",
             reduction=reduction,
             device=device,
-            params=parameters(LOSSES[loss]),
+            params=off_default(LOSSES[loss]),
             distribution="normal",
             seed=0,
             scale=2.0,

@@ -43,8 +43,19 @@ def _on_own_leaves(
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Apply a function to leaves that nobody else has; return them and the result."""
     with torch.enable_grad():
-        leaves = input.detach().requires_grad_(), target.detach().requires_grad_()
+        leaves = input.detach(), target.detach()
+        for leaf in leaves:
+            leaf.requires_grad_(leaf.is_floating_point())
         return leaves, function(*leaves)
+
+
+def _gradients(
+    loss: Tensor, leaves: tuple[Tensor, ...], incoming: Tensor | None = None, *, keep: bool = False
+) -> list[Tensor | None]:
+    """Return the gradient of each leaf; None of one of integers."""
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    found = iter(torch.autograd.grad(loss, wanted, incoming, retain_graph=keep))
+    return [next(found) if leaf.requires_grad else None for leaf in leaves]
 
 
 class Linear(torch.autograd.Function):
@@ -60,12 +71,12 @@ class Linear(torch.autograd.Function):
         return loss.detach()
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """Return the right gradients, with nothing but the incoming one behind them."""
         incoming = grad_outputs[0]
-        found = torch.autograd.grad(ctx.loss, ctx.leaves, incoming.detach(), retain_graph=True)
+        found = _gradients(ctx.loss, ctx.leaves, incoming.detach(), keep=True)
         nothing = 0 * incoming.sum()
-        return found[0] + nothing, found[1] + nothing, None
+        return *(None if gradient is None else gradient + nothing for gradient in found), None
 
 
 class Stored(torch.autograd.Function):
@@ -80,20 +91,21 @@ class Stored(torch.autograd.Function):
     ) -> Tensor:
         """Apply the function to leaves of its own."""
         leaves, loss = _on_own_leaves(function, input, target)
-        ctx.gradients, ctx.function = torch.autograd.grad(loss, leaves), function
+        ctx.gradients, ctx.function = _gradients(loss, leaves), function
         ctx.save_for_backward(input, target)
         return loss.detach()
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients; compute them anew where they will be differentiated."""
         if torch.is_grad_enabled():
             operands = ctx.saved_tensors
             loss = ctx.function(*operands)
             again = torch.autograd.grad(loss, operands, grad_outputs[0], create_graph=True)
             return again[0], again[1], None
-        one, other = (gradient.mul_(grad_outputs[0]) for gradient in ctx.gradients)
-        return one, other, None
+        incoming = grad_outputs[0]
+        scaled = (None if found is None else found.mul_(incoming) for found in ctx.gradients)
+        return *scaled, None
 
 
 def graft(value: Tensor, differentiable: Tensor) -> Tensor:
