@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
     const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
     const int64_t out = line * arguments.length + first;
     TileSum<Real> sum;
-    // Packs of 16 bits a few at a time: what was read takes fewer registers.
-    constexpr int kAtOnce = count == 8 && kLoads > 2 ? 2 : kLoads;
+    // Packs a few at a time: what was read takes fewer registers.
+    constexpr int kAtOnce = count > 1 && kLoads > 2 ? 2 : kLoads;
 #pragma unroll
     for (int from = 0; from < kLoads; from += kAtOnce) {
       Real x[kOperands][kAtOnce][count];

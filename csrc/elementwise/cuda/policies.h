@@ -97,12 +97,12 @@ constexpr int kCheckRounds = 2;
 // elements, or single elements. As many blocks on each multiprocessor as the registers allow, so
 // that some read while others find their place and compute.
 constexpr int kLineThreads = 256;
-constexpr int line_loads(int count, int operands) {
-  const int loads = count > 1 ? 4 : 8;
+constexpr int line_loads(int count, int operands, bool value) {
+  const int loads = count == 1 ? 8 : count == 8 && value ? 2 : 4;
   return operands <= 2 ? loads : loads / 2;
 }
 constexpr int line_resident(int count, int operands, bool writes) {
-  return operands > 2 || (count > 1 && writes) ? 2 : count > 1 ? 3 : 4;
+  return operands > 2 || count == 8 || (count > 1 && writes) ? 2 : count > 1 ? 3 : 4;
 }
 
 // The same where lines are too short: addresses of each element take registers.

@@ -36,7 +36,7 @@ struct Strided {
     const int64_t length = arguments.space.sizes[0];
     const auto lines = [&](auto count_) {
       constexpr int kCount = decltype(count_)::value;
-      using Shape = Shape<kLineThreads, line_loads(kCount, kOperands),
+      using Shape = Shape<kLineThreads, line_loads(kCount, kOperands, Pass::value),
                           line_resident(kCount, kOperands, Pass::writes)>;
       const int64_t segments =
           length > 0 ? arguments.space.size / length * divide_up(length, segment<Pass>(kCount)) : 0;
@@ -63,7 +63,7 @@ struct Strided {
   // Elements of a line that a warp takes at a time.
   template <typename Pass>
   static constexpr int segment(int count) {
-    return kWarp * count * line_loads(count, kReads<Loss, Pass>);
+    return kWarp * count * line_loads(count, kReads<Loss, Pass>, Pass::value);
   }
 
   template <typename Pass>
