@@ -119,10 +119,10 @@ constexpr int strided_loads(int operands, int real_bytes) {
 constexpr Policies kStrided{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 4}, int64_t{1} << 26};
 
 // Tiles that are staged in shared memory: rows of 64 elements are whole lines of 128 bytes in 16
-// bits; in double and for many operands 32, for the registers. A thread takes a line in eight.
-// 8192x8192 float32, transposed against contiguous, forward: 200 us, with 32 227.
+// bits; in double and for losses of many operands 32, for the registers. A thread takes a line in
+// eight. 8192x8192 float32, transposed against contiguous, forward: 200 us, with 32 227.
 constexpr int staged_side(int operands, int real_bytes) {
-  return operands <= 3 && real_bytes == 4 ? 64 : 32;
+  return operands <= 2 && real_bytes == 4 ? 64 : 32;
 }
 constexpr int kStagedLines = 8;
 constexpr int staged_resident(int side) { return side == 64 ? 2 : 3; }

@@ -174,8 +174,10 @@ __global__ void __launch_bounds__(kSharedThreads)
         loss.gradient(operands, x[kOperands][u][0], gradient);
         Real summand = gradient[0];
 #pragma unroll
-        for (int n = 1; n < kOperands; ++n)
-          if (arguments.shared == n) summand = gradient[n];
+        for (int n = 1; n < kOperands; ++n) {
+          const Real other = gradient[n];  // read whatever is chosen: no address, no stack
+          summand = arguments.shared == n ? other : summand;
+        }
         sum.add(first + u * step < arguments.policy.summands ? summand : Real(0));
       }
     }

@@ -86,7 +86,7 @@ struct Strided {
   static auto staged_arguments(const ElementwiseArguments& arguments, const GridSum& memory) {
     constexpr int kOperands = kReads<Loss, Pass>;
     return StagedArguments<kOperands, Loss::signature.operands>(
-        arguments, memory, staged_side(kOperands, sizeof(Real)),
+        arguments, memory, staged_side(Loss::signature.operands, sizeof(Real)),
         [&](int k) -> const Operand& { return read_operand<Loss, Pass>(arguments, k); });
   }
 
@@ -117,7 +117,7 @@ struct Strided {
     return with_pass(arguments, [&](auto pass) {
       using Pass = decltype(pass);
       if (access == Access::staged) {
-        constexpr int kSide = staged_side(kReads<Loss, Pass>, sizeof(Real));
+        constexpr int kSide = staged_side(Loss::signature.operands, sizeof(Real));
         using Shape = Shape<kSide * kStagedLines, kSide / kStagedLines, staged_resident(kSide)>;
         const auto staged = staged_arguments<Pass>(arguments, memory);
         return launch_kernel<Pass, loss_staged_kernel<Loss, Real, Pass, Shape>, Shape>(

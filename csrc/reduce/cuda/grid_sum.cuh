@@ -3,8 +3,6 @@
 // numbers of blocks in the same order.
 #pragma once
 
-#include <cooperative_groups.h>
-
 #include <cstdint>
 
 #include "reduce/cuda/combine.h"
@@ -107,21 +105,44 @@ __device__ __forceinline__ void post_sum(const Sum& sum, const GridSum& memory) 
     posted[(blockIdx.x - 1) * Sum::kWords + w] = __double_as_longlong(sum.words[w]) ^ kNeverASum;
 }
 
+#if __CUDA_ARCH__ >= 900
+// As cooperative_groups has them, whose header takes four seconds to compile.
+__device__ __forceinline__ void synchronize_cluster() {
+  asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
+}
+
+// A double in the shared memory of another block, at the place that it has in this one's.
+__device__ __forceinline__ double read_cluster(const double* shared, unsigned block) {
+  double value;
+  asm volatile(
+      "{\n\t.reg .u32 there;\n\t"
+      "mapa.shared::cluster.u32 there, %1, %2;\n\t"
+      "ld.shared::cluster.f64 %0, [there];\n\t}"
+      : "=d"(value)
+      : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "r"(block)
+      : "memory");
+  return value;
+}
+#endif
+
 // The first block reads the sums of the others in the cluster where they are.
 template <typename Sum, typename Finish>
 __device__ __forceinline__ void cluster_sum(const Sum& sum, Finish finish) {
 #if __CUDA_ARCH__ >= 900
   __shared__ Scratch<Sum, 1> block;
-  const auto cluster = cooperative_groups::this_cluster();
   if (threadIdx.x == 0) block.put(0, sum);
-  cluster.sync();
+  synchronize_cluster();
   if (blockIdx.x == 0 && threadIdx.x < kWarp) {
-    Sum total =
-        threadIdx.x < gridDim.x ? cluster.map_shared_rank(&block, threadIdx.x)->get(0) : Sum();
+    Sum total;
+    if (threadIdx.x < gridDim.x) {
+#pragma unroll
+      for (int w = 0; w < Sum::kWords; ++w)
+        total.words[w] = read_cluster(&block.words[0][w], threadIdx.x);
+    }
     total = warp_sum(total);
     if (threadIdx.x == 0) finish(total);
   }
-  cluster.sync();  // the memory of a block that has left is not there to be read
+  synchronize_cluster();  // the memory of a block that has left is not there to be read
 #endif
 }
 
