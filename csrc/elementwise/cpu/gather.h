@@ -34,10 +34,27 @@ __attribute__((cold)) void take_strided(const void* from, int64_t stride, Value*
   for (int64_t i = 0; i < count; ++i, stored += stride) to[i] = to_value<Value>(*stored);
 }
 
+// For dtypes that are rare, without vectors too: one conversion a cycle is about what memory gives.
+template <typename Value, typename Stored>
+__attribute__((cold)) void take_rare_run(const void* from, Value* to, int64_t count) {
+  take_strided<Value, Stored>(from, 1, to, count);
+}
+
+template <typename Stored>
+constexpr bool kRare = std::is_integral_v<Stored> && !std::is_same_v<Stored, int64_t>;
+
 template <typename Value, typename Stored>
 Source<Value> source_as(const Operand& operand) {
-  return {static_cast<const char*>(operand.data), sizeof(Stored), std::is_same_v<Stored, Value>,
-          take_run<Value, Stored>, take_strided<Value, Stored>};
+  Source<Value> source;
+  source.data = static_cast<const char*>(operand.data);
+  source.item = sizeof(Stored);
+  source.is_value = std::is_same_v<Stored, Value>;
+  if constexpr (kRare<Stored>)
+    source.run = take_rare_run<Value, Stored>;
+  else
+    source.run = take_run<Value, Stored>;
+  source.strided = take_strided<Value, Stored>;
+  return source;
 }
 
 // Half and bfloat16 are taken as they are, or as float or double.

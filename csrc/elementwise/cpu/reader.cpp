@@ -10,7 +10,7 @@ namespace {
 
 // Bytes of a band as Value, with which it fits a second-level cache, and elements that one may have
 // at most where its rows are long.
-constexpr int64_t kBandBytes = int64_t{1} << 20, kMostBand = int64_t{1} << 20;
+constexpr int64_t kBandBytes = int64_t{1} << 19, kMostBand = int64_t{1} << 20;
 
 template <typename Stored>
 void round_to(float* values, int64_t count) {
@@ -84,7 +84,7 @@ void Reader<Value>::find_band(int64_t size) {
   if (across == 0 || apart(0) * source_.item < kLine) return;
   int64_t unit = 1;
   for (int d = 0; d < across; ++d) unit *= walk_.sizes[d];
-  const int64_t line = std::max<int64_t>(kLine / source_.item, kBlock);
+  const int64_t line = std::max<int64_t>(kLine / source_.item, kBlock<Value>);
   const int64_t fitting = kBandBytes / static_cast<int64_t>(sizeof(Value)) / unit;
   const int64_t units = std::min(std::max<int64_t>(fitting / line, 1) * line, kMostBand / unit);
   if (units < 2) return;
