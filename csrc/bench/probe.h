@@ -50,9 +50,8 @@ Status with_mix(const ProbeArguments& arguments, Use use) {
 #undef LOSSCLI_MIX
   Status status;
   status.code = StatusCode::failed;
-  std::snprintf(status.message, sizeof status.message,
-                "no kernel reads %d arrays and writes %d", arguments.reads,
-                arguments.writes);
+  std::snprintf(status.message, sizeof status.message, "no kernel reads %d arrays and writes %d",
+                arguments.reads, arguments.writes);
   return status;
 }
 
