@@ -28,8 +28,8 @@ int64_t backward_blocks(const ElementwiseArguments& arguments, const DeviceFacts
     }
     resident.store(held, std::memory_order_relaxed);
   }
-  return std::min<int64_t>(blocks,
-                           int64_t{kCheckRounds} * held * std::max(facts.multiprocessors, 1));
+  const int64_t multiprocessors = facts.multiprocessors > 0 ? facts.multiprocessors : 132;
+  return std::min(blocks, kCheckRounds * held * multiprocessors);
 }
 
 }  // namespace losscli::cuda
