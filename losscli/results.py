@@ -204,7 +204,7 @@ class VerifyResult:
     reference_error: Error = Error()
     """PyTorch's own distance from the oracle on the same inputs."""
     tolerance: str = ""
-    """A tolerance that the config loosened, as written."""
+    """The tolerance that the config or the loss loosened, in ULP."""
     shrunk_from: str = ""
     """Name of the config's case whose failure this shows on a smaller one."""
 

@@ -12,7 +12,7 @@ from typing import IO
 from losscli.errors import UsageError
 
 _JOB_BYTES = 1.5e9
-"""What the hungriest compilation needs, the binding with its PyTorch headers, and room to spare."""
+"""What the hungriest compilation needs, a file that includes PyTorch, and room to spare."""
 _GRACE = 10.0
 """Seconds that ninja gets to end its compilers and remove what they had half written."""
 

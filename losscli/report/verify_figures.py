@@ -99,7 +99,7 @@ def _reference_ulp(result: VerifyResult | None) -> str:
 
 
 def _verdict(group: Group) -> str:
-    """Return the worst status, and the tolerance that the config loosened."""
+    """Return the worst status, and the tolerance that config or loss loosened."""
     statuses = [result.status for result in group]
     worst = next(status for status in _WORST_FIRST if status in statuses)
     tolerance = next((result.tolerance for result in group if result.tolerance), "")

@@ -19,7 +19,14 @@ from losscli.results import FAIL
 from losscli.verify.errors import Errors, compare
 from losscli.verify.fingerprint import fingerprint
 from losscli.verify.subject import Call, Subject, misfit
-from losscli.verify.tolerances import VALUE_ULP, Verdict, judge_elements, judge_sums, judge_value
+from losscli.verify.tolerances import (
+    ELEMENT_ULP,
+    VALUE_ULP,
+    Verdict,
+    judge_elements,
+    judge_sums,
+    judge_value,
+)
 
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Up to here truths are kept for the next implementation instead of computed again."""
@@ -59,14 +66,21 @@ class Problem:
 
     @property
     def tolerance(self) -> str:
-        """The tolerance that config or loss loosened, for the record; empty where none is."""
-        return "" if self.granted is None else f"{self.granted:g} ulp"
+        """The tolerance that config or loss loosened, a loss's with its reason; or nothing."""
+        own = self.case.spec.tolerance
+        if self.granted is None:
+            return ""
+        shown = f"{self.granted:g} ulp"
+        is_own = own is not None and self.granted == own.factor * ELEMENT_ULP
+        return f"{shown}: {own.reason}" if own and is_own else shown
 
     @property
     def granted(self) -> float | None:
         """ULP that the config grants this case by name, or that belong to its loss."""
-        own: float | None = getattr(self.case.spec, "tolerance", None)
-        given = [ulp for ulp in (self.loosened, own) if ulp is not None]
+        own = self.case.spec.tolerance
+        given = [] if self.loosened is None else [self.loosened]
+        if own:
+            given.append(own.factor * ELEMENT_ULP)
         return max(given, default=None)
 
     @cached_property

@@ -202,8 +202,10 @@ def test_a_tolerance_that_belongs_to_a_loss_loosens_its_cases_and_is_shown(make_
     case = make_case("mse")
     assert Problem.of(case).tolerance == ""
     assert Problem.of(case, 6.0).tolerance == "6 ulp"
-    monkeypatch.setattr(type(case.spec), "tolerance", 8.0, raising=False)
-    assert Problem.of(case).tolerance == Problem.of(case, 6.0).tolerance == "8 ulp"
+    own = Tolerance(2.0, "a logarithm of a sum")
+    monkeypatch.setattr(type(case.spec), "tolerance", own, raising=False)
+    shown = "8 ulp: a logarithm of a sum"
+    assert Problem.of(case).tolerance == Problem.of(case, 6.0).tolerance == shown
     assert Problem.of(case, 9.0).tolerance == "9 ulp"
 
 

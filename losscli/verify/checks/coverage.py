@@ -154,9 +154,9 @@ def _judge_loud(
     truth = _truth(probe, name, incoming, block, loud, got)
     errors = compare(got[block][loud], [Truth((slice(0, len(truth)),), truth)])
     if got.shape == problem.oracle.shape:
-        verdict = judge_elements(errors, problem.loosened)
+        verdict = judge_elements(errors, problem.granted)
     else:
-        verdict = judge_sums(errors, got.dtype, problem.loosened)
+        verdict = judge_sums(errors, got.dtype, problem.granted)
     if verdict.status != FAIL:
         return verdict
     inside = loud.nonzero()[errors.index[0]].tolist()
