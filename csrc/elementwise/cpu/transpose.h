@@ -96,7 +96,8 @@ inline void turn_square(const Value* from, int64_t, Value* to, int64_t) {
 
 // A whole block.
 template <typename Value>
-__attribute__((noinline)) void turn(const Value* from, int64_t from_stride, Value* to, int64_t to_stride) {
+__attribute__((noinline)) void turn(const Value* from, int64_t from_stride, Value* to,
+                                    int64_t to_stride) {
   for (int64_t row = 0; row < kBlock<Value>; row += kSquare<Value>)
     for (int64_t column = 0; column < kBlock<Value>; column += kSquare<Value>)
       turn_square(from + column * from_stride + row, from_stride, to + row * to_stride + column,
