@@ -136,7 +136,7 @@ def layout_case(case: Case) -> Case:
     shape = (37, 101)
     if len(case.shape) == 2 and min(case.shape) > 1:
         rows, columns = min(case.shape[0], ROWS), min(case.shape[1], COLUMNS)
-        shape = (rows, columns if columns != rows else columns - 1)
+        shape = (rows, columns if columns != rows else columns - 1 if columns > 2 else 3)
     return case.reshaped(shape, shape, distribution="normal")
 
 
