@@ -16,9 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .kernels.layouts import LAYOUTS, Make
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EXIT_FOUND, EXIT_UNFIT = 1, 4
 # Only what is compiled from csrc: PyTorch's kernels cost most of the time and are not in question.
@@ -55,8 +61,55 @@ LARGE: dict[str, int] = {"float32": 140_000_005, "bfloat16": 280_000_009}
 without one, more blocks than post their sums; by dtype, 534 MiB."""
 LARGE_ROW = 8192
 
-STRATEGIES = ("single_pass", "atomic", "two_pass", "tree", "torch_sum")
+SINGLE_PASS = "single_pass"
+STRATEGIES = (SINGLE_PASS, "atomic", "two_pass", "tree", "torch_sum")
 DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+
+def _line(make: Make, width: int, whole: int, first: int = 0) -> Tensor:
+    """Return lines that are cut out of wider ones."""
+    return make((33, whole))[:, first : first + width]
+
+
+STRIDED: dict[str, Callable[[Make], tuple[Tensor, Tensor]]] = {
+    # Lines, a segment a warp: of whole packs, of elements, with ends that fill neither.
+    "lines of whole packs": lambda make: (_line(make, 1024, 2048), make((33, 1024))),
+    "lines of packs, a ragged end": lambda make: (_line(make, 1160, 1200), make((33, 1160))),
+    "lines of no whole packs": lambda make: (_line(make, 1157, 1201), make((33, 1157))),
+    "lines that begin within a pack": lambda make: (_line(make, 1024, 1032, 1), make((33, 1024))),
+    "every second of a line": lambda make: (make((33, 1040))[:, ::2], make((33, 520))),
+    "lines beside a column": lambda make: (_line(make, 1024, 1032), make((33, 1))),
+    "short lines": lambda make: (make((3000, 9))[:, :5], make((3000, 5))),
+    "short lines of whole packs": lambda make: (make((3000, 24))[:, :8], make((3000, 8))),
+    # Tiles in shared memory: whole ones, ragged ones, several batches of them.
+    "transposed, whole tiles": lambda make: (make((128, 128)).t(), make((128, 128))),
+    "transposed, partial tiles": lambda make: (make((131, 217)).t(), make((217, 131))),
+    "target transposed": lambda make: (make((70, 45)), make((45, 70)).t()),
+    "transposed in batches": lambda make: (
+        make((5, 71, 93)).transpose(1, 2),
+        make((5, 93, 71)),
+    ),
+    "first for last of three": lambda make: (
+        make((71, 5, 93)).transpose(0, 2),
+        make((93, 5, 71)),
+    ),
+    # A target that repeats in the middle, beside lines and beside short ones.
+    "middle of long lines": lambda make: (make((6, 50, 300)), make((6, 1, 300))),
+    "middle of short lines": lambda make: (make((60, 50, 3)), make((60, 1, 3))),
+    # A shared gradient in several bands, of one element, of few and of many summands.
+    "shared in bands": lambda make: (make((20000, 40)), make((40,))),
+    "shared by all": lambda make: (make((70001,)), make((1,))),
+    "shared by three": lambda make: (make((3, 5000)), make((5000,))),
+}
+EVERY_LAYOUT = LAYOUTS | STRIDED
+MIXED = ("float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+"""Dtypes of a target beside an input of another."""
+STEPS = (0.5, 0.5, 0.5, 2.0, 3.0, 4.0, 4.0, 4.0)
+"""Incoming gradients one after another: one that is learnt and found again, others until forward
+writes nothing ahead, and one that it learns anew."""
+
+_sites = itertools.count(1)
+"""A place for each call, so that none begins with what an earlier one has learnt."""
 
 
 @dataclass(frozen=True)
@@ -66,37 +119,39 @@ class Call:
     loss: str
     dtype: str
     layout: str = ""
-    """A layout of the kernel tests; empty is one dimension of ``size``."""
+    """One of EVERY_LAYOUT; empty is one dimension of ``size``."""
     size: int = 0
     row: int = 0
     """Columns that the target repeats, with ``size`` rows of them; 0 where it does not."""
     reduction: str = "mean"
-    strategy: str = "single_pass"
+    strategy: str = SINGLE_PASS
     order: int = 1
     """Of the derivative: 0 the loss alone, 1 both gradients, 2 their derivatives as well."""
-    incoming: float = -3.0
+    incoming: tuple[float, ...] = (-3.0,)
+    """The incoming gradient of each step; 1 is what the first expects."""
+    target: str = ""
+    """Dtype of the target; empty is ``dtype``."""
 
 
 def calls() -> Iterator[Call]:
-    """Yield every call: some 800."""
+    """Yield every call: some 280 a loss."""
     from losscli.losses import LOSSES
-
-    from .kernels.layouts import LAYOUTS
 
     losses = tuple(LOSSES)
     for loss, dtype, size in itertools.product(losses, DTYPES, SIZES):
         yield Call(loss, dtype, size=size, order=0)
-        yield Call(loss, dtype, size=size, incoming=1.0)
+        yield Call(loss, dtype, size=size, incoming=(1.0,))
     for loss, dtype, size in itertools.product(losses, DTYPES, (1, 9, 8193, 16385)):
         yield Call(loss, dtype, size=size, reduction="none")
     for loss, dtype, layout in itertools.product(losses, ("float32", "bfloat16"), LAYOUTS):
         yield Call(loss, dtype, layout)
-    for loss, layout in itertools.product(losses, LAYOUTS):
-        yield Call(loss, "float32", layout, order=0)
     for loss, dtype in itertools.product(losses, DTYPES):
         yield Call(loss, dtype, "target one row", order=2)
         yield Call(loss, dtype, size=1025, reduction="none", order=2)
     turns = itertools.cycle(losses)
+    for layout in EVERY_LAYOUT:
+        yield Call(next(turns), "float32", layout, order=0)
+    yield from strided_calls(turns)
     for strategy, dtype, size in itertools.product(
         STRATEGIES, ("float32", "bfloat16"), (1, 8193, *MANY)
     ):
@@ -105,8 +160,35 @@ def calls() -> Iterator[Call]:
     for strategy, dtype in itertools.product(STRATEGIES, ("float64", "float16")):
         yield Call(next(turns), dtype, size=24583, reduction="sum", strategy=strategy)
     for (dtype, size), order in itertools.product(LARGE.items(), (0, 1)):
-        yield Call("smooth_l1", dtype, size=size, order=order)
-        yield Call("hinge", dtype, size=size // LARGE_ROW + 1, row=LARGE_ROW, order=order)
+        yield Call(losses[0], dtype, size=size, order=order)
+        yield Call(losses[-1], dtype, size=size // LARGE_ROW + 1, row=LARGE_ROW, order=order)
+
+
+def strided_calls(turns: Iterator[str]) -> Iterator[Call]:
+    """Yield calls on operands that are not dense or of several dtypes, and steps of training."""
+    for layout, reduction, dtype in itertools.product(
+        STRIDED, ("mean", "none"), ("float32", "bfloat16")
+    ):
+        yield Call(next(turns), dtype, layout, reduction=reduction)
+    for layout in STRIDED:
+        yield Call(next(turns), "float64", layout, reduction="sum")
+    places = ("", "transposed, partial tiles", "lines of packs, a ragged end")
+    for target, layout in itertools.product(MIXED, places):
+        for dtype, reduction in (("float32", "mean"), ("bfloat16", "none")):
+            yield Call(
+                next(turns),
+                dtype,
+                layout,
+                0 if layout else 4097,
+                reduction=reduction,
+                target=target,
+            )
+    for dtype, (layout, size) in itertools.product(
+        ("float32", "bfloat16"),
+        (("", 9), ("", 24583), ("short lines", 0), ("transposed, partial tiles", 0)),
+    ):
+        yield Call(next(turns), dtype, layout, size, incoming=STEPS)
+    yield Call(next(turns), "float32", "target one row", incoming=STEPS)
 
 
 def make(call: Call) -> None:
@@ -115,37 +197,55 @@ def make(call: Call) -> None:
 
     from losscli.losses import LOSSES
 
-    from .kernels.layouts import LAYOUTS
     from .kernels.losses import PARAMETERS
 
     generator = torch.Generator().manual_seed(call.size)
-    dtype = getattr(torch, call.dtype)
+    dtypes = [getattr(torch, name) for name in (call.dtype, call.target or call.dtype)]
 
-    def filled(shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.randn(shape, generator=generator).to(dtype).cuda()
+    def filled(shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, generator=generator).cuda()
 
     shape = (call.size, call.row) if call.row else (call.size,)
-    pair = LAYOUTS[call.layout](filled) if call.layout else (filled(shape), filled(shape[-1:]))
-    operands = [operand.detach().requires_grad_(call.order > 0) for operand in pair]
+    make_pair = EVERY_LAYOUT[call.layout] if call.layout else None
+    # Operands of one dtype are laid out in it: a conversion would move them.
+    makes = [lambda shape, dtype=dtype: filled(shape).to(dtype) for dtype in dtypes]
+    pairs = [make_pair(m) if make_pair else (m(shape), m(shape[-1:])) for m in makes]
+    operands = [pair[k].detach() for k, pair in enumerate(pairs)]
+    for operand in operands:
+        operand.requires_grad_(call.order > 0 and operand.is_floating_point())
     parameters = LOSSES[call.loss].resolve(PARAMETERS[call.loss]).values()
-    op = getattr(torch.ops.losscli, call.loss).default
-    loss = op(*operands, call.reduction, *parameters, call.strategy)
-    if call.order == 0:
-        return
-    incoming = torch.full(loss.shape, call.incoming).to(dtype).cuda()
-    gradients = torch.autograd.grad(loss, operands, incoming, create_graph=call.order == 2)
+    settings = (call.reduction, *parameters)
+    if call.strategy == SINGLE_PASS:
+        op, last = getattr(torch.ops.losscli, call.loss), next(_sites)
+    else:
+        op, last = getattr(torch.ops.losscli_bench, call.loss), call.strategy
+    for value in call.incoming:
+        loss = op.default(*operands, *settings, last)
+        if call.order == 0:
+            return
+        wanted = [operand for operand in operands if operand.requires_grad]
+        incoming = torch.full(loss.shape, value).to(loss.dtype).cuda()
+        gradients = torch.autograd.grad(loss, wanted, incoming, create_graph=call.order == 2)
     if call.order == 2:
-        toward = [filled(tuple(gradient.shape)) for gradient in gradients]
-        torch.autograd.grad(gradients, operands, toward, allow_unused=True)
+        toward = [filled(tuple(gradient.shape)).to(gradient.dtype) for gradient in gradients]
+        torch.autograd.grad(gradients, wanted, toward, allow_unused=True)
+
+
+def prepare() -> None:
+    """Build and load all kernels: a build under the sanitizer would be watched as well."""
+    from losscli.extension import load
+    from losscli.losses import LOSSES
+
+    load.load("cuda")
+    for loss in LOSSES:
+        load.load_loss(loss, "cuda", strategies=True)
 
 
 def make_all() -> int:
     """Make every call; an error of CUDA is the sanitizer's to report."""
     import torch
 
-    from losscli.extension import load
-
-    load.load()
+    prepare()
     count = 0
     for call in calls():
         try:
@@ -220,9 +320,7 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return EXIT_UNFIT
-    from losscli.extension import load
-
-    load.load()  # a build under the sanitizer would be watched as well
+    prepare()
     clean = [run_tool(sanitizer, name) for name in given.tool or TOOLS]
     return 0 if all(clean) else EXIT_FOUND
 

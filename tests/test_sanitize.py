@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kernels.layouts import LAYOUTS
 from standin import write_program
 
-from losscli.extension import load
 from losscli.losses import LOSSES
 from tests import sanitize
 
@@ -32,18 +30,20 @@ def gpu(monkeypatch, tmp_path):
     write_program(tmp_path / "compute-sanitizer", SANITIZER)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(load, "load", lambda: None)
+    monkeypatch.setattr(sanitize, "prepare", lambda: None)
     monkeypatch.setattr(sanitize.tempfile, "tempdir", str(tmp_path))
 
 
 def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
-    assert 300 <= len(CALLS) <= 900
+    assert 100 * len(LOSSES) <= len(CALLS) <= 300 * len(LOSSES)
     assert {(c.loss, c.dtype) for c in CALLS} == {(a, b) for a in LOSSES for b in sanitize.DTYPES}
-    assert {c.layout for c in CALLS} == {"", *LAYOUTS}
+    assert {c.layout for c in CALLS} == {"", *sanitize.EVERY_LAYOUT}
     assert {c.size for c in CALLS} >= {*sanitize.SIZES, *sanitize.MANY}
     assert {(c.strategy, c.order) for c in CALLS} >= {
         (strategy, order) for strategy in sanitize.STRATEGIES for order in (0, 1)
     }
+    assert {c.target for c in CALLS} == {"", *sanitize.MIXED}
+    assert sanitize.STEPS in {c.incoming for c in CALLS}
     assert {(c.loss, c.order) for c in CALLS} == {(a, b) for a in LOSSES for b in (0, 1, 2)}
 
 
@@ -51,8 +51,14 @@ def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
 def test_a_call_of_each_order_can_be_made(monkeypatch, order):
     """On the CPU, which the tensors then stay on."""
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
-    load.load()
     for call in [c for c in CALLS if c.order == order][:3]:
+        sanitize.make(call)
+
+
+def test_calls_of_each_layout_and_dtype_of_a_target_can_be_made(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    firsts = {(c.layout, c.target, len(c.incoming)): c for c in reversed(CALLS) if c.layout}
+    for call in firsts.values():
         sanitize.make(call)
 
 
