@@ -30,15 +30,20 @@ const Kernels& kernels_for(const LossCall& call, const at::Device& device) {
   return *kernels;
 }
 
-std::string describe(TensorList operands, const LossCall& call) {
+// "input and target", or whatever `word` makes of each operand.
+template <typename Word>
+std::string list(const LossCall& call, Word word) {
   std::string text;
-  for (size_t k = 0; k < operands.size(); ++k)
-    text += c10::str(k == 0                     ? ""
-                     : k + 1 == operands.size() ? " and "
-                                                : ", ",
-                     call.loss->operand_names[k], " ", operands[k].sizes(), " in ",
-                     operands[k].scalar_type());
+  for (size_t k = 0; k < call.operands(); ++k)
+    text += c10::str(k == 0 ? "" : k + 1 == call.operands() ? " and " : ", ", word(k));
   return text;
+}
+
+std::string describe(TensorList operands, const LossCall& call) {
+  return list(call, [&](size_t k) {
+    return c10::str(call.loss->operand_names[k], " ", operands[k].sizes(), " in ",
+                    operands[k].scalar_type());
+  });
 }
 
 // Turns what a launch reports into an exception that names the loss and the operands.
@@ -214,8 +219,10 @@ void check_call(const LossCall& call, TensorList operands) {
   const auto type = promoted_type(operands);
   TORCH_CHECK_TYPE(
       type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16,
-      call.name(), ": ", describe(operands, call),
-      " must be float32, float64, float16 or bfloat16; convert them with .float()");
+      call.name(), ": ", list(call, [&](size_t k) { return loss.operand_names[k]; }),
+      " must be float32, float64, float16 or bfloat16, but are ",
+      list(call, [&](size_t k) { return c10::toString(operands[k].scalar_type()); }),
+      "; convert them with .float()");
   for (size_t k = 1; k < operands.size(); ++k)
     TORCH_CHECK(operands[k].device() == operands[0].device(), call.name(), ": ",
                 loss.operand_names[0], " and ", loss.operand_names[k],
