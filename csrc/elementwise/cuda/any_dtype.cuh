@@ -76,8 +76,8 @@ __device__ __forceinline__ typename Raw<Real, 1>::Word bits_of(Real value) {
 }
 
 // Reads `loads` times `count` neighbouring elements, the u-th from address(u) on; where `repeats`,
-// one element that stands for all.
-template <int loads, int count, typename Real, typename Address>
+// one element that stands for all. `item` is the size of an item where it is known, else 0.
+template <int item = 0, int loads, int count, typename Real, typename Address>
 __device__ __forceinline__ void read_elements(DType dtype, bool repeats, Address address,
                                               Raw<Real, count> (&raw)[loads]) {
   const auto read = [&](auto bytes_) {
@@ -96,6 +96,7 @@ __device__ __forceinline__ void read_elements(DType dtype, bool repeats, Address
       }
     }
   };
+  if constexpr (item != 0) return read_items(std::integral_constant<int, item>());
   switch (item_bytes(dtype)) {
     case 1:
       return read_items(std::integral_constant<int, 1>());
@@ -134,7 +135,7 @@ __device__ __forceinline__ void read_elements(DType dtype, bool repeats, Address
 }
 
 // Converts what read_elements() read.
-template <int loads, int count, typename Real>
+template <int item = 0, int loads, int count, typename Real>
 __device__ __forceinline__ void convert_elements(DType dtype, bool repeats,
                                                  const Raw<Real, count> (&raw)[loads],
                                                  Real (&out)[loads][count]) {
@@ -146,7 +147,21 @@ __device__ __forceinline__ void convert_elements(DType dtype, bool repeats,
       for (int k = 0; k < count; ++k)
         out[u][k] = convert<Real>(element_of<Stored>(raw[u].words, k));
   };
-  if (sizeof(Real) == 4 && dtype == DType::float32) {  // the most frequent, first
+  if constexpr (item == 2) {
+    if (dtype == DType::bfloat16) {
+      as(__nv_bfloat16());
+    } else if (dtype == DType::float16) {
+      as(__half());
+    } else {
+      as(int16_t());
+    }
+  } else if constexpr (item == 4) {
+    if (dtype == DType::float32) {
+      as(float());
+    } else {
+      as(int32_t());
+    }
+  } else if (sizeof(Real) == 4 && dtype == DType::float32) {  // the most frequent, first
     as(float());
   } else {
     switch (dtype) {

@@ -66,17 +66,26 @@ __device__ __forceinline__ void work_on(const Loss& loss,
     for (int n = 0; n < kOperands; ++n) operands[n] = x[n][u][k];
   };
   if constexpr (Pass::forward) {
+    // In float a pack is added up before it is asked whether it is there: once, not for each value.
+    constexpr bool kByPack = sizeof(Real) == 4 && count > 1;
     Real values[loads][count];
     if (Pass::sum || results.value) {
 #pragma unroll
-      for (int u = 0; u < loads; ++u)
+      for (int u = 0; u < loads; ++u) {
+        Real pack = 0;
 #pragma unroll
         for (int k = 0; k < count; ++k) {
           Real operands[kOperands];
           operands_at(u, k, operands);
           values[u][k] = loss.value(operands);
-          if constexpr (Pass::sum) sum.add(is_there(u) ? values[u][k] : Real(0));
+          if constexpr (Pass::sum && kByPack) {
+            pack = k == 0 ? values[u][k] : pack + values[u][k];
+          } else if constexpr (Pass::sum) {
+            sum.add(is_there(u) ? values[u][k] : Real(0));
+          }
         }
+        if constexpr (Pass::sum && kByPack) sum.add(is_there(u) ? pack : Real(0));
+      }
       if constexpr (Pass::value)
         write_elements<loads, count>(results.value, results.dtype, index, is_there, values);
     }

@@ -29,10 +29,10 @@ struct LineArguments {
   Results<operand_count> results;
 
   template <typename Find>
-  LineArguments(const ElementwiseArguments& arguments, const GridSum& memory, int segment,
+  LineArguments(const ElementwiseArguments& arguments, const GridSum& memory, int64_t of_line,
                 Find find)
       : length(arguments.space.sizes[0]),
-        each(divide_up(length, segment)),
+        each(of_line),
         others(arguments.space.dimensions - 1),
         results(arguments, memory, reads > operand_count) {
     const Space& space = arguments.space;
@@ -88,6 +88,33 @@ bool takes_packs(const ElementwiseArguments& arguments, int count) {
   return packs;
 }
 
+struct LineSegment {
+  int64_t line;
+  int64_t segment;  // of the line
+};
+
+// Finds a segment, and where each operand's line begins.
+template <int reads, int operand_count>
+__device__ __forceinline__ LineSegment
+find_segment(const LineArguments<reads, operand_count>& arguments, int64_t index,
+             const char* (&bases)[reads]) {
+  LineSegment found;
+  found.line = arguments.each.divide(index);
+  found.segment = index - found.line * arguments.each.value;
+#pragma unroll
+  for (int k = 0; k < reads; ++k) bases[k] = arguments.operands[k].data;
+  int64_t rest = found.line;
+#pragma unroll 1
+  for (int d = 0; d < arguments.others; ++d) {
+    const int64_t next = arguments.sizes[d].divide(rest);
+    const int64_t at = rest - next * arguments.sizes[d].value;
+    rest = next;
+#pragma unroll
+    for (int k = 0; k < reads; ++k) bases[k] += at * arguments.operands[k].strides[d];
+  }
+  return found;
+}
+
 template <typename Loss, typename Real, typename Pass, int count, typename Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::resident)
     loss_lines_kernel(const Loss loss,
@@ -103,34 +130,32 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
   Blocks blocks;
   if (!find_block<Sum, Pass, Shape>(arguments.results.memory, blocks, finish)) return;
 
+  // Packs wider than 16 bytes in Real are of items of 2 bytes.
+  constexpr int kItem = count * sizeof(Real) > kPackBytes ? 2 : 0;
   const int lane = threadIdx.x % kWarp;
+  const int64_t stride = int64_t{blocks.count} * kWarps;
   Sum carried;
-  for (int64_t segment = int64_t{blocks.index} * kWarps + threadIdx.x / kWarp;
-       segment < arguments.segments; segment += int64_t{blocks.count} * kWarps) {
-    const int64_t line = arguments.each.divide(segment);
-    const int64_t first = (segment - line * arguments.each.value) * kSegment;
-    const char* bases[kOperands];
+  int64_t segment = int64_t{blocks.index} * kWarps + threadIdx.x / kWarp;
+  const char* bases[kOperands];
+  int64_t out = 0;
+  int left = 0;  // elements of the segment
+  const auto find = [&] {
+    if (segment >= arguments.segments) return;
+    const LineSegment found = find_segment(arguments, segment, bases);
+    const int64_t first = found.segment * kSegment;
 #pragma unroll
-    for (int k = 0; k < kOperands; ++k)
-      bases[k] = arguments.operands[k].data + first * arguments.operands[k].along;
-    int64_t rest = line;
-#pragma unroll 1
-    for (int d = 0; d < arguments.others; ++d) {
-      const int64_t next = arguments.sizes[d].divide(rest);
-      const int64_t at = rest - next * arguments.sizes[d].value;
-      rest = next;
-#pragma unroll
-      for (int k = 0; k < kOperands; ++k) bases[k] += at * arguments.operands[k].strides[d];
-    }
-
-    const int left = static_cast<int>(min(int64_t{kSegment}, arguments.length - first));
+    for (int k = 0; k < kOperands; ++k) bases[k] += first * arguments.operands[k].along;
+    out = found.line * arguments.length + first;
+    left = static_cast<int>(min(int64_t{kSegment}, arguments.length - first));
+  };
+  find();
+  while (segment < arguments.segments) {
     const auto place = [&](int u) { return u * kStep + lane * count; };
-    const auto is_there = [&](int u) { return place(u) < left; };
     Raw<Real, count> raw[kOperands][kLoads];
 #pragma unroll
     for (int k = 0; k < kOperands; ++k) {
       const LineOperand& operand = arguments.operands[k];
-      read_elements(
+      read_elements<kItem>(
           operand.dtype, operand.repeats,
           // Beyond the end, the last elements.
           [&](int u) {
@@ -138,8 +163,12 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
           },
           raw[k]);
     }
+    // The next place is found while these loads are on their way.
+    const int64_t out_here = out;
+    const int left_here = left;
+    segment += stride;
+    find();
     const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
-    const int64_t out = line * arguments.length + first;
     TileSum<Real> sum;
     // Packs a few at a time: what was read takes fewer registers.
     constexpr int kAtOnce = count > 1 && kLoads > 2 ? 2 : kLoads;
@@ -151,11 +180,12 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
         Raw<Real, count> some[kAtOnce];
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) some[u] = raw[k][from + u];
-        convert_elements(arguments.operands[k].dtype, arguments.operands[k].repeats, some, x[k]);
+        convert_elements<kItem>(arguments.operands[k].dtype, arguments.operands[k].repeats, some,
+                                x[k]);
       }
       work_on<Pass>(
-          loss, arguments.results, factor, x, [&](int u) { return out + place(from + u); },
-          [&](int u) { return is_there(from + u); }, sum);
+          loss, arguments.results, factor, x, [&](int u) { return out_here + place(from + u); },
+          [&](int u) { return place(from + u) < left_here; }, sum);
     }
     carried.add(sum);
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "core/platform.h"
 #include "core/runtime.h"
 
 namespace losscli::cuda {
@@ -105,6 +106,10 @@ constexpr int line_resident(int count, int operands, bool writes) {
   return operands > 2 || count == 8 || (count > 1 && writes) ? 2 : count > 1 ? 3 : 4;
 }
 
+// The same where lines begin anywhere, in packs of 16 bytes that are shifted into place.
+constexpr int shifted_loads(int operands) { return operands <= 2 ? 4 : 2; }
+constexpr int kShiftedResident = 3;
+
 // The same where lines are too short: addresses of each element take registers.
 constexpr int kStridedThreads = 256;
 constexpr int kStridedResident = 3;
@@ -129,6 +134,11 @@ constexpr int staged_resident(int side) { return side == 64 ? 2 : 3; }
 // Tiles go down so many before they go across, so that those at work together read long pieces of
 // memory of either kind of operand.
 constexpr int kStagedGroup = 16;
+// Tiles without shared memory, one square of `count` by `count` elements a thread: 256 bytes wide
+// and high in packs of 16 bytes.
+constexpr int kSquareThreads = 256;
+LOSSCLI_HOST_DEVICE constexpr int square_side(int count) { return 16 * count; }
+constexpr int square_resident(int count) { return count == 8 ? 2 : 3; }
 // Below so many elements along either dimension, tiles would be mostly empty.
 constexpr int64_t kLeastStaged = 16;
 constexpr Policies kStaged{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 2}, int64_t{1} << 26};

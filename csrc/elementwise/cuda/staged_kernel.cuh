@@ -4,6 +4,8 @@
 // the first, so that every access to memory takes neighbouring elements.
 #pragma once
 
+#include <algorithm>
+
 #include "elementwise/cuda/any_layout.cuh"
 #include "elementwise/cuda/staged_dimension.h"
 
@@ -72,6 +74,44 @@ struct StagedArguments {
   }
 };
 
+// Where a tile lies, and how much of it there is.
+template <int reads>
+struct StagedTile {
+  int across, down;          // elements
+  int64_t out;               // its first element in the outputs
+  const char* bases[reads];  // and in the operands
+
+  template <typename Arguments>
+  __device__ __forceinline__ void find(const Arguments& arguments, int side, int64_t tile) {
+    int64_t batch = arguments.tiles_of_batch.divide(tile);
+    const int64_t in_batch = tile - batch * arguments.tiles_of_batch.value;
+    const int64_t group = arguments.tiles_of_group.divide(in_batch);
+    const auto in_group = static_cast<unsigned>(in_batch - group * arguments.tiles_of_group.value);
+    const auto high = static_cast<unsigned>(
+        min(int64_t{kStagedGroup}, arguments.tiles_down - group * kStagedGroup));
+    const unsigned column = in_group / high;
+    const int64_t first_across = int64_t{column} * side;
+    const int64_t first_down = (group * kStagedGroup + (in_group - column * high)) * side;
+    across = static_cast<int>(min(int64_t{side}, arguments.across - first_across));
+    down = static_cast<int>(min(int64_t{side}, arguments.down - first_down));
+
+    out = first_across + first_down * arguments.out_down;
+#pragma unroll
+    for (int k = 0; k < reads; ++k)
+      bases[k] = arguments.operands[k].data + first_across * arguments.operands[k].across +
+                 first_down * arguments.operands[k].down;
+#pragma unroll 1
+    for (int d = 0; d < arguments.batches; ++d) {
+      const int64_t next = arguments.sizes[d].divide(batch);
+      const int64_t at = batch - next * arguments.sizes[d].value;
+      batch = next;
+      out += at * arguments.out_strides[d];
+#pragma unroll
+      for (int k = 0; k < reads; ++k) bases[k] += at * arguments.operands[k].strides[d];
+    }
+  }
+};
+
 template <typename Loss, typename Real, typename Pass, typename Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_staged_kernel(
     const Loss loss,
@@ -93,33 +133,11 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_staged_k
   const int place = threadIdx.x % kSide, line = threadIdx.x / kSide;
   Sum carried;
   for (int64_t tile = blocks.index; tile < arguments.tiles; tile += blocks.count) {
-    int64_t batch = arguments.tiles_of_batch.divide(tile);
-    const int64_t in_batch = tile - batch * arguments.tiles_of_batch.value;
-    const int64_t group = arguments.tiles_of_group.divide(in_batch);
-    const auto in_group = static_cast<unsigned>(in_batch - group * arguments.tiles_of_group.value);
-    const auto high = static_cast<unsigned>(
-        min(int64_t{kStagedGroup}, arguments.tiles_down - group * kStagedGroup));
-    const unsigned column = in_group / high;
-    const int64_t first_across = int64_t{column} * kSide;
-    const int64_t first_down = (group * kStagedGroup + (in_group - column * high)) * kSide;
-    const int across = static_cast<int>(min(int64_t{kSide}, arguments.across - first_across));
-    const int down = static_cast<int>(min(int64_t{kSide}, arguments.down - first_down));
-
-    int64_t out = first_across + first_down * arguments.out_down;
-    const char* bases[kOperands];
-#pragma unroll
-    for (int k = 0; k < kOperands; ++k)
-      bases[k] = arguments.operands[k].data + first_across * arguments.operands[k].across +
-                 first_down * arguments.operands[k].down;
-#pragma unroll 1
-    for (int d = 0; d < arguments.batches; ++d) {
-      const int64_t next = arguments.sizes[d].divide(batch);
-      const int64_t at = batch - next * arguments.sizes[d].value;
-      batch = next;
-      out += at * arguments.out_strides[d];
-#pragma unroll
-      for (int k = 0; k < kOperands; ++k) bases[k] += at * arguments.operands[k].strides[d];
-    }
+    StagedTile<kOperands> place_of_tile;
+    place_of_tile.find(arguments, kSide, tile);
+    const auto& bases = place_of_tile.bases;
+    const int across = place_of_tile.across, down = place_of_tile.down;
+    const int64_t out = place_of_tile.out;
 
     Raw<Real, 1> raw[kOperands][kLoads];
 #pragma unroll

@@ -5,10 +5,18 @@
 #include "elementwise/cuda/grid.cuh"
 #include "elementwise/cuda/instance.h"
 #include "elementwise/cuda/lines_kernel.cuh"
+#include "elementwise/cuda/shifted_kernel.cuh"
+#include "elementwise/cuda/squares_kernel.cuh"
 #include "elementwise/cuda/staged_kernel.cuh"
 #include "elementwise/cuda/strided_kernel.cuh"
 
 namespace losscli::cuda {
+
+// How a warp or a block walks over operands that are not staged.
+enum class Walk { lines, shifted, strided };
+
+template <Walk walk>
+using WalkIs = std::integral_constant<Walk, walk>;
 
 template <typename Loss, typename Real>
 struct Strided {
@@ -28,20 +36,28 @@ struct Strided {
     return bytes < policies.large_bytes ? policies.small : policies.large;
   }
 
-  // Finds the kernel of a call; hands its shape, the elements that it takes at a time, whether it
-  // takes lines, and the number of blocks to `use`.
+  // Packs that are not aligned, and squares, only in float and where nothing is written: elsewhere
+  // the writes take the time.
+  template <typename Pass>
+  static constexpr bool reads_only = sizeof(Real) == 4 && Pass::sum && !Pass::writes;
+
+  // Finds the kernel of a call; hands its shape, the elements that it takes at a time, how it
+  // walks, the segments of a line, and the number of blocks to `use`.
   template <typename Pass, typename Use>
   static auto with_shape(const ElementwiseArguments& arguments, Use use) {
     constexpr int kOperands = kReads<Loss, Pass>;
     const int64_t length = arguments.space.sizes[0];
+    const auto segmented = [&](auto shape, auto count_, auto walk, int64_t of_line) {
+      const int64_t segments = length > 0 ? arguments.space.size / length * of_line : 0;
+      const int64_t tiles = divide_up(segments, kLineThreads / kWarp);
+      return use(shape, count_, walk, of_line, blocks_for(policy(kStrided, arguments), tiles));
+    };
     const auto lines = [&](auto count_) {
       constexpr int kCount = decltype(count_)::value;
       using Shape = Shape<kLineThreads, line_loads(kCount, kOperands, Pass::value),
                           line_resident(kCount, kOperands, Pass::writes)>;
-      const int64_t segments =
-          length > 0 ? arguments.space.size / length * divide_up(length, segment<Pass>(kCount)) : 0;
-      const int64_t tiles = divide_up(segments, kLineThreads / kWarp);
-      return use(Shape(), count_, std::true_type(), blocks_for(policy(kStrided, arguments), tiles));
+      return segmented(Shape(), count_, WalkIs<Walk::lines>(),
+                       divide_up(length, segment<Pass>(kCount)));
     };
     const auto takes = [&](int count) {
       return takes_packs<Loss, Pass>(arguments, count) &&
@@ -52,11 +68,25 @@ struct Strided {
         return lines(std::integral_constant<int, 2 * kPack>());
     }
     if (takes(kPack)) return lines(std::integral_constant<int, kPack>());
+    if constexpr (reads_only<Pass>) {
+      constexpr int kLoads = shifted_loads(kOperands);
+      using Shifted = Shape<kLineThreads, kLoads, kShiftedResident>;
+      const auto shifts = [&](int count) {
+        return takes_shifted<Loss, Pass>(arguments, count) &&
+               fills_segments(length / count, int64_t{kWarp} * kLoads);
+      };
+      const auto shifted = [&](auto count_) {
+        return segmented(Shifted(), count_, WalkIs<Walk::shifted>(),
+                         shifted_segments(length, count_(), kLoads));
+      };
+      if (shifts(2 * kPack)) return shifted(std::integral_constant<int, 2 * kPack>());
+      if (shifts(kPack)) return shifted(std::integral_constant<int, kPack>());
+    }
     if (fills_segments(length, segment<Pass>(1)) && reaches<Pass>(arguments))
       return lines(std::integral_constant<int, 1>());
     using Shape = Shape<kStridedThreads, strided_loads(kOperands, sizeof(Real)), kStridedResident>;
     const int64_t tiles = divide_up(arguments.space.size, int64_t{Shape::threads} * Shape::loads);
-    return use(Shape(), std::integral_constant<int, 1>(), std::false_type(),
+    return use(Shape(), std::integral_constant<int, 1>(), WalkIs<Walk::strided>(), int64_t{0},
                blocks_for(policy(kStrided, arguments), tiles));
   }
 
@@ -82,21 +112,46 @@ struct Strided {
     return all;
   }
 
-  template <typename Pass>
-  static auto staged_arguments(const ElementwiseArguments& arguments, const GridSum& memory) {
+  // Hands what a kernel takes that goes by tiles, the side of its threads' squares, 0 where tiles
+  // are staged in shared memory, and its shape to `use`.
+  template <typename Pass, typename Use>
+  static auto with_staged(const ElementwiseArguments& arguments, const GridSum& memory, Use use) {
     constexpr int kOperands = kReads<Loss, Pass>;
-    return StagedArguments<kOperands, Loss::signature.operands>(
-        arguments, memory, staged_side(Loss::signature.operands, sizeof(Real)),
-        [&](int k) -> const Operand& { return read_operand<Loss, Pass>(arguments, k); });
+    const auto staged = [&](int side) {
+      return StagedArguments<kOperands, Loss::signature.operands>(
+          arguments, memory, side,
+          [&](int k) -> const Operand& { return read_operand<Loss, Pass>(arguments, k); });
+    };
+    const auto in_squares = [&](const auto& squares, auto count_) {
+      constexpr int kCount = decltype(count_)::value;
+      return use(squares, count_, Shape<kSquareThreads, kCount, square_resident(kCount)>());
+    };
+    if constexpr (reads_only<Pass>) {
+      if constexpr (kOperands <= 2) {  // for the registers
+        const auto wide = staged(square_side(2 * kPack));
+        if (is_in_16_bits<Pass>(arguments) && lies_in_squares(wide, 2 * kPack) &&
+            fills_segments(wide.across, square_side(2 * kPack)) &&
+            fills_segments(wide.down, square_side(2 * kPack)))
+          return in_squares(wide, std::integral_constant<int, 2 * kPack>());
+      }
+      const auto squares = staged(square_side(kPack));
+      if (lies_in_squares(squares, kPack))
+        return in_squares(squares, std::integral_constant<int, kPack>());
+    }
+    constexpr int kSide = staged_side(Loss::signature.operands, sizeof(Real));
+    return use(staged(kSide), std::integral_constant<int, 0>(),
+               Shape<kSide * kStagedLines, kSide / kStagedLines, staged_resident(kSide)>());
   }
 
   static int64_t blocks(const ElementwiseArguments& arguments, Access access) {
     return with_pass(arguments, [&](auto pass) {
       using Pass = decltype(pass);
       if (access == Access::staged)
-        return blocks_for(policy(kStaged, arguments),
-                          staged_arguments<Pass>(arguments, GridSum()).tiles);
-      return with_shape<Pass>(arguments, [](auto, auto, auto, int64_t blocks) { return blocks; });
+        return with_staged<Pass>(arguments, GridSum(), [&](const auto& staged, auto, auto) {
+          return blocks_for(policy(kStaged, arguments), staged.tiles);
+        });
+      return with_shape<Pass>(arguments,
+                              [](auto, auto, auto, int64_t, int64_t blocks) { return blocks; });
     });
   }
 
@@ -116,30 +171,43 @@ struct Strided {
                        const LaunchContext& context) {
     return with_pass(arguments, [&](auto pass) {
       using Pass = decltype(pass);
-      if (access == Access::staged) {
-        constexpr int kSide = staged_side(Loss::signature.operands, sizeof(Real));
-        using Shape = Shape<kSide * kStagedLines, kSide / kStagedLines, staged_resident(kSide)>;
-        const auto staged = staged_arguments<Pass>(arguments, memory);
-        return launch_kernel<Pass, loss_staged_kernel<Loss, Real, Pass, Shape>, Shape>(
-            "loss_staged_kernel", arguments, blocks_for(policy(kStaged, arguments), staged.tiles),
-            memory, context, staged);
-      }
-      return with_shape<Pass>(arguments, [&](auto shape, auto count_, auto lines_, int64_t blocks) {
+      if (access == Access::staged)
+        return with_staged<Pass>(
+            arguments, memory, [&](const auto& staged, auto count_, auto shape) {
+              using Shape = decltype(shape);
+              constexpr int kCount = decltype(count_)::value;
+              const int64_t blocks = blocks_for(policy(kStaged, arguments), staged.tiles);
+              if constexpr (kCount > 0) {
+                return launch_kernel<Pass, loss_squares_kernel<Loss, Real, Pass, kCount, Shape>,
+                                     Shape>("loss_squares_kernel", arguments, blocks, memory,
+                                            context, staged);
+              } else {
+                return launch_kernel<Pass, loss_staged_kernel<Loss, Real, Pass, Shape>, Shape>(
+                    "loss_staged_kernel", arguments, blocks, memory, context, staged);
+              }
+            });
+      return with_shape<Pass>(arguments, [&](auto shape, auto count_, auto walk_, int64_t of_line,
+                                             int64_t blocks) {
         using Shape = decltype(shape);
         constexpr int kCount = decltype(count_)::value, kOperands = kReads<Loss, Pass>;
         constexpr int kOwn = Loss::signature.operands;
+        constexpr Walk kWalk = decltype(walk_)::value;
         const auto find = [&](int k) -> const Operand& {
           return read_operand<Loss, Pass>(arguments, k);
         };
-        if constexpr (lines_()) {
-          const LineArguments<kOperands, kOwn> lines(arguments, memory, segment<Pass>(kCount),
-                                                     find);
-          return launch_kernel<Pass, loss_lines_kernel<Loss, Real, Pass, kCount, Shape>, Shape>(
-              "loss_lines_kernel", arguments, blocks, memory, context, lines);
-        } else {
+        if constexpr (kWalk == Walk::strided) {
           const StridedArguments<kOperands, kOwn> strided(arguments, memory, find);
           return launch_kernel<Pass, loss_strided_kernel<Loss, Real, Pass, Shape>, Shape>(
               "loss_strided_kernel", arguments, blocks, memory, context, strided);
+        } else {
+          const LineArguments<kOperands, kOwn> lines(arguments, memory, of_line, find);
+          if constexpr (kWalk == Walk::shifted) {
+            return launch_kernel<Pass, loss_shifted_kernel<Loss, Real, Pass, kCount, Shape>, Shape>(
+                "loss_shifted_kernel", arguments, blocks, memory, context, lines);
+          } else {
+            return launch_kernel<Pass, loss_lines_kernel<Loss, Real, Pass, kCount, Shape>, Shape>(
+                "loss_lines_kernel", arguments, blocks, memory, context, lines);
+          }
         }
       });
     });
