@@ -12,6 +12,7 @@ from losscli.cli.main import run
 from losscli.cli.verify import command
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.losses import LOSSES
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 
@@ -45,10 +46,10 @@ def test_all_reductions_of_the_default_config_pass_with_the_reference():
 
     assert result.return_value == EXIT_OK
     lines = result.stdout.splitlines()
-    assert lines[2].split() == ["check", "smooth_l1", "mse", "hinge"]
+    assert lines[2].split() == ["check", *LOSSES]
     top = next(number for number, line in enumerate(lines) if line.startswith("case"))
-    rows = lines[top + 2 : top + 11]
-    assert [row.split()[0] for row in rows[::3]] == ["smooth_l1", "mse", "hinge"]
+    rows = lines[top + 2 : top + 2 + 3 * len(LOSSES)]
+    assert [row.split()[0] for row in rows[::3]] == [*LOSSES]
     assert all(row.endswith("pass") for row in rows)
     assert " passed, 0 warnings, 0 failed, 2 skipped;" in lines[-1]
 
@@ -68,10 +69,13 @@ def test_json_has_the_record_of_a_run(tmp_path):
         "numeric",  # in float64 alone
         "bulk",  # without a reduction
         "rounding",  # of 16 bits
+        "float64_sums",  # of who promises right ones
+        "allocations",  # of who plans no temporaries
     }
     assert {check for check, status in statuses.items() if status not in ("pass", "warn")} == {
         "streams",
         "graphs",
+        "captured_backward",
     }
     assert record["results"][0]["reference_error"]["value_ulp"] is not None
 

@@ -57,6 +57,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge each change of each operand; the worst counts."""
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
+    subject.answer(problem.call(problem.usual))  # who raises in any call says so plainly
     for value in INCOMING:
         for change, (change_data, may_raise) in CHANGES.items():
             for name in OPERANDS:
