@@ -31,6 +31,7 @@ from .mutation.cpu import CPU
 from .mutation.cuda import CUDA
 from .mutation.losses import LOSSES
 from .mutation.mutation import Mutation
+from .mutation.torch_layer import TORCH
 from .mutation.trial import FOUND, Trial, command
 from .mutation.workshop import BuildError, Workshop, environ
 
@@ -74,7 +75,7 @@ class Outcome:
 
 def mutations(device: str) -> tuple[Mutation, ...]:
     """Return those that are tried on a device; the formulas are the same on both."""
-    return (*LOSSES, *CPU) if device == "cpu" else CUDA
+    return (*LOSSES, *CPU, *TORCH) if device == "cpu" else CUDA
 
 
 def killer(root: Path, trial: Trial, patience: float) -> Death | None:
@@ -176,13 +177,13 @@ class BuildAlone(Run):
 
 
 def try_all(
-    chosen: Iterable[Mutation], device: str, jobs: int, kind: type[Run], whole: bool
+    chosen: Sequence[Mutation], device: str, jobs: int, kind: type[Run], whole: bool
 ) -> list[Outcome]:
     """Build the original, then try each; return the outcomes in the order of the mutations."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="losscli-mutants-") as folder:
         workshop = Workshop(Path(folder), device, jobs)
-        workshop.build_original()
+        workshop.build_original(chosen)
         print(f"built the original ({time.monotonic() - started:.0f} s)", flush=True)
         with ThreadPoolExecutor(jobs) as pool:
             return list(pool.map(kind(workshop, whole), enumerate(chosen)))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from losscli.config.schema import DTYPES
+from losscli.extension.targets import LOSS, RUNTIME, Target
+from losscli.extension.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
 from tests import mutate
@@ -16,10 +19,11 @@ from tests.mutation.cpu import CPU
 from tests.mutation.cuda import CUDA
 from tests.mutation.losses import LOSSES
 from tests.mutation.mutation import Mutation
+from tests.mutation.torch_layer import TORCH
 from tests.mutation.trial import Trial
-from tests.mutation.workshop import CHECKOUT, BuildError, Workshop, stale
+from tests.mutation.workshop import CHECKOUT, BuildError, Workshop, libraries, stale
 
-EVERY = (*LOSSES, *CPU, *CUDA)
+EVERY = (*LOSSES, *CPU, *TORCH, *CUDA)
 NO_CLAMP = next(m for m in LOSSES if m.mistake == "no clamp")
 
 
@@ -33,11 +37,11 @@ def test_a_mutation_changes_what_is_there(mutation):
     assert set(mutation.dtypes) <= set(DTYPES)
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_there_are_enough_for_a_device(device):
+@pytest.mark.parametrize(("device", "enough"), [("cpu", 35), ("cuda", 45)])
+def test_there_are_enough_for_a_device(device, enough):
     chosen = mutate.mutations(device)
 
-    assert len([m for m in chosen if not (m.equivalent or m.unseen)]) >= 20
+    assert len([m for m in chosen if not (m.equivalent or m.unseen)]) >= enough
     assert len({m.name for m in chosen}) == len(chosen)
 
 
@@ -59,37 +63,59 @@ def test_what_survives_is_put_to_every_way_to_finish_a_sum():
     assert set(Trial.whole("cpu").implementations) == ours
 
 
+TARGETS = [Target(TORCH_PART), Target(RUNTIME, "cuda"), Target(LOSS, "cuda", "hinge")]
+KEY = "0123456789abcdef"
 INPUTS = {
-    name: {"csrc/losses/hinge.h", f"csrc/{source}"}
-    for name, source in {
-        "cpu.engine.o": "cpu/engine.cpp",
-        "cpu.instantiate.hinge.o": "cpu/tile.h",
-        "cpu.instantiate.mse.o": "cpu/tile.h",
-        "cuda.instantiate.hinge.float32.o": "cuda/reduce.cuh",
-        "cuda.instantiate.hinge.float16.o": "cuda/reduce.cuh",
-    }.items()
+    f"{folder}-{KEY}/{name}": {f"{folder}-{KEY}/csrc/{file}" for file in files}
+    for folder, name, files in (
+        ("torch", "torch.nodes.o", ("torch/nodes.cpp", "core/expectation.h")),
+        ("runtime_cuda", "core.cuda.runtime.o", ("core/cuda/runtime.cu", "core/expectation.h")),
+        ("hinge_cuda", "elementwise.cuda.library.o", ("losses/hinge.h", "core/expectation.h")),
+        ("hinge_cuda", "elementwise.cuda.dense.float32.o", ("losses/hinge.h", "worker.cuh")),
+        ("hinge_cuda", "elementwise.cuda.dense.float16.o", ("losses/hinge.h", "worker.cuh")),
+        ("mse_cuda", "elementwise.cuda.library.o", ("losses/mse.h", "core/expectation.h")),
+    )
 }
 
 
 @pytest.mark.parametrize(
     ("file", "whole", "expected"),
     [
-        ("cpu/engine.cpp", False, ["cpu.engine.o"]),
-        ("cpu/tile.h", False, ["cpu.instantiate.hinge.o"]),
-        ("cpu/tile.h", True, ["cpu.instantiate.hinge.o", "cpu.instantiate.mse.o"]),
-        ("cuda/reduce.cuh", False, ["cuda.instantiate.hinge.float32.o"]),
+        ("torch/nodes.cpp", False, ["torch.nodes.o"]),
+        ("core/cuda/runtime.cu", False, ["core.cuda.runtime.o"]),
+        ("core/expectation.h", False, ["elementwise.cuda.library.o"]),
+        ("worker.cuh", False, ["elementwise.cuda.dense.float32.o"]),
+        (
+            "worker.cuh",
+            True,
+            ["elementwise.cuda.dense.float32.o", "elementwise.cuda.dense.float16.o"],
+        ),
         (
             "losses/hinge.h",
             False,
-            ["cpu.instantiate.hinge.o", "cuda.instantiate.hinge.float32.o"],
+            ["elementwise.cuda.library.o", "elementwise.cuda.dense.float32.o"],
         ),
-        ("losses/hinge.h", True, list(INPUTS)),
     ],
 )
 def test_what_does_not_show_a_mutation_is_not_built_anew(file, whole, expected):
     mutation = Mutation(file, "old", "new", "a mistake", losses=("hinge",))
+    found = stale(mutation, TARGETS, INPUTS, whole=whole)
 
-    assert list(stale(mutation, INPUTS, whole=whole)) == expected
+    assert [path.partition("/")[2] for path in found] == expected
+
+
+def names(mutation, device, whole):
+    return {target.name for target in libraries(mutation, device, whole=whole)}
+
+
+def test_the_libraries_of_a_mutation_are_those_that_its_trial_loads():
+    plain = Mutation("core/dtype.h", "old", "new", "a mistake", losses=("hinge",))
+    tree = replace(plain, implementations=("custom:tree",))
+
+    assert names(plain, "cpu", whole=False) == {"torch", "hinge_cpu"}
+    assert names(tree, "cuda", whole=False) == {"torch", "runtime_cuda", "hinge_strategies_cuda"}
+    kinds = {f"{loss}{part}_cpu" for loss in REGISTRY for part in ("", "_strategies")}
+    assert names(plain, "cpu", whole=True) == {"torch", *kinds}
 
 
 def put(monkeypatch, tmp_path, program, patience=30.0):
@@ -131,7 +157,7 @@ def test_who_hangs_is_ended(monkeypatch, tmp_path):
 @pytest.fixture
 def without_builds(monkeypatch):
     """Mutants that are broken, and what they were built for, without a compiler."""
-    monkeypatch.setattr(Workshop, "build_original", lambda self: None)
+    monkeypatch.setattr(Workshop, "build_original", lambda self, mutations: None)
     monkeypatch.setattr(Workshop, "build_mutant", lambda self, mutation, number, whole: Path("x"))
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 class Mutation:
     """One textual change, and what of `losscli verify` is enough to see it.
 
-    The kernels are compiled once a loss, those of CUDA once a loss and dtype: only those named here
-    are built anew and verified; the others stay as they were.
+    The kernels are compiled once a loss, some of those of CUDA once a loss and dtype: only those
+    named here are built anew and verified; the others stay as they were.
     """
 
     file: str

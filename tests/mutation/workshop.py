@@ -1,8 +1,8 @@
 """Copies of the checkout in which one thing is broken, built from the objects of the original.
 
 ninja goes by times: a broken file that keeps the time of the original is up to date. So the objects
-to be built anew are removed, and only they are; headers that every loss includes need not cost a
-build of every loss.
+to be built anew are removed, and only they are; a header that the library of the operators includes
+need not cost a build of all that includes PyTorch.
 """
 
 from __future__ import annotations
@@ -10,18 +10,24 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from losscli.config.schema import DTYPES
 from losscli.extension.cache import user_cache
+from losscli.extension.targets import BENCH, RUNTIME, TORCH, Target, needed
 from losscli.extension.toolchain import find_ninja
+from losscli.implementations import STRATEGIES
+from losscli.losses import LOSSES
 
+from .build_libraries import command
 from .mutation import Mutation
 
 CHECKOUT = Path(__file__).parents[2]
 _COPIED = ("losscli", "csrc", "configs")
+_WAYS = {False, True}
+"""Without the library of a loss's strategies, and with it."""
 
 
 class BuildError(Exception):
@@ -42,45 +48,84 @@ class Workshop:
         """The copy that nothing is broken in."""
         return self.root / "original"
 
-    def build_original(self) -> None:
-        """Copy the checkout and build it, out of the user's own objects where there are some."""
+    def build_original(self, mutations: Iterable[Mutation]) -> None:
+        """Copy the checkout; build what the mutations show in, out of the user's own objects."""
         _copy_checkout(CHECKOUT, self.original)
         if (user_cache().root / "work").is_dir():
             shutil.copytree(user_cache().root / "work", self.original / "cache" / "work")
-        build(self.original, self.device, {})
+        targets = {target for m in mutations for target in libraries(m, self.device, whole=False)}
+        build(self.original, sorted(targets, key=lambda target: target.name), {})
 
     def build_mutant(self, mutation: Mutation, number: int, *, whole: bool) -> Path:
-        """Break a copy and build it; ``whole`` for all losses and dtypes."""
+        """Break a copy and build it; ``whole`` for all losses, dtypes and strategies."""
         root = self.root / f"mutant-{number}"
         _copy_checkout(self.original, root)
-        work = root / "cache" / "work"
-        shutil.copytree(self.original / "cache" / "work", work)
+        targets = libraries(mutation, self.device, whole=whole)
+        cache, work = self.original / "cache", root / "cache" / "work"
+        work.mkdir(parents=True, mode=0o700)
+        for path in (cache / "work").iterdir():
+            if path.is_file():  # of ninja: what it knows of the objects
+                shutil.copy2(path, work)
+        for target in targets:
+            for folder in cache.glob(f"{target.name}-*"):
+                shutil.copytree(folder, root / "cache" / folder.name)
+            for folder in (cache / "work").glob(f"{target.name}-*"):
+                shutil.copytree(folder, work / folder.name)
         for csrc in (root / "csrc", *work.glob("*/csrc")):
             if (csrc / mutation.file).exists():
                 mutation.apply(csrc)
-        for folder in work.glob(f"{self.device}-*"):
-            for name in stale(mutation, _inputs(folder), whole=whole):
-                (folder / name).unlink()
+        for name in stale(mutation, targets, _inputs(work), whole=whole):
+            (work / name).unlink()
         jobs = max(1, len(os.sched_getaffinity(0)) // self.at_once)
-        build(root, self.device, {"MAX_JOBS": str(jobs)})
+        build(root, targets, {"MAX_JOBS": str(jobs)})
         return root
 
 
-def stale(mutation: Mutation, inputs: Mapping[str, set[str]], *, whole: bool) -> Iterator[str]:
-    """Yield the objects that a mutation is to be seen in, from what each was made of."""
-    of_a_loss = mutation.file.startswith("losses/")
-    for name, files in inputs.items():
-        if f"csrc/{mutation.file}" not in files:
+def libraries(mutation: Mutation, device: str, *, whole: bool) -> list[Target]:
+    """Return what the calls need that a mutation is looked for in."""
+    losses = tuple(LOSSES) if whole else mutation.losses
+    ways = _WAYS if whole else {_is_strategy(name) for name in mutation.implementations}
+    found = {
+        target: None
+        for loss in losses
+        for way in sorted(ways)
+        for target in needed(loss, device, strategies=way)
+    }
+    return list(found)
+
+
+def _is_strategy(implementation: str) -> bool:
+    return implementation.partition(":")[2] in STRATEGIES
+
+
+def stale(
+    mutation: Mutation,
+    targets: Iterable[Target],
+    inputs: Mapping[str, set[str]],
+    *,
+    whole: bool,
+) -> Iterator[str]:
+    """Yield the objects that a mutation is to be seen in, from what each was made of.
+
+    Args:
+        mutation: what is broken.
+        targets: the libraries that are there.
+        inputs: what each object was compiled from, both below the folder that ninja runs in.
+        whole: whether to be seen in all dtypes.
+    """
+    by_name = {target.name: target for target in targets}
+    for path, files in inputs.items():
+        folder, _, name = path.partition("/")
+        target = by_name.get(folder.rpartition("-")[0])
+        if not target or f"{folder}/csrc/{mutation.file}" not in files:
             continue
-        # cpu.instantiate.mse.o, cuda.instantiate.mse.float32.o
-        _, stem, *variant, _ = name.split(".")
-        loss, dtype = (*variant, None, None)[:2]
-        if stem != "instantiate":
-            chosen = not of_a_loss
-        else:
-            chosen = loss in mutation.losses and (dtype is None or dtype in mutation.dtypes)
-        if whole or chosen:
-            yield name
+        if target.part in (TORCH, RUNTIME, BENCH):
+            if mutation.file.startswith(target.unit_folder):
+                yield path
+            continue
+        dtype = name.split(".")[-2]  # elementwise.cuda.dense.float32.o
+        if whole or dtype not in DTYPES or dtype in mutation.dtypes:
+            yield path
 
 
 def environ(root: Path) -> dict[str, str]:
@@ -89,11 +134,12 @@ def environ(root: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": paths, "LOSSCLI_CACHE_DIR": str(root / "cache")}
 
 
-def build(root: Path, device: str, variables: Mapping[str, str]) -> None:
-    """Build the kernels of a copy, with environment variables of its own, or raise BuildError."""
-    command = [sys.executable, "-m", "losscli", "build", "--device", device]
+def build(root: Path, targets: Iterable[Target], variables: Mapping[str, str]) -> None:
+    """Build libraries of a copy, with environment variables of its own, or raise BuildError."""
     environment = environ(root) | variables
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command(targets), cwd=root, env=environment, capture_output=True, text=True
+    )
     if done.returncode:
         raise BuildError(done.stderr.strip())
 
@@ -103,10 +149,11 @@ def _copy_checkout(source: Path, to: Path) -> None:
         shutil.copytree(source / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def _inputs(folder: Path) -> dict[str, set[str]]:
-    """Return the files that each object of a work folder was compiled from."""
-    command = [find_ninja(), "-t", "deps"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+def _inputs(work: Path) -> dict[str, set[str]]:
+    """Return the files that each object of the last build was compiled from."""
+    done = subprocess.run(
+        [find_ninja(), "-t", "deps"], cwd=work, capture_output=True, text=True, check=True
+    )
     # A paragraph an object: its name and a colon, then a file a line.
     paragraphs = [text.splitlines() for text in done.stdout.split("\n\n") if text.strip()]
     return {name.partition(":")[0]: set(map(str.strip, files)) for name, *files in paragraphs}

@@ -1,0 +1,40 @@
+"""Build some of a copy's libraries: `python -m tests.mutation.build_libraries TARGETS`.
+
+TARGETS is JSON, a list of objects with the fields of losscli.extension.targets.Target.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from losscli.errors import BuildError, UnfitError
+from losscli.extension.build import Builder
+from losscli.extension.cache import user_cache
+from losscli.extension.plan import csrc_root, installed_torch
+from losscli.extension.targets import Target
+from losscli.extension.toolbox import Toolbox
+
+
+def main() -> int:
+    """Build what is missing of the libraries."""
+    targets = [Target(**fields) for fields in json.loads(sys.argv[1])]
+    builder = Builder(Toolbox(installed_torch()), user_cache(), csrc_root(), print)
+    try:
+        builder.obtain(targets)
+    except (BuildError, UnfitError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def command(targets: Iterable[Target]) -> list[str]:
+    """Return the command that builds libraries."""
+    fields = json.dumps([asdict(target) for target in targets])
+    return [sys.executable, "-m", "tests.mutation.build_libraries", fields]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

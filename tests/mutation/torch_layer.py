@@ -1,0 +1,53 @@
+"""Mistakes in the operators and in autograd, which both devices go through."""
+
+from __future__ import annotations
+
+from .mutation import Mutation
+
+TORCH = (
+    Mutation(
+        "torch/compute.cpp",
+        "1.0 / static_cast<double>(size)",
+        "1.0 / static_cast<double>(size + 1)",
+        "N",
+    ),
+    Mutation(
+        "torch/layout.cpp",
+        "merges = strides[k][d] == operands[k].strides[last] * space.sizes[last];",
+        "merges = strides[k][d] >= operands[k].strides[last] * space.sizes[last];",
+        "dimensions that are not one are made one",
+    ),
+    Mutation(
+        "torch/layout.cpp",
+        "kept = space.dimensions;",
+        "kept = space.dimensions > 0;",
+        "the own dimensions of a shared operand",
+    ),
+    Mutation(
+        "torch/nodes.cpp",
+        "  ahead.check_shapes(call, inputs);\n",
+        "",
+        "shapes are not compared in backward",
+    ),
+    Mutation(
+        "torch/nodes.cpp",
+        "operands[k].strides() != at::IntArrayRef(seen.strides)",
+        "false",
+        "strides are not compared in backward",
+    ),
+    Mutation(
+        "torch/nodes.cpp",
+        "if (!torch::autograd::get_current_graph_task_keep_graph()) {",
+        "{",
+        "a retained graph hands out what was written ahead",
+    ),
+)
+
+CAPTURED = (
+    Mutation(
+        "torch/nodes.cpp",
+        "if (capture != 0) {",
+        "if (false) {",
+        "a captured backward hands the same gradient out again",
+    ),
+)
