@@ -1,6 +1,6 @@
 // A pass over operands with any strides, of any dtypes, whose first dimension is long. A warp takes
-// a segment of one line along it: the segment's place is found once, by a division for each of the
-// other dimensions, and its elements follow one another.
+// a run of segments of one line along it: the run's place is found once, by a division for each of
+// the other dimensions, and its elements follow one another.
 #pragma once
 
 #include <algorithm>
@@ -18,25 +18,38 @@ struct LineOperand {
   int64_t strides[kMostDimensions];  // along the other dimensions
 };
 
+// Whether runs may be longer than a segment: not where they would take registers that there are
+// none of, nor where the writes take the time.
+template <typename Real, typename Pass>
+constexpr bool takes_runs = sizeof(Real) == 4 && Pass::sum && !Pass::writes;
+
+// How lines are divided.
+struct LineRuns {
+  int64_t of_line = 0;
+  int length = 1;  // segments
+};
+
 template <int reads, int operand_count>
 struct LineArguments {
-  int64_t length;    // elements of a line
-  int64_t segments;  // of all lines
-  Divisor each;      // segments of a line
-  int32_t others;    // dimensions beside the line
+  int64_t length;  // elements of a line
+  int32_t run;     // segments of a run, but for the last of a line
+  int64_t runs;    // of all lines
+  Divisor each;    // runs of a line
+  int32_t others;  // dimensions beside the line
   Divisor sizes[kMostDimensions];
   LineOperand operands[reads];
   Results<operand_count> results;
 
   template <typename Find>
-  LineArguments(const ElementwiseArguments& arguments, const GridSum& memory, int64_t of_line,
+  LineArguments(const ElementwiseArguments& arguments, const GridSum& memory, LineRuns divided,
                 Find find)
       : length(arguments.space.sizes[0]),
-        each(of_line),
+        run(divided.length),
+        each(divided.of_line),
         others(arguments.space.dimensions - 1),
         results(arguments, memory, reads > operand_count) {
     const Space& space = arguments.space;
-    segments = length > 0 ? space.size / length * each.value : 0;
+    runs = length > 0 ? space.size / length * each.value : 0;
     for (int d = 0; d < others; ++d) sizes[d] = Divisor(space.sizes[d + 1]);
     for (int k = 0; k < reads; ++k) {
       const Operand& from = find(k);
@@ -88,19 +101,18 @@ bool takes_packs(const ElementwiseArguments& arguments, int count) {
   return packs;
 }
 
-struct LineSegment {
+struct LineRun {
   int64_t line;
-  int64_t segment;  // of the line
+  int64_t run;  // of the line
 };
 
-// Finds a segment, and where each operand's line begins.
+// Finds a run, and where each operand's line begins.
 template <int reads, int operand_count>
-__device__ __forceinline__ LineSegment
-find_segment(const LineArguments<reads, operand_count>& arguments, int64_t index,
-             const char* (&bases)[reads]) {
-  LineSegment found;
+__device__ __forceinline__ LineRun find_run(const LineArguments<reads, operand_count>& arguments,
+                                            int64_t index, const char* (&bases)[reads]) {
+  LineRun found;
   found.line = arguments.each.divide(index);
-  found.segment = index - found.line * arguments.each.value;
+  found.run = index - found.line * arguments.each.value;
 #pragma unroll
   for (int k = 0; k < reads; ++k) bases[k] = arguments.operands[k].data;
   int64_t rest = found.line;
@@ -132,62 +144,61 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
 
   // Packs wider than 16 bytes in Real are of items of 2 bytes.
   constexpr int kItem = count * sizeof(Real) > kPackBytes ? 2 : 0;
+  constexpr bool kRuns = takes_runs<Real, Pass>;
   const int lane = threadIdx.x % kWarp;
-  const int64_t stride = int64_t{blocks.count} * kWarps;
   Sum carried;
-  int64_t segment = int64_t{blocks.index} * kWarps + threadIdx.x / kWarp;
-  const char* bases[kOperands];
-  int64_t out = 0;
-  int left = 0;  // elements of the segment
-  const auto find = [&] {
-    if (segment >= arguments.segments) return;
-    const LineSegment found = find_segment(arguments, segment, bases);
-    const int64_t first = found.segment * kSegment;
+  for (int64_t run = int64_t{blocks.index} * kWarps + threadIdx.x / kWarp; run < arguments.runs;
+       run += int64_t{blocks.count} * kWarps) {
+    const char* bases[kOperands];
+    const LineRun found = find_run(arguments, run, bases);
+    const int64_t all = kRuns ? int64_t{arguments.run} * kSegment : kSegment;
+    const int64_t first = found.run * all;
 #pragma unroll
     for (int k = 0; k < kOperands; ++k) bases[k] += first * arguments.operands[k].along;
-    out = found.line * arguments.length + first;
-    left = static_cast<int>(min(int64_t{kSegment}, arguments.length - first));
-  };
-  find();
-  while (segment < arguments.segments) {
-    const auto place = [&](int u) { return u * kStep + lane * count; };
-    Raw<Real, count> raw[kOperands][kLoads];
-#pragma unroll
-    for (int k = 0; k < kOperands; ++k) {
-      const LineOperand& operand = arguments.operands[k];
-      read_elements<kItem>(
-          operand.dtype, operand.repeats,
-          // Beyond the end, the last elements.
-          [&](int u) {
-            return bases[k] + static_cast<int64_t>(min(place(u), left - count)) * operand.along;
-          },
-          raw[k]);
-    }
-    // The next place is found while these loads are on their way.
-    const int64_t out_here = out;
-    const int left_here = left;
-    segment += stride;
-    find();
-    const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
-    TileSum<Real> sum;
-    // Packs a few at a time: what was read takes fewer registers.
-    constexpr int kAtOnce = count > 1 && kLoads > 2 ? 2 : kLoads;
-#pragma unroll
-    for (int from = 0; from < kLoads; from += kAtOnce) {
-      Real x[kOperands][kAtOnce][count];
+    int64_t out = found.line * arguments.length + first;
+    int left = static_cast<int>(min(all, arguments.length - first));
+#pragma unroll 1
+    do {
+      const auto place = [&](int u) { return u * kStep + lane * count; };
+      Raw<Real, count> raw[kOperands][kLoads];
 #pragma unroll
       for (int k = 0; k < kOperands; ++k) {
-        Raw<Real, count> some[kAtOnce];
-#pragma unroll
-        for (int u = 0; u < kAtOnce; ++u) some[u] = raw[k][from + u];
-        convert_elements<kItem>(arguments.operands[k].dtype, arguments.operands[k].repeats, some,
-                                x[k]);
+        const LineOperand& operand = arguments.operands[k];
+        read_elements<kItem>(
+            operand.dtype, operand.repeats,
+            // Beyond the end, the last elements.
+            [&](int u) {
+              return bases[k] + static_cast<int64_t>(min(place(u), left - count)) * operand.along;
+            },
+            raw[k]);
       }
-      work_on<Pass>(
-          loss, arguments.results, factor, x, [&](int u) { return out_here + place(from + u); },
-          [&](int u) { return place(from + u) < left_here; }, sum);
-    }
-    carried.add(sum);
+      const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
+      TileSum<Real> sum;
+      // Packs a few at a time: what was read takes fewer registers.
+      constexpr int kAtOnce = count > 1 && kLoads > 2 ? 2 : kLoads;
+#pragma unroll
+      for (int from = 0; from < kLoads; from += kAtOnce) {
+        Real x[kOperands][kAtOnce][count];
+#pragma unroll
+        for (int k = 0; k < kOperands; ++k) {
+          Raw<Real, count> some[kAtOnce];
+#pragma unroll
+          for (int u = 0; u < kAtOnce; ++u) some[u] = raw[k][from + u];
+          convert_elements<kItem>(arguments.operands[k].dtype, arguments.operands[k].repeats, some,
+                                  x[k]);
+        }
+        work_on<Pass>(
+            loss, arguments.results, factor, x, [&](int u) { return out + place(from + u); },
+            [&](int u) { return place(from + u) < left; }, sum);
+      }
+      carried.add(sum);
+      if constexpr (kRuns) {
+        out += kSegment;
+#pragma unroll
+        for (int k = 0; k < kOperands; ++k)
+          bases[k] += static_cast<int64_t>(kSegment) * arguments.operands[k].along;
+      }
+    } while (kRuns && (left -= kSegment) > 0);
   }
   if constexpr (Pass::sum) grid_sum<Shape::threads>(carried, arguments.results.memory, finish);
 }

@@ -106,6 +106,10 @@ constexpr int line_resident(int count, int operands, bool writes) {
   return operands > 2 || count == 8 || (count > 1 && writes) ? 2 : count > 1 ? 3 : 4;
 }
 
+// Large tensors that are only read, in runs of so many segments of one line: to find a place takes
+// some 200 instructions, a segment some 300 to 400.
+constexpr int kLineRun = 4;
+
 // The same where lines begin anywhere, in packs of 16 bytes that are shifted into place.
 constexpr int shifted_loads(int operands) { return operands <= 2 ? 4 : 2; }
 constexpr int kShiftedResident = 3;
@@ -137,8 +141,11 @@ constexpr int kStagedGroup = 16;
 // Tiles without shared memory, one square of `count` by `count` elements a thread: 256 bytes wide
 // and high in packs of 16 bytes.
 constexpr int kSquareThreads = 256;
+constexpr int kSquareRun = 4;  // tiles that are found as one, of large tensors
 LOSSCLI_HOST_DEVICE constexpr int square_side(int count) { return 16 * count; }
-constexpr int square_resident(int count) { return count == 8 ? 2 : 3; }
+constexpr int square_resident(int count, int operands) {
+  return count == 8 || operands > 2 ? 2 : 3;
+}
 // Below so many elements along either dimension, tiles would be mostly empty.
 constexpr int64_t kLeastStaged = 16;
 constexpr Policies kStaged{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 2}, int64_t{1} << 26};

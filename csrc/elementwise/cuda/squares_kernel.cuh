@@ -1,7 +1,8 @@
 // The same tiles without shared memory, where the operands lie in aligned packs, each along its own
 // dimension. A thread takes a square of elements, as wide and as high as a pack is long: in packs
 // along the first dimension of one operand, along the other of the next, and turns it in its
-// registers. No thread waits for another, and every sector of 32 bytes is read whole.
+// registers. A block takes a run of such tiles, one beside the other. No thread waits for another,
+// and every sector of 32 bytes is read whole.
 #pragma once
 
 #include "elementwise/cuda/staged_kernel.cuh"
@@ -74,66 +75,69 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_squares_
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int own_down = (warp % 2 * 8 + lane % 8) * count;
   const int own_across = (warp / 2 * 4 + lane / 8) * count;
+  const int wide = kSide * arguments.run;
   Sum carried;
-  int64_t tile = blocks.index;
-  StagedTile<kOperands> next;
-  if (tile < arguments.tiles) next.find(arguments, kSide, tile);
-  while (tile < arguments.tiles) {
-    const bool inside = own_down < next.down && own_across < next.across;
-    // Outside of the tile, its last square.
-    const int down = min(own_down, next.down - count);
-    const int across = min(own_across, next.across - count);
-    Raw<Real, count> raw[kOperands][count];
-#pragma unroll
-    for (int k = 0; k < kOperands; ++k) {
-      const StagedOperand& operand = arguments.operands[k];
-      const char* const first = next.bases[k] + static_cast<int64_t>(down) * operand.down +
-                                static_cast<int64_t>(across) * operand.across;
-      const int between = operand.slot >= 0 ? operand.across : operand.down;
-      read_elements<kItem>(
-          operand.dtype, false, [&](int u) { return first + static_cast<int64_t>(u) * between; },
-          raw[k]);
-    }
-    const int64_t out = next.out + across + static_cast<int64_t>(down) * arguments.out_down;
-    // The next place is found while these loads are on their way.
-    tile += blocks.count;
-    if (tile < arguments.tiles) next.find(arguments, kSide, tile);
-
-    const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
-    const auto work = [&](int from, const auto& x, TileSum<Real>& sum) {
-      work_on<Pass>(
-          loss, arguments.results, factor, x,
-          [&](int u) { return out + static_cast<int64_t>(from + u) * arguments.out_down; },
-          [&](int) { return inside; }, sum);
-    };
-    TileSum<Real> sum;
-    if constexpr (kItem == 0) {
-      Real x[kOperands][count][count];
+  for (int64_t tile = blocks.index; tile < arguments.tiles; tile += blocks.count) {
+    StagedTile<kOperands> at;
+    at.find(arguments, wide, kSide, tile);
+#pragma unroll 1
+    for (; at.across > 0; at.across -= kSide) {
+      const bool inside = own_down < at.down && own_across < at.across;
+      // Outside of the tile, its last square.
+      const int down = min(own_down, at.down - count);
+      const int across = min(own_across, at.across - count);
+      Raw<Real, count> raw[kOperands][count];
 #pragma unroll
       for (int k = 0; k < kOperands; ++k) {
-        convert_elements(arguments.operands[k].dtype, false, raw[k], x[k]);
-        if (arguments.operands[k].slot >= 0) transpose(x[k]);
+        const StagedOperand& operand = arguments.operands[k];
+        const char* const first = at.bases[k] + static_cast<int64_t>(down) * operand.down +
+                                  static_cast<int64_t>(across) * operand.across;
+        const int between = operand.slot >= 0 ? operand.across : operand.down;
+        read_elements<kItem>(
+            operand.dtype, false, [&](int u) { return first + static_cast<int64_t>(u) * between; },
+            raw[k]);
       }
-      work(0, x, sum);
-    } else {
-#pragma unroll
-      for (int k = 0; k < kOperands; ++k)
-        if (arguments.operands[k].slot >= 0) transpose(raw[k]);
-      constexpr int kAtOnce = 2;  // for the registers
-#pragma unroll
-      for (int from = 0; from < count; from += kAtOnce) {
-        Real x[kOperands][kAtOnce][count];
+      const int64_t out = at.out + across + static_cast<int64_t>(down) * arguments.out_down;
+      const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
+      const auto work = [&](int from, const auto& x, TileSum<Real>& sum) {
+        work_on<Pass>(
+            loss, arguments.results, factor, x,
+            [&](int u) { return out + static_cast<int64_t>(from + u) * arguments.out_down; },
+            [&](int) { return inside; }, sum);
+      };
+      TileSum<Real> sum;
+      if constexpr (kItem == 0) {
+        Real x[kOperands][count][count];
 #pragma unroll
         for (int k = 0; k < kOperands; ++k) {
-          Raw<Real, count> some[kAtOnce];
-#pragma unroll
-          for (int u = 0; u < kAtOnce; ++u) some[u] = raw[k][from + u];
-          convert_elements<kItem>(arguments.operands[k].dtype, false, some, x[k]);
+          convert_elements(arguments.operands[k].dtype, false, raw[k], x[k]);
+          if (arguments.operands[k].slot >= 0) transpose(x[k]);
         }
-        work(from, x, sum);
+        work(0, x, sum);
+      } else {
+#pragma unroll
+        for (int k = 0; k < kOperands; ++k)
+          if (arguments.operands[k].slot >= 0) transpose(raw[k]);
+        constexpr int kAtOnce = 2;  // for the registers
+#pragma unroll
+        for (int from = 0; from < count; from += kAtOnce) {
+          Real x[kOperands][kAtOnce][count];
+#pragma unroll
+          for (int k = 0; k < kOperands; ++k) {
+            Raw<Real, count> some[kAtOnce];
+#pragma unroll
+            for (int u = 0; u < kAtOnce; ++u) some[u] = raw[k][from + u];
+            convert_elements<kItem>(arguments.operands[k].dtype, false, some, x[k]);
+          }
+          work(from, x, sum);
+        }
       }
+      carried.add(sum);
+      at.out += kSide;
+#pragma unroll
+      for (int k = 0; k < kOperands; ++k)
+        at.bases[k] += static_cast<int64_t>(kSide) * arguments.operands[k].across;
     }
-    carried.add(sum);
   }
   if constexpr (Pass::sum) grid_sum<Shape::threads>(carried, arguments.results.memory, finish);
 }

@@ -24,6 +24,7 @@ struct StagedOperand {
 template <int reads, int operand_count>
 struct StagedArguments {
   int64_t tiles;
+  int32_t run;           // squares kernel: tiles that are found as one
   int64_t across, down;  // elements
   int32_t out_down;      // from one element to the next along `down`, in the outputs
   int64_t tiles_down;
@@ -35,8 +36,9 @@ struct StagedArguments {
   Results<operand_count> results;
 
   template <typename Find>
-  StagedArguments(const ElementwiseArguments& arguments, const GridSum& memory, int side, Find find)
-      : results(arguments, memory, reads > operand_count) {
+  StagedArguments(const ElementwiseArguments& arguments, const GridSum& memory, int side, int run,
+                  Find find)
+      : run(run), results(arguments, memory, reads > operand_count) {
     const Space& space = arguments.space;
     int dimension = 0;
     for (int k = 0; k < reads && dimension == 0; ++k) dimension = staged_dimension(find(k), space);
@@ -45,7 +47,7 @@ struct StagedArguments {
     across = space.sizes[0];
     down = space.sizes[dimension];
     out_down = static_cast<int32_t>(dense[dimension]);
-    const int64_t tiles_across = divide_up(across, side);
+    const int64_t tiles_across = divide_up(across, int64_t{side} * run);
     tiles_down = divide_up(down, side);
     tiles = tiles_across * tiles_down;
     tiles_of_batch = Divisor(tiles);
@@ -82,18 +84,19 @@ struct StagedTile {
   const char* bases[reads];  // and in the operands
 
   template <typename Arguments>
-  __device__ __forceinline__ void find(const Arguments& arguments, int side, int64_t tile) {
+  __device__ __forceinline__ void find(const Arguments& arguments, int wide, int high,
+                                       int64_t tile) {
     int64_t batch = arguments.tiles_of_batch.divide(tile);
     const int64_t in_batch = tile - batch * arguments.tiles_of_batch.value;
     const int64_t group = arguments.tiles_of_group.divide(in_batch);
     const auto in_group = static_cast<unsigned>(in_batch - group * arguments.tiles_of_group.value);
-    const auto high = static_cast<unsigned>(
+    const auto rows = static_cast<unsigned>(
         min(int64_t{kStagedGroup}, arguments.tiles_down - group * kStagedGroup));
-    const unsigned column = in_group / high;
-    const int64_t first_across = int64_t{column} * side;
-    const int64_t first_down = (group * kStagedGroup + (in_group - column * high)) * side;
-    across = static_cast<int>(min(int64_t{side}, arguments.across - first_across));
-    down = static_cast<int>(min(int64_t{side}, arguments.down - first_down));
+    const unsigned column = in_group / rows;
+    const int64_t first_across = int64_t{column} * wide;
+    const int64_t first_down = (group * kStagedGroup + (in_group - column * rows)) * high;
+    across = static_cast<int>(min(int64_t{wide}, arguments.across - first_across));
+    down = static_cast<int>(min(int64_t{high}, arguments.down - first_down));
 
     out = first_across + first_down * arguments.out_down;
 #pragma unroll
@@ -134,7 +137,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_staged_k
   Sum carried;
   for (int64_t tile = blocks.index; tile < arguments.tiles; tile += blocks.count) {
     StagedTile<kOperands> place_of_tile;
-    place_of_tile.find(arguments, kSide, tile);
+    place_of_tile.find(arguments, kSide, kSide, tile);
     const auto& bases = place_of_tile.bases;
     const int across = place_of_tile.across, down = place_of_tile.down;
     const int64_t out = place_of_tile.out;

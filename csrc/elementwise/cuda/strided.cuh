@@ -36,21 +36,28 @@ struct Strided {
     return bytes < policies.large_bytes ? policies.small : policies.large;
   }
 
-  // Packs that are not aligned, and squares, only in float and where nothing is written: elsewhere
+  // Packs that are not aligned, and squares, are for passes in float that write nothing: elsewhere
   // the writes take the time.
   template <typename Pass>
-  static constexpr bool reads_only = sizeof(Real) == 4 && Pass::sum && !Pass::writes;
+  static constexpr bool reads_only = takes_runs<Real, Pass>;
 
   // Finds the kernel of a call; hands its shape, the elements that it takes at a time, how it
-  // walks, the segments of a line, and the number of blocks to `use`.
+  // walks, how lines are divided, and the number of blocks to `use`.
   template <typename Pass, typename Use>
   static auto with_shape(const ElementwiseArguments& arguments, Use use) {
     constexpr int kOperands = kReads<Loss, Pass>;
     const int64_t length = arguments.space.sizes[0];
     const auto segmented = [&](auto shape, auto count_, auto walk, int64_t of_line) {
-      const int64_t segments = length > 0 ? arguments.space.size / length * of_line : 0;
-      const int64_t tiles = divide_up(segments, kLineThreads / kWarp);
-      return use(shape, count_, walk, of_line, blocks_for(policy(kStrided, arguments), tiles));
+      LaunchPolicy divided = policy(kStrided, arguments);
+      LineRuns runs{of_line, 1};
+      if (reads_only<Pass> && divided.each > 1) {  // runs in the place of segments far apart
+        runs.length = static_cast<int>(std::min<int64_t>(kLineRun, of_line));
+        runs.of_line = divide_up(of_line, runs.length);
+        divided.each = 1;
+      }
+      const int64_t all = length > 0 ? arguments.space.size / length * runs.of_line : 0;
+      const int64_t tiles = divide_up(all, kLineThreads / kWarp);
+      return use(shape, count_, walk, runs, blocks_for(divided, tiles));
     };
     const auto lines = [&](auto count_) {
       constexpr int kCount = decltype(count_)::value;
@@ -86,7 +93,7 @@ struct Strided {
       return lines(std::integral_constant<int, 1>());
     using Shape = Shape<kStridedThreads, strided_loads(kOperands, sizeof(Real)), kStridedResident>;
     const int64_t tiles = divide_up(arguments.space.size, int64_t{Shape::threads} * Shape::loads);
-    return use(Shape(), std::integral_constant<int, 1>(), WalkIs<Walk::strided>(), int64_t{0},
+    return use(Shape(), std::integral_constant<int, 1>(), WalkIs<Walk::strided>(), LineRuns(),
                blocks_for(policy(kStrided, arguments), tiles));
   }
 
@@ -117,41 +124,52 @@ struct Strided {
   template <typename Pass, typename Use>
   static auto with_staged(const ElementwiseArguments& arguments, const GridSum& memory, Use use) {
     constexpr int kOperands = kReads<Loss, Pass>;
-    const auto staged = [&](int side) {
+    const auto staged = [&](int side, int run) {
       return StagedArguments<kOperands, Loss::signature.operands>(
-          arguments, memory, side,
+          arguments, memory, side, run,
           [&](int k) -> const Operand& { return read_operand<Loss, Pass>(arguments, k); });
     };
     const auto in_squares = [&](const auto& squares, auto count_) {
       constexpr int kCount = decltype(count_)::value;
-      return use(squares, count_, Shape<kSquareThreads, kCount, square_resident(kCount)>());
+      return use(squares, count_,
+                 Shape<kSquareThreads, kCount, square_resident(kCount, kOperands)>());
     };
     if constexpr (reads_only<Pass>) {
+      const int run = policy(kStaged, arguments).each > 1 ? kSquareRun : 1;
       if constexpr (kOperands <= 2) {  // for the registers
-        const auto wide = staged(square_side(2 * kPack));
+        const auto wide = staged(square_side(2 * kPack), run);
         if (is_in_16_bits<Pass>(arguments) && lies_in_squares(wide, 2 * kPack) &&
             fills_segments(wide.across, square_side(2 * kPack)) &&
             fills_segments(wide.down, square_side(2 * kPack)))
           return in_squares(wide, std::integral_constant<int, 2 * kPack>());
       }
-      const auto squares = staged(square_side(kPack));
+      const auto squares = staged(square_side(kPack), run);
       if (lies_in_squares(squares, kPack))
         return in_squares(squares, std::integral_constant<int, kPack>());
     }
     constexpr int kSide = staged_side(Loss::signature.operands, sizeof(Real));
-    return use(staged(kSide), std::integral_constant<int, 0>(),
+    return use(staged(kSide, 1), std::integral_constant<int, 0>(),
                Shape<kSide * kStagedLines, kSide / kStagedLines, staged_resident(kSide)>());
+  }
+
+  // A block takes one run of squares.
+  template <typename Arguments>
+  static int64_t staged_blocks(const ElementwiseArguments& arguments, const Arguments& staged,
+                               bool squares) {
+    LaunchPolicy divided = policy(kStaged, arguments);
+    if (squares) divided.each = 1;
+    return blocks_for(divided, staged.tiles);
   }
 
   static int64_t blocks(const ElementwiseArguments& arguments, Access access) {
     return with_pass(arguments, [&](auto pass) {
       using Pass = decltype(pass);
       if (access == Access::staged)
-        return with_staged<Pass>(arguments, GridSum(), [&](const auto& staged, auto, auto) {
-          return blocks_for(policy(kStaged, arguments), staged.tiles);
+        return with_staged<Pass>(arguments, GridSum(), [&](const auto& staged, auto count, auto) {
+          return staged_blocks(arguments, staged, count > 0);
         });
       return with_shape<Pass>(arguments,
-                              [](auto, auto, auto, int64_t, int64_t blocks) { return blocks; });
+                              [](auto, auto, auto, LineRuns, int64_t blocks) { return blocks; });
     });
   }
 
@@ -176,7 +194,7 @@ struct Strided {
             arguments, memory, [&](const auto& staged, auto count_, auto shape) {
               using Shape = decltype(shape);
               constexpr int kCount = decltype(count_)::value;
-              const int64_t blocks = blocks_for(policy(kStaged, arguments), staged.tiles);
+              const int64_t blocks = staged_blocks(arguments, staged, kCount > 0);
               if constexpr (kCount > 0) {
                 return launch_kernel<Pass, loss_squares_kernel<Loss, Real, Pass, kCount, Shape>,
                                      Shape>("loss_squares_kernel", arguments, blocks, memory,
@@ -186,7 +204,7 @@ struct Strided {
                     "loss_staged_kernel", arguments, blocks, memory, context, staged);
               }
             });
-      return with_shape<Pass>(arguments, [&](auto shape, auto count_, auto walk_, int64_t of_line,
+      return with_shape<Pass>(arguments, [&](auto shape, auto count_, auto walk_, LineRuns runs,
                                              int64_t blocks) {
         using Shape = decltype(shape);
         constexpr int kCount = decltype(count_)::value, kOperands = kReads<Loss, Pass>;
@@ -200,7 +218,7 @@ struct Strided {
           return launch_kernel<Pass, loss_strided_kernel<Loss, Real, Pass, Shape>, Shape>(
               "loss_strided_kernel", arguments, blocks, memory, context, strided);
         } else {
-          const LineArguments<kOperands, kOwn> lines(arguments, memory, of_line, find);
+          const LineArguments<kOperands, kOwn> lines(arguments, memory, runs, find);
           if constexpr (kWalk == Walk::shifted) {
             return launch_kernel<Pass, loss_shifted_kernel<Loss, Real, Pass, kCount, Shape>, Shape>(
                 "loss_shifted_kernel", arguments, blocks, memory, context, lines);
