@@ -103,7 +103,7 @@ constexpr int line_loads(int count, int operands, bool value) {
   return operands <= 2 ? loads : loads / 2;
 }
 constexpr int line_resident(int count, int operands, bool writes, bool writes_doubles) {
-  if (count == 1 && writes_doubles) return 3;
+  if (count == 1 && writes_doubles) return 2;
   return operands > 2 || count == 8 || (count > 1 && writes) ? 2 : count > 1 ? 3 : 4;
 }
 
