@@ -102,8 +102,8 @@ constexpr int line_loads(int count, int operands, bool value) {
   const int loads = count == 1 ? 8 : count == 8 && value ? 2 : 4;
   return operands <= 2 ? loads : loads / 2;
 }
-constexpr int line_resident(int count, int operands, bool writes, int real_bytes) {
-  if (real_bytes == 8 && count == 1) return 3;
+constexpr int line_resident(int count, int operands, bool writes, bool value, int real_bytes) {
+  if (count == 1 && real_bytes == 8) return value ? 2 : 3;
   return operands > 2 || count == 8 || (count > 1 && writes) ? 2 : count > 1 ? 3 : 4;
 }
 

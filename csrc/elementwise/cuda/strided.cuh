@@ -61,8 +61,9 @@ struct Strided {
     };
     const auto lines = [&](auto count_) {
       constexpr int kCount = decltype(count_)::value;
-      using Shape = Shape<kLineThreads, line_loads(kCount, kOperands, Pass::value),
-                          line_resident(kCount, kOperands, Pass::writes, sizeof(Real))>;
+      using Shape =
+          Shape<kLineThreads, line_loads(kCount, kOperands, Pass::value),
+                line_resident(kCount, kOperands, Pass::writes, Pass::value, sizeof(Real))>;
       return segmented(Shape(), count_, WalkIs<Walk::lines>(),
                        divide_up(length, segment<Pass>(kCount)));
     };
