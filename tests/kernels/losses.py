@@ -11,6 +11,7 @@ from torch import Tensor
 from losscli import functional
 from losscli.cases import Case
 from losscli.losses import LOSSES, REDUCTIONS
+from losscli.verify.tolerances import ELEMENT_ULP
 
 NAMES = tuple(LOSSES)
 DTYPES = {
@@ -24,7 +25,17 @@ PARAMETERS: dict[str, dict[str, float]] = {
     for name, spec in LOSSES.items()
 }
 
-__all__ = ["DTYPES", "NAMES", "PARAMETERS", "REDUCTIONS", "case_of", "custom", "make", "reference"]
+__all__ = [
+    "DTYPES",
+    "NAMES",
+    "PARAMETERS",
+    "REDUCTIONS",
+    "case_of",
+    "custom",
+    "granted",
+    "make",
+    "reference",
+]
 
 
 def custom(loss: str, reduction: str = "mean", **parameters: float) -> Callable[..., Tensor]:
@@ -44,6 +55,12 @@ def reference(loss: str, reduction: str = "mean", **parameters: float) -> Callab
     """PyTorch's loss with the same."""
     settings = PARAMETERS[loss] | parameters
     return functools.partial(LOSSES[loss].reference, reduction=reduction, **settings)
+
+
+def granted(loss: str) -> float | None:
+    """How many ULP an element may be off, where the loss has a tolerance of its own."""
+    own = LOSSES[loss].tolerance
+    return ELEMENT_ULP * own.factor if own else None
 
 
 def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:

@@ -124,6 +124,11 @@ constexpr int strided_loads(int operands, int real_bytes) {
   const int loads = real_bytes == 8 ? 4 : 8;
   return operands <= 2 ? loads : loads / 2;
 }
+// Packs of 16 bytes: two blocks on each multiprocessor have registers for them.
+constexpr int strided_pack_loads(int count, int operands) {
+  const int loads = count == 4 ? 4 : 2;
+  return operands <= 2 ? loads : loads / 2;
+}
 // Small tensors by as many blocks as there are tiles; large ones by a few tiles a block, so that
 // its sum costs little beside them.
 constexpr Policies kStrided{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 4}, int64_t{1} << 26};

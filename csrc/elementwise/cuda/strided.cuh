@@ -92,10 +92,27 @@ struct Strided {
     }
     if (fills_segments(length, segment<Pass>(1)) && reaches<Pass>(arguments))
       return lines(std::integral_constant<int, 1>());
-    using Shape = Shape<kStridedThreads, strided_loads(kOperands, sizeof(Real)), kStridedResident>;
-    const int64_t tiles = divide_up(arguments.space.size, int64_t{Shape::threads} * Shape::loads);
-    return use(Shape(), std::integral_constant<int, 1>(), WalkIs<Walk::strided>(), LineRuns(),
-               blocks_for(policy(kStrided, arguments), tiles));
+    // Short lines.
+    const auto strided = [&](auto shape, auto count_) {
+      using Shape = decltype(shape);
+      const int64_t tiles =
+          divide_up(arguments.space.size, int64_t{Shape::threads} * Shape::loads * count_());
+      return use(shape, count_, WalkIs<Walk::strided>(), LineRuns(),
+                 blocks_for(policy(kStrided, arguments), tiles));
+    };
+    const auto packs = [&](auto count_) {
+      constexpr int kCount = decltype(count_)::value;
+      return strided(Shape<kStridedThreads, strided_pack_loads(kCount, kOperands), 2>(), count_);
+    };
+    if constexpr (sizeof(Real) == 4) {
+      if (is_in_16_bits<Pass>(arguments) && takes_packs<Loss, Pass>(arguments, 2 * kPack))
+        return packs(std::integral_constant<int, 2 * kPack>());
+    }
+    if (takes_packs<Loss, Pass>(arguments, kPack))
+      return packs(std::integral_constant<int, kPack>());
+    return strided(
+        Shape<kStridedThreads, strided_loads(kOperands, sizeof(Real)), kStridedResident>(),
+        std::integral_constant<int, 1>());
   }
 
   // Elements of a line that a warp takes at a time.
@@ -215,8 +232,8 @@ struct Strided {
           return read_operand<Loss, Pass>(arguments, k);
         };
         if constexpr (kWalk == Walk::strided) {
-          const StridedArguments<kOperands, kOwn> strided(arguments, memory, find);
-          return launch_kernel<Pass, loss_strided_kernel<Loss, Real, Pass, Shape>, Shape>(
+          const StridedArguments<kOperands, kOwn> strided(arguments, memory, kCount, find);
+          return launch_kernel<Pass, loss_strided_kernel<Loss, Real, Pass, kCount, Shape>, Shape>(
               "loss_strided_kernel", arguments, blocks, memory, context, strided);
         } else {
           const LineArguments<kOperands, kOwn> lines(arguments, memory, runs, find);
