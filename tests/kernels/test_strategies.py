@@ -130,3 +130,17 @@ def test_gradients_are_those_of_the_default(strategy: str, loss: str, reduction:
 def test_an_unknown_strategy_is_refused(loss: str) -> None:
     with pytest.raises(ValueError, match=r"strategy must be 'atomic', .*'quick'"):
         strategic(loss, "mean", "quick")(torch.ones(3), torch.ones(3))
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_atomic_is_refused_where_only_deterministic_algorithms_are_allowed(loss: str) -> None:
+    input = torch.ones(8, requires_grad=True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="strategy 'atomic' of losscli does not have a det"):
+            strategic(loss, "mean", "atomic")(input, torch.zeros(8))
+        for strategy in REPRODUCIBLE:
+            strategic(loss, "mean", strategy)(input, torch.zeros(8)).backward()
+        custom(loss)(input, torch.zeros(8)).backward()
+    finally:
+        torch.use_deterministic_algorithms(False)

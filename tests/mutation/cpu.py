@@ -191,8 +191,8 @@ WALKS = (
     ),
     Mutation(
         "elementwise/cpu/transpose.h",
-        "block[j * kBlock + i]",
-        "block[i * kBlock + j]",
+        "block[j * kSide + i]",
+        "block[i * kSide + j]",
         "a ragged block is not turned",
     ),
     Mutation(
