@@ -57,8 +57,6 @@ void check_status(const Status& status, const LossCall& call, TensorList operand
   TORCH_CHECK(false, text);
 }
 
-bool runs_in_double(at::ScalarType type) { return type == at::kDouble; }
-
 double scale_of(const LossCall& call, int64_t size) {
   return call.reduction == Reduction::mean ? 1.0 / static_cast<double>(size) : 1.0;
 }
@@ -350,7 +348,7 @@ c10::SmallVector<Tensor, kMostOperands + 1> compute_second_derivatives(const Los
   check_call(call, operands);
   // Everything in the type computed with and of full size: this pass is rare, and its sums are
   // then as good as its elements.
-  const auto type = runs_in_double(promoted_type(operands)) ? at::kDouble : at::kFloat;
+  const auto type = promoted_type(operands) == at::kDouble ? at::kDouble : at::kFloat;
   const Layout layout(operands, call.loss->operand_words.data());
   const auto full = [&](const Tensor& tensor) {
     return tensor.to(type).expand(layout.shape()).contiguous();

@@ -11,7 +11,7 @@ namespace losscli {
 
 using Dimensions = c10::SmallVector<int64_t, 5>;
 
-// The dimensions of a space that belong to a group, and the strides of tensors along them.
+// How operands broadcast: their common shape, and the order in which its dimensions are walked.
 class Layout {
  public:
   // Throws (RuntimeError) where the shapes do not broadcast. `names` tells them apart in the error.
