@@ -10,6 +10,11 @@
 // of both run in that order. Forward reads `expected` and `misses` and writes `written`; backward
 // reads `written` in all its blocks and updates the rest in one of them: no kernel reads what it
 // writes, so it may do so with any number of blocks. Zeros are a valid beginning.
+//
+// While guesses fail, the look at the incoming gradient is for nothing. So the device tells the
+// host when it loses confidence and when it has it again; the host reads that without waiting, a
+// few calls late perhaps, and meanwhile launches neither: forward computes the loss alone, backward
+// the gradients, and learns.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +35,8 @@ struct Expectation {
   uint64_t written = kNothingWritten;  // bits of the double that the gradients in memory are for
   int32_t misses = 0;                  // in a row
   int32_t seen = 0;  // whether `expected` was found by a backward; before, 1 is expected
+  // Where the host reads that confidence is lost; null where it reads this struct itself.
+  volatile int32_t* doubted = nullptr;
 };
 
 constexpr uint64_t kBitsOfOne = 0x3ff0000000000000ull;
@@ -45,13 +52,16 @@ LOSSCLI_HOST_DEVICE bool is_confident(const Expectation& expectation) {
 
 // Learns what a backward found; not `written`.
 LOSSCLI_HOST_DEVICE void learn(Expectation& expectation, uint64_t found) {
+  const bool confident = is_confident(expectation);
   if (found == expected_bits(expectation)) {
     expectation.misses = 0;
   } else {
-    expectation.misses = is_confident(expectation) ? expectation.misses + 1 : kMostMisses;
+    expectation.misses = confident ? expectation.misses + 1 : kMostMisses;
     expectation.expected = found;
     expectation.seen = 1;
   }
+  if (expectation.doubted && is_confident(expectation) != confident)
+    *expectation.doubted = confident;
 }
 
 // What a launch has to do with an expectation.
@@ -60,6 +70,7 @@ enum class Guess : int32_t {
   write,  // forward: write the gradients for what is expected, or not at all, and note which
   check,  // backward: leave the gradients alone where `written` is the incoming gradient, else
           // compute them; learn
+  learn,  // backward: compute the gradients; learn
 };
 
 }  // namespace losscli

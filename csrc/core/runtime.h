@@ -44,6 +44,9 @@ struct Runtime {
   // had. A captured call keeps its own for as long as its graph lives: it is not to be given back.
   Expectation* (*expectation)(void* stream);
   void (*give_back)(Expectation* expectation);
+  // Where the host reads, without waiting, whether an expectation has lost its confidence; null
+  // where it cannot.
+  const volatile int32_t* (*doubted)(const Expectation* expectation);
   // Captured backward: notes, after the launch, that the gradients have left.
   Status (*forget)(Expectation* expectation, void* stream);
 };

@@ -76,6 +76,8 @@ struct Kernels {
   int32_t operands;
   int32_t parameters;
   const Parameter* parameter;  // so many
+  // Elements of the loss from which on it pays to write gradients ahead.
+  int64_t least_ahead;
   // The number of sums that Strategy::torch_sum leaves; `value` need not be there yet.
   int64_t (*partial_sums)(const ElementwiseArguments&, const DeviceFacts&);
   Needs (*elementwise_needs)(const ElementwiseArguments&, const DeviceFacts&);

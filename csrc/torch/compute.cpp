@@ -8,6 +8,7 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "torch/fresh.h"
@@ -289,8 +290,14 @@ LossAndGradients compute_loss(const LossCall& call, TensorList operands, const W
   return result;
 }
 
+bool pays_ahead(const LossCall& call, TensorList operands) {
+  const int64_t least = kernels_for(call, operands[0].device()).least_ahead;
+  return std::any_of(operands.begin(), operands.end(),
+                     [&](const Tensor& operand) { return operand.numel() >= least; });
+}
+
 Tensors compute_gradients(const LossCall& call, const Tensor& grad_output, TensorList operands,
-                          const Wanted& wanted) {
+                          const Wanted& wanted, Expectation* expectation) {
   check_call(call, operands);
   Tensors gradients;
   gradients.resize(operands.size());
@@ -319,6 +326,10 @@ Tensors compute_gradients(const LossCall& call, const Tensor& grad_output, Tenso
   const bool one = call.reduction != Reduction::none;
   walk.fill(call, arguments, one ? nullptr : &grad_output);
   if (one) arguments.grad_output = as_number(grad_output);
+  if (one && expectation) {
+    arguments.expectation = expectation;
+    arguments.guess = Guess::learn;
+  }
   run(call, arguments, operands);
   for (size_t k = 0; k < operands.size(); ++k)
     if (arguments.gradients[k]) gradients[k] = as_operand(gradients[k], operands[k]);

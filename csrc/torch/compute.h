@@ -52,9 +52,14 @@ LossAndGradients compute_loss(const LossCall& call, at::ArrayRef<at::Tensor> ope
                               const Wanted& wanted, const at::Tensor& grad_output,
                               Expectation* expectation);
 
-// The gradients for any incoming gradient; undefined where not asked for.
+// Whether it may pay to write gradients of a loss of these operands ahead.
+bool pays_ahead(const LossCall& call, at::ArrayRef<at::Tensor> operands);
+
+// The gradients for any incoming gradient, from which an expectation learns if there is one;
+// undefined where not asked for.
 Tensors compute_gradients(const LossCall& call, const at::Tensor& grad_output,
-                          at::ArrayRef<at::Tensor> operands, const Wanted& wanted);
+                          at::ArrayRef<at::Tensor> operands, const Wanted& wanted,
+                          Expectation* expectation = nullptr);
 
 // Makes the gradients that compute_loss wrote right for the incoming gradient, in place: nothing
 // to do where it is the expected one, which the device sees by itself.

@@ -48,6 +48,7 @@ struct Hash {
 
 struct Place {
   Expectation* expectation;
+  const volatile int32_t* doubted;
   bool taken;
 };
 
@@ -129,16 +130,18 @@ ExpectationLease::ExpectationLease(const LossDefinition& loss, Reduction reducti
     if (group.places.size() == kMostPlaces) return;
     Expectation* const fresh = runtime ? runtime->expectation(stream) : new Expectation;
     if (!fresh) return;
-    group.places.push_back({fresh, false});
+    group.places.push_back({fresh, runtime ? runtime->doubted(fresh) : nullptr, false});
   }
   group.places[place_].taken = true;
   expectation_ = group.places[place_].expectation;
+  doubted_ = group.places[place_].doubted;
   group_ = &group;
 }
 
 ExpectationLease& ExpectationLease::operator=(ExpectationLease&& other) noexcept {
   end();
   expectation_ = std::exchange(other.expectation_, nullptr);
+  doubted_ = std::exchange(other.doubted_, nullptr);
   group_ = std::exchange(other.group_, nullptr);
   place_ = other.place_;
   return *this;
@@ -146,6 +149,7 @@ ExpectationLease& ExpectationLease::operator=(ExpectationLease&& other) noexcept
 
 void ExpectationLease::end() {
   expectation_ = nullptr;
+  doubted_ = nullptr;
   if (!group_) return;
   const std::lock_guard<std::mutex> lock(groups().mutex);
   static_cast<Group*>(std::exchange(group_, nullptr))->places[place_].taken = false;

@@ -24,10 +24,13 @@ class ExpectationLease {
 
   // Null where there is none to be had: then nothing is written ahead.
   Expectation* get() const { return expectation_; }
+  // Whether the device's guesses were found to fail: gradients are not to be written ahead.
+  bool is_doubted() const { return doubted_ && *doubted_; }
   void end();
 
  private:
   Expectation* expectation_ = nullptr;
+  const volatile int32_t* doubted_ = nullptr;
   void* group_ = nullptr;  // null where nothing is to be given back
   size_t place_ = 0;
 };

@@ -75,15 +75,16 @@ Tensor WrittenAhead::compute(const LossCall& call, at::ArrayRef<Tensor> operands
     seen_[k].strides.assign(strides.begin(), strides.end());
     seen_[k].data = operands[k].const_data_ptr();
   }
-  if (any) {
+  if (any && pays_ahead(call, operands)) {
     const c10::DeviceGuard guard(device);
     stream_ = current_stream(device);
     capture_ = capture_of(device, stream_);
     lease_ = ExpectationLease(*call.loss, call.reduction, call.site, promoted_type(operands),
                               device, stream_, capture_ != 0);
   }
-  LossAndGradients result =
-      compute_loss(call, operands, lease_.get() ? wanted : Wanted{}, Tensor(), lease_.get());
+  const bool writes = lease_.get() && !lease_.is_doubted();
+  LossAndGradients result = compute_loss(call, operands, writes ? wanted : Wanted{}, Tensor(),
+                                         writes ? lease_.get() : nullptr);
   gradients_ = std::move(result.gradients);
   return std::move(result.loss);
 }
@@ -106,9 +107,24 @@ bool WrittenAhead::are_seen(at::ArrayRef<Tensor> operands) const {
   return true;
 }
 
+bool WrittenAhead::is_in_order(const at::Device& device, uint64_t& capture) const {
+  void* const stream = current_stream(device);
+  // A graph that is captured now may be replayed after other calls have had the expectation, unless
+  // it is the graph's own.
+  capture = capture_of(device, stream);
+  return stream == stream_ && (capture == 0) == (capture_ == 0);
+}
+
+ExpectationLease WrittenAhead::take_learner(at::ArrayRef<Tensor> operands) {
+  if (!lease_.get()) return {};
+  ExpectationLease lease = std::move(lease_);
+  const c10::DeviceGuard guard(operands[0].device());
+  uint64_t capture = 0;
+  return is_in_order(operands[0].device(), capture) ? std::move(lease) : ExpectationLease();
+}
+
 Tensors WrittenAhead::take(const LossCall& call, const Tensor& grad_output,
                            at::ArrayRef<Tensor> operands, const Wanted& wanted) {
-  ExpectationLease lease = std::move(lease_);
   Tensors gradients = std::exchange(gradients_, {});
   gradients.resize(operands.size());
   bool any = false;
@@ -117,19 +133,16 @@ Tensors WrittenAhead::take(const LossCall& call, const Tensor& grad_output,
     any = any || gradients[k].defined();
   }
   const auto none = [&] { return Tensors(operands.size()); };
-  if (!any || !lease.get() || !are_seen(operands)) return none();
+  if (!any || !lease_.get() || !are_seen(operands)) return none();
+  const ExpectationLease lease = std::move(lease_);
   const auto device = operands[0].device();
   const c10::DeviceGuard guard(device);
-  void* const stream = current_stream(device);
-  // What is written is in order with this launch on the stream of forward only. A graph that is
-  // captured now may be replayed after other calls have had the expectation, unless it is the
-  // graph's own.
-  const uint64_t capture = capture_of(device, stream);
-  if (stream != stream_ || (capture == 0) != (capture_ == 0)) return none();
+  uint64_t capture = 0;
+  if (!is_in_order(device, capture)) return none();
   check_gradients(call, grad_output, operands, gradients, lease.get());
   if (capture != 0) {
     // A replay of backward alone must not take what an earlier replay has handed out.
-    const Status status = runtime_for(device)->forget(lease.get(), stream);
+    const Status status = runtime_for(device)->forget(lease.get(), stream_);
     TORCH_CHECK(status.ok(), call.name(), ": ", status.message);
   }
   for (size_t k = 0; k < gradients.size(); ++k)
@@ -166,9 +179,11 @@ variable_list LossBackward::apply(variable_list&& grads) {
 
   // What is written ahead may leave only once: with a retained graph it would have to be right
   // again for the next incoming gradient, while the last one's owner still holds it.
+  ExpectationLease learner;
   if (!torch::autograd::get_current_graph_task_keep_graph()) {
     const Tensors ready = ahead.take(call, grads[0], inputs, wanted);
     for (size_t k = 0; k < inputs.size(); ++k) result[k] = ready[k];
+    learner = ahead.take_learner(inputs);
   }
   bool left = false;
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -176,7 +191,7 @@ variable_list LossBackward::apply(variable_list&& grads) {
     left = left || wanted[k];
   }
   if (!left) return result;
-  const Tensors computed = compute_gradients(call, grads[0], inputs, wanted);
+  const Tensors computed = compute_gradients(call, grads[0], inputs, wanted, learner.get());
   for (size_t k = 0; k < inputs.size(); ++k)
     if (wanted[k]) result[k] = computed[k];
   return result;

@@ -58,10 +58,17 @@ class WrittenAhead {
   Tensors take(const LossCall& call, const at::Tensor& grad_output,
                at::ArrayRef<at::Tensor> operands, const Wanted& wanted);
 
+  // The lease of a call for which nothing was written because guesses fail: its backward is to
+  // learn. Empty where nothing can be learnt here.
+  ExpectationLease take_learner(at::ArrayRef<at::Tensor> operands);
+
   void remember(at::ArrayRef<at::Tensor> operands);
   void drop();
 
  private:
+  // Whether a launch on the current stream comes after that of forward, in a graph if that did.
+  bool is_in_order(const at::Device& device, uint64_t& capture) const;
+
   struct Seen {
     c10::SmallVector<int64_t, 5> sizes, strides;
     const void* data;

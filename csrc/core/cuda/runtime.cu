@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/cuda/launch.h"
+#include "core/cuda/pool.h"
 #include "core/runtime.h"
 
 namespace losscli::cuda {
@@ -21,10 +22,8 @@ constexpr size_t kStreamSlots = 256;     // 34 MiB
 constexpr size_t kCapturedSlots = 4096;  // 550 MiB: a training step of thousands of losses
 constexpr size_t kFirstSlab = 4, kLargestSlab = 64;
 constexpr size_t kExpectationSlab = 1024;  // 32 KiB
-constexpr size_t kMostExpectations = 64 * kExpectationSlab;
-
-constexpr size_t kExpectationStride = 32;
-static_assert(sizeof(Expectation) <= kExpectationStride, "raise kExpectationStride");
+constexpr size_t kMostExpectationSlabs = 64;
+static_assert(sizeof(Expectation) == 32, "one each sector of the memory");
 
 using StreamId = unsigned long long;
 
@@ -71,56 +70,10 @@ bool launches_clusters(int device) {
          clusters > 0;
 }
 
-// What is leased to graphs: free ones as they were left. A graph gives its own back from a thread
-// of CUDA's, so their lock is never held while CUDA is called.
-struct Pool {
-  std::vector<void*> free;
-  size_t total = 0;  // with the device's lock held
+struct ExpectationSlab {
+  char* first;
+  int32_t* doubted;  // one each, in memory of the host that kernels write; null where there is none
 };
-
-std::mutex& lease_mutex() {
-  static std::mutex& mutex = *new std::mutex;
-  return mutex;
-}
-
-struct Lease {
-  Pool* pool;
-  void* memory;
-};
-
-// Called once the graph is gone and no replay of it runs. May not call CUDA. The vector has room:
-// take() has made it.
-void end_lease(void* opaque) {
-  const auto* lease = static_cast<Lease*>(opaque);
-  {
-    const std::lock_guard<std::mutex> lock(lease_mutex());
-    lease->pool->free.push_back(lease->memory);
-  }
-  delete lease;
-}
-
-void* take_free(Pool& pool) {
-  const std::lock_guard<std::mutex> lock(lease_mutex());
-  if (pool.free.empty()) return nullptr;
-  void* const memory = pool.free.back();
-  pool.free.pop_back();
-  return memory;
-}
-
-// Hands memory of a pool to a graph for as long as it lives; null where CUDA refuses.
-void* lease(Pool& pool, void* memory, cudaGraph_t graph) {
-  auto* const lease = new Lease{&pool, memory};
-  cudaUserObject_t object;
-  if (cudaUserObjectCreate(&object, lease, end_lease, 1, cudaUserObjectNoDestructorSync) !=
-      cudaSuccess) {
-    end_lease(lease);
-    return nullptr;
-  }
-  if (cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove) == cudaSuccess)
-    return memory;
-  cudaUserObjectRelease(object, 1);
-  return nullptr;
-}
 
 // One device. Everything but the pools' free lists is used with the registry's lock held.
 struct Device {
@@ -134,7 +87,7 @@ struct Device {
   Pool captured_slots;
 
   std::vector<void*> fresh_expectations;
-  size_t expectations = 0;
+  std::vector<ExpectationSlab> slabs;
   std::unordered_map<StreamId, std::vector<void*>> given_back;
   Pool captured_expectations;
 
@@ -149,33 +102,31 @@ struct Device {
     asked = count > 0;
   }
 
-  // Memory of so many pieces, zero; null where there is none.
-  char* allocate(size_t pieces, size_t bytes, bool expectations) {
+  // Zero bytes, once `prepare`, which may add work to `own`, has changed them; null where there are
+  // none.
+  template <typename Prepare>
+  char* allocate(size_t bytes, Prepare prepare) {
     const RelaxedCapture relaxed;
     if (!own && cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking) != cudaSuccess) {
       own = nullptr;
       return nullptr;
     }
     void* memory = nullptr;
-    if (cudaMalloc(&memory, pieces * bytes) != cudaSuccess) return nullptr;
-    const bool cleared = cudaMemsetAsync(memory, 0, pieces * bytes, own) == cudaSuccess &&
-                         (!expectations || set_unwritten(static_cast<char*>(memory), pieces)) &&
-                         cudaStreamSynchronize(own) == cudaSuccess;
-    if (cleared) return static_cast<char*>(memory);
+    if (cudaMalloc(&memory, bytes) != cudaSuccess) return nullptr;
+    const bool ready = cudaMemsetAsync(memory, 0, bytes, own) == cudaSuccess &&
+                       prepare(static_cast<char*>(memory)) &&
+                       cudaStreamSynchronize(own) == cudaSuccess;
+    if (ready) return static_cast<char*>(memory);
     cudaFree(memory);
     return nullptr;
-  }
-
-  bool set_unwritten(char* memory, size_t pieces) const {
-    return cudaMemset2DAsync(memory + offsetof(Expectation, written), kExpectationStride, 0xff,
-                             sizeof(uint64_t), pieces, own) == cudaSuccess;
   }
 
   // Makes an expectation what it was at first; the one of a graph that is gone.
   bool reset(void* expectation) {
     const RelaxedCapture relaxed;
-    return cudaMemsetAsync(expectation, 0, kExpectationStride, own) == cudaSuccess &&
-           set_unwritten(static_cast<char*>(expectation), 1) &&
+    const Expectation fresh;
+    return cudaMemcpyAsync(expectation, &fresh, sizeof fresh, cudaMemcpyHostToDevice, own) ==
+               cudaSuccess &&
            cudaStreamSynchronize(own) == cudaSuccess;
   }
 
@@ -184,7 +135,7 @@ struct Device {
       const size_t count =
           std::clamp(stream_slots + captured_slots.total, kFirstSlab, kLargestSlab);
       fresh_slots.reserve(count);
-      char* const slab = allocate(count, kSlotBytes, false);
+      char* const slab = allocate(count * kSlotBytes, [](char*) { return true; });
       if (!slab) return nullptr;
       for (size_t i = count; i-- > 0;) fresh_slots.push_back(slab + i * kSlotBytes);
     }
@@ -193,16 +144,38 @@ struct Device {
     return slot;
   }
 
-  void* fresh_expectation() {
-    if (fresh_expectations.empty()) {
-      if (expectations >= kMostExpectations) return nullptr;
-      fresh_expectations.reserve(kExpectationSlab);
-      char* const slab = allocate(kExpectationSlab, kExpectationStride, true);
-      if (!slab) return nullptr;
-      expectations += kExpectationSlab;
-      for (size_t i = kExpectationSlab; i-- > 0;)
-        fresh_expectations.push_back(slab + i * kExpectationStride);
+  bool add_expectations() {
+    if (slabs.size() == kMostExpectationSlabs) return false;
+    fresh_expectations.reserve(kExpectationSlab);
+    slabs.reserve(slabs.size() + 1);
+    ExpectationSlab slab{nullptr, nullptr};
+    std::vector<Expectation> fresh(kExpectationSlab);
+    {
+      const RelaxedCapture relaxed;
+      void* host = nullptr;
+      if (cudaHostAlloc(&host, kExpectationSlab * sizeof(int32_t),
+                        cudaHostAllocMapped | cudaHostAllocPortable) == cudaSuccess) {
+        slab.doubted = static_cast<int32_t*>(host);
+        std::fill_n(slab.doubted, kExpectationSlab, 0);
+        for (size_t i = 0; i < kExpectationSlab; ++i) fresh[i].doubted = slab.doubted + i;
+      }
     }
+    slab.first = allocate(kExpectationSlab * sizeof(Expectation), [&](char* memory) {
+      return cudaMemcpyAsync(memory, fresh.data(), kExpectationSlab * sizeof(Expectation),
+                             cudaMemcpyHostToDevice, own) == cudaSuccess;
+    });
+    if (!slab.first) {
+      if (slab.doubted) cudaFreeHost(slab.doubted);
+      return false;
+    }
+    slabs.push_back(slab);
+    for (size_t i = kExpectationSlab; i-- > 0;)
+      fresh_expectations.push_back(slab.first + i * sizeof(Expectation));
+    return true;
+  }
+
+  void* fresh_expectation() {
+    if (fresh_expectations.empty() && !add_expectations()) return nullptr;
     void* const expectation = fresh_expectations.back();
     fresh_expectations.pop_back();
     return expectation;
@@ -345,7 +318,7 @@ Expectation* find_expectation(void* stream) {
       Pool& pool = device->captured_expectations;
       void* const used = take_free(pool);
       if (!used)
-        return lease_for(pool, kMostExpectations, capture.graph,
+        return lease_for(pool, kMostExpectationSlabs * kExpectationSlab, capture.graph,
                          [&] { return device->fresh_expectation(); });
       if (device->reset(used)) return lease(pool, used, capture.graph);
       const std::lock_guard<std::mutex> leases(lease_mutex());
@@ -383,6 +356,20 @@ void give_back(Expectation* expectation) {
   });
 }
 
+const volatile int32_t* doubted(const Expectation* expectation) {
+  const std::lock_guard<std::mutex> lock(registry().mutex);
+  const auto* const at = reinterpret_cast<const char*>(expectation);
+  for (const Device* device : registry().devices) {
+    if (!device) continue;
+    for (const ExpectationSlab& slab : device->slabs) {
+      const auto index = static_cast<size_t>(at - slab.first) / sizeof(Expectation);
+      if (at >= slab.first && index < kExpectationSlab)
+        return slab.doubted ? slab.doubted + index : nullptr;
+    }
+  }
+  return nullptr;
+}
+
 Status forget(Expectation* expectation, void* stream) {
   return status_of(cudaMemsetAsync(&expectation->written, 0xff, sizeof expectation->written,
                                    static_cast<cudaStream_t>(stream)),
@@ -390,7 +377,7 @@ Status forget(Expectation* expectation, void* stream) {
 }
 
 const Runtime runtime{
-    kInterface, facts, capture_number, find_slot, find_expectation, give_back, forget,
+    kInterface, facts, capture_number, find_slot, find_expectation, give_back, doubted, forget,
 };
 
 }  // namespace

@@ -46,6 +46,9 @@ class Incoming {
         found_ = bits_of(read_number(arguments.grad_output));
         wanted_ = found_ != expectation_->written || found_ == kNothingWritten;
         break;
+      case Guess::learn:
+        found_ = bits_of(read_number(arguments.grad_output));
+        break;
     }
     factor_ = number_of(found_);
   }
@@ -57,7 +60,7 @@ class Incoming {
   // To be called when the gradients are in memory.
   void note() const {
     if (guess_ == Guess::write) expectation_->written = wanted_ ? found_ : kNothingWritten;
-    if (guess_ == Guess::check) learn(*expectation_, found_);
+    if (guess_ == Guess::check || guess_ == Guess::learn) learn(*expectation_, found_);
   }
 
  private:

@@ -15,6 +15,7 @@ const Kernels kernels{
     kOperands,
     kSignature.parameter_total,
     kSignature.parameters.data(),
+    0,
     partial_sums,
     nothing,
     elementwise,

@@ -108,40 +108,21 @@ __device__ __forceinline__ void read_elements(DType dtype, bool repeats, Address
     }
   };
   if constexpr (item != 0) return read_items(std::integral_constant<int, item>());
-  switch (item_bytes(dtype)) {
-    case 1:
-      return read_items(std::integral_constant<int, 1>());
-    case 2:
-      return read_items(std::integral_constant<int, 2>());
-    case 4:
-      return read_items(std::integral_constant<int, 4>());
-    default:
-      break;
-  }
+  const int bytes = item_bytes(dtype);
+  if (bytes == 4) return read_items(std::integral_constant<int, 4>());
+  if (bytes == 2) return read_items(std::integral_constant<int, 2>());
+  if (bytes == 1) return read_items(std::integral_constant<int, 1>());
   if constexpr (sizeof(Real) == 8) {
     read_items(std::integral_constant<int, 8>());
-  } else {
-    constexpr int kAtOnce = loads < 8 / count ? loads : 8 / count;  // for the registers
+  } else {  // one element, and in packs one that stands for all: see takes_packs()
     const bool floating = dtype == DType::float64;
+    uint64_t wide[loads];
 #pragma unroll
-    for (int first = 0; first < loads; first += kAtOnce) {
-      uint64_t wide[kAtOnce][count];
+    for (int u = 0; u < loads; ++u) read_bytes<8>(address(u), wide + u);
 #pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        if (count == 1 || repeats) {
-          read_bytes<8>(address(first + u), wide[u]);
-        } else {
-          read_bytes<8 * count>(address(first + u), wide[u]);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u)
-#pragma unroll
-        for (int k = 0; k < count; ++k)
-          raw[first + u].words[k] =
-              bits_of(floating ? static_cast<float>(__longlong_as_double(wide[u][k]))
-                               : static_cast<float>(static_cast<int64_t>(wide[u][k])));
-    }
+    for (int u = 0; u < loads; ++u)
+      raw[u].words[0] = bits_of(floating ? static_cast<float>(__longlong_as_double(wide[u]))
+                                         : static_cast<float>(static_cast<int64_t>(wide[u])));
   }
 }
 

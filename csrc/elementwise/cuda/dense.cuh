@@ -15,9 +15,12 @@ template <typename Pass>
 constexpr Policies dense_policies(bool row, size_t bytes) {
   if (Pass::forward ? !Pass::sum : Pass::incoming_tensor) return kPlain;
   if (!Pass::sum) return kGradients;
-  Policies policies = !row ? (Pass::writes ? bytes == 2 ? kWriteFlat16 : kWriteFlat : kReadFlat)
-                      : Pass::writes ? (bytes == 2 ? kWriteRows16 : kWriteRows)
-                                     : (bytes == 2 ? kReadRows16 : kReadRows);
+  if (!Pass::writes) {
+    if (bytes == 8) return row ? kReadRows64 : kReadFlat64;
+    return !row ? kReadFlat : bytes == 2 ? kReadRows16 : kReadRows;
+  }
+  if (bytes == 2) return row ? kWriteRows16 : kWriteFlat16;
+  Policies policies = row ? kWriteRows : kWriteFlat;
   // Compensated sums take registers.
   if (bytes == 8 && policies.small.resident > 2) policies.small.resident = 2;
   return policies;

@@ -56,11 +56,12 @@ class Incoming {
       if (Pass::backward && arguments.guess == Guess::check) {
         const uint64_t written =
             *const_cast<const volatile uint64_t*>(&arguments.expectation->written);
-        const uint64_t found =
-            __double_as_longlong(arguments.number ? number_of(bits_, arguments.dtype) : 1.0);
+        const uint64_t found = found_bits(arguments);
         if (leads) learn(*arguments.expectation, found);
         return found != written || written == kNothingWritten;
       }
+      if (Pass::backward && arguments.guess == Guess::learn && leads)
+        learn(*arguments.expectation, found_bits(arguments));
     }
     return true;
   }
@@ -86,6 +87,10 @@ class Incoming {
   }
 
  private:
+  __device__ __forceinline__ uint64_t found_bits(const IncomingArguments& arguments) const {
+    return __double_as_longlong(arguments.number ? number_of(bits_, arguments.dtype) : 1.0);
+  }
+
   __device__ __forceinline__ Expectation expected() const {
     Expectation expectation;
     expectation.expected = bits_;

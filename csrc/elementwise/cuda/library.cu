@@ -173,6 +173,8 @@ const Kernels kernels{
     kSignature.operands,
     kSignature.parameter_total,
     kSignature.parameters.data(),
+    // Of fewer, one block computes the gradients as fast as it finds that there is nothing to do.
+    kFewElements + 1,
     partial_sums,
     elementwise_needs,
     elementwise,

@@ -14,7 +14,7 @@ struct LineOperand {
   const char* data;
   DType dtype;
   bool repeats;                      // along the line
-  int32_t along;                     // the line
+  uint32_t along;                    // the line
   int64_t strides[kMostDimensions];  // along the other dimensions
 };
 
@@ -58,7 +58,7 @@ struct LineArguments {
       to.data = static_cast<const char*>(from.data);
       to.dtype = from.dtype;
       to.repeats = from.strides[0] == 0;
-      to.along = static_cast<int32_t>(from.strides[0] * bytes);
+      to.along = static_cast<uint32_t>(from.strides[0] * bytes);
       for (int d = 0; d < others; ++d) to.strides[d] = from.strides[d + 1] * bytes;
     }
   }
@@ -67,7 +67,7 @@ struct LineArguments {
 // Whether a warp reaches all of a segment by offsets of 32 bits.
 inline bool reaches_segments(const Operand& operand, int segment) {
   const int64_t bytes = operand.strides[0] * item_bytes(operand.dtype);
-  return bytes < (int64_t{1} << 31) / segment && -bytes < (int64_t{1} << 31) / segment;
+  return bytes >= 0 && bytes < (int64_t{1} << 31) / segment;
 }
 
 // Whether segments of so many elements are filled well enough by lines of a length.
@@ -75,10 +75,11 @@ inline bool fills_segments(int64_t length, int64_t segment) {
   return length * 10 >= divide_up(length, segment) * segment * 6;
 }
 
-// Whether an operand can be read `count` elements at a time along the fastest dimension.
-inline bool reads_packs(const Operand& operand, const Space& space, int count) {
+// Whether an operand can be read `count` elements at a time along the fastest dimension, of at most
+// `most` bytes each.
+inline bool reads_packs(const Operand& operand, const Space& space, int count, int most) {
   if (operand.strides[0] == 0 && space.sizes[0] != 1) return true;
-  if (operand.strides[0] != 1) return false;
+  if (operand.strides[0] != 1 || item_bytes(operand.dtype) > most) return false;
   for (int d = 1; d < space.dimensions; ++d)
     if (operand.strides[d] % count != 0) return false;
   const auto bytes = std::min(count * item_bytes(operand.dtype), kPackBytes);
@@ -86,7 +87,7 @@ inline bool reads_packs(const Operand& operand, const Space& space, int count) {
 }
 
 // Whether a call can be taken `count` elements at a time.
-template <typename Loss, typename Pass>
+template <typename Loss, typename Real, typename Pass>
 bool takes_packs(const ElementwiseArguments& arguments, int count) {
   const Space& space = arguments.space;
   const auto writes_packs = [&](const void* out, DType dtype) {
@@ -95,7 +96,7 @@ bool takes_packs(const ElementwiseArguments& arguments, int count) {
   bool packs = space.sizes[0] % count == 0 &&
                (arguments.reduce || writes_packs(arguments.value, arguments.dtype));
   for (int k = 0; k < kReads<Loss, Pass>; ++k)
-    packs &= reads_packs(read_operand<Loss, Pass>(arguments, k), space, count);
+    packs &= reads_packs(read_operand<Loss, Pass>(arguments, k), space, count, sizeof(Real));
   for (int n = 0; n < Loss::signature.operands; ++n)
     packs &= writes_packs(arguments.gradients[n], arguments.operands[n].dtype);
   return packs;
@@ -168,7 +169,9 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
             operand.dtype, operand.repeats,
             // Beyond the end, the last elements.
             [&](int u) {
-              return bases[k] + static_cast<int64_t>(min(place(u), left - count)) * operand.along;
+              return bases[k] +
+                     static_cast<uint64_t>(static_cast<unsigned>(min(place(u), left - count))) *
+                         operand.along;
             },
             raw[k]);
       }

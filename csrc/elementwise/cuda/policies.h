@@ -60,6 +60,13 @@ constexpr Policies kReadRows{
 constexpr Policies kReadRows16{
     {512, 2, 3, 132 * 3 - 1, 1, true, true}, {256, 4, 4, 132 * 64}, int64_t{1} << 29};
 
+// In 64 bits, whose compensated sums take registers, with twice as much in flight for each of fewer
+// threads: 2^20 elements are still one wave.
+constexpr Policies kReadFlat64{
+    {512, 4, 2, 132 * 2 - 1, 1, true}, {512, 4, 2, 132 * 64}, int64_t{1} << 28};
+constexpr Policies kReadRows64{
+    {512, 4, 2, 132 * 2 - 1, 1, true, true}, {256, 8, 2, 132 * 64}, int64_t{1} << 29};
+
 // Reads and writes. Large tensors with much in flight for each thread and more blocks than fit at a
 // time: the order in which they come keeps all at neighbouring places of the memory. Smooth L1 with
 // its gradient, float32: 10.4 / 57 / 740 / 2,917 | 749 / 2,976 at 2^28 / 2^30; one wave at 2^30:
@@ -124,11 +131,17 @@ constexpr int strided_loads(int operands, int real_bytes) {
   const int loads = real_bytes == 8 ? 4 : 8;
   return operands <= 2 ? loads : loads / 2;
 }
-// Packs of 16 bytes: two blocks on each multiprocessor have registers for them.
-constexpr int strided_pack_loads(int count, int operands) {
-  const int loads = count == 4 ? 4 : 2;
-  return operands <= 2 ? loads : loads / 2;
+
+// Panels of packs, where so many operands are read anew for each row.
+constexpr int kPanelThreads = 256;
+constexpr int panel_loads(int count, int fresh) {
+  const int loads = fresh == 1 && count < 8 ? 8 : 4;
+  return fresh <= 2 ? loads : loads / 2;
 }
+constexpr int panel_resident(int count, int fresh, bool writes, int real_bytes) {
+  return writes || real_bytes == 8 || (count == 8 && fresh > 1) ? 2 : 3;
+}
+
 // Small tensors by as many blocks as there are tiles; large ones by a few tiles a block, so that
 // its sum costs little beside them.
 constexpr Policies kStrided{{0, 0, 0, kPostedBlocks}, {0, 0, 0, kMostBlocks, 4}, int64_t{1} << 26};

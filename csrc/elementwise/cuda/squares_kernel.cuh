@@ -9,15 +9,17 @@
 
 namespace losscli::cuda {
 
-// Whether all operands lie in packs of `count` elements, or of 16 bytes where that is less.
+// Whether all operands lie in packs of `count` elements, or of 16 bytes where that is less, of at
+// most `most` bytes an element, and so do the outputs.
 template <int reads, int operand_count>
-bool lies_in_squares(const StagedArguments<reads, operand_count>& arguments, int count) {
+bool lies_in_squares(const StagedArguments<reads, operand_count>& arguments, int count, int most) {
   bool lies = arguments.across % count == 0 && arguments.down % count == 0;
+  for (const void* gradient : arguments.results.gradients) lies &= aligned(gradient);
   for (const StagedOperand& operand : arguments.operands) {
     const int item = item_bytes(operand.dtype);
     const int64_t pack = std::min(count * item, kPackBytes);
     const bool staged = operand.slot >= 0;
-    lies &= (staged ? operand.down : operand.across) == item &&
+    lies &= item <= most && (staged ? operand.down : operand.across) == item &&
             (staged ? operand.across : operand.down) % pack == 0 &&
             reinterpret_cast<uintptr_t>(operand.data) % pack == 0;
     for (int d = 0; d < arguments.batches; ++d) lies &= operand.strides[d] % pack == 0;

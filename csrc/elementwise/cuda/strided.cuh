@@ -1,10 +1,13 @@
 // Operands of any strides and dtypes: which kernel takes a call, and how it is launched.
 #pragma once
 
+#include <optional>
+
 #include "core/cuda/launch.h"
 #include "elementwise/cuda/grid.cuh"
 #include "elementwise/cuda/instance.h"
 #include "elementwise/cuda/lines_kernel.cuh"
+#include "elementwise/cuda/panels_kernel.cuh"
 #include "elementwise/cuda/shifted_kernel.cuh"
 #include "elementwise/cuda/squares_kernel.cuh"
 #include "elementwise/cuda/staged_kernel.cuh"
@@ -13,7 +16,7 @@
 namespace losscli::cuda {
 
 // How a warp or a block walks over operands that are not staged.
-enum class Walk { lines, shifted, strided };
+enum class Walk { lines, shifted, panels, repeating_panels, strided };
 
 template <Walk walk>
 using WalkIs = std::integral_constant<Walk, walk>;
@@ -36,17 +39,25 @@ struct Strided {
     return bytes < policies.large_bytes ? policies.small : policies.large;
   }
 
-  // Packs that are not aligned, and squares, are for passes in float that write nothing: elsewhere
-  // the writes take the time.
+  // Packs that are not aligned are for passes in float that write nothing: elsewhere the writes
+  // take the time. Squares are for those in float, which have the registers.
   template <typename Pass>
   static constexpr bool reads_only = takes_runs<Real, Pass>;
+  template <typename Pass>
+  static constexpr bool takes_squares = sizeof(Real) == 4 && !Pass::incoming_tensor;
 
   // Finds the kernel of a call; hands its shape, the elements that it takes at a time, how it
-  // walks, how lines are divided, and the number of blocks to `use`.
-  template <typename Pass, typename Use>
-  static auto with_shape(const ElementwiseArguments& arguments, Use use) {
+  // walks, how lines or panels are divided, and the number of blocks to `use`.
+  template <typename Pass, typename Result, typename Use>
+  static Result with_shape(const ElementwiseArguments& arguments, Use use) {
     constexpr int kOperands = kReads<Loss, Pass>;
-    const int64_t length = arguments.space.sizes[0];
+    using Wide = std::integral_constant<int, 2 * kPack>;  // of items of 2 bytes
+    using Packs = std::integral_constant<int, kPack>;
+    using Single = std::integral_constant<int, 1>;
+    const Space& space = arguments.space;
+    const int64_t length = space.sizes[0];
+    std::optional<Result> taken;
+
     const auto segmented = [&](auto shape, auto count_, auto walk, int64_t of_line) {
       LaunchPolicy divided = policy(kStrided, arguments);
       LineRuns runs{of_line, 1};
@@ -55,64 +66,76 @@ struct Strided {
         runs.of_line = divide_up(of_line, runs.length);
         divided.each = 1;
       }
-      const int64_t all = length > 0 ? arguments.space.size / length * runs.of_line : 0;
+      const int64_t all = length > 0 ? space.size / length * runs.of_line : 0;
       const int64_t tiles = divide_up(all, kLineThreads / kWarp);
-      return use(shape, count_, walk, runs, blocks_for(divided, tiles));
+      taken = use(shape, count_, walk, runs, blocks_for(divided, tiles));
     };
     const auto lines = [&](auto count_) {
       constexpr int kCount = decltype(count_)::value;
-      using Shape =
+      if (taken || !fills_segments(length, segment<Pass>(kCount))) return;
+      if (kCount > 1 ? !takes_packs<Loss, Real, Pass>(arguments, kCount)
+                     : !reaches<Pass>(arguments))
+        return;
+      using Lines =
           Shape<kLineThreads, line_loads(kCount, kOperands, Pass::value),
                 line_resident(kCount, kOperands, Pass::writes, Pass::value, sizeof(Real))>;
-      return segmented(Shape(), count_, WalkIs<Walk::lines>(),
-                       divide_up(length, segment<Pass>(kCount)));
+      segmented(Lines(), count_, WalkIs<Walk::lines>(), divide_up(length, segment<Pass>(kCount)));
     };
-    const auto takes = [&](int count) {
-      return takes_packs<Loss, Pass>(arguments, count) &&
-             fills_segments(length, segment<Pass>(count));
+    const auto panels = [&](auto count_, auto walk) {
+      constexpr int kCount = decltype(count_)::value;
+      constexpr int kFresh = kOperands - (decltype(walk)::value == Walk::repeating_panels);
+      using Panels = Shape<kPanelThreads, panel_loads(kCount, kFresh),
+                           panel_resident(kCount, kFresh, Pass::writes, sizeof(Real))>;
+      if (taken || space.dimensions < 2 || space.size == 0 ||
+          !takes_packs<Loss, Real, Pass>(arguments, kCount))
+        return;
+      const PanelPlan plan = plan_panels(space, kCount, Panels::threads, Panels::loads);
+      if (takes_panels<Loss, Pass>(arguments, plan, Panels::loads))
+        taken =
+            use(Panels(), count_, walk, plan, blocks_for(policy(kStrided, arguments), plan.tiles));
     };
-    if constexpr (sizeof(Real) == 4) {
-      if (is_in_16_bits<Pass>(arguments) && takes(2 * kPack))
-        return lines(std::integral_constant<int, 2 * kPack>());
+
+    // What repeats along the rows stays in registers.
+    if constexpr (!Pass::incoming_tensor) {
+      const Operand& second = arguments.operands[1];
+      if (space.dimensions > 1 && second.strides[0] != 0 && second.strides[1] == 0) {
+        using Repeating = WalkIs<Walk::repeating_panels>;
+        if constexpr (sizeof(Real) == 4) {
+          if (is_in_16_bits<Pass>(arguments, true)) panels(Wide(), Repeating());
+        }
+        panels(Packs(), Repeating());
+      }
     }
-    if (takes(kPack)) return lines(std::integral_constant<int, kPack>());
+    if constexpr (sizeof(Real) == 4) {
+      if (is_in_16_bits<Pass>(arguments, false)) lines(Wide());
+    }
+    lines(Packs());
     if constexpr (reads_only<Pass>) {
       constexpr int kLoads = shifted_loads(kOperands);
-      using Shifted = Shape<kLineThreads, kLoads, kShiftedResident>;
-      const auto shifts = [&](int count) {
-        return takes_shifted<Loss, Pass>(arguments, count) &&
-               fills_segments(length / count, int64_t{kWarp} * kLoads);
-      };
       const auto shifted = [&](auto count_) {
-        return segmented(Shifted(), count_, WalkIs<Walk::shifted>(),
-                         shifted_segments(length, count_(), kLoads));
+        constexpr int kCount = decltype(count_)::value;
+        if (!taken && takes_shifted<Loss, Pass>(arguments, kCount) &&
+            fills_segments(length / kCount, int64_t{kWarp} * kLoads))
+          segmented(Shape<kLineThreads, kLoads, kShiftedResident>(), count_,
+                    WalkIs<Walk::shifted>(), shifted_segments(length, kCount, kLoads));
       };
-      if (shifts(2 * kPack)) return shifted(std::integral_constant<int, 2 * kPack>());
-      if (shifts(kPack)) return shifted(std::integral_constant<int, kPack>());
+      shifted(Wide());
+      shifted(Packs());
     }
-    if (fills_segments(length, segment<Pass>(1)) && reaches<Pass>(arguments))
-      return lines(std::integral_constant<int, 1>());
     // Short lines.
-    const auto strided = [&](auto shape, auto count_) {
-      using Shape = decltype(shape);
-      const int64_t tiles =
-          divide_up(arguments.space.size, int64_t{Shape::threads} * Shape::loads * count_());
-      return use(shape, count_, WalkIs<Walk::strided>(), LineRuns(),
-                 blocks_for(policy(kStrided, arguments), tiles));
-    };
-    const auto packs = [&](auto count_) {
-      constexpr int kCount = decltype(count_)::value;
-      return strided(Shape<kStridedThreads, strided_pack_loads(kCount, kOperands), 2>(), count_);
-    };
     if constexpr (sizeof(Real) == 4) {
-      if (is_in_16_bits<Pass>(arguments) && takes_packs<Loss, Pass>(arguments, 2 * kPack))
-        return packs(std::integral_constant<int, 2 * kPack>());
+      if (is_in_16_bits<Pass>(arguments, false)) panels(Wide(), WalkIs<Walk::panels>());
     }
-    if (takes_packs<Loss, Pass>(arguments, kPack))
-      return packs(std::integral_constant<int, kPack>());
-    return strided(
-        Shape<kStridedThreads, strided_loads(kOperands, sizeof(Real)), kStridedResident>(),
-        std::integral_constant<int, 1>());
+    panels(Packs(), WalkIs<Walk::panels>());
+    lines(Single());
+    if (!taken) {
+      using Strided =
+          Shape<kStridedThreads, strided_loads(kOperands, sizeof(Real)), kStridedResident>;
+      const int64_t tiles = divide_up(space.size, int64_t{Strided::threads} * Strided::loads);
+      taken = use(Strided(), Single(), WalkIs<Walk::strided>(), LineRuns(),
+                  blocks_for(policy(kStrided, arguments), tiles));
+    }
+    return *taken;
   }
 
   // Elements of a line that a warp takes at a time.
@@ -129,11 +152,13 @@ struct Strided {
     return all;
   }
 
+  // Whether all items, but perhaps the second operand's, are of 2 bytes.
   template <typename Pass>
-  static bool is_in_16_bits(const ElementwiseArguments& arguments) {
+  static bool is_in_16_bits(const ElementwiseArguments& arguments, bool but_second) {
     bool all = true;
     for (int k = 0; k < kReads<Loss, Pass>; ++k)
-      all &= item_bytes(read_operand<Loss, Pass>(arguments, k).dtype) == 2;
+      all &=
+          (but_second && k == 1) || item_bytes(read_operand<Loss, Pass>(arguments, k).dtype) == 2;
     return all;
   }
 
@@ -152,18 +177,21 @@ struct Strided {
       return use(squares, count_,
                  Shape<kSquareThreads, kCount, square_resident(kCount, kOperands)>());
     };
-    if constexpr (reads_only<Pass>) {
+    if constexpr (takes_squares<Pass>) {
       const int run = policy(kStaged, arguments).each > 1 ? kSquareRun : 1;
+      const auto lies = [&](const auto& squares, int count) {
+        return lies_in_squares(squares, count, sizeof(Real)) &&
+               (!Pass::value || aligned(arguments.value));
+      };
       if constexpr (kOperands <= 2) {  // for the registers
         const auto wide = staged(square_side(2 * kPack), run);
-        if (is_in_16_bits<Pass>(arguments) && lies_in_squares(wide, 2 * kPack) &&
+        if (is_in_16_bits<Pass>(arguments, false) && lies(wide, 2 * kPack) &&
             fills_segments(wide.across, square_side(2 * kPack)) &&
             fills_segments(wide.down, square_side(2 * kPack)))
           return in_squares(wide, std::integral_constant<int, 2 * kPack>());
       }
       const auto squares = staged(square_side(kPack), run);
-      if (lies_in_squares(squares, kPack))
-        return in_squares(squares, std::integral_constant<int, kPack>());
+      if (lies(squares, kPack)) return in_squares(squares, std::integral_constant<int, kPack>());
     }
     constexpr int kSide = staged_side(Loss::signature.operands, sizeof(Real));
     return use(staged(kSide, 1), std::integral_constant<int, 0>(),
@@ -186,8 +214,8 @@ struct Strided {
         return with_staged<Pass>(arguments, GridSum(), [&](const auto& staged, auto count, auto) {
           return staged_blocks(arguments, staged, count > 0);
         });
-      return with_shape<Pass>(arguments,
-                              [](auto, auto, auto, LineRuns, int64_t blocks) { return blocks; });
+      return with_shape<Pass, int64_t>(
+          arguments, [](auto, auto, auto, const auto&, int64_t blocks) { return blocks; });
     });
   }
 
@@ -222,8 +250,8 @@ struct Strided {
                     "loss_staged_kernel", arguments, blocks, memory, context, staged);
               }
             });
-      return with_shape<Pass>(arguments, [&](auto shape, auto count_, auto walk_, LineRuns runs,
-                                             int64_t blocks) {
+      return with_shape<Pass, Status>(arguments, [&](auto shape, auto count_, auto walk_,
+                                                     const auto& division, int64_t blocks) {
         using Shape = decltype(shape);
         constexpr int kCount = decltype(count_)::value, kOperands = kReads<Loss, Pass>;
         constexpr int kOwn = Loss::signature.operands;
@@ -232,11 +260,17 @@ struct Strided {
           return read_operand<Loss, Pass>(arguments, k);
         };
         if constexpr (kWalk == Walk::strided) {
-          const StridedArguments<kOperands, kOwn> strided(arguments, memory, kCount, find);
-          return launch_kernel<Pass, loss_strided_kernel<Loss, Real, Pass, kCount, Shape>, Shape>(
+          const StridedArguments<kOperands, kOwn> strided(arguments, memory, find);
+          return launch_kernel<Pass, loss_strided_kernel<Loss, Real, Pass, Shape>, Shape>(
               "loss_strided_kernel", arguments, blocks, memory, context, strided);
+        } else if constexpr (kWalk == Walk::panels || kWalk == Walk::repeating_panels) {
+          const PanelArguments<kOperands, kOwn> panels(arguments, memory, division, kCount, find);
+          return launch_kernel<
+              Pass,
+              loss_panels_kernel<Loss, Real, Pass, kCount, Shape, kWalk == Walk::repeating_panels>,
+              Shape>("loss_panels_kernel", arguments, blocks, memory, context, panels);
         } else {
-          const LineArguments<kOperands, kOwn> lines(arguments, memory, runs, find);
+          const LineArguments<kOperands, kOwn> lines(arguments, memory, division, find);
           if constexpr (kWalk == Walk::shifted) {
             return launch_kernel<Pass, loss_shifted_kernel<Loss, Real, Pass, kCount, Shape>, Shape>(
                 "loss_shifted_kernel", arguments, blocks, memory, context, lines);

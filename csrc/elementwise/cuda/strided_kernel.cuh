@@ -1,6 +1,6 @@
 // A pass over operands with any strides, of any dtypes, without a copy. A tile is a run of elements
-// of the space, or of packs of them; the place of its first one is found by a division for each
-// dimension, those of the others by carrying from it, in 32 bits.
+// of the space; the place of its first one is found by a division for each dimension, those of the
+// others by carrying from it, in 32 bits.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,11 @@ struct StridedArguments {
   Results<operand_count> results;
 
   template <typename Find>
-  StridedArguments(const ElementwiseArguments& arguments, const GridSum& memory, int count,
-                   Find find)
+  StridedArguments(const ElementwiseArguments& arguments, const GridSum& memory, Find find)
       : dimensions(arguments.space.dimensions),
-        size(arguments.space.size / count),
+        size(arguments.space.size),
         results(arguments, memory, reads > operand_count) {
-    Space space = arguments.space;  // counted in packs
-    space.sizes[0] /= count;
+    const Space& space = arguments.space;
     for (int d = 0; d + 1 < dimensions; ++d) sizes[d] = Divisor(space.sizes[d]);
     for (int k = 0; k < reads; ++k) {
       const Operand& from = find(k);
@@ -42,14 +40,13 @@ struct StridedArguments {
       to.dtype = from.dtype;
       to.repeats = from.strides[0] == 0;
       for (int d = 0; d < dimensions; ++d) to.strides[d] = from.strides[d] * item_bytes(from.dtype);
-      to.strides[0] *= count;
       for (int d = 0; d + 1 < dimensions; ++d)
         to.carries[d] = to.strides[d + 1] - space.sizes[d] * to.strides[d];
     }
   }
 };
 
-template <typename Loss, typename Real, typename Pass, int count, typename Shape>
+template <typename Loss, typename Real, typename Pass, typename Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_strided_kernel(
     const Loss loss,
     const StridedArguments<kReads<Loss, Pass>, Loss::signature.operands> arguments) {
@@ -67,7 +64,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_strided_
   Sum carried;
   for (int64_t base = int64_t{blocks.index} * kTile; base < arguments.size;
        base += int64_t{blocks.count} * kTile) {
-    // Beyond the end a thread reads the last pack again.
+    // Beyond the end a thread reads the last element again.
     const auto last = static_cast<unsigned>(min(int64_t{kTile}, arguments.size - base)) - 1;
     const auto offset = [&](int u) { return u * kThreads + threadIdx.x; };
 
@@ -110,13 +107,13 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_strided_
     for (int k = 0; k < kOperands; ++k)
       bases[k] += rest * arguments.operands[k].strides[arguments.dimensions - 1];
 
-    Raw<Real, count> raw[kOperands][kLoads];
+    Raw<Real, 1> raw[kOperands][kLoads];
 #pragma unroll
     for (int k = 0; k < kOperands; ++k)
       read_elements(
           arguments.operands[k].dtype, arguments.operands[k].repeats,
           [&](int u) { return bases[k] + places[k][u]; }, raw[k]);
-    Real x[kOperands][kLoads][count];
+    Real x[kOperands][kLoads][1];
 #pragma unroll
     for (int k = 0; k < kOperands; ++k)
       convert_elements(arguments.operands[k].dtype, arguments.operands[k].repeats, raw[k], x[k]);
@@ -124,8 +121,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_strided_
     TileSum<Real> sum;
     work_on<Pass>(
         loss, arguments.results, factor_of<Pass, Real>(arguments.results, incoming), x,
-        [&](int u) { return (base + offset(u)) * count; }, [&](int u) { return offset(u) <= last; },
-        sum);
+        [&](int u) { return base + offset(u); }, [&](int u) { return offset(u) <= last; }, sum);
     carried.add(sum);
   }
   if constexpr (Pass::sum) grid_sum<Shape::threads>(carried, arguments.results.memory, finish);
