@@ -17,17 +17,18 @@ struct smooth_l1 {
 
   Real beta;
   Real reciprocal;
+  Real half_reciprocal;
 
   // The reciprocal of a subnormal beta is out of range.
   explicit smooth_l1(const double* values)
       : beta(static_cast<Real>(values[0])),
-        reciprocal(std::min(Real(1) / beta, std::numeric_limits<Real>::max())) {}
+        reciprocal(std::min(Real(1) / beta, std::numeric_limits<Real>::max())),
+        half_reciprocal(Real(0.5) * reciprocal) {}
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
     const Real distance = absolute(x[0] - x[1]);
-    // The quotient first: it is below 1, so the product does not overflow.
-    return distance < beta ? Real(0.5) * distance * (distance * reciprocal)
-                           : distance - Real(0.5) * beta;
+    // The quotient first: it is below 1/2, so the product does not overflow.
+    return distance < beta ? distance * (distance * half_reciprocal) : distance - Real(0.5) * beta;
   }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {

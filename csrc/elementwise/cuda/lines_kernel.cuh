@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
       }
       const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
       TileSum<Real> sum;
-      // Packs a few at a time: what was read takes fewer registers.
-      constexpr int kAtOnce = count > 1 && kLoads > 2 ? 2 : kLoads;
+      // Wide packs a few at a time: what was read takes fewer registers.
+      constexpr int kAtOnce = kItem == 2 && kLoads > 2 ? 2 : kLoads;
 #pragma unroll
       for (int from = 0; from < kLoads; from += kAtOnce) {
         Real x[kOperands][kAtOnce][count];

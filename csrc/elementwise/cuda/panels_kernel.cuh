@@ -237,8 +237,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_panels_k
       convert_elements(arguments.operands[1].dtype, arguments.operands[1].repeats, repeated,
                        second);
     TileSum<Real> sum;
-    // Packs a few at a time: what was read takes fewer registers.
-    constexpr int kAtOnce = kLoads > 2 ? 2 : kLoads;
+    // Where there is much, packs a few at a time: what was read takes fewer registers.
+    constexpr int kAtOnce = (kItem == 2 && kLoads > 2) || kLoads > 4 ? 2 : kLoads;
 #pragma unroll
     for (int from = 0; from < kLoads; from += kAtOnce) {
       Real x[kOperands][kAtOnce][count];

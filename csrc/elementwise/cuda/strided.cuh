@@ -81,18 +81,24 @@ struct Strided {
                 line_resident(kCount, kOperands, Pass::writes, Pass::value, sizeof(Real))>;
       segmented(Lines(), count_, WalkIs<Walk::lines>(), divide_up(length, segment<Pass>(kCount)));
     };
-    const auto panels = [&](auto count_, auto walk) {
+    const auto panels_of = [&](auto count_, auto walk, auto small) {
       constexpr int kCount = decltype(count_)::value;
       constexpr int kFresh = kOperands - (decltype(walk)::value == Walk::repeating_panels);
-      using Panels = Shape<kPanelThreads, panel_loads(kCount, kFresh),
+      using Panels = Shape<kPanelThreads, panel_loads(kCount, kFresh, decltype(small)::value),
                            panel_resident(kCount, kFresh, Pass::writes, sizeof(Real))>;
-      if (taken || space.dimensions < 2 || space.size == 0 ||
-          !takes_packs<Loss, Real, Pass>(arguments, kCount))
-        return;
       const PanelPlan plan = plan_panels(space, kCount, Panels::threads, Panels::loads);
       if (takes_panels<Loss, Pass>(arguments, plan, Panels::loads))
         taken =
             use(Panels(), count_, walk, plan, blocks_for(policy(kStrided, arguments), plan.tiles));
+    };
+    const auto panels = [&](auto count_, auto walk) {
+      if (taken || space.dimensions < 2 || space.size == 0 ||
+          !takes_packs<Loss, Real, Pass>(arguments, count_()))
+        return;
+      if constexpr (reads_only<Pass>) {
+        if (policy(kStrided, arguments).each == 1) return panels_of(count_, walk, std::true_type());
+      }
+      panels_of(count_, walk, std::false_type());
     };
 
     // What repeats along the rows stays in registers.
@@ -111,9 +117,9 @@ struct Strided {
     }
     lines(Packs());
     if constexpr (reads_only<Pass>) {
-      constexpr int kLoads = shifted_loads(kOperands);
       const auto shifted = [&](auto count_) {
         constexpr int kCount = decltype(count_)::value;
+        constexpr int kLoads = shifted_loads(kCount, kOperands);
         if (!taken && takes_shifted<Loss, Pass>(arguments, kCount) &&
             fills_segments(length / kCount, int64_t{kWarp} * kLoads))
           segmented(Shape<kLineThreads, kLoads, kShiftedResident>(), count_,
@@ -175,7 +181,7 @@ struct Strided {
     const auto in_squares = [&](const auto& squares, auto count_) {
       constexpr int kCount = decltype(count_)::value;
       return use(squares, count_,
-                 Shape<kSquareThreads, kCount, square_resident(kCount, kOperands)>());
+                 Shape<kSquareThreads, kCount, square_resident(kCount, kOperands, Pass::writes)>());
     };
     if constexpr (takes_squares<Pass>) {
       const int run = policy(kStaged, arguments).each > 1 ? kSquareRun : 1;
