@@ -7,10 +7,10 @@
 
 namespace losscli::cuda {
 
-// Threads for packs of so many elements: each takes one pack of 16 bytes, or four of one element,
-// so that its sum is a short chain.
+// Threads for packs of so many elements: each takes one or two packs of 16 bytes, or four of one
+// element, so that its sum is a short chain.
 template <int count>
-constexpr int kFewThreads = count == 1 ? 256 : kFewElements / count;
+constexpr int kFewThreads = count > 4 ? 128 : 256;
 
 // What a launch is told, what is read by first in front: arguments come a line of the constant
 // cache at a time. A launch takes packs of 16 bytes, or where operands do not lie so, of one
@@ -80,22 +80,14 @@ __global__ void __launch_bounds__(kFewThreads<count>)
     Sum part;
     part.add(sum);
     part = warp_sum(part);
-    constexpr int kWarps = kThreads / kWarp;
     if (threadIdx.x % kWarp == 0) scratch.put(threadIdx.x / kWarp, part);
     __syncthreads();
-    // Additions that wait for each other; compensated ones take longer than to halve them.
-    constexpr bool kHalves = kWarps > 8;
-    if (threadIdx.x >= (kHalves ? kWarp : 1)) return;
-    Sum total = scratch.get(threadIdx.x % kWarps);
-    if constexpr (kHalves) {
-      total = warp_sum<kWarps>(total);
-    } else {
+    if (threadIdx.x != 0) return;
+    Sum total = scratch.get(0);
 #pragma unroll
-      for (int warp = 1; warp < kWarps; ++warp) total.add(scratch.get(warp));
-    }
-    if (threadIdx.x == 0)
-      narrow(static_cast<Real>(total.scaled(arguments.scaling)),
-             *static_cast<Stored*>(arguments.value));
+    for (int warp = 1; warp < kThreads / kWarp; ++warp) total.add(scratch.get(warp));
+    narrow(static_cast<Real>(total.scaled(arguments.scaling)),
+           *static_cast<Stored*>(arguments.value));
   }
 }
 

@@ -154,14 +154,22 @@ bool takes_panels(const ElementwiseArguments& arguments, const PanelPlan& plan, 
   return takes;
 }
 
-// `second_repeats`: along the rows. In packs of 8 all other operands are of 2 bytes an item.
-template <typename Loss, typename Real, typename Pass, int count, typename Shape,
-          bool second_repeats>
+// The second operand, which may repeat along the rows.
+enum class Second {
+  as_others,
+  repeats,
+  repeats_alike
+};  // alike: its items are as large as others'
+
+// In packs of 8 operands are of 2 bytes an item, but for a second one that repeats otherwise.
+template <typename Loss, typename Real, typename Pass, int count, typename Shape, Second kSecond>
 __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_panels_kernel(
     const Loss loss, const PanelArguments<kReads<Loss, Pass>, Loss::signature.operands> arguments) {
   using Sum = SumOf<Real>;
   constexpr int kOperands = kReads<Loss, Pass>, kLoads = Shape::loads;
+  constexpr bool kRepeats = kSecond != Second::as_others;
   constexpr int kItem = count * sizeof(Real) > kPackBytes ? 2 : 0;
+  constexpr int kSecondItem = kSecond == Second::repeats_alike ? kItem : 0;
 
   Incoming incoming;
   if (!incoming.read<Pass>(arguments.results.incoming)) return;
@@ -216,13 +224,13 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_panels_k
     const auto row_at = [&](int u) { return row + u * arguments.high; };
     Raw<Real, count> raw[kOperands][kLoads];
     Raw<Real, count> repeated[1];
-    if constexpr (second_repeats)
-      read_elements(
+    if constexpr (kRepeats)
+      read_elements<kSecondItem>(
           arguments.operands[1].dtype, arguments.operands[1].repeats, [&](int) { return bases[1]; },
           repeated);
 #pragma unroll
     for (int k = 0; k < kOperands; ++k)
-      if (!second_repeats || k != 1)
+      if (!kRepeats || k != 1)
         read_elements<kItem>(
             arguments.operands[k].dtype, arguments.operands[k].repeats,
             // Beyond the end, the last row.
@@ -233,9 +241,9 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_panels_k
             raw[k]);
     const Factor<Real> factor = factor_of<Pass, Real>(arguments.results, incoming);
     Real second[1][count];
-    if constexpr (second_repeats)
-      convert_elements(arguments.operands[1].dtype, arguments.operands[1].repeats, repeated,
-                       second);
+    if constexpr (kRepeats)
+      convert_elements<kSecondItem>(arguments.operands[1].dtype, arguments.operands[1].repeats,
+                                    repeated, second);
     TileSum<Real> sum;
     // Where there is much, packs a few at a time: what was read takes fewer registers.
     constexpr int kAtOnce = (kItem == 2 && kLoads > 2) || kLoads > 4 ? 2 : kLoads;
@@ -244,7 +252,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident) loss_panels_k
       Real x[kOperands][kAtOnce][count];
 #pragma unroll
       for (int k = 0; k < kOperands; ++k) {
-        if (second_repeats && k == 1) {
+        if (kRepeats && k == 1) {
 #pragma unroll
           for (int u = 0; u < kAtOnce; ++u)
 #pragma unroll

@@ -119,7 +119,7 @@ constexpr int line_resident(int count, int operands, bool writes, bool value, in
 constexpr int kLineRun = 4;
 
 // The same where lines begin anywhere, in packs of 16 bytes that are shifted into place.
-constexpr int shifted_loads(int count, int operands) { return count < 8 && operands <= 2 ? 4 : 2; }
+constexpr int shifted_loads(int operands) { return operands <= 2 ? 4 : 2; }
 constexpr int kShiftedResident = 3;
 
 // The same where lines are too short: addresses of each element take registers.
@@ -134,9 +134,9 @@ constexpr int strided_loads(int operands, int real_bytes) {
 
 // Panels of packs, where so many operands are read anew for each row.
 constexpr int kPanelThreads = 256;
-constexpr int panel_loads(int count, int fresh, bool small) {
+constexpr int panel_loads(int count, int fresh) {
   const int loads = fresh == 1 && count < 8 ? 8 : 4;
-  return fresh <= 2 && !small ? loads : loads / 2;
+  return fresh <= 2 ? loads : loads / 2;
 }
 constexpr int panel_resident(int count, int fresh, bool writes, int real_bytes) {
   return writes || real_bytes == 8 || (count == 8 && fresh > 1) ? 2 : 3;

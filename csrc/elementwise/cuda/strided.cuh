@@ -16,10 +16,16 @@
 namespace losscli::cuda {
 
 // How a warp or a block walks over operands that are not staged.
-enum class Walk { lines, shifted, panels, repeating_panels, strided };
+enum class Walk { lines, shifted, panels, strided };
 
-template <Walk walk>
-using WalkIs = std::integral_constant<Walk, walk>;
+template <Walk walk, Second second = Second::as_others>
+struct WalkIs {
+  static constexpr Walk kWalk = walk;
+  static constexpr Second kSecond = second;
+};
+
+template <Second second>
+using SecondIs = std::integral_constant<Second, second>;
 
 template <typename Loss, typename Real>
 struct Strided {
@@ -81,35 +87,32 @@ struct Strided {
                 line_resident(kCount, kOperands, Pass::writes, Pass::value, sizeof(Real))>;
       segmented(Lines(), count_, WalkIs<Walk::lines>(), divide_up(length, segment<Pass>(kCount)));
     };
-    const auto panels_of = [&](auto count_, auto walk, auto small) {
+    const auto panels = [&](auto count_, auto second_) {
       constexpr int kCount = decltype(count_)::value;
-      constexpr int kFresh = kOperands - (decltype(walk)::value == Walk::repeating_panels);
-      using Panels = Shape<kPanelThreads, panel_loads(kCount, kFresh, decltype(small)::value),
+      constexpr Second kSecond = decltype(second_)::value;
+      constexpr int kFresh = kOperands - (kSecond != Second::as_others);
+      using Panels = Shape<kPanelThreads, panel_loads(kCount, kFresh),
                            panel_resident(kCount, kFresh, Pass::writes, sizeof(Real))>;
+      if (taken || space.dimensions < 2 || space.size == 0 ||
+          !takes_packs<Loss, Real, Pass>(arguments, kCount))
+        return;
       const PanelPlan plan = plan_panels(space, kCount, Panels::threads, Panels::loads);
       if (takes_panels<Loss, Pass>(arguments, plan, Panels::loads))
-        taken =
-            use(Panels(), count_, walk, plan, blocks_for(policy(kStrided, arguments), plan.tiles));
-    };
-    const auto panels = [&](auto count_, auto walk) {
-      if (taken || space.dimensions < 2 || space.size == 0 ||
-          !takes_packs<Loss, Real, Pass>(arguments, count_()))
-        return;
-      if constexpr (reads_only<Pass>) {
-        if (policy(kStrided, arguments).each == 1) return panels_of(count_, walk, std::true_type());
-      }
-      panels_of(count_, walk, std::false_type());
+        taken = use(Panels(), count_, WalkIs<Walk::panels, kSecond>(), plan,
+                    blocks_for(policy(kStrided, arguments), plan.tiles));
     };
 
     // What repeats along the rows stays in registers.
     if constexpr (!Pass::incoming_tensor) {
       const Operand& second = arguments.operands[1];
       if (space.dimensions > 1 && second.strides[0] != 0 && second.strides[1] == 0) {
-        using Repeating = WalkIs<Walk::repeating_panels>;
+        using Repeats = SecondIs<Second::repeats>;
         if constexpr (sizeof(Real) == 4) {
-          if (is_in_16_bits<Pass>(arguments, true)) panels(Wide(), Repeating());
+          if (is_in_16_bits<Pass>(arguments, false))
+            panels(Wide(), SecondIs<Second::repeats_alike>());
+          if (is_in_16_bits<Pass>(arguments, true)) panels(Wide(), Repeats());
         }
-        panels(Packs(), Repeating());
+        panels(Packs(), Repeats());
       }
     }
     if constexpr (sizeof(Real) == 4) {
@@ -117,9 +120,9 @@ struct Strided {
     }
     lines(Packs());
     if constexpr (reads_only<Pass>) {
+      constexpr int kLoads = shifted_loads(kOperands);
       const auto shifted = [&](auto count_) {
         constexpr int kCount = decltype(count_)::value;
-        constexpr int kLoads = shifted_loads(kCount, kOperands);
         if (!taken && takes_shifted<Loss, Pass>(arguments, kCount) &&
             fills_segments(length / kCount, int64_t{kWarp} * kLoads))
           segmented(Shape<kLineThreads, kLoads, kShiftedResident>(), count_,
@@ -130,9 +133,9 @@ struct Strided {
     }
     // Short lines.
     if constexpr (sizeof(Real) == 4) {
-      if (is_in_16_bits<Pass>(arguments, false)) panels(Wide(), WalkIs<Walk::panels>());
+      if (is_in_16_bits<Pass>(arguments, false)) panels(Wide(), SecondIs<Second::as_others>());
     }
-    panels(Packs(), WalkIs<Walk::panels>());
+    panels(Packs(), SecondIs<Second::as_others>());
     lines(Single());
     if (!taken) {
       using Strided =
@@ -261,7 +264,7 @@ struct Strided {
         using Shape = decltype(shape);
         constexpr int kCount = decltype(count_)::value, kOperands = kReads<Loss, Pass>;
         constexpr int kOwn = Loss::signature.operands;
-        constexpr Walk kWalk = decltype(walk_)::value;
+        constexpr Walk kWalk = decltype(walk_)::kWalk;
         const auto find = [&](int k) -> const Operand& {
           return read_operand<Loss, Pass>(arguments, k);
         };
@@ -269,11 +272,10 @@ struct Strided {
           const StridedArguments<kOperands, kOwn> strided(arguments, memory, find);
           return launch_kernel<Pass, loss_strided_kernel<Loss, Real, Pass, Shape>, Shape>(
               "loss_strided_kernel", arguments, blocks, memory, context, strided);
-        } else if constexpr (kWalk == Walk::panels || kWalk == Walk::repeating_panels) {
+        } else if constexpr (kWalk == Walk::panels) {
           const PanelArguments<kOperands, kOwn> panels(arguments, memory, division, kCount, find);
           return launch_kernel<
-              Pass,
-              loss_panels_kernel<Loss, Real, Pass, kCount, Shape, kWalk == Walk::repeating_panels>,
+              Pass, loss_panels_kernel<Loss, Real, Pass, kCount, Shape, decltype(walk_)::kSecond>,
               Shape>("loss_panels_kernel", arguments, blocks, memory, context, panels);
         } else {
           const LineArguments<kOperands, kOwn> lines(arguments, memory, division, find);
