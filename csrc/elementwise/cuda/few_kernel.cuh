@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(kFewThreads<count>)
     for (int n = 0; n < kOperands; ++n)
       operands[u][n] = static_cast<const P*>(arguments.operands[n])[n == 1 ? column : i];
   }
-  Incoming incoming;
-  if (!incoming.read<Pass>(arguments.incoming)) return;
+  Given incoming;  // so few are not worth a guess: see least_ahead
+  incoming.read<Pass>(arguments.incoming);
   const Factor<Real> factor =
       incoming.factor<Real, Pass>(arguments.incoming, arguments.scaling.scale);
   const Worker<Loss, Stored, Pass> worker{loss, arguments.value, arguments.gradients};

@@ -30,8 +30,32 @@ struct Factor {
   bool writes;  // whether gradients are to be written at all
 };
 
-// What was read of it, not looked at yet: kernels read their first operands before they wait for
-// it.
+// An incoming gradient that is given, as it was read: looked at once a tile's loads are on their
+// way.
+class Given {
+ public:
+  template <typename Pass>
+  __device__ __forceinline__ void read(const IncomingArguments& arguments) {
+    if constexpr (Pass::gradient && !Pass::incoming_tensor) {
+      if (arguments.number) bits_ = read_number(arguments.number, arguments.dtype);
+    }
+  }
+
+  template <typename Real, typename Pass>
+  __device__ __forceinline__ Factor<Real> factor(const IncomingArguments& arguments,
+                                                 double scale) const {
+    if constexpr (Pass::gradient && !Pass::incoming_tensor) {
+      if (arguments.number)
+        return {static_cast<Real>(scale * number_of(bits_, arguments.dtype)), true};
+    }
+    return {static_cast<Real>(scale), true};
+  }
+
+ private:
+  uint64_t bits_ = 0;
+};
+
+// The same, or what is expected of it. Kernels read their first operands before they wait for it.
 class Incoming {
  public:
   // In all blocks of a launch, before anything else. False where there is nothing to do: the
@@ -53,15 +77,15 @@ class Incoming {
         return true;
       }
       if (arguments.number) bits_ = read_number(arguments.number, arguments.dtype);
-      if (Pass::backward && arguments.guess == Guess::check) {
-        const uint64_t written =
-            *const_cast<const volatile uint64_t*>(&arguments.expectation->written);
-        const uint64_t found = found_bits(arguments);
+      if (Pass::backward && arguments.guess != Guess::none) {
+        uint64_t written = kNothingWritten;
+        if (arguments.guess == Guess::check)
+          written = *const_cast<const volatile uint64_t*>(&arguments.expectation->written);
+        const uint64_t found =
+            __double_as_longlong(arguments.number ? number_of(bits_, arguments.dtype) : 1.0);
         if (leads) learn(*arguments.expectation, found);
         return found != written || written == kNothingWritten;
       }
-      if (Pass::backward && arguments.guess == Guess::learn && leads)
-        learn(*arguments.expectation, found_bits(arguments));
     }
     return true;
   }
@@ -87,10 +111,6 @@ class Incoming {
   }
 
  private:
-  __device__ __forceinline__ uint64_t found_bits(const IncomingArguments& arguments) const {
-    return __double_as_longlong(arguments.number ? number_of(bits_, arguments.dtype) : 1.0);
-  }
-
   __device__ __forceinline__ Expectation expected() const {
     Expectation expectation;
     expectation.expected = bits_;

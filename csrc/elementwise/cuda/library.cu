@@ -50,7 +50,8 @@ Access access_of(const ElementwiseArguments& arguments, const Asked& asked) {
     const Operand& second = arguments.operands[1];
     const int64_t row = row_length(second, space), pack = kPackBytes / item_bytes(second.dtype);
     if (!asked.value && !asked.incoming_tensor && space.size > 0 && space.size <= kFewElements &&
-        (row > 1 || row == space.size) && arguments.strategy == Strategy::single_pass)
+        (row > 1 || row == space.size) && arguments.strategy == Strategy::single_pass &&
+        arguments.guess == Guess::none)
       return Access::few;
     if (is_aligned(arguments, asked) && aligned(second.data)) {
       if (is_dense(second, space)) return Access::flat;
