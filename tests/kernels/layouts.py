@@ -38,6 +38,17 @@ LAYOUTS: dict[str, Callable[[Make], tuple[Tensor, Tensor]]] = {
     "target a scalar": lambda make: (make((37, 53)), make(())),
     "target in the middle": lambda make: (make((5, 6, 7)), make((6, 1))),
     "target on both sides": lambda make: (make((5, 6, 7)), make((5, 1, 7))),
+    # Packs along the first dimension, by rows: short ones, one dimension more before the rows, and
+    # ones longer than a block of threads; then without anything that repeats.
+    "target on both sides, in packs": lambda make: (make((77, 24, 64)), make((77, 1, 64))),
+    "target on both sides, five ways": lambda make: (
+        make((3, 70, 5, 3, 8)),
+        make((3, 70, 1, 3, 8)),
+    ),
+    "target on both sides, long": lambda make: (make((3, 5, 4096)), make((3, 1, 4096))),
+    "short lines of packs": lambda make: (make((77, 5, 40))[..., :32], make((77, 5, 32))),
+    "short lines in planes": lambda make: (make((130, 33, 72))[..., 8:], make((130, 33, 64))),
+    "packs transposed": lambda make: (make((192, 264)).t(), make((264, 192))),
     "input one row": lambda make: (make((53,)), make((37, 53))),
     "input a column, target a row": lambda make: (make((37, 1)), make((1, 53))),
     "both transposed": lambda make: (make((53, 37)).t(), make((53, 37)).t()),

@@ -291,6 +291,35 @@ def test_forward_outside_of_the_graph_and_backward_inside() -> None:
 
 
 @pytest.mark.gpu
+def test_nothing_is_written_ahead_while_guesses_fail() -> None:
+    """Forward allocates no gradient then, and again does once two incoming gradients are the same."""
+    values = make(torch.float32, "cuda")
+    input = values((2_500_003,)).requires_grad_()
+    target = values((2_500_003,))
+    function = nn.MSELoss()
+
+    def writes_ahead(incoming: float) -> bool:
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        loss = function(input, target)
+        written = torch.cuda.memory_allocated() - before > input.nbytes // 2
+        loss.backward(torch.full_like(loss, incoming))
+        assert input.grad is not None
+        assert torch.equal(input.grad, exact("mse", input.detach(), target, incoming))
+        input.grad = None
+        return written
+
+    writes_ahead(1.0)
+    assert writes_ahead(1.0)
+    for incoming in (2.0, 3.0, 4.0, 5.0):
+        writes_ahead(incoming)
+    assert not writes_ahead(6.0)
+    assert not writes_ahead(6.0)
+    assert writes_ahead(6.0)
+    assert writes_ahead(6.0)
+
+
+@pytest.mark.gpu
 def test_many_streams_take_no_memory_and_no_longer() -> None:
     """The 33rd stream of a process is served as the first."""
     values = make(torch.float32, "cuda")

@@ -174,4 +174,10 @@ INCOMING = (
         "nothing is learnt",
         equivalent="backward compares what was written: a wrong guess costs time alone",
     ),
+    Mutation(
+        "elementwise/cuda/incoming.cuh",
+        "if (arguments.guess == Guess::check)",
+        "",
+        "a backward for which nothing was written finds what an earlier forward wrote",
+    ),
 )

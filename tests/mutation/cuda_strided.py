@@ -98,6 +98,43 @@ STRIDED = (
         "misaligned lines",
     ),
     Mutation(
+        "elementwise/cuda/panels_kernel.cuh",
+        "first_column * arguments.places[arguments.across].strides[k]",
+        "first_column * 0",
+        "the first piece of a row for all",
+    ),
+    Mutation(
+        "elementwise/cuda/panels_kernel.cuh",
+        "inside && row_at(from + u) <= last",
+        "inside",
+        "rows beyond a ragged panel",
+    ),
+    Mutation(
+        "elementwise/cuda/panels_kernel.cuh",
+        "stands && first_column + column < arguments.size_across",
+        "stands",
+        "columns beyond a ragged panel",
+    ),
+    Mutation(
+        "elementwise/cuda/panels_kernel.cuh",
+        "bases[k] += at * place.strides[k];",
+        "bases[k] += 0 * at;",
+        "the first plane for all",
+    ),
+    Mutation(
+        "elementwise/cuda/panels_kernel.cuh",
+        "first_row + row) *",
+        "row) *",
+        "where a panel is written",
+    ),
+    Mutation(
+        "elementwise/cuda/squares_kernel.cuh",
+        "static_cast<int64_t>(from + u) * arguments.out_down",
+        "static_cast<int64_t>(from + u)",
+        "where a line of a square is written",
+        dtypes=("bfloat16",),
+    ),
+    Mutation(
         "elementwise/cuda/staged_kernel.cuh",
         "staged[operand.slot][line + u * kStep][place]",
         "staged[operand.slot][place][line + u * kStep]",

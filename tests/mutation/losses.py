@@ -5,7 +5,7 @@ from __future__ import annotations
 from .mutation import Mutation
 
 LOSSES = (
-    Mutation("losses/smooth_l1.h", "Real(0.5) * distance *", "Real(0.49) * distance *", "a factor"),
+    Mutation("losses/smooth_l1.h", "Real(0.5) * reciprocal", "Real(0.49) * reciprocal", "a factor"),
     Mutation("losses/smooth_l1.h", "- Real(0.5) * beta", "- Real(0.5)", "beta left out"),
     Mutation("losses/smooth_l1.h", "? Real(-1)", "? Real(1)", "the sign of the linear gradient"),
     Mutation(
