@@ -27,8 +27,11 @@ check: ## the same with the tools of the active environment
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
 	OMP_WAIT_POLICY=passive $(TOOLS)pytest -m "not gpu" -n auto --maxprocesses 8
 
+# Only these files are collected: the others import what PYTHON may not have. One process at a time,
+# for some tests measure.
 test-gpu: ## the tests that need a GPU, with the torch that PYTHON has
-	$(PYTHON) -m pytest -m gpu
+	$(PYTHON) -m pytest -m gpu tests/kernels \
+		$$(grep -rl --include='test_*.py' --exclude-dir=kernels 'mark\.gpu' tests)
 
 sanitize: ## the kernels under compute-sanitizer's four tools, on a GPU
 	$(PYTHON) -m tests.sanitize

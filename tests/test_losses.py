@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from losscli.losses import LOSSES, Tolerance
 
@@ -23,3 +24,40 @@ def test_a_tolerance_loosens_and_says_why(factor: float, reason: str) -> None:
     with pytest.raises(ValueError, match="tolerance"):
         Tolerance(factor, reason)
     assert Tolerance(2.0, "the logarithm of a sum cancels").factor == 2.0
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "asked", "computed"),
+    [
+        (("float32", "bfloat16"), ("input",), ("float32", "bfloat16")),
+        (("float32", "bfloat16"), ("input", "target"), ("float32", "float32")),
+        (("bfloat16", "float32"), ("input",), ("float32", "float32")),
+        (("float16", "bfloat16"), ("target",), ("float32", "float32")),
+        (("bfloat16", "float32"), (), ("bfloat16", "float32")),
+        (("float32", "int64"), ("input",), ("float32", "int64")),
+    ],
+    ids=lambda each: "-".join(each) or "neither",
+)
+def test_smooth_l1s_reference_promotes_an_operand_whose_gradient_torch_would_round(
+    monkeypatch, dtypes, asked, computed
+) -> None:
+    """On a GPU torch's backward reads both operands in the dtype of the gradient it writes."""
+    seen = []
+    own = torch.nn.functional.smooth_l1_loss
+
+    def look(input, target, **settings):
+        seen.extend([input.dtype, target.dtype])
+        return own(input, target, **settings)
+
+    monkeypatch.setattr(torch.nn.functional, "smooth_l1_loss", look)
+    operands = {
+        name: torch.ones(5, dtype=getattr(torch, dtype)).requires_grad_(name in asked)
+        for name, dtype in zip(("input", "target"), dtypes, strict=True)
+    }
+
+    loss = LOSSES["smooth_l1"].reference(**operands, reduction="sum", beta=1.0)
+    gradients = torch.autograd.grad(loss, [operands[name] for name in asked]) if asked else ()
+
+    assert seen == [getattr(torch, dtype) for dtype in computed]
+    assert loss.dtype == torch.promote_types(*(each.dtype for each in operands.values()))
+    assert [each.dtype for each in gradients] == [operands[name].dtype for name in asked]

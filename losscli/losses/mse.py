@@ -22,6 +22,10 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     import torch
 
     input, target = torch.broadcast_tensors(input, target)
+    # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both
+    # operands to the dtype of the gradient that it writes.
+    wide = torch.promote_types(input.dtype, target.dtype)
+    input, target = input.to(wide), target.to(wide)
     return torch.nn.functional.mse_loss(input, target, reduction=reduction)
 
 

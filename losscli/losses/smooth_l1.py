@@ -17,6 +17,10 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> 
     from torch.nn import functional
 
     input, target = torch.broadcast_tensors(input, target)
+    # On a GPU torch's backward rounds both operands to the dtype of the gradient that it writes.
+    wide = torch.promote_types(input.dtype, target.dtype)
+    if any(operand.requires_grad and operand.dtype != wide for operand in (input, target)):
+        input, target = input.to(wide), target.to(wide)
     return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -276,12 +277,18 @@ class Subject:
         sample = tuple(leaf.requires_grad_() for leaf in leaves)
         function: Any
         with torch.cuda.device(self.device):
-            with _blaming():
+            with _blaming(), warnings.catch_warnings():
+                # PyTorch warms up on a stream that it does not capture on, and keeps what came of
+                # it, the operands' AccumulateGrad nodes as well, until it has captured.
+                warnings.filterwarnings("ignore", "The AccumulateGrad node's stream", UserWarning)
                 function = torch.cuda.make_graphed_callables(self.function, sample)
             for grad_output in incoming:
+                # The graph keeps the nodes of the sample, which belong to another stream: operands
+                # in the same memory have nodes of their own.
+                own = tuple(leaf.detach().requires_grad_() for leaf in sample)
                 with _blaming():
-                    loss = function(*sample)
-                    gradients = torch.autograd.grad(loss, sample, grad_output, allow_unused=True)
+                    loss = function(*own)
+                    gradients = torch.autograd.grad(loss, own, grad_output, allow_unused=True)
                 self._finish()
                 found: dict[Operand, Tensor | None] = dict(zip(OPERANDS, gradients, strict=True))
                 yield Answer(loss.detach(), found).copy()

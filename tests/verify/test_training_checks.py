@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -12,10 +14,14 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS, Tolerance
 from losscli.results import FAIL, PASS
 from losscli.verify import runner
-from losscli.verify.checks import CHECKS
+from losscli.verify.checks import CHECKS, captured_backward
+from losscli.verify.checks.check import Worst
+from losscli.verify.checks.second_derivatives import curvature_case
+from losscli.verify.checks.steps import Due
 from losscli.verify.problem import Problem
 from losscli.verify.selftest.surgery import graft
 from losscli.verify.selftest.wrong import WRONG
+from losscli.verify.subject import Subject
 
 
 def put(case, implementation, check):
@@ -216,6 +222,58 @@ def test_the_usual_incoming_gradient_is_that_of_the_case(make_case, loss):
         assert Problem.of(case).usual.name == name
 
 
+def judge_graphed(case, implementation):
+    """Judge the replays of make_graphed_callables alone; CPU stand-ins have to be in place."""
+    problem, worst = Problem.of(curvature_case(case)), Worst()
+    subject = Subject.bind(implementation, problem.case)
+    incoming = [problem.filled(value).grad_output for value in captured_backward.REPLAYS]
+    answers = subject.graphed(problem.call(problem.filled(1.0)), incoming)
+    captured_backward._judge(Due.of(problem, subject), answers, "graphed", worst)
+    return worst.verdict
+
+
+@pytest.fixture
+def graphed_leaves(monkeypatch):
+    """Stand in for make_graphed_callables, which warns as PyTorch's does; list what it is given."""
+    given = []
+
+    def make_graphed_callables(function, sample):
+        given.extend(sample)
+        warnings.warn("The AccumulateGrad node's stream does not match", UserWarning, stacklevel=1)
+
+        def replay(*operands):
+            given.extend(operands)
+            return function(*operands)
+
+        return replay
+
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", make_graphed_callables)
+    return given
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_warning_of_graphed_callables_is_not_the_implementations(make_case, graphed_leaves, loss):
+    verdict = judge_graphed(make_case(loss), find_implementation("reference"))
+
+    assert (verdict.status, verdict.reason) == (PASS, "")
+
+
+def test_each_replay_of_graphed_callables_has_leaves_of_its_own(make_case, graphed_leaves):
+    judge_graphed(make_case("mse"), find_implementation("reference"))
+
+    assert len({id(leaf) for leaf in graphed_leaves}) == 2 * (1 + len(captured_backward.REPLAYS))
+    assert len({leaf.data_ptr() for leaf in graphed_leaves}) == 2
+    assert all(leaf.is_leaf and leaf.requires_grad for leaf in graphed_leaves)
+
+
+def test_graphed_callables_that_skip_the_incoming_gradient_fail(make_case, graphed_leaves):
+    verdict = judge_graphed(make_case("mse"), wrong("ignored incoming"))
+
+    assert verdict.status == FAIL
+    assert verdict.reason.startswith("graphed, replay 4, incoming gradient 0.5, ")  # the worst
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("check", ["steps", "captured_backward"])
 @pytest.mark.parametrize("name", ["custom", "reference"])
@@ -228,5 +286,7 @@ def test_steps_and_captures_on_a_gpu(make_case, loss, name, check):
 
 @pytest.mark.gpu
 def test_what_a_capture_leaves_out_is_found_on_a_gpu(make_case):
-    case = make_case("mse", device="cuda")
-    assert put(case, wrong("skips in a capture"), "captured_backward").status == FAIL
+    result = put(make_case("mse", device="cuda"), wrong("skips in a capture"), "captured_backward")
+
+    assert result.status == FAIL
+    assert ", replay " in result.reason  # not for what it raised
