@@ -55,22 +55,27 @@ inline PanelPlan plan_panel(const Space& space, int count, int threads, int load
 }
 
 // The plan that fills panels best, or the first that does well enough; there are two dimensions at
-// least, and elements.
-inline PanelPlan plan_panels(const Space& space, int count, int threads, int loads) {
-  constexpr double kEnough = 0.8;
+// least, and elements. Where an operand is to repeat along the rows, none that does not half fill
+// them: panels without it do.
+inline PanelPlan plan_panels(const Space& space, int count, int threads, int loads,
+                             const Operand* repeating) {
+  constexpr double kEnough = 0.8, kLeast = 0.5;
   constexpr int kMostPieces = 4;  // more than it takes
   PanelPlan best;
   int64_t inner = 1;
   for (int across = 0; across + 1 < space.dimensions && inner <= threads; ++across) {
     const int64_t size = panel_size(space, across, count);
     const int64_t least = divide_up(size, threads / inner);
-    for (int64_t pieces = least; pieces < least + kMostPieces && pieces <= size; ++pieces) {
+    const bool takes = !repeating || repeating->strides[across + 1] == 0;
+    for (int64_t pieces = least; takes && pieces < least + kMostPieces && pieces <= size;
+         ++pieces) {
       const PanelPlan plan = plan_panel(space, count, threads, loads, across, inner, pieces);
       if (plan.filled > best.filled) best = plan;
       if (best.filled >= kEnough) return best;
     }
     inner *= size;
   }
+  if (repeating && best.filled < kLeast) return {};
   return best;
 }
 

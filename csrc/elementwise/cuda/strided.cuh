@@ -96,7 +96,9 @@ struct Strided {
       if (taken || space.dimensions < 2 || space.size == 0 ||
           !takes_packs<Loss, Real, Pass>(arguments, kCount))
         return;
-      const PanelPlan plan = plan_panels(space, kCount, Panels::threads, Panels::loads);
+      const PanelPlan plan =
+          plan_panels(space, kCount, Panels::threads, Panels::loads,
+                      kSecond == Second::as_others ? nullptr : &arguments.operands[1]);
       if (takes_panels<Loss, Pass>(arguments, plan, Panels::loads))
         taken = use(Panels(), count_, WalkIs<Walk::panels, kSecond>(), plan,
                     blocks_for(policy(kStrided, arguments), plan.tiles));
