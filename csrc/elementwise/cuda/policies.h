@@ -93,8 +93,9 @@ constexpr Policies kWriteRows16{{512, 2, 2, 132 * 2 - 1, 1, true, true},
 constexpr Policies kPlain{{512, 2, 1, 132 * 3 - 1}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
 
 // The gradients alone, for one incoming gradient: two blocks of 64 registers a thread on each
-// multiprocessor, with as much in flight as writing passes have.
-constexpr Policies kGradients{{512, 4, 2, 132 * 64}, {512, 4, 2, kMostBlocks, 2}, int64_t{1} << 29};
+// multiprocessor, with as much in flight as writing passes have; of small tensors, so that all
+// multiprocessors have some, four of half the threads with half as much.
+constexpr Policies kGradients{{256, 2, 4, 132 * 64}, {512, 4, 2, kMostBlocks, 2}, int64_t{1} << 27};
 
 // A backward whose gradients may have been written ahead launches as many blocks as fit on the
 // device at a time, so many times over: few, so that finding nothing to do does not grow with the
@@ -111,7 +112,7 @@ constexpr int line_loads(int count, int operands, bool value) {
 }
 constexpr int line_resident(int count, int operands, bool writes, bool value, int real_bytes) {
   if (count == 1 && real_bytes == 8) return value ? 2 : 3;
-  return operands > 2 || count == 8 || (count > 1 && writes) ? 2 : count > 1 ? 3 : 4;
+  return operands > 2 || (count > 1 && writes) ? 2 : count > 1 ? 3 : 4;
 }
 
 // Large tensors that are only read, in runs of so many segments of one line: to find a place takes
