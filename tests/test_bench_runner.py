@@ -165,7 +165,7 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
 
 @pytest.fixture
 def _no_cache(monkeypatch):
-    monkeypatch.setattr(runners.environment, "cache_bytes", lambda device: 0)
+    monkeypatch.setattr(runners.memory, "cache_bytes", lambda device: 0)
 
 
 def test_what_the_cache_can_hold_is_timed_alone(bench):

@@ -18,7 +18,7 @@ from losscli.bench.ratio import (
 )
 from losscli.bench.rows import Key, key, label, timed
 from losscli.config.schema import HOST
-from losscli.differences import Difference, differences
+from losscli.machine.differences import Difference, differences
 from losscli.results import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Run
 
 CONTROLS = ("reference", "functional", "compile")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from losscli import environment
 from losscli.bench.sampling import Contender, ContenderFailedError, interleave
 from losscli.bench.statistics import summarize
 from losscli.bench.timer import Timer
@@ -24,6 +23,7 @@ from losscli.cases import Case
 from losscli.config.schema import CONTIGUOUS, Timing
 from losscli.errors import LosscliError
 from losscli.extension import load
+from losscli.machine import memory
 from losscli.results import NO_LIMIT
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Limits:
         except ContenderFailedError:
             pass
         except Exception as error:
-            if not environment.is_out_of_memory(error):
+            if not memory.is_out_of_memory(error):
                 raise
             return _out_of_reach(error), 0
         finally:
@@ -227,7 +227,7 @@ def _array(tensor: Tensor, count: int) -> Tensor:
 
 def _out_of_reach(error: Exception) -> Limit:
     """Return why a limit was not measured."""
-    if environment.is_out_of_memory(error) and torch.cuda.is_initialized():
+    if memory.is_out_of_memory(error) and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     return Limit(reason=f"{NO_LIMIT}{_first_line(error)}")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from losscli import environment
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
@@ -25,6 +24,7 @@ from losscli.config.schema import DEVICE, GRAPH, HOST
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
+from losscli.machine import memory
 from losscli.results import FAIL, FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, Error, VerifyResult
 from losscli.verify.gate import Gate
 
@@ -72,7 +72,7 @@ class Runner:
         self,
         device: str,
         *,
-        free_bytes: Callable[[str], int] = environment.free_bytes,
+        free_bytes: Callable[[str], int] = memory.free_bytes,
         make_timer: Callable[[str, bool, str], Timer] = make_timer,
         limits: Limits | None = None,
         conditions: Conditions | None = None,
@@ -100,7 +100,7 @@ class Runner:
                 try:
                     contents = Contents(case, *make_inputs(case), task.loosened)
                 except Exception as error:
-                    if not environment.is_out_of_memory(error):
+                    if not memory.is_out_of_memory(error):
                         raise
                     results |= {i.name: _gone_wrong(case, i.name, pass_, error) for i in able}
             if able and contents is not None:
@@ -179,7 +179,7 @@ class Runner:
         Where it is a CPU's memory, not its cache, that is read: others use it, and its speed now is
         not that of a second ago. A GPU's is. A case that the cache can hold it would disturb.
         """
-        if case.device != "cpu" or case.floor_bytes(pass_) <= environment.cache_bytes("cpu"):
+        if case.device != "cpu" or case.floor_bytes(pass_) <= memory.cache_bytes("cpu"):
             return None
         try:
             mover = self.limits.contender(case, pass_, timer, reads)
@@ -188,7 +188,7 @@ class Runner:
         except ContenderFailedError:
             return None
         except Exception as error:
-            if not environment.is_out_of_memory(error):
+            if not memory.is_out_of_memory(error):
                 raise
             return None
         return mover
@@ -330,7 +330,7 @@ def _lineup(
 def _gone_wrong(case: Case, name: str, pass_: str, error: Exception) -> BenchResult:
     """Turn an exception into a result: out of memory is nobody's fault, all else is."""
     first_line = str(error).strip().partition("\n")[0]
-    if environment.is_out_of_memory(error):
+    if memory.is_out_of_memory(error):
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         return BenchResult(case, name, pass_, SKIPPED, f"out of memory: {first_line}")

@@ -16,8 +16,8 @@ from typing import Protocol
 import torch
 
 from losscli.config.schema import DEVICE, HOST
-from losscli.environment import cache_bytes
 from losscli.garbage import without_garbage_collection
+from losscli.machine.memory import cache_bytes
 
 Call = Callable[[], object]
 Clock = Callable[[], int]

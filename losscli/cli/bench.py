@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from losscli import environment
 from losscli.bench.plan import digest, plan
 from losscli.cli import bench_selftest, resuming
 from losscli.cli.dry_run import print_names, print_plans
@@ -17,6 +16,7 @@ from losscli.cli.options import axis_options, named_axis, one_of, output_options
 from losscli.cli.reporting import begin, report
 from losscli.config.schema import CACHES, MODES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
+from losscli.machine import devices, memory
 from losscli.saved import check_run_name, prepare
 from losscli.units import parse_fraction, parse_seconds
 
@@ -86,22 +86,22 @@ def command(
         return replace(block, timing=times, tables=tuple(map(timed, block.tables)))
 
     config = timed(config)
-    device = environment.resolve_device(config.device)
+    device = devices.resolve_device(config.device)
     if self_test:
         if threads is not None:
-            environment.set_threads(threads)
+            devices.set_threads(threads)
         return bench_selftest.self_test(device, format, output, keep_going)
     if list_cases:
         print_names(config, device)
         return EXIT_OK
     if dry_run:
-        print_plans(config, device, environment.free_bytes(device))
+        print_plans(config, device, memory.free_bytes(device))
         return EXIT_OK
 
     saved = prepare(save) if save else None
     tasks = plan(config, device)
     if threads is not None:
-        environment.set_threads(threads)
+        devices.set_threads(threads)
     run = begin("bench", device, digest(tasks))
     resumed = None
     if resume is not None:

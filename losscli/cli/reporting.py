@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 
 import click
 
-from losscli import environment
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
+from losscli.machine import description
 from losscli.report import digest, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
@@ -44,7 +44,7 @@ def begin(kind: str, device: str, plan: str = "") -> Run:
         kind=kind,
         command=("losscli", *map(_text, sys.argv[1:])),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment=environment.describe(device),
+        environment=description.describe(device),
         results=(),
         plan=plan,
     )

@@ -10,8 +10,8 @@ import click
 
 from losscli.bench.plan import Task, digest, remaining
 from losscli.config.schema import HOST
-from losscli.differences import differences, parts_ways
 from losscli.errors import UsageError
+from losscli.machine.differences import differences, parts_ways
 from losscli.report.journal import journal_path
 from losscli.results import BenchResult, Run
 from losscli.saved import find_run, is_there, runs_directory

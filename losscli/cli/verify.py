@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from losscli import environment
 from losscli.cli.dry_run import print_cases, print_names
 from losscli.cli.options import axis, axis_options, given_besides, output_options, resolve_config
 from losscli.cli.reporting import begin, report
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
+from losscli.machine import devices, memory
 from losscli.results import VerifyResult
 from losscli.verify.memory import fit, needed_bytes
 
@@ -70,7 +70,7 @@ def command(
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = _of_our_own(config)
-    device = environment.resolve_device(config.device)
+    device = devices.resolve_device(config.device)
     if self_test:
         from losscli.verify.selftest import run as selftest
 
@@ -89,7 +89,7 @@ def command(
     from losscli.verify.runner import Job, plan, run
 
     if dry_run:
-        free = environment.free_bytes(device)
+        free = memory.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)
         if checks:
             asked = sum(map(len, plan(config, device, checks=checks)))

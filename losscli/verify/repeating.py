@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from losscli import environment, layouts
+from losscli import layouts
 from losscli.cases import Case
 from losscli.config.fields import check_device, check_grad_output, check_name
 from losscli.config.schema import CONTIGUOUS, DISTRIBUTIONS, DTYPES, LAYOUTS, GradOutput
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS, Shape
+from losscli.machine import devices
 from losscli.results import VerifyResult
 
 
@@ -59,7 +60,7 @@ def repeat(
     check_name("dtype", dtype, DTYPES)
     check_name("reduction", reduction, REDUCTIONS)
     check_name("distribution", distribution, DISTRIBUTIONS)
-    device = environment.resolve_device(check_device(device))
+    device = devices.resolve_device(check_device(device))
     check_name("layout", layout, LAYOUTS)
     grad_output = check_grad_output(str(grad_output))
     usual = spec.default_target_shape(shape) if target_shape is None else target_shape

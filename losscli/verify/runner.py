@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
-from losscli import environment
 from losscli.cases import Case, asked_for, expand
 from losscli.config.schema import Config
-from losscli.environment import is_out_of_memory
 from losscli.errors import UsageError
 from losscli.implementations import Implementation, find_implementation
+from losscli.machine import devices, memory
+from losscli.machine.memory import is_out_of_memory
 from losscli.results import FAIL, SKIPPED, VerifyResult
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory import fit
@@ -50,7 +50,7 @@ class Job:
 def plan(
     config: Config,
     device: str,
-    free_bytes: Callable[[str], int] = environment.free_bytes,
+    free_bytes: Callable[[str], int] = memory.free_bytes,
     checks: Collection[str] = (),
 ) -> list[Job]:
     """Return the jobs of a config, without what its rules exclude.
@@ -147,7 +147,7 @@ def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Tri
 
 
 def run(
-    job: Job, free_bytes: Callable[[str], int] = environment.free_bytes
+    job: Job, free_bytes: Callable[[str], int] = memory.free_bytes
 ) -> Generator[VerifyResult, None, None]:
     """Yield each result of a job as it is there; nothing an implementation does wrong is raised.
 
@@ -205,7 +205,7 @@ def _remember(error: Exception, device: str, name: str) -> None:
 
     Other errors of CUDA, such as those of a capture, leave a GPU as it was.
     """
-    if DEAD in str(error) and environment.is_broken(device):
+    if DEAD in str(error) and devices.is_broken(device):
         broken.setdefault(device, name)
 
 

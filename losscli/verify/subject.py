@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.environment import is_out_of_memory
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation
+from losscli.machine.memory import is_out_of_memory
 from losscli.oracle import OPERANDS, Operand
 
 if TYPE_CHECKING:

@@ -290,7 +290,7 @@ def strays(monkeypatch):
 
     monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], run=astray))
     monkeypatch.setattr(runner, "broken", {})
-    monkeypatch.setattr(runner.environment, "is_broken", lambda device: True)
+    monkeypatch.setattr(runner.devices, "is_broken", lambda device: True)
 
 
 def test_a_gpu_that_a_kernel_broke_is_blamed_on_who_is_asked_next(make_case, strays):
@@ -332,7 +332,7 @@ def test_who_raises_the_error_itself_has_broken_it_as_well(make_case, strays):
 
 
 def test_an_error_that_leaves_the_gpu_as_it_was_harms_nobody(make_case, strays, monkeypatch):
-    monkeypatch.setattr(runner.environment, "is_broken", lambda device: False)
+    monkeypatch.setattr(runner.devices, "is_broken", lambda device: False)
 
     failed, *others = judge(make_case(), reference, checks=("value", "gradients"))
 

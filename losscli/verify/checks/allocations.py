@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 
 from losscli import layouts
-from losscli.allocations import measure_peak
 from losscli.cases import Case
 from losscli.config.schema import LAYOUTS
+from losscli.machine.allocations import measure_peak
 from losscli.results import FAIL, PASS, VerifyResult
 from losscli.units import format_bytes
 from losscli.verify.checks.check import Check, Worst

@@ -23,12 +23,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from losscli.machine.footprint import Footprint
 from losscli.oracle import OPERANDS
 from losscli.results import FAIL, VerifyResult
 from losscli.units import format_bytes
 from losscli.verify.checks.check import Check, Worst
 from losscli.verify.checks.expectation import Expectation, judge, same_bits
-from losscli.verify.footprint import Footprint
 from losscli.verify.memory import Held
 from losscli.verify.problem import Problem
 from losscli.verify.subject import Answer, Call, Subject
