@@ -19,8 +19,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from losscli.axes import CONTIGUOUS
 from losscli.cases import Case, format_grad_output
-from losscli.config.schema import CONTIGUOUS
 from losscli.report import peers
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
 from losscli.report.peers import CUSTOM, Cell, best_peer, cells

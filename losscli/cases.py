@@ -1,29 +1,18 @@
-"""A case: one loss on one set of inputs. A config expands to cases; nothing here needs torch."""
+"""A case: one loss on one set of inputs. Nothing here needs torch."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from losscli import layouts
-from losscli.config.schema import (
-    CONTIGUOUS,
-    MIXED_DTYPE,
-    PASSES,
-    Config,
-    Exclude,
-    Filter,
-    GradOutput,
-)
+from losscli.axes import CONTIGUOUS, FORWARD_BACKWARD, MIXED_DTYPE, GradOutput
 from losscli.losses import LOSSES, LossSpec, Shape
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
-FORWARD, FORWARD_BACKWARD = PASSES
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The incoming gradients of successive calls where it changes: all different, and of few bits, so
 that every dtype holds them."""
@@ -167,82 +156,3 @@ def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:
 def format_grad_output(grad_output: GradOutput) -> str:
     """Return ``0.5`` or ``changing``."""
     return grad_output if isinstance(grad_output, str) else f"{grad_output:g}"
-
-
-def asked_for(config: Config, case: Case, implementation: str, pass_: str) -> bool:
-    """Tell whether a config wants this implementation and pass of one of its cases.
-
-    No rule of ``exclude`` may match, and where there are filters one of them has to. The pass
-    ``forward`` has no incoming gradient: it belongs to the case whose own is 1.
-    """
-    if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
-        return False
-    facts = {
-        **case.params,
-        "loss": case.loss,
-        "size": case.size,
-        "dtype": case.dtype,
-        "reduction": case.reduction,
-        "distribution": case.distribution,
-        "device": case.device.partition(":")[0],
-        "implementation": implementation,
-        "pass": pass_,
-        "layout": case.layout,
-        "grad_output": case.grad_output,
-        "table": config.title,
-    }
-    if any(_excludes(rule, facts) for rule in config.exclude):
-        return False
-    return not config.filters or any(_keeps(filter, facts) for filter in config.filters)
-
-
-def _excludes(rule: Exclude, facts: Mapping[str, object]) -> bool:
-    wanted = {field.name: getattr(rule, field.name) for field in fields(rule)}
-    return all(value is None or value == facts[name.rstrip("_")] for name, value in wanted.items())
-
-
-def _keeps(filter: Filter, facts: Mapping[str, object]) -> bool:
-    return all(
-        _meets(facts.get(condition.axis), condition.values) != condition.negated
-        for condition in filter
-    )
-
-
-def _meets(fact: object, values: tuple[object, ...]) -> bool:
-    """Tell whether a fact is one of the values, or a text is as one of their patterns."""
-    if isinstance(fact, str):
-        return fact in values or any(fnmatchcase(fact, str(value)) for value in values)
-    return fact in values
-
-
-def expand(config: Config, device: str) -> Iterator[Case]:
-    """Yield the cases of a config in the order written, on a device that is no longer ``auto``."""
-    grad_outputs = config.grad_outputs
-    if FORWARD in config.passes and 1.0 not in grad_outputs:
-        grad_outputs = (1.0, *grad_outputs)
-    for choice, size, dtype, reduction, distribution, layout, grad_output in itertools.product(
-        config.losses,
-        config.sizes,
-        config.dtypes,
-        config.reductions,
-        config.inputs.distributions,
-        config.layouts,
-        grad_outputs,
-    ):
-        spec = LOSSES[choice.name]
-        axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
-        for values in itertools.product(*axes):
-            yield Case(
-                loss=spec.name,
-                shape=layouts.input_shape(size, layout),
-                target_shape=layouts.target_shape(size, layout, spec.default_target_shape(size)),
-                dtype=dtype,
-                reduction=reduction,
-                device=device,
-                params=dict(zip((p.name for p in spec.parameters), values, strict=True)),
-                distribution=distribution,
-                seed=config.inputs.seed,
-                scale=config.inputs.scale,
-                layout=layout,
-                grad_output=grad_output,
-            )

@@ -30,9 +30,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from losscli.axes import SLICED, TRANSPOSED
 from losscli.blocks import blocks, part
 from losscli.cases import Case
-from losscli.config.schema import SLICED, TRANSPOSED
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 
-from losscli.config.schema import BROADCAST_MIDDLE, SLICED, TRANSPOSED
+from losscli.axes import BROADCAST_MIDDLE, SLICED, TRANSPOSED
 from losscli.losses import Shape
 
 

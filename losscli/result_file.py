@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from losscli.cases import Case
-from losscli.config.schema import (
+from losscli.axes import (
     CACHES,
     CHANGING,
     DISTRIBUTIONS,
@@ -21,6 +20,7 @@ from losscli.config.schema import (
     MODES,
     PASSES,
 )
+from losscli.cases import Case
 from losscli.errors import UsageError, unknown
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.records import UNREADABLE, RecordError, read_array, read_object, told

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from losscli.axes import COLD, DEVICE
 from losscli.cases import Case
-from losscli.config.schema import COLD, DEVICE
 
 SCHEMA_VERSION = 1
 

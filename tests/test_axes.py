@@ -7,21 +7,15 @@ import pytest
 import torch
 from test_report_bench import result, run
 
+from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
 from losscli.bench.memory import plan_memory
 from losscli.bench.plan import plan
 from losscli.bench.rows import key
-from losscli.cases import Case, asked_for, expand
+from losscli.cases import Case
 from losscli.cli import main
+from losscli.config.expansion import asked_for, expand
 from losscli.config.filters import parse_filter
-from losscli.config.schema import (
-    CHANGING,
-    CONTIGUOUS,
-    LAYOUTS,
-    PASSES,
-    Config,
-    Exclude,
-    LossChoice,
-)
+from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
 from losscli.inputs import make_inputs
 from losscli.losses import LOSSES

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from losscli.axes import DISTRIBUTIONS
 from losscli.bench.contents import Contents
 from losscli.cases import Case
-from losscli.config.schema import DISTRIBUTIONS
 from losscli.implementations import find_implementation
 from losscli.inputs import make_inputs
 from losscli.losses import LOSSES

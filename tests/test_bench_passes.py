@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from losscli.axes import CHANGING
 from losscli.bench.passes import Captured, PassFactory, gradients
 from losscli.cases import CHANGING_VALUES
-from losscli.config.schema import CHANGING
 
 
 def operands():

@@ -8,6 +8,7 @@ from statistics import geometric_mean, median
 
 import numpy as np
 
+from losscli.axes import HOST
 from losscli.bench.ratio import (
     ENOUGH_CONTROLS,
     Array,
@@ -17,7 +18,6 @@ from losscli.bench.ratio import (
     uncertainties,
 )
 from losscli.bench.rows import Key, key, label, timed
-from losscli.config.schema import HOST
 from losscli.machine.differences import Difference, differences
 from losscli.results import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Run
 

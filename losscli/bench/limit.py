@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from losscli.axes import CONTIGUOUS
 from losscli.bench.sampling import Contender, ContenderFailedError, interleave
 from losscli.bench.statistics import summarize
 from losscli.bench.timer import Timer
 from losscli.cases import Case
-from losscli.config.schema import CONTIGUOUS, Timing
+from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.extension import load
 from losscli.machine import memory

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from losscli.axes import CHANGING, DEVICE, GRAPH
 from losscli.cases import Case, grad_output_values
-from losscli.config.schema import CHANGING, DEVICE, GRAPH
 from losscli.implementations import Implementation
 from losscli.machine.allocations import measure_peak
 from losscli.units import format_bytes

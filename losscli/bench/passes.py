@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from losscli.cases import FORWARD_BACKWARD, grad_output_values
+from losscli.axes import FORWARD_BACKWARD
+from losscli.cases import grad_output_values
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from losscli.config.schema import GradOutput
+    from losscli.axes import GradOutput
     from losscli.implementations import BoundLoss
 
     Incoming = tuple[float, Tensor]

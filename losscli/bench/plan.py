@@ -7,8 +7,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from losscli.cases import Case, asked_for, expand
-from losscli.config.schema import DEVICE, GRAPH, HOST, WARM, Config, Timing
+from losscli.axes import DEVICE, GRAPH, HOST, WARM
+from losscli.cases import Case
+from losscli.config.expansion import asked_for, expand
+from losscli.config.schema import Config, Timing
 from losscli.results import BenchResult
 
 

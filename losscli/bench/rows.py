@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from losscli.axes import COLD, DEVICE
 from losscli.cases import Case
-from losscli.config.schema import COLD, DEVICE
 from losscli.results import OK, BenchResult, Run
 
 Key = tuple[object, ...]

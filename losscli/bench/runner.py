@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from losscli.axes import DEVICE, GRAPH, HOST
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
@@ -20,7 +21,6 @@ from losscli.bench.sampling import Contender, ContenderFailedError, describe, in
 from losscli.bench.statistics import paired_ratios, summarize
 from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
-from losscli.config.schema import DEVICE, GRAPH, HOST
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs

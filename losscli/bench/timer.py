@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from losscli.config.schema import DEVICE, HOST
+from losscli.axes import DEVICE, HOST
 from losscli.garbage import without_garbage_collection
 from losscli.machine.memory import cache_bytes
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
+from losscli.axes import CACHES, MODES
 from losscli.bench.plan import digest, plan
 from losscli.cli import bench_selftest, resuming
 from losscli.cli.dry_run import print_names, print_plans
 from losscli.cli.options import axis_options, named_axis, one_of, output_options, resolve_config
 from losscli.cli.reporting import begin, report
-from losscli.config.schema import CACHES, MODES, Config, Timing
+from losscli.config.schema import Config, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.machine import devices, memory
 from losscli.saved import check_run_name, prepare

@@ -10,7 +10,8 @@ from tabulate import tabulate
 
 from losscli.bench.memory import MemoryPlan, fit, plan_memory, planned_extra_bytes
 from losscli.bench.plan import unavailable
-from losscli.cases import Case, asked_for, expand
+from losscli.cases import Case
+from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.implementations import Implementation, find_implementation
 from losscli.report.bench_table import SHORT_PASSES

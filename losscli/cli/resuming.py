@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from losscli.axes import HOST
 from losscli.bench.plan import Task, digest, remaining
-from losscli.config.schema import HOST
 from losscli.errors import UsageError
 from losscli.machine.differences import differences, parts_ways
 from losscli.report.journal import journal_path

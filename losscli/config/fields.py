@@ -9,18 +9,20 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TypeVar, cast
 
-from losscli.config.positions import Located
-from losscli.config.schema import (
+from losscli.axes import (
     CACHES,
     CHANGING,
     DISTRIBUTIONS,
     DTYPES,
     LAYOUTS,
     MODES,
-    OFF_DEFAULT,
     PASSES,
-    Exclude,
     GradOutput,
+)
+from losscli.config.positions import Located
+from losscli.config.schema import (
+    OFF_DEFAULT,
+    Exclude,
     Inputs,
     LossChoice,
     Timing,

@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from losscli.axes import COLD, CONTIGUOUS, DEVICE, PASSES, GradOutput
 from losscli.losses import LossSpec, Shape
-
-DTYPES = ("float32", "float64", "float16", "bfloat16")
-PASSES = ("forward", "forward_backward")
-DISTRIBUTIONS = ("uniform", "normal", "heavy_tailed", "boundary", "impulse")
-COLD, WARM = CACHES = ("cold", "warm")
-DEVICE, GRAPH, HOST = MODES = ("device", "graph", "host")
-CONTIGUOUS, SLICED, TRANSPOSED, BROADCAST_MIDDLE, MIXED_DTYPE = LAYOUTS = (
-    *("contiguous", "sliced", "transposed", "broadcast_middle", "mixed_dtype"),
-)
-"""How the operands of a case lie in memory; losscli/layouts.py says what each means."""
-CHANGING = "changing"
-"""The incoming gradient that is another number in every call."""
-GradOutput = float | str
-"""An incoming gradient: a finite number, or ``CHANGING``."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +44,7 @@ class Timing:
     max_time: float = 10.0
     confidence: float = 0.01
     """Relative half-width of the confidence interval of the median at which sampling stops."""
-    cache: str = "cold"
+    cache: str = COLD
     mode: tuple[str, ...] = (DEVICE,)
     """How calls are made and timed, one after the other: ``device`` times what a call takes the
     device, ``graph`` the replay of a CUDA graph of it, ``host`` what a loop of calls takes."""

@@ -19,8 +19,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
+from losscli.axes import CACHES, COLD, MODES, WARM
 from losscli.cases import Case
-from losscli.config.schema import CACHES, COLD, MODES, WARM
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips, with_mode
 from losscli.results import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from losscli.config.schema import DEVICE
+from losscli.axes import DEVICE
 from losscli.results import SKIPPED, BenchResult, VerifyResult
 
 _NAMED = 3

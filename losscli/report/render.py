@@ -12,7 +12,7 @@ from typing import Any
 
 import tabulate
 
-from losscli.config.schema import WARM
+from losscli.axes import WARM
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
 from losscli.report.layout import plain
 from losscli.results import SKIPPED, BenchResult, Result, Run, TimerTestResult

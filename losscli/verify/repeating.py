@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from losscli import layouts
+from losscli.axes import CONTIGUOUS, DISTRIBUTIONS, DTYPES, LAYOUTS, GradOutput
 from losscli.cases import Case
 from losscli.config.fields import check_device, check_grad_output, check_name
-from losscli.config.schema import CONTIGUOUS, DISTRIBUTIONS, DTYPES, LAYOUTS, GradOutput
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS, Shape
 from losscli.machine import devices

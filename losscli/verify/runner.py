@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
-from losscli.cases import Case, asked_for, expand
+from losscli.cases import Case
+from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
 from losscli.implementations import Implementation, find_implementation

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.results import FAIL, PASS

@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_wrong_implementations import judge, reference
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.results import FAIL, PASS
 from losscli.verify.checks.places import MOST_TILES, TILE, index_of, places

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from losscli import blocks, inputs
-from losscli.config.schema import DISTRIBUTIONS, DTYPES
+from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.inputs import make_grad_output, make_inputs
 from losscli.losses import LOSSES
 

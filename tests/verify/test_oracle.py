@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from losscli import oracle as oracle_module
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.losses import REDUCTIONS
 from losscli.oracle import OPERANDS, Oracle
 

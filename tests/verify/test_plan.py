@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from losscli.cases import expand
+from losscli.axes import DTYPES
+from losscli.config.expansion import expand
 from losscli.config.loader import load_config
-from losscli.config.schema import DTYPES, Config, Exclude, Inputs, LossChoice
+from losscli.config.schema import Config, Exclude, Inputs, LossChoice
 from losscli.errors import UsageError
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS

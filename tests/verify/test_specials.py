@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_wrong_implementations import judge, put, reference
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
 from losscli.results import FAIL, PASS

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.oracle import Truth
 from losscli.verify.errors import Mismatches, compare, ulp
 

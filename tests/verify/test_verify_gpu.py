@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from losscli.config.schema import DISTRIBUTIONS, DTYPES
+from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.implementations import Implementation, find_implementation
 from losscli.inputs import make_inputs
 from losscli.losses import LOSSES, REDUCTIONS

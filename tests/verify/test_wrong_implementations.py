@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from losscli.config.schema import DISTRIBUTIONS, DTYPES
+from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.errors import BuildError
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS

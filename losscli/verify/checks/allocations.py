@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 
 from losscli import layouts
+from losscli.axes import LAYOUTS
 from losscli.cases import Case
-from losscli.config.schema import LAYOUTS
 from losscli.machine.allocations import measure_peak
 from losscli.results import FAIL, PASS, VerifyResult
 from losscli.units import format_bytes
