@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from losscli import layouts
 from losscli.axes import CONTIGUOUS, FORWARD_BACKWARD, MIXED_DTYPE, GradOutput
@@ -13,6 +13,8 @@ from losscli.losses import LOSSES, LossSpec, Shape
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
+OperandName = Literal["input", "target"]
+OPERANDS: tuple[OperandName, ...] = ("input", "target")
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The incoming gradients of successive calls where it changes: all different, and of few bits, so
 that every dtype holds them."""

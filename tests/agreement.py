@@ -85,7 +85,7 @@ def _seconds(do_bench: Callable[..., Any], case: Any, pass_: str, implementation
     """Let do_bench time the call that losscli times."""
     from losscli.bench.passes import PassFactory, gradients
     from losscli.implementations import find_implementation
-    from losscli.inputs import make_inputs
+    from losscli.truth.inputs import make_inputs
 
     passes = PassFactory(pass_, case.reduction, *make_inputs(case))
     timed = passes.make(find_implementation(implementation).bind(case))

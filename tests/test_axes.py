@@ -17,10 +17,10 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.filters import parse_filter
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
-from losscli.inputs import make_inputs
 from losscli.losses import LOSSES
 from losscli.report import peers, render
 from losscli.result_file import read_run
+from losscli.truth.inputs import make_inputs
 
 ONE_LOSS = (LossChoice("mse"),)
 

@@ -18,8 +18,8 @@ from losscli.bench.memory import (
 from losscli.bench.passes import PassFactory, gradients
 from losscli.cases import Case
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.inputs import make_inputs
 from losscli.losses import LOSSES
+from losscli.truth.inputs import make_inputs
 
 MIB = 2**20
 CUSTOM, REFERENCE = IMPLEMENTATIONS["custom"], IMPLEMENTATIONS["reference"]

@@ -15,12 +15,13 @@ PACKAGES = (
     "losscli.report",
     "losscli.bench",
     "losscli.verify",
+    "losscli.truth",
     "losscli.config",
     "losscli.implementations",
     *("losscli.nn", "losscli.functional"),
     "losscli.extension",
     "losscli.result_file",
-    *("losscli.oracle", "losscli.inputs", "losscli.results", "losscli.blocks", "losscli.saved"),
+    *("losscli.results", "losscli.saved"),
     "losscli.records",
     *("losscli.cases", "losscli.layouts", "losscli.axes"),
     "losscli.losses",
@@ -32,8 +33,8 @@ PACKAGES = (
 these that begins its name."""
 
 WITH_TORCH = (
-    *("losscli.bench", "losscli.verify", "losscli.extension", "losscli.functional", "losscli.nn"),
-    *("losscli.oracle", "losscli.inputs", "losscli.machine.footprint"),
+    *("losscli.bench", "losscli.verify", "losscli.truth", "losscli.implementations.subject"),
+    *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
 )
 """What may import torch at module level; all else answers without it."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from losscli.axes import GradOutput
-    from losscli.implementations import BoundLoss
+    from losscli.implementations.implementation import BoundLoss
 
     Incoming = tuple[float, Tensor]
 """An incoming gradient: the number, and the tensor whose elements it is."""

@@ -23,10 +23,10 @@ from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
-from losscli.inputs import make_inputs
 from losscli.machine import memory
 from losscli.results import FAIL, FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, Error, VerifyResult
-from losscli.verify.gate import Gate
+from losscli.truth.gate import Gate
+from losscli.truth.inputs import make_inputs
 
 BUSY_NOTE = (
     "other programs are running on this machine: times will vary, and be longer than they need be"

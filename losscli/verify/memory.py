@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from losscli.blocks import block_elements
 from losscli.cases import Case
 from losscli.implementations import Implementation
+from losscli.truth.blocks import block_elements
 from losscli.units import format_bytes
 
 _BLOCK_TEMPORARIES = 16

@@ -11,9 +11,9 @@ import torch
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS, Tolerance
 from losscli.results import FAIL, PASS
+from losscli.truth.problem import Problem
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
-from losscli.verify.problem import Problem
 from losscli.verify.selftest.surgery import graft
 from losscli.verify.selftest.wrong import WRONG
 

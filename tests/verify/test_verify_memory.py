@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from losscli.blocks import BLOCK_ELEMENTS
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.results import SKIPPED
+from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.memory import Held, needed_bytes

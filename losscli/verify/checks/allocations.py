@@ -16,13 +16,14 @@ from functools import partial
 from losscli import layouts
 from losscli.axes import LAYOUTS
 from losscli.cases import Case
+from losscli.implementations.subject import Subject
 from losscli.machine.allocations import measure_peak
 from losscli.results import FAIL, PASS, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
 from losscli.units import format_bytes
-from losscli.verify.checks.check import Check, Worst
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
-from losscli.verify.tolerances import Verdict
+from losscli.verify.checks.check import Check
 
 SIZE = (512, 512)
 """A copy is clearly more than what sums take for themselves."""

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from losscli.oracle import OPERANDS
+from losscli.cases import OPERANDS
+from losscli.implementations.subject import Answer, Call, Replay, Subject
 from losscli.results import PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.second_derivatives import curvature_case
 from losscli.verify.checks.steps import Due
 from losscli.verify.memory import Held
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Answer, Call, Replay, Subject
-from losscli.verify.tolerances import Verdict
 
 REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
 """Incoming gradients of successive replays."""

@@ -1,21 +1,19 @@
-"""What a check is, and how it keeps the worst of several measurements."""
+"""What a check is, and how it counts the judgements of many variants of a case."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from losscli.cases import Case
 from losscli.implementations import Implementation
-from losscli.results import FAIL, PASS, WARN, Error, VerifyResult
-from losscli.verify.errors import Errors
+from losscli.implementations.subject import Subject
+from losscli.results import FAIL, VerifyResult
+from losscli.truth.distances import Errors
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst, to_error
 from losscli.verify.memory import Held
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
-from losscli.verify.tolerances import Verdict
-
-_RANK = {PASS: 0, WARN: 1, FAIL: 2}
 
 
 @dataclass(frozen=True)
@@ -63,44 +61,6 @@ class Check:
         return (*kind, case.shape, case.target_shape, *values, case.layout, case.grad_output)
 
 
-class Worst:
-    """The worst of several measurements of one thing."""
-
-    def __init__(self) -> None:
-        self.verdict = Verdict(PASS)
-        self.errors: Errors | None = None
-        self._rank = (-1, 0.0)
-
-    def add(self, verdict: Verdict, errors: Errors | None, circumstance: str) -> None:
-        """Keep a measurement if it is the worst so far; ``circumstance`` opens its reason."""
-        # What fails without errors, a wrong shape say, is worse than any error.
-        without = 0.0 if verdict.status == PASS else math.inf
-        rank = (_RANK[verdict.status], errors.ulp if errors else without)
-        if rank > self._rank:
-            reason = circumstance + verdict.reason if verdict.reason else ""
-            self.verdict, self.errors, self._rank = Verdict(verdict.status, reason), errors, rank
-
-    def result(
-        self,
-        problem: Problem,
-        implementation: str,
-        check: str,
-        error: Error | None = None,
-        reference_error: Error | None = None,
-    ) -> VerifyResult:
-        """Return the verdict as a result, with errors under their public names."""
-        return VerifyResult(
-            case=problem.case,
-            implementation=implementation,
-            check=check,
-            status=self.verdict.status,
-            reason=self.verdict.reason,
-            error=error or Error(),
-            reference_error=reference_error or Error(),
-            tolerance=problem.tolerance,
-        )
-
-
 class Tally:
     """The judgements of a check that asks a subject in many variants of a case, each by name."""
 
@@ -131,14 +91,3 @@ class Tally:
         if len(self._failed) < 2:
             return result
         return replace(result, reason=f"{result.reason}. Wrong {name(list(self._failed))}")
-
-
-def to_error(loss: Errors | None = None, gradient: Errors | None = None) -> Error:
-    """Return errors of a loss and of gradients under their public names."""
-    return Error(
-        value_abs=loss.absolute if loss else None,
-        value_rel=loss.relative if loss else None,
-        value_ulp=loss.ulp if loss else None,
-        grad_ulp=gradient.ulp if gradient else None,
-        grad_rel=gradient.relative if gradient else None,
-    )

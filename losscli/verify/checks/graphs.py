@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from losscli.implementations.subject import Call, Replay, Subject
 from losscli.results import VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.truth.problem import Incoming, Problem
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import Expectation
 from losscli.verify.checks.streams import rounds
 from losscli.verify.memory import Held
-from losscli.verify.problem import Incoming, Problem
-from losscli.verify.subject import Call, Replay, Subject
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:

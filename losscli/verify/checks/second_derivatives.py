@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
+from losscli.implementations.subject import Curvature, NoSecondDerivativesError, Subject, misfit
 from losscli.results import FAIL, PASS, SKIPPED, VerifyResult
+from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.layouts import layout_case
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Curvature, NoSecondDerivativesError, Subject, misfit
 
 ROUNDINGS = 32
 """That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its

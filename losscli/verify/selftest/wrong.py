@@ -15,7 +15,7 @@ from losscli.implementations import Implementation
 from losscli.verify.selftest.surgery import graft, linear, regrade, stored
 
 if TYPE_CHECKING:
-    from losscli.implementations import BoundLoss
+    from losscli.implementations.implementation import BoundLoss
 
 Make = Callable[[Case], "BoundLoss"]
 

@@ -10,16 +10,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from losscli.blocks import BLOCK_ELEMENTS
-from losscli.cases import Case, grad_output_values
+from losscli.cases import OPERANDS, Case, OperandName, grad_output_values
 from losscli.implementations import find_implementation
-from losscli.inputs import make_grad_output, make_inputs
-from losscli.oracle import OPERANDS, Operand, Oracle, Truth
+from losscli.implementations.subject import Call, Subject, misfit
 from losscli.results import FAIL
-from losscli.verify.errors import Errors, compare
-from losscli.verify.fingerprint import fingerprint
-from losscli.verify.subject import Call, Subject, misfit
-from losscli.verify.tolerances import (
+from losscli.truth.blocks import BLOCK_ELEMENTS
+from losscli.truth.distances import Errors, compare
+from losscli.truth.fingerprint import fingerprint
+from losscli.truth.inputs import make_grad_output, make_inputs
+from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.tolerances import (
     ELEMENT_ULP,
     VALUE_ULP,
     Verdict,
@@ -40,7 +40,7 @@ class Incoming:
     """An incoming gradient and who is asked for theirs; equal to itself alone, so a key."""
 
     name: str
-    wrt: tuple[Operand, ...]
+    wrt: tuple[OperandName, ...]
     grad_output: Tensor
     """Of the shape of the loss."""
 
@@ -54,10 +54,10 @@ class Problem:
     target: Tensor
     loosened: float | None = None
     """ULP that the config grants this case by name."""
-    _kept: dict[tuple[Operand, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
+    _kept: dict[tuple[OperandName, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
-    _marks: dict[Operand, int] = field(default_factory=dict)
-    _filled: dict[tuple[float, tuple[Operand, ...]], Incoming] = field(default_factory=dict)
+    _marks: dict[OperandName, int] = field(default_factory=dict)
+    _filled: dict[tuple[float, tuple[OperandName, ...]], Incoming] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, loosened: float | None = None) -> Problem:
@@ -135,7 +135,7 @@ class Problem:
         one = torch.ones((), dtype=self.oracle.dtype, device=self.input.device)
         return one.expand(self.oracle.loss_shape())
 
-    def filled(self, value: float, wrt: tuple[Operand, ...] = ("input",)) -> Incoming:
+    def filled(self, value: float, wrt: tuple[OperandName, ...] = ("input",)) -> Incoming:
         """Return an incoming gradient of one number, in the shape of the loss; it is made once."""
         key = value, wrt
         if key not in self._filled:
@@ -171,7 +171,7 @@ class Problem:
         if self.case.reduction == "none":
             return (self.usual,)
         half = self.oracle.dtype == torch.float16
-        factors: list[tuple[float, tuple[Operand, ...]]] = [(-3.0, OPERANDS)]
+        factors: list[tuple[float, tuple[OperandName, ...]]] = [(-3.0, OPERANDS)]
         if not half:
             factors.insert(0, (float(_LARGEST_SCALE), ("input",)))
         elif self.case.reduction == "mean":
@@ -197,7 +197,7 @@ class Problem:
 
     def judge_gradient(
         self,
-        name: Operand,
+        name: OperandName,
         gradient: Tensor | None,
         incoming: Incoming,
         *,
@@ -237,7 +237,7 @@ class Problem:
         small = self.case.reduction != "none" or self._keeps
         return self._whole_value if small else self.oracle.value()
 
-    def _gradient(self, name: Operand, incoming: Incoming) -> Iterable[Truth]:
+    def _gradient(self, name: OperandName, incoming: Incoming) -> Iterable[Truth]:
         """The truth of a gradient; streamed again each time where it is large."""
         if not self._keeps:
             return self.oracle.gradient(name, incoming.grad_output)

@@ -31,8 +31,8 @@ import torch
 from torch import Tensor
 
 from losscli.axes import SLICED, TRANSPOSED
-from losscli.blocks import blocks, part
 from losscli.cases import Case
+from losscli.truth.blocks import blocks, part
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from losscli.inputs import make_inputs
 from losscli.losses import REDUCTIONS
-from losscli.oracle import Oracle
 from losscli.results import FAIL, PASS
-from losscli.verify.gate import Gate
+from losscli.truth.gate import Gate
+from losscli.truth.inputs import make_inputs
+from losscli.truth.oracle import Oracle
 
 
 def compute(case, input, target):

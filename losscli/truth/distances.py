@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from losscli.oracle import Truth
+from losscli.truth.oracle import Truth
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
 """Of a float64: what is left is the power of two below its magnitude."""

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases import OPERANDS, Case, OperandName
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation
 from losscli.machine.memory import is_out_of_memory
-from losscli.oracle import OPERANDS, Operand
 
 if TYPE_CHECKING:
-    from losscli.implementations import BoundLoss
+    from losscli.implementations.implementation import BoundLoss
 
 _HELD_UP_CYCLES = 20_000_000
 """10 ms of a GPU: what is queued meanwhile starts together, and what strays to a stream that is
@@ -44,7 +43,7 @@ class Call:
 
     input: Tensor
     target: Tensor
-    wrt: tuple[Operand, ...] = ()
+    wrt: tuple[OperandName, ...] = ()
     grad_output: Tensor | None = None
     """Of the shape of the loss; needed where ``wrt`` names an operand."""
     contents: tuple[Tensor, Tensor] | None = None
@@ -62,7 +61,7 @@ class Answer:
     """What an implementation returned."""
 
     loss: Tensor
-    gradients: dict[Operand, Tensor | None]
+    gradients: dict[OperandName, Tensor | None]
     """Of the operands that were asked for; None where there is none."""
 
     def items(self) -> dict[str, Tensor | None]:
@@ -140,7 +139,7 @@ class Subject:
         """Bind the implementation anew: one that compiles keeps nothing of what it has seen."""
         return Subject.bind(self.implementation, self.case)
 
-    def loss(self, input: Tensor, target: Tensor, wrt: tuple[Operand, ...] = ()) -> Tensor:
+    def loss(self, input: Tensor, target: Tensor, wrt: tuple[OperandName, ...] = ()) -> Tensor:
         """Return the loss, computed as when the gradients of ``wrt`` will be asked for."""
         loss, _ = self._forward(Call(input, target, wrt))
         self._finish()
@@ -165,8 +164,8 @@ class Subject:
             yield Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
 
     def accumulated(
-        self, call: Call, before: Mapping[Operand, Tensor], times: int
-    ) -> dict[Operand, Tensor | None]:
+        self, call: Call, before: Mapping[OperandName, Tensor], times: int
+    ) -> dict[OperandName, Tensor | None]:
         """Return ``.grad`` of the operands after so many backward passes, of a loss each."""
         leaves = {
             name: operand.detach().requires_grad_()
@@ -227,7 +226,7 @@ class Subject:
             self._finish()
         return answers
 
-    def changed(self, call: Call, name: Operand, data: Tensor) -> Answer:
+    def changed(self, call: Call, name: OperandName, data: Tensor) -> Answer:
         """Answer a call of which an operand gets other memory between forward and backward."""
         loss, operands = self._forward(call)
         operands[name].data = data
@@ -283,7 +282,9 @@ class Subject:
                     loss = function(*sample)
                     gradients = torch.autograd.grad(loss, sample, grad_output, allow_unused=True)
                 self._finish()
-                found: dict[Operand, Tensor | None] = dict(zip(OPERANDS, gradients, strict=True))
+                found: dict[OperandName, Tensor | None] = dict(
+                    zip(OPERANDS, gradients, strict=True)
+                )
                 yield Answer(loss.detach(), found).copy()
 
     @contextmanager
@@ -348,9 +349,9 @@ class Subject:
             )
         return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
 
-    def _forward(self, call: Call) -> tuple[Tensor, dict[Operand, Tensor]]:
+    def _forward(self, call: Call) -> tuple[Tensor, dict[OperandName, Tensor]]:
         """Run the function on leaves of which those in ``wrt`` ask for a gradient."""
-        operands: dict[Operand, Tensor] = {
+        operands: dict[OperandName, Tensor] = {
             "input": call.input.detach(),
             "target": call.target.detach(),
         }
@@ -372,9 +373,9 @@ class Head:
     weight: float
 
 
-def joint_gradients(heads: Sequence[Head]) -> list[dict[Operand, Tensor | None]]:
+def joint_gradients(heads: Sequence[Head]) -> list[dict[OperandName, Tensor | None]]:
     """Return the gradients of each head after one backward pass through their weighted sum."""
-    leaves: list[dict[Operand, Tensor]] = []
+    leaves: list[dict[OperandName, Tensor]] = []
     terms: list[Tensor] = []
     for head in heads:
         loss, operands = head.subject._forward(head.call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from losscli.blocks import block_elements, blocks
+from losscli.truth.blocks import block_elements, blocks
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTOR = 0x5851F42D4C957F2D

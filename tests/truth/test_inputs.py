@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from losscli import blocks, inputs
 from losscli.axes import DISTRIBUTIONS, DTYPES
-from losscli.inputs import make_grad_output, make_inputs
 from losscli.losses import LOSSES
+from losscli.truth import blocks, inputs
+from losscli.truth.inputs import make_grad_output, make_inputs
 
 
 def branches(case, input, target):

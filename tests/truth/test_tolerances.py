@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from losscli.results import FAIL, PASS, WARN
-from losscli.verify.errors import Errors
-from losscli.verify.tolerances import (
+from losscli.truth.distances import Errors
+from losscli.truth.tolerances import (
     judge_elements,
     judge_sums,
     judge_value,

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.results import VerifyResult
-from losscli.verify.checks.check import Worst, to_error
-from losscli.verify.problem import Problem
+from losscli.truth.problem import Problem
+from losscli.truth.worst import Worst, to_error
 
 CHECK = "gate"
 

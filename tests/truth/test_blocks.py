@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from losscli.blocks import blocks, part
+from losscli.truth.blocks import blocks, part
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 12, 1000])

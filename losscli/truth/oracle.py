@@ -13,16 +13,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from losscli.blocks import Block, block_elements, blocks, part
-from losscli.cases import Case
-
-Operand = Literal["input", "target"]
-OPERANDS: tuple[Operand, ...] = ("input", "target")
+from losscli.cases import OPERANDS, Case, OperandName
+from losscli.truth.blocks import Block, block_elements, blocks, part
 
 _GROUP = 256
 """Elements that float64 sums on the device before the host sums exactly."""
@@ -68,7 +64,7 @@ class Oracle:
         """The shape of the loss."""
         return self.shape if self.case.reduction == "none" else torch.Size()
 
-    def operand(self, name: Operand) -> Tensor:
+    def operand(self, name: OperandName) -> Tensor:
         """Return an operand by its name."""
         return self.input if name == "input" else self.target
 
@@ -90,7 +86,7 @@ class Oracle:
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / divisor
         yield Truth((), *totals.to(self.input.device))
 
-    def gradient(self, name: Operand, grad_output: Tensor) -> Iterator[Truth]:
+    def gradient(self, name: OperandName, grad_output: Tensor) -> Iterator[Truth]:
         """Yield the gradient of an operand, block by block, for an incoming gradient.
 
         Args:
@@ -131,7 +127,7 @@ class Oracle:
         """Cut a shape into what the device of the operands works on at once."""
         return blocks(shape, block_elements(self.input.device.type))
 
-    def _gradient(self, name: Operand, block: Block, grad_output: Tensor) -> Tensor:
+    def _gradient(self, name: OperandName, block: Block, grad_output: Tensor) -> Tensor:
         """Return the gradient of one operand in the broadcast shape of a block."""
         extent = [cut.stop - cut.start for cut in block]
         values = {each: self._read(each, block) for each in OPERANDS}
@@ -147,7 +143,7 @@ class Oracle:
         """Return the loss of each element."""
         return self.case.spec.reference(input, target, reduction="none", **self.case.params)
 
-    def _read(self, name: Operand, block: Block) -> Tensor:
+    def _read(self, name: OperandName, block: Block) -> Tensor:
         """Return what an operand holds for a block, in float64."""
         return part(self.operand(name).detach(), block).double()
 

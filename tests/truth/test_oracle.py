@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 
-from losscli import oracle as oracle_module
 from losscli.axes import DTYPES
+from losscli.cases import OPERANDS
 from losscli.losses import REDUCTIONS
-from losscli.oracle import OPERANDS, Oracle
+from losscli.truth import oracle as oracle_module
+from losscli.truth.oracle import Oracle
 
 # Two rows against one target a column: a swapped axis would not even have the right length.
 INPUT = ((0.5, -2.0, 3.0), (1.0, 0.25, -0.75))

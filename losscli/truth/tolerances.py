@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import torch
 
 from losscli.results import FAIL, PASS, WARN
-from losscli.verify.errors import Errors
+from losscli.truth.distances import Errors
 
 ELEMENT_ULP = 4.0
 VALUE_ULP = 2.0

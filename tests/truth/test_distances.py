@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from losscli.axes import DTYPES
-from losscli.oracle import Truth
-from losscli.verify.errors import Mismatches, compare, ulp
+from losscli.truth.distances import Mismatches, compare, ulp
+from losscli.truth.oracle import Truth
 
 DIGITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
