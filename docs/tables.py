@@ -25,8 +25,8 @@ from losscli.report import peers
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
 from losscli.report.peers import CUSTOM, Cell, best_peer, cells
 from losscli.report.phrases import count, format_ulp
-from losscli.result_file import read_run
-from losscli.results import SLOWER, BenchResult, Run
+from losscli.runs.reading import read_run
+from losscli.runs.records import SLOWER, BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent

@@ -19,7 +19,7 @@ from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
 from losscli.report import peers, render
-from losscli.result_file import read_run
+from losscli.runs.reading import read_run
 from losscli.truth.inputs import make_inputs
 
 ONE_LOSS = (LossChoice("mse"),)

@@ -13,7 +13,7 @@ from losscli.bench.statistics import (
     quantile,
     summarize,
 )
-from losscli.results import Ratio
+from losscli.runs.records import Ratio
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from test_docs import tables
 from test_report_bench import case, result, run
 from test_report_peers import around, timed
 
-from losscli.results import Ratio
+from losscli.runs.records import Ratio
 
 SMALL = case(shape=(32, 32), target_shape=(32, 32))
 

@@ -10,7 +10,16 @@ import pytest
 
 from losscli.cases import Case
 from losscli.report import render
-from losscli.results import FAILED, OK, SKIPPED, BenchResult, Error, Ratio, Run, Seconds
+from losscli.runs.records import (
+    FAILED,
+    OK,
+    SKIPPED,
+    BenchResult,
+    Error,
+    Ratio,
+    Run,
+    Seconds,
+)
 
 
 def case(**changes):

@@ -8,7 +8,7 @@ from test_report_bench import case, failed, result, run
 
 from losscli.report import digest, render
 from losscli.report.peers import cells, lines
-from losscli.results import Seconds
+from losscli.runs.records import Seconds
 
 
 def timed(name, samples, **changes):

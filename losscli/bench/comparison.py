@@ -19,7 +19,7 @@ from losscli.bench.ratio import (
 )
 from losscli.bench.rows import Key, key, label, timed
 from losscli.machine.differences import Difference, differences
-from losscli.results import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Run
+from losscli.runs.records import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Run
 
 CONTROLS = ("reference", "functional", "compile")
 """PyTorch's own code: the same in two runs if torch is."""

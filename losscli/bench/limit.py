@@ -25,7 +25,7 @@ from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.extension import load
 from losscli.machine import memory
-from losscli.results import NO_LIMIT
+from losscli.runs.records import NO_LIMIT
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from losscli.axes import DEVICE, GRAPH, HOST, WARM
 from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
-from losscli.results import BenchResult
+from losscli.runs.records import BenchResult
 
 
 @dataclass(frozen=True)

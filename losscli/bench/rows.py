@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from losscli.axes import COLD, DEVICE
 from losscli.cases import Case
-from losscli.results import OK, BenchResult, Run
+from losscli.runs.records import OK, BenchResult, Run
 
 Key = tuple[object, ...]
 """The values of ``PARTS``."""

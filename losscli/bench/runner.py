@@ -24,7 +24,16 @@ from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
 from losscli.machine import memory
-from losscli.results import FAIL, FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, Error, VerifyResult
+from losscli.runs.records import (
+    FAIL,
+    FAILED,
+    HOST_GAPS,
+    OK,
+    SKIPPED,
+    BenchResult,
+    Error,
+    VerifyResult,
+)
 from losscli.truth.gate import Gate
 from losscli.truth.inputs import make_inputs
 

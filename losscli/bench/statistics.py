@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from losscli.results import Ratio, Seconds
+from losscli.runs.records import Ratio, Seconds
 
 TAIL = 40
 """One interval in so many misses on either side: a confidence of 95 %."""

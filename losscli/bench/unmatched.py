@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from losscli.bench.rows import PARTS, Key, label, timed
-from losscli.results import Run
+from losscli.runs.records import Run
 from losscli.units import format_size
 
 _NAMED = 2

@@ -18,7 +18,7 @@ from losscli.cli.reporting import begin, report
 from losscli.config.schema import Config, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.machine import devices, memory
-from losscli.saved import check_run_name, prepare
+from losscli.runs.saved import check_run_name, prepare
 from losscli.units import parse_fraction, parse_seconds
 
 MOST_THREADS = 1024

@@ -10,7 +10,7 @@ import click
 
 from losscli.cli.options import output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UnfitError, UsageError
-from losscli.report.files import is_replaceable, replace_file
+from losscli.runs.files import is_replaceable, replace_file
 from losscli.units import parse_fraction
 
 
@@ -52,8 +52,8 @@ def _compare(
     from losscli.bench.unmatched import why_unmatched
     from losscli.report import comparison as reports
     from losscli.report import step_summary
-    from losscli.result_file import read_run
-    from losscli.saved import find_run
+    from losscli.runs.reading import read_run
+    from losscli.runs.saved import find_run
 
     paths = {name: find_run(name) for name in names}
     if output:

@@ -17,7 +17,7 @@ from losscli.machine import description
 from losscli.report import digest, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
-from losscli.results import FAIL, FAILED, SKIPPED, Result, Run
+from losscli.runs.records import FAIL, FAILED, SKIPPED, Result, Run
 
 
 class Job(Protocol):

@@ -15,7 +15,7 @@ from losscli.cli.reporting import begin, report
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.machine import devices, memory
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
 from losscli.verify.memory import fit, needed_bytes
 
 DEFAULT_CONFIG = "smoke.yaml"

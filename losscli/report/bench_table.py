@@ -23,7 +23,7 @@ from losscli.axes import CACHES, COLD, MODES, WARM
 from losscli.cases import Case
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips, with_mode
-from losscli.results import (
+from losscli.runs.records import (
     FAILED,
     HOST_GAPS,
     NO_LIMIT,

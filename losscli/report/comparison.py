@@ -25,8 +25,9 @@ from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count
-from losscli.report.render import WIDTH, json_line, lay_out
-from losscli.results import FAILED, SCHEMA_VERSION, SKIPPED, SLOWER, BenchResult, Run
+from losscli.report.render import WIDTH, lay_out
+from losscli.runs.encoding import json_line
+from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, SLOWER, BenchResult, Run
 from losscli.units import format_seconds
 
 _NAMED = 10

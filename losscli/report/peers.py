@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from losscli.report.phrases import count, with_mode
-from losscli.results import DIFFERENT_BEYOND, BenchResult, Run
+from losscli.runs.records import DIFFERENT_BEYOND, BenchResult, Run
 from losscli.units import format_seconds
 
 CUSTOM = "custom"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from losscli.axes import DEVICE
-from losscli.results import SKIPPED, BenchResult, VerifyResult
+from losscli.runs.records import SKIPPED, BenchResult, VerifyResult
 
 _NAMED = 3
 """Cases that a line names before it counts the rest."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from losscli.cases import Case
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import format_ulp
-from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 
 FIGURES = ("value", "input_gradient", "target_gradient")
 """The checks whose errors have a column."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from losscli.report import verify_figures
 from losscli.report.layout import GAP
 from losscli.report.phrases import count, format_ulp, skips
-from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 from losscli.verify.repeating import line
 
 WIDTH = 100

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import TracebackType
 
 from losscli.errors import UnfitError
-from losscli.report.files import is_replaceable, replace_file
-from losscli.report.journal import Journal
 from losscli.report.render import render
-from losscli.results import Result, Run
+from losscli.runs.files import is_replaceable, replace_file
+from losscli.runs.journal import Journal
+from losscli.runs.records import Result, Run
 
 WHOLE = ("json", "jsonl")
 """Formats that hold all that a journal does."""

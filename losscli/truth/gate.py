@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst, to_error
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from losscli.cases import OPERANDS, Case, OperandName, grad_output_values
 from losscli.implementations import find_implementation
 from losscli.implementations.subject import Call, Subject, misfit
-from losscli.results import FAIL
+from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare
 from losscli.truth.fingerprint import fingerprint

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 import torch
 
-from losscli.results import FAIL, PASS, WARN
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.distances import Errors
 
 ELEMENT_ULP = 4.0

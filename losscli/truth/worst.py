@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from losscli.results import FAIL, PASS, WARN, Error, VerifyResult
+from losscli.runs.records import FAIL, PASS, WARN, Error, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict

@@ -9,7 +9,7 @@ from losscli.config.fields import check_device, check_grad_output, check_name
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS, Shape
 from losscli.machine import devices
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
 
 
 def repeat(

@@ -15,7 +15,7 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.implementations.subject import Subject, SubjectError
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
-from losscli.results import FAIL, SKIPPED, VerifyResult
+from losscli.runs.records import FAIL, SKIPPED, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory import fit

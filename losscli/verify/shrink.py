@@ -9,7 +9,7 @@ from dataclasses import replace
 from losscli.cases import Case
 from losscli.implementations import find_implementation
 from losscli.layouts import impossible, input_shape, target_shape
-from losscli.results import FAIL, VerifyResult
+from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import Check, find_check
 

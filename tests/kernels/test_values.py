@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS
-from losscli.results import PASS
+from losscli.runs.records import PASS
 from losscli.truth.distances import Errors, compare
 from losscli.truth.oracle import Oracle
 from losscli.truth.tolerances import judge_elements, judge_sums, judge_value

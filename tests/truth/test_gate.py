@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from losscli.losses import REDUCTIONS
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
 from losscli.truth.gate import Gate
 from losscli.truth.inputs import make_inputs
 from losscli.truth.oracle import Oracle

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from losscli.results import FAIL, PASS, WARN
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.distances import Errors
 from losscli.truth.tolerances import (
     judge_elements,

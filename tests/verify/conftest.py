@@ -1,6 +1,6 @@
 import pytest
 
-from losscli.results import PASS, Error, Run, VerifyResult
+from losscli.runs.records import PASS, Error, Run, VerifyResult
 
 MACHINE = {"device": "cpu", "cpu": "a CPU", "threads": 2, "torch": "2"}
 

@@ -9,7 +9,7 @@ import torch
 from test_wrong_implementations import judge, reference
 
 from losscli.axes import DTYPES
-from losscli.results import FAIL, PASS, WARN
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.checks.expectation import same_bits
 from losscli.verify.selftest.surgery import graft, regrade
 

@@ -8,7 +8,7 @@ from test_wrong_implementations import judge, reference
 
 from losscli.axes import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS, WARN
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.selftest.surgery import graft
 
 

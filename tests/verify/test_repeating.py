@@ -12,7 +12,7 @@ from losscli.cli import main
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.losses import LOSSES
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.verify import repeat, runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.repeating import line

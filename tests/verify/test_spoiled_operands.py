@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
-from losscli.results import FAIL
+from losscli.runs.records import FAIL
 from losscli.truth.fingerprint import fingerprint
 from losscli.truth.problem import Problem
 from losscli.verify import runner

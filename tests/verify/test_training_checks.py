@@ -10,7 +10,7 @@ import torch
 
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS, Tolerance
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS

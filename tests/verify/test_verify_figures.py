@@ -8,7 +8,7 @@ from losscli.report import render
 from losscli.report.phrases import format_ulp
 from losscli.report.verify_figures import table
 from losscli.report.verify_table import notes
-from losscli.results import FAIL, SKIPPED, WARN, VerifyResult
+from losscli.runs.records import FAIL, SKIPPED, WARN, VerifyResult
 
 
 def test_a_row_an_implementation_dtype_and_reduction_the_case_once(make_run, case_results):

@@ -12,7 +12,7 @@ import torch
 from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS, WARN
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.inputs import make_inputs
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
-from losscli.results import SKIPPED
+from losscli.runs.records import SKIPPED
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS

@@ -12,7 +12,7 @@ from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.errors import BuildError
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS, SKIPPED, WARN
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 from losscli.verify.selftest.surgery import graft, regrade

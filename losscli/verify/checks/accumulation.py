@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from losscli.implementations.subject import Subject, misfit
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, compare
 from losscli.truth.oracle import Truth

@@ -18,7 +18,7 @@ from losscli.axes import LAYOUTS
 from losscli.cases import Case
 from losscli.implementations.subject import Subject
 from losscli.machine.allocations import measure_peak
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.subject import Subject
-from losscli.results import PASS, VerifyResult
+from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst

@@ -14,7 +14,7 @@ from functools import partial
 
 from losscli.implementations.subject import Subject
 from losscli.losses import Shape
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally

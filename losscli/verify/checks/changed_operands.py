@@ -16,7 +16,7 @@ from torch import Tensor
 
 from losscli.cases import OPERANDS, Case
 from losscli.implementations.subject import Subject, SubjectError
-from losscli.results import PASS, VerifyResult
+from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst

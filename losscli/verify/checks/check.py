@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.subject import Subject
-from losscli.results import FAIL, VerifyResult
+from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict

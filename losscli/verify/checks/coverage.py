@@ -21,7 +21,7 @@ from torch import Tensor
 
 from losscli.cases import OPERANDS, OperandName
 from losscli.implementations.subject import Answer, Subject, misfit
-from losscli.results import FAIL, PASS, WARN, VerifyResult
+from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.blocks import Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, compare
 from losscli.truth.oracle import Truth

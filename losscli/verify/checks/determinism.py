@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from losscli.implementations.subject import Subject
-from losscli.results import FAIL, PASS, WARN, VerifyResult
+from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst

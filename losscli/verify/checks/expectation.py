@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from losscli.implementations.subject import Answer, Subject
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, compare
 from losscli.truth.fingerprint import bits

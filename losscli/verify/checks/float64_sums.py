@@ -20,7 +20,7 @@ from torch import Tensor
 
 from losscli.cases import Case, OperandName
 from losscli.implementations.subject import Subject
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from losscli.cases import OPERANDS
 from losscli.implementations.subject import Subject
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst, to_error
 from losscli.verify.checks.check import Check

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from losscli.implementations.subject import Call, Replay, Subject
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check

@@ -20,7 +20,7 @@ from torch import Tensor
 from losscli.cases import OPERANDS, Case
 from losscli.implementations.subject import Subject
 from losscli.losses import Shape
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Incoming, Problem
 from losscli.verify.checks.check import Check, Tally

@@ -26,7 +26,7 @@ from torch import Tensor
 from losscli.cases import OPERANDS
 from losscli.implementations.subject import Answer, Call, Subject
 from losscli.machine.footprint import Footprint
-from losscli.results import FAIL, VerifyResult
+from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst

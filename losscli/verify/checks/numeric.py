@@ -24,7 +24,7 @@ from torch import Tensor
 
 from losscli.cases import OPERANDS, Case
 from losscli.implementations.subject import Subject
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import ELEMENT_ULP, Verdict, sum_bound
 from losscli.truth.worst import Worst

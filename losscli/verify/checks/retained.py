@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from losscli.cases import OPERANDS
 from losscli.implementations.subject import Answer, Call, Subject
-from losscli.results import PASS, VerifyResult
+from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst

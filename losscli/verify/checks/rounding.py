@@ -16,7 +16,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.subject import Subject
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.distances import ulp
 from losscli.truth.oracle import Truth
 from losscli.truth.problem import Problem

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.subject import Curvature, NoSecondDerivativesError, Subject, misfit
-from losscli.results import FAIL, PASS, SKIPPED, VerifyResult
+from losscli.runs.records import FAIL, PASS, SKIPPED, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.layouts import layout_case

@@ -21,7 +21,7 @@ from torch import Tensor
 from losscli.cases import CHANGING_VALUES, OPERANDS, OperandName
 from losscli.implementations.subject import Call, Head, Subject, joint_gradients
 from losscli.losses import LOSSES
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict, describe
 from losscli.truth.worst import Worst

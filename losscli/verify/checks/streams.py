@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from losscli.cases import Case
 from losscli.implementations.subject import Call, Subject
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check

@@ -10,7 +10,7 @@ from losscli.config.schema import off_default
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation
 from losscli.losses import LOSSES
-from losscli.results import FAIL, SKIPPED, SelfTestResult, VerifyResult
+from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest.honest import HONEST

@@ -23,8 +23,8 @@ from losscli.axes import (
 from losscli.cases import Case
 from losscli.errors import UsageError, unknown
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.records import UNREADABLE, RecordError, read_array, read_object, told
-from losscli.results import (
+from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, told
+from losscli.runs.records import (
     FAILED,
     OK,
     SCHEMA_VERSION,

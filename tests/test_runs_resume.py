@@ -20,7 +20,7 @@ from losscli.cli import main, reporting
 from losscli.config.schema import Timing
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.report import render
-from losscli.report.journal import journal_path
+from losscli.runs.journal import journal_path
 
 REFERENCE = IMPLEMENTATIONS["reference"]
 SIZES = (4, 9, 16, 25)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TextIO
 
 from losscli.errors import UnfitError, UsageError
-from losscli.report.files import replace_file
-from losscli.report.render import header, json_line
-from losscli.results import Result, Run
+from losscli.runs.encoding import header, json_line
+from losscli.runs.files import replace_file
+from losscli.runs.records import Result, Run
 
 
 def journal_path(output: Path) -> Path:

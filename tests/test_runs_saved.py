@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from losscli.errors import UnfitError, UsageError
-from losscli.saved import check_run_name, find_run, prepare, runs_directory, saved_runs
+from losscli.runs.saved import (
+    check_run_name,
+    find_run,
+    prepare,
+    runs_directory,
+    saved_runs,
+)
 
 
 @pytest.mark.parametrize(

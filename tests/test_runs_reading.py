@@ -9,10 +9,10 @@ from test_report_bench import PAIR, failed, result, run, skipped
 
 from losscli.cases import Case
 from losscli.errors import UsageError
-from losscli.records import RecordError, read_array
 from losscli.report import render
-from losscli.result_file import read_run
-from losscli.results import Error, Run, SelfTestResult, VerifyResult
+from losscli.runs.decoding import RecordError, read_array
+from losscli.runs.reading import read_run
+from losscli.runs.records import Error, Run, SelfTestResult, VerifyResult
 
 CASE = PAIR[0].case
 NAN, INF = math.nan, math.inf
