@@ -21,9 +21,9 @@ from typing import Any
 
 from losscli.axes import CONTIGUOUS
 from losscli.cases import Case, format_grad_output
-from losscli.report import peers
+from losscli.compare import peers
+from losscli.compare.peers import CUSTOM, Cell, best_peer, cells
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
-from losscli.report.peers import CUSTOM, Cell, best_peer, cells
 from losscli.report.phrases import count, format_ulp
 from losscli.runs.reading import read_run
 from losscli.runs.records import SLOWER, BenchResult, Run

@@ -10,15 +10,16 @@ from test_report_bench import result, run
 from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
 from losscli.bench.memory import plan_memory
 from losscli.bench.plan import plan
-from losscli.bench.rows import key
 from losscli.cases import Case
 from losscli.cli import main
+from losscli.compare import peers
+from losscli.compare.rows import key
 from losscli.config.expansion import asked_for, expand
 from losscli.config.filters import parse_filter
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
-from losscli.report import peers, render
+from losscli.report import render
 from losscli.runs.reading import read_run
 from losscli.truth.inputs import make_inputs
 

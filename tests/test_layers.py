@@ -16,6 +16,7 @@ PACKAGES = (
     "losscli.bench",
     "losscli.verify",
     "losscli.truth",
+    "losscli.compare",
     "losscli.config",
     "losscli.implementations",
     *("losscli.nn", "losscli.functional"),

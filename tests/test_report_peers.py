@@ -6,8 +6,9 @@ import random
 import pytest
 from test_report_bench import case, failed, result, run
 
+from losscli.compare.peers import cells
 from losscli.report import digest, render
-from losscli.report.peers import cells, lines
+from losscli.report.peers import lines
 from losscli.runs.records import Seconds
 
 

@@ -48,8 +48,8 @@ def _compare(
     names: Sequence[str], threshold: float | None, force: bool, format: str, output: Path | None
 ) -> int:
     """Read, compare and report; numpy is imported only here."""
-    from losscli.bench.comparison import TOLERATED, compare
-    from losscli.bench.unmatched import why_unmatched
+    from losscli.compare.comparison import TOLERATED, compare
+    from losscli.compare.unmatched import why_unmatched
     from losscli.report import comparison as reports
     from losscli.report import step_summary
     from losscli.runs.reading import read_run

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from losscli.bench.comparison import Comparison, Missing, Noise, Row
-from losscli.bench.ratio import CONFIDENCE
-from losscli.bench.rows import how, label
+from losscli.compare.comparison import Comparison, Missing, Noise, Row
+from losscli.compare.noise import CONFIDENCE
+from losscli.compare.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.layout import beside_case, shorten

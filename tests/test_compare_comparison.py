@@ -6,9 +6,9 @@ import pytest
 from fabricated import elsewhere, machine
 from test_report_bench import case, failed, result, run, skipped
 
-from losscli.bench.comparison import FASTER, SAME, SLOWER, UNCLEAR, compare
-from losscli.bench.ratio import LEAST_NOISE, SUPPOSED_NOISE
 from losscli.bench.statistics import summarize
+from losscli.compare.comparison import FASTER, SAME, SLOWER, UNCLEAR, compare
+from losscli.compare.noise import LEAST_NOISE, SUPPOSED_NOISE
 
 REPEATS = range(20)
 

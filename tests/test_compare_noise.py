@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from losscli.bench.ratio import (
+from losscli.compare.noise import (
     ENOUGH_CONTROLS,
     LEAST_NOISE,
     SUPPOSED_NOISE,

@@ -9,7 +9,7 @@ from statistics import geometric_mean, median
 import numpy as np
 
 from losscli.axes import HOST
-from losscli.bench.ratio import (
+from losscli.compare.noise import (
     ENOUGH_CONTROLS,
     Array,
     Ratio,
@@ -17,7 +17,7 @@ from losscli.bench.ratio import (
     ratios,
     uncertainties,
 )
-from losscli.bench.rows import Key, key, label, timed
+from losscli.compare.rows import Key, key, label, timed
 from losscli.machine.differences import Difference, differences
 from losscli.runs.records import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Run
 

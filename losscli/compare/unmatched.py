@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from losscli.bench.rows import PARTS, Key, label, timed
+from losscli.compare.rows import PARTS, Key, label, timed
 from losscli.runs.records import Run
 from losscli.units import format_size
 
