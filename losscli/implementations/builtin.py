@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 
 def _custom(case: Case) -> BoundLoss:
-    from losscli import functional
+    import losscli.functional  # noqa: F401 - defines the operators
 
-    function = getattr(functional, f"{case.loss}_loss")
-    return partial(function, reduction=case.reduction, **case.params)
+    return partial(case.spec.loss, reduction=case.reduction, **case.params)
 
 
 def _reference(case: Case) -> BoundLoss:
