@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from losscli import layouts
@@ -20,9 +20,39 @@ CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 that every dtype holds them."""
 
 
+class Parameters(Mapping[str, float]):
+    """The parameters of a loss, in order: a mapping that can be part of a key."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, given: Mapping[str, float]) -> None:
+        self._pairs = tuple(given.items())
+
+    def __getitem__(self, name: str) -> float:
+        for known, value in self._pairs:
+            if known == name:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __eq__(self, other: object) -> bool:
+        return dict(self._pairs) == other if isinstance(other, Mapping) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._pairs))
+
+    def __repr__(self) -> str:
+        return repr(dict(self._pairs))
+
+
 @dataclass(frozen=True)
 class Case:
-    """One loss on one set of inputs, on one device."""
+    """One loss on one set of inputs, on one device. It is its own key: nobody makes another."""
 
     loss: str
     shape: Shape
@@ -38,6 +68,11 @@ class Case:
     layout: str = CONTIGUOUS
     grad_output: GradOutput = 1.0
     """Of the pass ``forward_backward``; without a reduction each of its elements is the number."""
+
+    def __post_init__(self) -> None:
+        """Take parameters out of any mapping, so that the case can be a key."""
+        if not isinstance(self.params, Parameters):
+            object.__setattr__(self, "params", Parameters(self.params))
 
     @property
     def spec(self) -> LossSpec:
@@ -87,6 +122,16 @@ class Case:
         input = layouts.stored_elements(self.shape, self.layout) * self.item_bytes
         target = layouts.stored_elements(self.target_shape, self.layout)
         return input + target * ITEM_BYTES[self.target_dtype]
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What it shares with cases of other shapes and values: the same code serves them."""
+        return self.loss, self.params, self.dtype, self.reduction
+
+    def anywhere(self) -> Case:
+        """Return the case without the number of its GPU: of two of one kind either will do."""
+        kind = self.device.partition(":")[0]
+        return self if kind == self.device else replace(self, device=kind)
 
     @property
     def name(self) -> str:
@@ -148,6 +193,27 @@ class Case:
             "layout": self.layout,
             "grad_output": self.grad_output,
         }
+
+
+def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
+    """Return the name of each case; where several share one, with the fields that part them."""
+    by_name: dict[str, dict[Case, None]] = {}
+    for case in cases:
+        by_name.setdefault(case.name, {})[case] = None
+    names: dict[Case, str] = {}
+    for name, alike in by_name.items():
+        parting = [f.name for f in fields(Case) if len({getattr(c, f.name) for c in alike}) > 1]
+        for case in alike:
+            facts = [f"{field}={_written(getattr(case, field))}" for field in parting]
+            names[case] = " ".join([name, *facts])
+    return names
+
+
+def _written(value: object) -> str:
+    """Write the value of a field in one word."""
+    if isinstance(value, Parameters):
+        return ",".join(f"{name}={number!r}" for name, number in value.items())
+    return format_size(value) if isinstance(value, tuple) else str(value)
 
 
 def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:

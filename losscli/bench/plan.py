@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,16 +66,14 @@ def remaining(
     A pass is finished when each implementation has a result: they were timed side by side, and
     one that is added later was not.
     """
-    found: dict[tuple[str, ...], list[BenchResult]] = {}
+    found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
-        found.setdefault(_key(result.table, result.case, result.pass_, result.mode), []).append(
-            result
-        )
+        found.setdefault((result.table, result.case, result.pass_, result.mode), []).append(result)
     left, kept = [], []
     for task in tasks:
         passes = {}
         for pass_, names in task.passes.items():
-            there = found.get(_key(task.table, task.case, pass_, task.mode), [])
+            there = found.get((task.table, task.case, pass_, task.mode), [])
             if {result.implementation for result in there} >= set(names):
                 kept += there
             else:
@@ -84,10 +81,6 @@ def remaining(
         if passes:
             left.append(replace(task, passes=passes))
     return left, kept
-
-
-def _key(table: str, case: Case, pass_: str, mode: str) -> tuple[str, ...]:
-    return table, json.dumps(case.to_json()), pass_, mode
 
 
 def _plan(config: Config, device: str) -> list[Task]:

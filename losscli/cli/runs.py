@@ -50,7 +50,7 @@ def _describe(name: str, path: Path) -> dict[str, object]:
     return facts | {
         "created": run.created,
         "device": machine.get("gpu") or machine.get("cpu") or machine.get("device"),
-        "cases": len({(case.name, case.distribution, case.seed) for case in cases}),
+        "cases": len(set(cases)),
         "commit": machine.get("commit"),
         "problem": None,
     }

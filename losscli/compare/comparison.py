@@ -218,8 +218,8 @@ def _drifts(
     They were timed side by side with it: what came upon the machine then came upon them too. None
     where there are none.
     """
-    beside: dict[Key, list[int]] = {}
-    places = [key[:-1] for key in keys]
+    beside: dict[object, list[int]] = {}
+    places = [key.beside for key in keys]
     for index, counts in enumerate(control):
         if counts:
             beside.setdefault(places[index], []).append(index)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from losscli.cases import Case
 from losscli.runs.records import DIFFERENT_BEYOND, BenchResult, Run
 
 CUSTOM = "custom"
@@ -35,10 +36,10 @@ class Cell(dict[str, BenchResult]):
 
 def cells(run: Run) -> list[Cell]:
     """Gather the results of each case and pass, and test them all."""
-    gathered: dict[tuple[str, str, str, str], Cell] = {}
+    gathered: dict[tuple[str, Case, str, str], Cell] = {}
     for result in run.results:
         if isinstance(result, BenchResult):
-            key = (result.table, result.case.name, result.pass_, result.mode)
+            key = (result.table, result.case, result.pass_, result.mode)
             gathered.setdefault(key, Cell())[result.implementation] = result
     found = list(gathered.values())
     _test(found)

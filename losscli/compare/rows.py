@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
 from losscli.axes import COLD, DEVICE
 from losscli.cases import Case
 from losscli.runs.records import OK, BenchResult, Run
 
-Key = tuple[object, ...]
-"""The values of ``PARTS``."""
-PARTS = (
-    *("table", "loss", "parameters", "size", "size of the target", "dtype", "reduction", "device"),
-    *("distribution", "seed", "scale", "layout", "incoming gradient"),
-    *("pass", "mode", "cache", "implementation"),
-)
-"""What rows are told apart by. The implementation is the last."""
+
+@dataclass(frozen=True)
+class Key:
+    """What a row is known by in another run."""
+
+    table: str
+    case: Case
+    """On any device of its kind."""
+    pass_: str
+    mode: str
+    cache: str
+    implementation: str
+
+    @property
+    def beside(self) -> tuple[object, ...]:
+        """What it shares with the rows that were timed side by side with it."""
+        return self.table, self.case, self.pass_, self.mode, self.cache
+
+    @property
+    def parts(self) -> dict[str, object]:
+        """Return all that tells rows apart, by the names that a user knows it by."""
+        case = {_PARTS.get(f.name, f.name): getattr(self.case, f.name) for f in fields(Case)}
+        calls = {"pass": self.pass_, "mode": self.mode, "cache": self.cache}
+        return {"table": self.table, **case, **calls, "implementation": self.implementation}
+
+
+_PARTS = {
+    "shape": "size",
+    "target_shape": "size of the target",
+    "params": "parameters",
+    "grad_output": "incoming gradient",
+}
+"""Fields of a case that a user knows by another name."""
 
 
 def key(result: BenchResult) -> Key:
-    """Return what a row is known by: of two GPUs of one kind either will do."""
-    return _key(result, _inputs(result.case))
+    """Return what a row is known by."""
+    return _key(result, result.case.anywhere())
 
 
 def timed(run: Run) -> dict[Key, BenchResult]:
     """Return the results of a run that have a time."""
     found: dict[Key, BenchResult] = {}
     case: Case | None = None
-    inputs: Key = ()
+    anywhere: Case | None = None
     for result in run.results:
         if isinstance(result, BenchResult) and result.seconds and result.status == OK:
-            if result.case is not case:  # neighbours share it
-                case, inputs = result.case, _inputs(result.case)
-            found[_key(result, inputs)] = result
+            if anywhere is None or result.case is not case:  # neighbours share it
+                case, anywhere = result.case, result.case.anywhere()
+            found[_key(result, anywhere)] = result
     return found
 
 
@@ -50,13 +77,6 @@ def how(mode: str, cache: str) -> list[str]:
     return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
 
 
-def _key(result: BenchResult, inputs: Key) -> Key:
+def _key(result: BenchResult, case: Case) -> Key:
     how = result.pass_, result.mode, result.cache
-    return result.table, *inputs, *how, result.implementation
-
-
-def _inputs(case: Case) -> Key:
-    device, parameters = case.device.partition(":")[0], tuple(case.params.values())
-    data = case.distribution, case.seed, case.scale, case.layout, case.grad_output
-    sizes = case.shape, case.target_shape
-    return case.loss, parameters, *sizes, case.dtype, case.reduction, device, *data
+    return Key(result.table, case, *how, result.implementation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from losscli.compare.rows import PARTS, Key, label, timed
+from losscli.compare.rows import Key, label, timed
 from losscli.runs.records import Run
 from losscli.units import format_size
 
@@ -25,11 +25,11 @@ def why_unmatched(first: str, before: Run, second: str, after: Run) -> str:
     for name, rows in ((first, befores), (second, afters)):
         if not rows:
             return f"Nothing was timed in {name}."
-    for index, part in enumerate(PARTS):
-        if _without(index, befores) & _without(index, afters):
+    for part in next(iter(befores)).parts:
+        if _without(part, befores) & _without(part, afters):
             return (
-                f"Their rows differ in the {part}: {_values(index, befores)} in {first}, "
-                f"{_values(index, afters)} in {second}."
+                f"Their rows differ in the {part}: {_values(part, befores)} in {first}, "
+                f"{_values(part, afters)} in {second}."
             )
     named = [
         f"{name} begins with {'; '.join(label(row) for row in list(rows.values())[:_NAMED])}"
@@ -38,13 +38,13 @@ def why_unmatched(first: str, before: Run, second: str, after: Run) -> str:
     return ". ".join(named) + "."
 
 
-def _without(index: int, keys: Iterable[Key]) -> set[Key]:
-    return {key[:index] + key[index + 1 :] for key in keys}
+def _without(part: str, keys: Iterable[Key]) -> set[object]:
+    return {tuple(v for name, v in key.parts.items() if name != part) for key in keys}
 
 
-def _values(index: int, keys: Iterable[Key]) -> str:
+def _values(part: str, keys: Iterable[Key]) -> str:
     """Return what a part is, in the rows of a run."""
-    found = list(dict.fromkeys(_written(key[index]) for key in keys))
+    found = list(dict.fromkeys(_written(key.parts[part]) for key in keys))
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more
 

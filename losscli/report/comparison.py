@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from losscli.cases import distinct_names
 from losscli.compare.comparison import Comparison, Missing, Noise, Row
 from losscli.compare.noise import CONFIDENCE
 from losscli.compare.rows import how, label
@@ -129,7 +130,7 @@ def _unlike(comparison: Comparison) -> list[str]:
 def _rows(comparison: Comparison, style: str, width: int | None) -> str:
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     groups: dict[str, list[list[str]]] = {}
-    case, name = None, ""
+    names = distinct_names(row.after.case for row in comparison.rows)
     for row in comparison.rows:
         result = row.after
         cells = [
@@ -141,8 +142,7 @@ def _rows(comparison: Comparison, style: str, width: int | None) -> str:
             f"{row.ratio.low:.3f}-{row.ratio.high:.3f}",
             row.verdict.upper() if row.verdict == SLOWER else row.verdict,
         ]
-        if result.case is not case:  # neighbours share it, and its name takes time
-            case, name = result.case, result.case.name
+        name = names[result.case]
         title = f"{name} ({result.table})" if result.table else name
         groups.setdefault(title, []).append(cells)
     return lay_out(*beside_case(headers, groups, width), style)

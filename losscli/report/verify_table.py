@@ -70,7 +70,7 @@ def summary(run: Run) -> str:
     """Return the line to quote."""
     results = _asked(run)
     statuses = Counter(result.status for result in results)
-    cases = {r.case.name for r in results if r.status != SKIPPED}
+    cases = {r.case for r in results if r.status != SKIPPED}
     largest = _largest_ulp(results)
     return (
         f"verify: {count(statuses[PASS], 'check')} of {count(len(cases), 'case')} passed, "

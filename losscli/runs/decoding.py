@@ -90,4 +90,6 @@ def _record(kind: type[T], struct: msgspec.Struct) -> T:
     """Return the record, in a quarter of the time of a frozen dataclass's constructor."""
     record = object.__new__(kind)
     vars(record).update(msgspec.structs.asdict(struct))
+    if hasattr(record, "__post_init__"):
+        record.__post_init__()
     return record
