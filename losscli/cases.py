@@ -41,6 +41,8 @@ class Parameters(Mapping[str, float]):
         return len(self._pairs)
 
     def __eq__(self, other: object) -> bool:
+        if type(other) is Parameters and self._pairs == other._pairs:
+            return True
         return dict(self._pairs) == other if isinstance(other, Mapping) else NotImplemented
 
     def __hash__(self) -> int:
