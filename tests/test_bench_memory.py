@@ -15,9 +15,9 @@ from losscli.bench.memory import (
     plan_memory,
     planned_extra_bytes,
 )
-from losscli.bench.passes import PassFactory, gradients
 from losscli.cases import Case
 from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations.passes import PassFactory, gradients
 from losscli.losses import LOSSES
 from losscli.truth.inputs import make_inputs
 

@@ -32,7 +32,8 @@ PACKAGES = (
 these that begins its name."""
 
 WITH_TORCH = (
-    *("losscli.bench", "losscli.verify", "losscli.truth", "losscli.implementations.subject"),
+    *("losscli.bench", "losscli.verify", "losscli.truth"),
+    *(f"losscli.implementations.{module}" for module in ("calls", "capture", "passes", "subject")),
     *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
 )
 """What may import torch at module level; all else answers without it."""
@@ -119,3 +120,10 @@ def test_the_walk_sees_torch():
 
 def test_every_module_has_a_layer_of_its_own():
     assert [m for m in MODULES if m != "losscli" and layer(m) == len(PACKAGES) - 1] == []
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not within(m, "losscli.implementations")])
+def test_the_subject_alone_calls_an_implementation(module):
+    nodes = ast.walk(ast.parse(MODULES[module].read_text()))
+    calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
+    assert [name for name in calls if name.endswith(".bind") and name != "Subject.bind"] == []

@@ -13,7 +13,7 @@ from losscli.machine.allocations import measure_peak
 from losscli.units import format_bytes
 
 if TYPE_CHECKING:
-    from losscli.bench.passes import Pass
+    from losscli.implementations.passes import Pass
 
 RESERVE = 512 * 2**20
 """For what is not proportional to a case: the oracle's chunks, the eviction buffer, workspaces."""

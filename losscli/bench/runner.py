@@ -15,7 +15,6 @@ from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
 from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
-from losscli.bench.passes import Captured, Pass, PassFactory, gradients
 from losscli.bench.plan import Task, unavailable
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
 from losscli.bench.statistics import paired_ratios, summarize
@@ -23,6 +22,8 @@ from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
+from losscli.implementations.passes import Captured, Pass, PassFactory, gradients
+from losscli.implementations.subject import Subject, SubjectError
 from losscli.machine import memory
 from losscli.runs.records import (
     FAIL,
@@ -230,9 +231,9 @@ def _admit(
 ) -> _Entry | BenchResult:
     """Run an implementation once, just as it will be timed, and judge what it computes."""
     case, name = task.case, implementation.name
-    make = passes.capture if task.mode == GRAPH else passes.make
     try:
-        timed = make(implementation.bind(case))
+        subject = Subject.bind(implementation, case)
+        timed = subject.captured(passes) if task.mode == GRAPH else subject.repeated(passes)
         timed.compute()
         verdict = gate.judge(name, pass_, timed.loss, timed.input.grad, timed.incoming)
     except LosscliError:
@@ -343,7 +344,10 @@ def _gone_wrong(case: Case, name: str, pass_: str, error: Exception) -> BenchRes
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         return BenchResult(case, name, pass_, SKIPPED, f"out of memory: {first_line}")
-    return BenchResult(case, name, pass_, FAILED, f"raised {type(error).__name__}: {first_line}")
+    text = f"raised {type(error).__name__}: {first_line}"
+    return BenchResult(
+        case, name, pass_, FAILED, str(error) if isinstance(error, SubjectError) else text
+    )
 
 
 def _with_ratios(results: dict[str, BenchResult]) -> dict[str, BenchResult]:

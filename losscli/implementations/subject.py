@@ -1,4 +1,8 @@
-"""All that a check may ask of an implementation, so that it may later live in another process."""
+"""The one caller of an implementation: all that verify and bench may ask of one.
+
+A subject is made of plain data, the name of an implementation and a case, and takes and returns
+tensors: it can live in another process than who asks.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,11 @@ from torch import Tensor
 
 from losscli.cases import OPERANDS, Case, OperandName
 from losscli.errors import LosscliError
-from losscli.implementations import Implementation
+from losscli.implementations.builtin import find_implementation
+from losscli.implementations.calls import Answer, Call, Curvature, Recording, Replay
+from losscli.implementations.capture import capture
+from losscli.implementations.implementation import Implementation
+from losscli.implementations.passes import Pass, PassFactory
 from losscli.machine.memory import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -25,9 +33,6 @@ not held up starts too early."""
 _WARM_UPS = 2
 """Calls before a capture, in which an implementation sets up what a capture does not allow."""
 
-_broken: list[torch.cuda.CUDAGraph] = []
-"""Graphs whose capture failed: PyTorch's allocator may go on asking them what they capture."""
-
 
 class SubjectError(Exception):
     """An implementation raised, or returned what cannot be differentiated."""
@@ -35,77 +40,6 @@ class SubjectError(Exception):
 
 class NoSecondDerivativesError(SubjectError):
     """The gradients of an implementation cannot be differentiated, and it says so."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """What an implementation is asked for: the loss, and the gradients of ``wrt``."""
-
-    input: Tensor
-    target: Tensor
-    wrt: tuple[OperandName, ...] = ()
-    grad_output: Tensor | None = None
-    """Of the shape of the loss; needed where ``wrt`` names an operand."""
-    contents: tuple[Tensor, Tensor] | None = None
-    """Copied into the operands just before, on the same stream."""
-
-    def fill(self) -> None:
-        """Bring the contents into the operands."""
-        if self.contents:
-            self.input.copy_(self.contents[0])
-            self.target.copy_(self.contents[1])
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What an implementation returned."""
-
-    loss: Tensor
-    gradients: dict[OperandName, Tensor | None]
-    """Of the operands that were asked for; None where there is none."""
-
-    def items(self) -> dict[str, Tensor | None]:
-        """Return everything by the name that a report gives it."""
-        return {"loss": self.loss, **{f"{n} gradient": g for n, g in self.gradients.items()}}
-
-    def copy(self) -> Answer:
-        """Copy everything, on the current stream."""
-        gradients = {n: None if g is None else g.clone() for n, g in self.gradients.items()}
-        return Answer(self.loss.clone(), gradients)
-
-
-@dataclass(frozen=True)
-class Curvature:
-    """A question for second derivatives: those of the gradients' product with two tensors."""
-
-    input: Tensor
-    target: Tensor
-    grad_output: Tensor
-    """Of the shape of the loss."""
-    toward_input: Tensor
-    toward_target: Tensor
-
-    @property
-    def toward(self) -> tuple[Tensor, Tensor]:
-        """What the gradients are multiplied by."""
-        return self.toward_input, self.toward_target
-
-
-@dataclass(frozen=True)
-class Recording:
-    """A call captured in a CUDA graph; ``answer`` is what each replay writes to."""
-
-    graph: torch.cuda.CUDAGraph
-    call: Call
-    answer: Answer
-
-
-@dataclass(frozen=True)
-class Replay:
-    """A recording to be replayed once, on contents that may be new."""
-
-    recording: Recording
-    contents: tuple[Tensor, Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +52,11 @@ class Subject:
     implementation: Implementation
     case: Case
     function: BoundLoss
+
+    @classmethod
+    def of(cls, name: str, case: Case) -> Subject:
+        """Make the subject of an implementation by its name; UsageError lists the names."""
+        return cls.bind(find_implementation(name), case)
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> Subject:
@@ -150,6 +89,15 @@ class Subject:
         answer = self._answer(call)
         self._finish()
         return answer
+
+    def repeated(self, passes: PassFactory) -> Pass:
+        """Return a pass that is to be called again and again; what it raises is as it was."""
+        return passes.make(self.function)
+
+    def captured(self, passes: PassFactory) -> Pass:
+        """Return a pass captured in a CUDA graph, to be replayed again and again."""
+        with _blaming():
+            return passes.capture(self.function)
 
     def retained(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
         """Yield an answer for each incoming gradient, all through one graph, which is retained."""
@@ -252,12 +200,11 @@ class Subject:
                     wrt = [operands[name] for name in call.wrt]
                 torch.cuda.synchronize()
                 try:
-                    with _blaming(), torch.cuda.graph(graph, stream=stream):
+                    with _blaming(), capture(graph, stream):
                         gradients = torch.autograd.grad(
                             loss, wrt, read, retain_graph=True, allow_unused=True
                         )
                 except SubjectError as error:
-                    _broken.append(graph)
                     raise SubjectError(f"in a capture of backward: {error}") from error
                 answer = Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
                 for grad_output in incoming:
@@ -319,10 +266,9 @@ class Subject:
         self.on_streams([[call] * _WARM_UPS])
         graph = torch.cuda.CUDAGraph()
         try:
-            with _blaming(), torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+            with _blaming(), capture(graph, torch.cuda.Stream()):
                 answer = self._answer(call)
         except SubjectError as error:
-            _broken.append(graph)
             # The end of a broken capture raises as well, and says less than what broke it.
             first = error.__cause__.__context__ if error.__cause__ else None
             cause = first if isinstance(first, SubjectError) else error
@@ -407,14 +353,3 @@ def _blaming() -> Iterator[None]:
             raise
         text = str(error).strip().partition("\n")[0]
         raise SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": ")) from error
-
-
-def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:
-    """Say how a result's shape, dtype or device differs from what is due; empty if it fits."""
-    if result is None:
-        return "expected a tensor, got None"
-    due = (tuple(shape), dtype, like.device)
-    given = (tuple(result.shape), result.dtype, result.device)
-    if due == given:
-        return ""
-    return "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)

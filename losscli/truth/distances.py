@@ -165,3 +165,14 @@ def _ratio(error: float, scale: float) -> float:
     if error == 0.0:
         return 0.0
     return error / scale if scale > 0.0 else math.inf
+
+
+def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:
+    """Say how a result's shape, dtype or device differs from what is due; empty if it fits."""
+    if result is None:
+        return "expected a tensor, got None"
+    due = (tuple(shape), dtype, like.device)
+    given = (tuple(result.shape), result.dtype, result.device)
+    if due == given:
+        return ""
+    return "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS, Case, OperandName, grad_output_values
-from losscli.implementations import find_implementation
-from losscli.implementations.subject import Call, Subject, misfit
+from losscli.implementations.calls import Call
+from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
-from losscli.truth.distances import Errors, compare
+from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.fingerprint import fingerprint
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.oracle import Oracle, Truth
@@ -91,7 +91,7 @@ class Problem:
     @cached_property
     def reference_errors(self) -> Errors:
         """The error of PyTorch's own formula."""
-        subject = Subject.bind(find_implementation("reference"), self.case)
+        subject = Subject.of("reference", self.case)
         return compare(subject.loss(self.input, self.target), self._value())
 
     @cached_property

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from losscli.implementations.subject import Subject, misfit
+from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
-from losscli.truth.distances import Errors, compare
+from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.oracle import Truth
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict, judge_sums

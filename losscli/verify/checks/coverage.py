@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS, OperandName
-from losscli.implementations.subject import Answer, Subject, misfit
+from losscli.implementations.calls import Answer
+from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.blocks import Block, block_elements, blocks, part
-from losscli.truth.distances import Errors, compare
+from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.oracle import Truth
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import VALUE_ULP, Verdict, describe, judge_elements, judge_sums

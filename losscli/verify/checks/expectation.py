@@ -13,7 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from losscli.implementations.subject import Answer, Subject
+from losscli.implementations.calls import Answer
+from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, compare

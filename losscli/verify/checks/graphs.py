@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.implementations.subject import Call, Replay, Subject
+from losscli.implementations.calls import Call, Replay
+from losscli.implementations.subject import Subject
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.worst import Worst

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS
-from losscli.implementations.subject import Answer, Call, Subject
+from losscli.implementations.calls import Answer, Call
+from losscli.implementations.subject import Subject
 from losscli.machine.footprint import Footprint
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.problem import Problem

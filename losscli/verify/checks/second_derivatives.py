@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.subject import Curvature, NoSecondDerivativesError, Subject, misfit
+from losscli.implementations.calls import Curvature
+from losscli.implementations.subject import NoSecondDerivativesError, Subject
 from losscli.runs.records import FAIL, PASS, SKIPPED, VerifyResult
+from losscli.truth.distances import misfit
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.layouts import layout_case

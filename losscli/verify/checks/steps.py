@@ -19,7 +19,8 @@ from functools import partial
 from torch import Tensor
 
 from losscli.cases import CHANGING_VALUES, OPERANDS, OperandName
-from losscli.implementations.subject import Call, Head, Subject, joint_gradients
+from losscli.implementations.calls import Call
+from losscli.implementations.subject import Head, Subject, joint_gradients
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem

@@ -1,4 +1,4 @@
-"""What is timed: a forward pass, or a forward and backward pass, of one implementation."""
+"""What is called again and again: a forward pass, or a forward and backward pass."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 from losscli.axes import FORWARD_BACKWARD
 from losscli.cases import grad_output_values
+from losscli.implementations.capture import capture
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 CALLS_BEFORE_CAPTURE = 3
 """As PyTorch's notes ask for."""
-
-_broken: list[torch.cuda.CUDAGraph] = []
-"""Graphs whose capture failed: PyTorch's allocator may go on asking them what they capture."""
 
 
 class Forward:
@@ -119,12 +117,8 @@ class Captured:
                     timed()
             origin.wait_stream(stream)
             timed.release()
-            try:
-                with torch.cuda.graph(self.graph, stream=stream):
-                    timed.compute()
-            except Exception:
-                _broken.append(self.graph)
-                raise
+            with capture(self.graph, stream):
+                timed.compute()
         assert timed.loss is not None
         self.loss, self.gradient = timed.loss.detach(), timed.input.grad
         timed.release()

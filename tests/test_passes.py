@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from losscli.axes import CHANGING
-from losscli.bench.passes import Captured, PassFactory, gradients
 from losscli.cases import CHANGING_VALUES
+from losscli.implementations.passes import Captured, PassFactory, gradients
 
 
 def operands():
