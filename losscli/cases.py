@@ -10,6 +10,7 @@ from typing import Any, Literal
 from losscli import layouts
 from losscli.axes import CONTIGUOUS, FORWARD_BACKWARD, MIXED_DTYPE, GradOutput
 from losscli.losses import LOSSES, LossSpec, Shape
+from losscli.reasons import Reason
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
@@ -92,9 +93,10 @@ class Case:
         return layouts.size_of(self.shape, self.layout)
 
     @property
-    def impossible(self) -> str:
-        """Why the size cannot have the layout; empty if it can."""
-        return layouts.impossible(self.size, self.layout)
+    def impossible(self) -> Reason | None:
+        """Why the size cannot have the layout; None if it can."""
+        text = layouts.impossible(self.size, self.layout)
+        return Reason("layout", text) if text else None
 
     @property
     def item_bytes(self) -> int:

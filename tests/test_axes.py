@@ -75,7 +75,7 @@ def test_views_hold_what_contiguous_operands_hold(layout, distribution):
     ],
 )
 def test_a_size_that_cannot_have_a_layout_says_why(layout, size, reason):
-    assert reason in of_layout(layout, size).impossible
+    assert reason in of_layout(layout, size).impossible.text
 
 
 def test_the_middle_is_the_largest_divisor_up_to_the_root():

@@ -25,7 +25,6 @@ from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.extension import load
 from losscli.machine import memory
-from losscli.runs.records import NO_LIMIT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -112,7 +111,7 @@ class Limits:
             found, variant = self._measure(key, arrays, case.seed)
             if not known or faster(known, found) is found:
                 self.found[key], self.fastest[key] = found, variant
-        found = self.found.get(key) or Limit(reason=f"{NO_LIMIT}{self.missing}")
+        found = self.found.get(key) or Limit(reason=self.missing)
         return scaled(found, case, pass_)
 
     def contender(
@@ -230,7 +229,7 @@ def _out_of_reach(error: Exception) -> Limit:
     """Return why a limit was not measured."""
     if memory.is_out_of_memory(error) and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    return Limit(reason=f"{NO_LIMIT}{_first_line(error)}")
+    return Limit(reason=_first_line(error))
 
 
 def _first_line(error: Exception) -> str:

@@ -10,6 +10,7 @@ from losscli.axes import CHANGING, DEVICE, GRAPH
 from losscli.cases import Case, grad_output_values
 from losscli.implementations import Implementation
 from losscli.machine.allocations import measure_peak
+from losscli.reasons import Reason
 from losscli.units import format_bytes
 
 if TYPE_CHECKING:
@@ -89,16 +90,15 @@ def fit(
     implementations: Sequence[Implementation],
     free: int,
     mode: str = DEVICE,
-) -> tuple[list[Implementation], dict[str, str]]:
+) -> tuple[list[Implementation], dict[str, Reason]]:
     """Return the implementations that fit side by side, and why the greediest others do not."""
     able = list(implementations)
-    reasons: dict[str, str] = {}
+    reasons: dict[str, Reason] = {}
     while able and (needed := needed_bytes(case, pass_, able, mode)) > free:
         greediest = max(able, key=lambda implementation: implementation.temporaries)
         able.remove(greediest)
-        reasons[greediest.name] = (
-            f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
-        )
+        text = f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
+        reasons[greediest.name] = Reason("no_room", text)
     return able, reasons
 
 

@@ -10,6 +10,7 @@ from losscli.axes import DEVICE, GRAPH, HOST, WARM
 from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
+from losscli.reasons import Reason
 from losscli.runs.records import BenchResult
 
 
@@ -48,9 +49,11 @@ def plan(config: Config, device: str) -> list[Task]:
     return [task for block in config.blocks for task in _plan(block, device)]
 
 
-def unavailable(mode: str, device: str) -> str | None:
+def unavailable(mode: str, device: str) -> Reason | None:
     """Return why nothing can be called in a mode on a device, or None."""
-    return "a CUDA graph needs a GPU" if mode == GRAPH and device == "cpu" else None
+    if mode != GRAPH or device != "cpu":
+        return None
+    return Reason("no_gpu", "a CUDA graph needs a GPU")
 
 
 def digest(tasks: Sequence[Task]) -> str:

@@ -33,6 +33,7 @@ from losscli.runs.records import (
     SKIPPED,
     BenchResult,
     Error,
+    Stop,
     VerifyResult,
 )
 from losscli.truth.gate import Gate
@@ -64,7 +65,7 @@ class _Entry:
 class _Sampled:
     """What holds for all samples of a pass."""
 
-    stop: str
+    stop: Stop
     """Why there are no more."""
     conditions: Mapping[str, Any]
 
@@ -242,7 +243,9 @@ def _admit(
         return _gone_wrong(case, name, pass_, error)
     timed.release()
     if verdict.status == FAIL:
-        return BenchResult(case, name, pass_, FAILED, verdict.reason, error=verdict.error)
+        return BenchResult(
+            case, name, pass_, FAILED, verdict.reason, verdict.code, error=verdict.error
+        )
     return _Entry(timed, Contender(name, timed), verdict.error, case.device)
 
 
@@ -256,11 +259,16 @@ def _conclude(
         return _gone_wrong(case, contender.name, pass_, contender.failure)
     if verdict and verdict.status == FAIL:
         reason = f"right at first, wrong while timed: {verdict.reason}"
-        return BenchResult(case, contender.name, pass_, FAILED, reason, error=verdict.error)
+        return BenchResult(
+            case, contender.name, pass_, FAILED, reason, "wrong_later", error=verdict.error
+        )
     if not contender.samples:
         reason = f"every sample was taken while throttled, {contender.thrown_away} thrown away"
-        return BenchResult(case, contender.name, pass_, SKIPPED, reason, error=entry.error)
+        return BenchResult(
+            case, contender.name, pass_, SKIPPED, reason, "throttled", error=entry.error
+        )
     seconds = summarize(contender.samples)
+    no_limit = limit.reason and f"no limit: {limit.reason}"
     count = case.floor_bytes(pass_)
     host_apart = case.device != "cpu" and task.mode != HOST
     result = BenchResult(
@@ -268,7 +276,9 @@ def _conclude(
         contender.name,
         pass_,
         OK,
-        "; ".join(filter(None, (describe(sampled.stop, contender), sampled.gaps, limit.reason))),
+        "; ".join(filter(None, (describe(sampled.stop, contender), sampled.gaps, no_limit))),
+        stop=sampled.stop,
+        no_limit=limit.reason,
         seconds=seconds,
         host_seconds=contender.warm.host_seconds if contender.warm and host_apart else None,
         gbps=count / seconds.median / 1e9,
@@ -332,7 +342,8 @@ def _lineup(
     able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free, task.mode)
     reasons |= misfits
     skipped = {
-        name: BenchResult(case, name, pass_, SKIPPED, reason) for name, reason in reasons.items()
+        name: BenchResult(case, name, pass_, SKIPPED, reason.text, reason.code)
+        for name, reason in reasons.items()
     }
     return able, skipped
 
@@ -343,11 +354,12 @@ def _gone_wrong(case: Case, name: str, pass_: str, error: Exception) -> BenchRes
     if memory.is_out_of_memory(error):
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-        return BenchResult(case, name, pass_, SKIPPED, f"out of memory: {first_line}")
+        text = f"out of memory: {first_line}"
+        return BenchResult(case, name, pass_, SKIPPED, text, "out_of_memory")
     text = f"raised {type(error).__name__}: {first_line}"
-    return BenchResult(
-        case, name, pass_, FAILED, str(error) if isinstance(error, SubjectError) else text
-    )
+    if isinstance(error, SubjectError):
+        text = str(error)
+    return BenchResult(case, name, pass_, FAILED, text, "raised")
 
 
 def _with_ratios(results: dict[str, BenchResult]) -> dict[str, BenchResult]:

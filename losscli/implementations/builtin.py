@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from losscli.cases import Case
 from losscli.errors import UsageError, unknown
 from losscli.implementations.implementation import Implementation
+from losscli.reasons import Reason
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,12 +61,16 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
     return bind
 
 
-def _needs_no_sum(case: Case) -> str | None:
-    return "there is no sum to finish" if case.reduction == "none" else None
+def _needs_no_sum(case: Case) -> Reason | None:
+    if case.reduction != "none":
+        return None
+    return Reason("not_applicable", "there is no sum to finish")
 
 
-def _same_as_reference(case: Case) -> str | None:
-    return None if case.spec.functional else f"torch has no other {case.loss} than the reference"
+def _same_as_reference(case: Case) -> Reason | None:
+    if case.spec.functional:
+        return None
+    return Reason("not_applicable", f"torch has no other {case.loss} than the reference")
 
 
 STRATEGIES = {

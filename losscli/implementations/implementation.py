@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from losscli.cases import Case
+from losscli.reasons import Reason
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +24,7 @@ class Implementation:
     description: str
     bind: Callable[[Case], BoundLoss]
     """Fix reduction and parameters; builds or compiles what the first call needs."""
-    unavailable: Callable[[Case], str | None] = lambda case: None
+    unavailable: Callable[[Case], Reason | None] = lambda case: None
     """Say why this implementation does not run a case, or None."""
     temporaries: int = 4
     """Most tensors of the prediction's size that a call holds beside its inputs, loss and

@@ -26,7 +26,6 @@ from losscli.report.phrases import count, format_ulp, skips, with_mode
 from losscli.runs.records import (
     FAILED,
     HOST_GAPS,
-    NO_LIMIT,
     SAME,
     SKIPPED,
     UNCLEAR,
@@ -142,9 +141,7 @@ def notes(run: Run) -> list[str]:
         if _outgrew(r)
     ]
     texts += skips(results)
-    texts += dict.fromkeys(
-        NO_LIMIT + why for r in results if (why := r.reason.partition(NO_LIMIT)[2])
-    )
+    texts += dict.fromkeys(f"no limit: {r.no_limit}" for r in results if r.no_limit)
     texts += _conditions(results)
     return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
 

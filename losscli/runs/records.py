@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from losscli.axes import COLD, DEVICE
 from losscli.cases import Case
+from losscli.reasons import Code
 
 SCHEMA_VERSION = 1
 
@@ -16,8 +17,8 @@ PASS, WARN, FAIL = "pass", "warn", "fail"
 
 IMPOSSIBLE_SHARE = 1.05
 """Of the memory's limit: whoever moves the bytes faster has not moved them."""
-NO_LIMIT = "no limit: "
-"""How a result's reason tells, in the end, why the limit is not known."""
+Stop = Literal["confidence", "time limit", "sample limit", "throttled", "nothing left to sample"]
+"""Why no more samples are taken."""
 CALL_SECONDS = 5e-6
 """What one call may cost less than another beside the bytes: no share of a limit that is a few
 launches says anything about the memory."""
@@ -108,6 +109,12 @@ class BenchResult:
     status: str
     """``ok``, ``skipped`` or ``failed``."""
     reason: str = ""
+    code: Code = ""
+    """What the reason comes to, where the result is not one to count on."""
+    stop: Stop | None = None
+    """Why no more samples were taken."""
+    no_limit: str = ""
+    """Why it is not known what the memory can do."""
     seconds: Seconds | None = None
     host_seconds: float | None = None
     """Median time that one call keeps the host busy while the GPU is idle; None on the CPU and
@@ -172,6 +179,9 @@ class BenchResult:
             "pass": self.pass_,
             "status": self.status,
             "reason": self.reason,
+            "code": self.code,
+            "stop": self.stop,
+            "no_limit": self.no_limit,
             "seconds": self.seconds.to_json() if self.seconds else None,
             "host_seconds": self.host_seconds,
             "bytes": self.bytes,
@@ -204,9 +214,13 @@ class VerifyResult:
     reference_error: Error = Error()
     """PyTorch's own distance from the oracle on the same inputs."""
     tolerance: str = ""
-    """The tolerance that the config or the loss loosened, in ULP."""
+    """The tolerance that the config or the loss loosened, and the loss's reason."""
     shrunk_from: str = ""
     """Name of the config's case whose failure this shows on a smaller one."""
+    code: Code = ""
+    """What the reason comes to, where the result is no pass."""
+    tolerance_ulp: float | None = None
+    """The tolerance that the config or the loss loosened."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields under their public names."""
@@ -216,9 +230,11 @@ class VerifyResult:
             "check": self.check,
             "status": self.status,
             "reason": self.reason,
+            "code": self.code,
             "error": asdict(self.error),
             "reference_error": asdict(self.reference_error),
             "tolerance": self.tolerance,
+            "tolerance_ulp": self.tolerance_ulp,
             "shrunk_from": self.shrunk_from,
         }
 

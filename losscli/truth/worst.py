@@ -46,7 +46,9 @@ class Worst:
             reason=self.verdict.reason,
             error=error or Error(),
             reference_error=reference_error or Error(),
+            code="wrong" if self.verdict.status == FAIL else "",
             tolerance=problem.tolerance,
+            tolerance_ulp=problem.granted,
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from losscli.cases import Case
 from losscli.implementations import Implementation
+from losscli.reasons import Reason
 from losscli.truth.blocks import block_elements
 from losscli.units import format_bytes
 
@@ -60,11 +61,13 @@ def fit(
     implementations: Sequence[Implementation],
     free: int,
     held: Held = _ONE,
-) -> tuple[list[Implementation], dict[str, str]]:
+) -> tuple[list[Implementation], dict[str, Reason]]:
     """Return the implementations that fit, each by itself, and why the others do not."""
     needed = {i.name: needed_bytes(case, pass_, [i], held) for i in implementations}
     reasons = {
-        name: f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
+        name: Reason(
+            "no_room", f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
+        )
         for name, size in needed.items()
         if size > free
     }

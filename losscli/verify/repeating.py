@@ -71,9 +71,7 @@ def repeat(
     trial = find_implementation(implementation), find_check(check)
     jobs = split(case, [trial], ulp)
     if not jobs:
-        print(
-            f"NOTHING is asked of {case.name}: the check of {check} is for {trial[1].needs} alone"
-        )
+        print(f"NOTHING is asked of {case.name}: {trial[1].why_not(case, trial[0])}")
     for job in jobs:
         for result in run(job):
             name = f"{result.case.name}, {implementation}, {result.check}"
@@ -94,8 +92,8 @@ def line(result: VerifyResult) -> str:
     defaults = _DEFAULTS | {p.name: p.default for p in case.spec.parameters}
     words += [f"{n}={_literal(v)}" for n, v in facts.items() if v != defaults[n]]
     words.append(f"seed={case.seed}")
-    if result.tolerance:
-        words.append(f"ulp={result.tolerance.split()[0]}")
+    if result.tolerance_ulp is not None:
+        words.append(f"ulp={result.tolerance_ulp:g}")
     return f"from losscli.verify import repeat; repeat({', '.join(words)})"
 
 

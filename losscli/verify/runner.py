@@ -15,6 +15,7 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.implementations.subject import Subject, SubjectError
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
+from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, SKIPPED, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
@@ -129,7 +130,7 @@ def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) ->
     """
     by_case: list[tuple[Case, list[Trial]]] = []
     for implementation, check in trials:
-        if not (check.asks(case) and check.concerns(implementation)):
+        if check.why_not(case, implementation):
             continue
         adapted = check.adapt(case)
         own = next((own for known, own in by_case if known == adapted), None)
@@ -169,7 +170,7 @@ def run(
             or _shortage(case, implementation, check, free)
         )
         if reason:
-            yield VerifyResult(case, name, check.name, SKIPPED, reason)
+            yield VerifyResult(case, name, check.name, SKIPPED, reason.text, code=reason.code)
             continue
         try:
             if problem is None:
@@ -179,22 +180,26 @@ def run(
             spoiled = problem.spoiled()
         except SubjectError as error:
             # Whatever it has left of the operands, the next shall have its own.
-            results, problem = [VerifyResult(case, name, check.name, FAIL, str(error))], None
             _remember(error, case.device, name)
+            code = _code(error)
+            results = [VerifyResult(case, name, check.name, FAIL, str(error), code=code)]
+            problem = None
         except Exception as error:
             if DEAD in str(error):
-                status, reason = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
+                status, text = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
+                code = _code(error)
                 _remember(error, case.device, name)
             elif is_out_of_memory(error):
-                status, reason = SKIPPED, f"{case.device} ran out of memory"
+                status, text = SKIPPED, f"{case.device} ran out of memory"
+                code = "out_of_memory"
             else:
                 raise
-            results, problem = [VerifyResult(case, name, check.name, status, reason)], None
+            results, problem = [VerifyResult(case, name, check.name, status, text, code=code)], None
         else:
             if spoiled:
-                reason = f"wrote over its {spoiled}, which no result can be judged without"
+                text = f"wrote over its {spoiled}, which no result can be judged without"
                 results = [
-                    VerifyResult(case, name, each, FAIL, reason)
+                    VerifyResult(case, name, each, FAIL, text, code="overwrote")
                     for each in check.results or (check.name,)
                 ]
                 problem = None
@@ -210,12 +215,19 @@ def _remember(error: Exception, device: str, name: str) -> None:
         broken.setdefault(device, name)
 
 
-def _out_of_order(device: str) -> str:
-    """Say who broke a GPU; empty if nobody has."""
-    return f"{device} was broken by {broken[device]} before" if device in broken else ""
+def _code(error: Exception) -> Code:
+    """Return whether an error is of a GPU, which is perhaps broken, or of one call."""
+    return "broke_device" if DEAD in str(error) else "raised"
 
 
-def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> str:
-    """Say by how much a check does not fit; empty if it does."""
+def _out_of_order(device: str) -> Reason | None:
+    """Say who broke a GPU; None if nobody has."""
+    if device not in broken:
+        return None
+    return Reason("device_broken", f"{device} was broken by {broken[device]} before")
+
+
+def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
+    """Say by how much a check does not fit; None if it does."""
     _, reasons = fit(case, check.pass_, [implementation], free, check.held(case))
-    return reasons.get(implementation.name, "")
+    return reasons.get(implementation.name)

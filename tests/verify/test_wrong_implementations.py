@@ -296,8 +296,9 @@ def strays(monkeypatch):
 def test_a_gpu_that_a_kernel_broke_is_blamed_on_who_is_asked_next(make_case, strays):
     (result,) = judge(make_case(), reference, checks=("value",))
 
-    assert (result.status, result.reason) == (
+    assert (result.status, result.code, result.reason) == (
         FAIL,
+        "broke_device",
         "broke cpu: CUDA error: an illegal memory access was encountered",
     )
 
@@ -328,7 +329,7 @@ def test_who_raises_the_error_itself_has_broken_it_as_well(make_case, strays):
         FAIL,
         "raised RuntimeError: CUDA error: misaligned address",
     )
-    assert (second.status, second.reason) == (SKIPPED, "cpu was broken by planted before")
+    assert (second.status, second.code) == (SKIPPED, "device_broken")
 
 
 def test_an_error_that_leaves_the_gpu_as_it_was_harms_nobody(make_case, strays, monkeypatch):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.subject import Subject
+from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
@@ -44,11 +45,17 @@ class Check:
     needs: str = ""
     """What it is for, where it does not ask of every case."""
 
-    def missing(self, case: Case) -> str:
-        """Say what it needs that the device of a case does not have; empty if nothing."""
+    def missing(self, case: Case) -> Reason | None:
+        """Say what it needs that the device of a case does not have; None if nothing."""
         if self.needs_gpu and case.device == "cpu":
-            return f"the check of {self.name} needs a GPU, in every case"
-        return ""
+            return Reason("no_gpu", f"the check of {self.name} needs a GPU, in every case")
+        return None
+
+    def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
+        """Say why it asks nothing of an implementation on a case; None if it does."""
+        if self.asks(case) and self.concerns(implementation):
+            return None
+        return Reason("not_applicable", f"the check of {self.name} is for {self.needs} alone")
 
     def key(self, case: Case) -> tuple[object, ...]:
         """Return what cases have in common of which it needs to see one only."""
