@@ -281,6 +281,7 @@ def test_json_is_the_record_users_script_against():
         "created",
         "environment",
         "plan",
+        "headline",
         "results",
     ]
     assert (record["schema_version"], record["kind"]) == (1, "bench")
@@ -291,6 +292,9 @@ def test_json_is_the_record_users_script_against():
         "pass",
         "status",
         "reason",
+        "code",
+        "stop",
+        "no_limit",
         "seconds",
         "host_seconds",
         "bytes",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from losscli.cases import Case
-from losscli.runs.records import DIFFERENT_BEYOND, BenchResult, Run
+from losscli.runs.records import DIFFERENT_BEYOND, BenchResult, Headline, Loss, Run
 
 CUSTOM = "custom"
 RISK = 0.01
@@ -32,6 +32,29 @@ class Cell(dict[str, BenchResult]):
     def peers(self) -> list[BenchResult]:
         """Those that were timed."""
         return [r for name, r in self.items() if r.seconds and name.partition(":")[0] != CUSTOM]
+
+
+def headline(run: Run) -> Headline | None:
+    """Return in how many cells custom is slower, and which; None where it has no peer."""
+    found = compared(run)
+    if not found:
+        return None
+    untimed = sum(cell[CUSTOM].seconds is None for cell in found)
+    slower = tuple(_loss(cell) for cell in found if cell.slower_than)
+    short = sum(cell.too_short for cell in found)
+    return Headline(len(found) - untimed, slower, short, untimed)
+
+
+def compared(run: Run) -> list[Cell]:
+    """Return the cells in which custom was asked for and a peer was timed."""
+    return [cell for cell in cells(run) if CUSTOM in cell and cell.peers]
+
+
+def _loss(cell: Cell) -> Loss:
+    custom, peer = cell[CUSTOM], best_peer(cell)
+    assert peer
+    name, how = custom.case.name, (custom.pass_, custom.mode, custom.table)
+    return Loss(name, *how, peer.implementation, ratio(custom, peer))
 
 
 def cells(run: Run) -> list[Cell]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from losscli.compare.peers import CUSTOM, Cell, best_peer, cells, ratio
+from losscli.compare.peers import CUSTOM, Cell, best_peer, compared, ratio
 from losscli.report.phrases import count, with_mode
 from losscli.runs.records import Run
 from losscli.units import format_seconds
@@ -10,13 +10,13 @@ from losscli.units import format_seconds
 
 def lines(run: Run) -> list[str]:
     """Return in how many cells custom is slower, then those cells; nothing without a peer."""
-    compared = [cell for cell in cells(run) if CUSTOM in cell and cell.peers]
-    if not compared:
+    found = compared(run)
+    if not found:
         return []
-    untimed = [cell for cell in compared if cell[CUSTOM].seconds is None]
-    slower = [cell for cell in compared if cell.slower_than]
-    short = [cell for cell in compared if cell.too_short]
-    total = count(len(compared) - len(untimed), "cell")
+    untimed = [cell for cell in found if cell[CUSTOM].seconds is None]
+    slower = [cell for cell in found if cell.slower_than]
+    short = [cell for cell in found if cell.too_short]
+    total = count(len(found) - len(untimed), "cell")
     told = [f"custom is slower than the best peer in {len(slower)} of {total}"]
     told += [f"    {_describe(cell)}" for cell in slower]
     if short:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from losscli.compare.peers import headline
 from losscli.errors import UnfitError
 from losscli.report.render import render
 from losscli.runs.files import is_replaceable, replace_file
@@ -68,8 +69,9 @@ class Writer:
 
     @property
     def run(self) -> Run:
-        """The run with the results that there are."""
-        return replace(self._run, results=tuple(self._results))
+        """The run with the results that there are, and what they come to."""
+        run = replace(self._run, results=tuple(self._results))
+        return replace(run, headline=headline(run))
 
     def add(self, result: Result) -> None:
         """Keep a result."""

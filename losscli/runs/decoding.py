@@ -52,6 +52,12 @@ def read_object(kind: type[T], text: bytes) -> T:
         return _record(kind, _decoder(kind).decode(text))  # type: ignore[arg-type]
 
 
+def read_value(kind: type[T], value: Any) -> T:
+    """Return the record of an object that is parsed already; see :func:`read_array`."""
+    with told():
+        return _record(kind, msgspec.convert(value, _struct(kind)))  # type: ignore[arg-type]
+
+
 @contextmanager
 def told() -> Iterator[None]:
     """Turn what msgspec says of a value into a RecordError."""

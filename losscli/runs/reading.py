@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -23,13 +24,15 @@ from losscli.axes import (
 from losscli.cases import Case
 from losscli.errors import UsageError, unknown
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, told
+from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value, told
 from losscli.runs.records import (
     FAILED,
     OK,
     SCHEMA_VERSION,
     SKIPPED,
     BenchResult,
+    Headline,
+    Loss,
     Run,
     SelfTestResult,
     VerifyResult,
@@ -68,6 +71,7 @@ class _Envelope(msgspec.Struct):
     created: Any = ""
     environment: Any = {}
     plan: Any = ""
+    headline: Any = None
     results: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -79,6 +83,7 @@ class _Facts(msgspec.Struct):
     created: str
     environment: dict[str, Any]
     plan: str
+    headline: dict[str, Any] | None
 
 
 def read_run(path: Path, kind: str) -> Run:
@@ -108,13 +113,23 @@ def read_run(path: Path, kind: str) -> Run:
             facts = msgspec.convert(msgspec.structs.asdict(envelope), _Facts)
         where = "a result"
         results = _lines(path, KINDS[kind], text) if is_lines else read_array(KINDS[kind], text)
-        return Run(**msgspec.structs.asdict(facts), results=_checked(results))
+        given = msgspec.structs.asdict(facts)
+        if facts.headline is not None:
+            where = "the headline"
+            given["headline"] = _headline(facts.headline)
+        return Run(**given, results=_checked(results))
     except RecordError as error:
         if error.index is not None:
             where = f"result {error.index + 1}"
         raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
     except UNREADABLE as error:
         raise _damaged(path, error) from None
+
+
+def _headline(value: Mapping[str, Any]) -> Headline:
+    """Return what a bench came to."""
+    losses = tuple(read_value(Loss, each) for each in value.get("slower") or ())
+    return replace(read_value(Headline, {**value, "slower": ()}), slower=losses)
 
 
 def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:

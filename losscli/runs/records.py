@@ -306,6 +306,42 @@ Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
 
 
 @dataclass(frozen=True)
+class Loss:
+    """A cell in which losscli's own kernel is slower than a peer, beyond what noise explains."""
+
+    case: str
+    """Its name."""
+    pass_: str
+    mode: str
+    table: str
+    peer: str
+    """The one that the kernel does worst against."""
+    ratio: float
+    """The peer's time over the kernel's, below 1."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return {name.rstrip("_"): value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What a bench came to: in how many cells losscli's own kernel is slower than a peer."""
+
+    cells: int
+    """Cases and passes in which both the kernel and a peer were timed."""
+    slower: tuple[Loss, ...]
+    too_short: int = 0
+    """Cells in which the kernel was behind in too few rounds for any test to tell."""
+    untimed: int = 0
+    """Cells in which a peer was timed and the kernel was not."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return asdict(self) | {"slower": [loss.to_json() for loss in self.slower]}
+
+
+@dataclass(frozen=True)
 class Run:
     """Everything a command measured."""
 
@@ -318,6 +354,8 @@ class Run:
     results: tuple[Result, ...]
     plan: str = ""
     """Stands for all that was asked for: what goes on with a run has to ask for the same."""
+    headline: Headline | None = None
+    """Of a bench that is finished and has peers."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that users script against."""
@@ -328,5 +366,6 @@ class Run:
             "created": self.created,
             "environment": dict(self.environment),
             "plan": self.plan,
+            "headline": self.headline.to_json() if self.headline else None,
             "results": [result.to_json() for result in self.results],
         }
