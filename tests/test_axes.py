@@ -8,7 +8,7 @@ import torch
 from test_report_bench import result, run
 
 from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
-from losscli.bench.memory import plan_memory
+from losscli.bench.memory_plan import plan_memory
 from losscli.bench.plan import plan
 from losscli.cases import Case
 from losscli.cli import main

@@ -16,9 +16,9 @@ from losscli.runs.records import (
     SKIPPED,
     BenchResult,
     Error,
-    Ratio,
     Run,
     Seconds,
+    Speedup,
 )
 
 
@@ -320,10 +320,10 @@ def test_json_is_the_record_users_script_against():
 @pytest.mark.parametrize(
     ("ratio", "cell"),
     [
-        (Ratio(4.0, 3.9, 4.1), "4.00x"),
-        (Ratio(0.5, 0.4, 0.6), "0.50x"),
-        (Ratio(1.0, 0.99, 1.01), "=1.00x"),
-        (Ratio(1.02, 0.9, 1.2), "?1.02x"),
+        (Speedup(4.0, 3.9, 4.1), "4.00x"),
+        (Speedup(0.5, 0.4, 0.6), "0.50x"),
+        (Speedup(1.0, 0.99, 1.01), "=1.00x"),
+        (Speedup(1.02, 0.9, 1.2), "?1.02x"),
     ],
     ids=["faster", "slower", "same", "unclear"],
 )
@@ -333,7 +333,7 @@ def test_a_ratio_that_is_no_difference_is_marked(ratio, cell):
 
 
 def test_a_marked_ratio_is_a_figure_all_the_same():
-    same = result(ratio=1.0, ratios={"reference": Ratio(1.0, 0.99, 1.01)})
+    same = result(ratio=1.0, ratios={"reference": Speedup(1.0, 0.99, 1.01)})
     lines = render(run(result(ratio=10.0), same), "table").splitlines()
     ends = {line.index("x", line.index(" ms")) for line in lines if " ms " in line}
     assert len(ends) == 1
@@ -390,7 +390,7 @@ def test_that_the_gpu_waited_for_the_host_is_said():
 
 
 def test_ratios_have_their_interval_and_verdict():
-    faster = result(ratios={"reference": Ratio(4.0, 3.5, 4.5)})
+    faster = result(ratios={"reference": Speedup(4.0, 3.5, 4.5)})
     (custom,) = json.loads(render(run(faster), "json"))["results"]
     assert custom["ratios"] == {
         "reference": {

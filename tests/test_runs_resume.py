@@ -15,7 +15,7 @@ from test_report_bench import case, result
 from test_report_bench import run as made
 
 from losscli.bench import limit
-from losscli.bench.plan import Task, digest, remaining
+from losscli.bench.plan import Task, plan_id, remaining
 from losscli.cli import main, reporting
 from losscli.config.schema import Timing
 from losscli.implementations import IMPLEMENTATIONS
@@ -264,9 +264,9 @@ def test_cases_of_one_name_are_told_apart_by_their_table_and_inputs():
 
 def test_a_plan_is_known_by_all_that_it_asks_for():
     other = Task(case(), task().passes, Timing(cache="warm"))
-    assert len({digest(tasks) for tasks in ([task()], [other], [task(), task()], [])}) == 4
-    assert digest([task()]) == digest([task()])
-    assert reporting.begin("bench", "cpu", digest([task()])).plan == digest([task()])
+    assert len({plan_id(tasks) for tasks in ([task()], [other], [task(), task()], [])}) == 4
+    assert plan_id([task()]) == plan_id([task()])
+    assert reporting.begin("bench", "cpu", plan_id([task()])).plan == plan_id([task()])
 
 
 def test_reports_say_what_was_planned():

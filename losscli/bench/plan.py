@@ -56,7 +56,7 @@ def unavailable(mode: str, device: str) -> Reason | None:
     return Reason("no_gpu", "a CUDA graph needs a GPU")
 
 
-def digest(tasks: Sequence[Task]) -> str:
+def plan_id(tasks: Sequence[Task]) -> str:
     """Return what stands for these tasks: any other case, pass or timing makes another."""
     return hashlib.sha256(repr(tasks).encode()).hexdigest()[:16]
 

@@ -14,7 +14,7 @@ from losscli.axes import DEVICE, GRAPH, HOST
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
-from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
+from losscli.bench.memory_plan import fit, measure_peak_extra, planned_extra_bytes
 from losscli.bench.plan import Task, unavailable
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
 from losscli.bench.statistics import paired_ratios, summarize

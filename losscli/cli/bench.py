@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from losscli.axes import CACHES, MODES
-from losscli.bench.plan import digest, plan
+from losscli.bench.plan import plan, plan_id
 from losscli.cli import bench_selftest, resuming
 from losscli.cli.dry_run import print_names, print_plans
 from losscli.cli.options import axis_options, named_axis, one_of, output_options, resolve_config
@@ -103,7 +103,7 @@ def command(
     tasks = plan(config, device)
     if threads is not None:
         devices.set_threads(threads)
-    run = begin("bench", device, digest(tasks))
+    run = begin("bench", device, plan_id(tasks))
     resumed = None
     if resume is not None:
         rest = resuming.resume(resume, run, tasks)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 from tabulate import tabulate
 
-from losscli.bench.memory import MemoryPlan, fit, plan_memory, planned_extra_bytes
+from losscli.bench.memory_plan import MemoryPlan, fit, plan_memory, planned_extra_bytes
 from losscli.bench.plan import unavailable
 from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand

@@ -16,7 +16,7 @@ from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.machine import devices, memory
 from losscli.runs.records import VerifyResult
-from losscli.verify.memory import fit, needed_bytes
+from losscli.verify.memory_plan import fit, needed_bytes
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""

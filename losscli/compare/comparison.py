@@ -12,7 +12,7 @@ from losscli.axes import HOST
 from losscli.compare.noise import (
     ENOUGH_CONTROLS,
     Array,
-    Ratio,
+    Change,
     noise_between_runs,
     ratios,
     uncertainties,
@@ -36,7 +36,7 @@ class Row:
 
     before: BenchResult
     after: BenchResult
-    ratio: Ratio
+    ratio: Change
     verdict: str
     control: bool
     """Whether it is the same code in both runs."""
@@ -299,7 +299,7 @@ def _told(
     return tuple(found)
 
 
-def _verdict(ratio: Ratio, tolerated: float) -> str:
+def _verdict(ratio: Change, tolerated: float) -> str:
     if ratio.low > 1:
         return SLOWER
     if ratio.high < 1:

@@ -41,7 +41,7 @@ _MAD = 1 / NormalDist().inv_cdf(0.75)
 
 
 @dataclass(frozen=True)
-class Ratio:
+class Change:
     """A time over another, and the interval in which noise leaves it."""
 
     value: float
@@ -67,7 +67,7 @@ def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
     return errors
 
 
-def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: Array) -> list[Ratio]:
+def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: Array) -> list[Change]:
     """Return the ratio of each pair of medians and its interval.
 
     Args:
@@ -85,7 +85,7 @@ def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: Arr
     low = np.exp(np.minimum(logs, logs - drifts) - half)
     high = np.exp(np.maximum(logs, logs - drifts) + half)
     values = (array.tolist() for array in (np.exp(logs), low, high))
-    return [Ratio(*each) for each in zip(*values, strict=True)]
+    return [Change(*each) for each in zip(*values, strict=True)]
 
 
 def noise_between_runs(control_logs: Sequence[float], device: str) -> float:

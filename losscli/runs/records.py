@@ -58,7 +58,7 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class Speedup:
     """How many times faster than another one is: the other's time over its own."""
 
     value: float
@@ -125,7 +125,7 @@ class BenchResult:
     speedup: Mapping[str, float] = field(default_factory=dict)
     """Time of each other implementation over this one's, the median over the rounds in which they
     were sampled side by side: above 1 this one is faster."""
-    ratios: Mapping[str, Ratio] = field(default_factory=dict)
+    ratios: Mapping[str, Speedup] = field(default_factory=dict)
     """The same with its interval and verdict."""
     planned_extra_bytes: int | None = None
     """What the memory plan set aside for the next."""

@@ -19,7 +19,7 @@ from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, SKIPPED, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
-from losscli.verify.memory import fit
+from losscli.verify.memory_plan import fit
 
 Trial = tuple[Implementation, Check]
 

@@ -15,7 +15,7 @@ from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
-from losscli.verify.memory import needed_bytes
+from losscli.verify.memory_plan import needed_bytes
 
 CONFIG = Config(
     losses=(LossChoice("mse"),), sizes=((8, 24), (64, 48), (5, 7)), implementations=("reference",)

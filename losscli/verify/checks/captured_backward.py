@@ -22,7 +22,7 @@ from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.second_derivatives import curvature_case
 from losscli.verify.checks.steps import Due
-from losscli.verify.memory import Held
+from losscli.verify.memory_plan import Held
 
 REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
 """Incoming gradients of successive replays."""

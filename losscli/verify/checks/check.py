@@ -14,7 +14,7 @@ from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst, to_error
-from losscli.verify.memory import Held
+from losscli.verify.memory_plan import Held
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.places import TILE, index_of, places
 from losscli.verify.checks.quiet import Loud, elements, find_loud, quiet
-from losscli.verify.memory import Held
+from losscli.verify.memory_plan import Held
 
 _NAMED = 4
 """Elements that a report names."""

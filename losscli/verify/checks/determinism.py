@@ -18,7 +18,7 @@ from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import differing, distance, judge
-from losscli.verify.memory import Held
+from losscli.verify.memory_plan import Held
 
 RUNS = 20
 

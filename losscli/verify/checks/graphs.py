@@ -20,7 +20,7 @@ from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import Expectation
 from losscli.verify.checks.streams import rounds
-from losscli.verify.memory import Held
+from losscli.verify.memory_plan import Held
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:

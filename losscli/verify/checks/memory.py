@@ -34,7 +34,7 @@ from losscli.truth.worst import Worst
 from losscli.units import format_bytes
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import Expectation, judge, same_bits
-from losscli.verify.memory import Held
+from losscli.verify.memory_plan import Held
 
 BAND = 4096
 """Elements of a band: more than what a block of threads may read at once beyond an end, and a

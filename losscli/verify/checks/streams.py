@@ -19,7 +19,7 @@ from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import Expectation
-from losscli.verify.memory import Held
+from losscli.verify.memory_plan import Held
 
 
 def rounds(case: Case) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from losscli.bench.memory import (
+from losscli.bench.memory_plan import (
     GPU_RESERVE,
     RESERVE,
     MemoryPlan,

@@ -7,7 +7,7 @@ from losscli.runs.records import SKIPPED
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
-from losscli.verify.memory import Held, needed_bytes
+from losscli.verify.memory_plan import Held, needed_bytes
 
 GIB = 2**30
 BLOCKS = 16 * 8 * BLOCK_ELEMENTS
