@@ -8,7 +8,7 @@ import pytest
 from test_report_bench import case, failed, result, run
 
 from losscli.compare.peers import cells
-from losscli.report import digest, render
+from losscli.report import conclusion, render
 from losscli.report.peers import lines
 from losscli.report.writer import Writer
 from losscli.runs.reading import read_run
@@ -174,4 +174,4 @@ def test_the_report_ends_with_it_before_the_line_to_quote(format):
     bench = run(timed("custom", around(1.0)), timed("reference", around(1.1)))
     *_, comparison, quoted = render(bench, format).split("\n\n")
     assert comparison == "custom is slower than the best peer in 0 of 1 cell"
-    assert digest(bench).splitlines() == [comparison, quoted]
+    assert conclusion(bench).splitlines() == [comparison, quoted]

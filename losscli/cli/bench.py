@@ -14,7 +14,7 @@ from losscli.bench.plan import plan, plan_id
 from losscli.cli import bench_selftest, resuming
 from losscli.cli.dry_run import print_names, print_plans
 from losscli.cli.options import axis_options, named_axis, one_of, output_options, resolve_config
-from losscli.cli.reporting import begin, report
+from losscli.cli.running import begin, run_jobs
 from losscli.config.schema import Config, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.machine import devices, memory
@@ -112,7 +112,7 @@ def command(
     from losscli.bench.runner import Runner
 
     runner = Runner(device, notify=lambda note: click.echo(f"losscli: {note}", err=True))
-    return report(
+    return run_jobs(
         run,
         tasks,
         runner.run,

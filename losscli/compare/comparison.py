@@ -171,6 +171,37 @@ class Comparison:
         ]
 
 
+@dataclass(frozen=True)
+class Comparisons:
+    """Runs against a baseline, under the names that the user gave them."""
+
+    baseline: str
+    comparisons: dict[str, Comparison]
+    """By the name of the run that is compared."""
+    threshold: float | None = None
+    """Beyond which a case that is slower fails the comparison."""
+
+    def broken(self) -> list[tuple[str, Missing]]:
+        """Return what the baseline timed and a run failed, each with the name of the run."""
+        return [(name, each) for name, one in self.comparisons.items() for each in one.broken]
+
+    def blind(self) -> list[str]:
+        """Return the names of the runs of which noise would hide whatever became slower."""
+        if self.threshold is None:
+            return []
+        return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
+
+    def regressions(self) -> list[tuple[str, Row]]:
+        """Return what is slower beyond threshold and noise, each with the name of its run."""
+        if self.threshold is None:
+            return []
+        return [
+            (name, row)
+            for name, comparison in self.comparisons.items()
+            for row in comparison.regressions(self.threshold)
+        ]
+
+
 def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison:
     """Set a run beside a baseline; ``tolerated`` is how far apart what is the same may be."""
     befores, afters = timed(before), timed(after)

@@ -37,7 +37,7 @@ def render(run: Run, format: str) -> str:
     return _FORMATS[format](run)
 
 
-def digest(run: Run) -> str:
+def conclusion(run: Run) -> str:
     """Return what a run came to, without its tables: failures, what was skipped, the summary."""
     return "\n".join([*_notes(run), *_comparison(run), *_summary(run)])
 

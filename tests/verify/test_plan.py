@@ -94,7 +94,7 @@ def test_a_tolerance_of_a_case_holds_in_its_layouts_as_well(make_case):
 
 
 def thorough_cases():
-    """What --thorough asks of a GPU."""
+    """What `-c thorough` asks of a GPU."""
     return [
         case for block in load_config("thorough", {}).blocks for case in expand(block, "cuda:0")
     ]

@@ -14,7 +14,7 @@ import click
 
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
-from losscli.report import digest, render
+from losscli.report import conclusion, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Result, Run
@@ -50,7 +50,7 @@ def begin(kind: str, device: str, plan: str = "") -> Run:
     )
 
 
-def report(
+def run_jobs(
     run: Run,
     jobs: Sequence[AnyJob],
     results_of: Callable[[AnyJob], Generator[Result, None, None]],
@@ -81,7 +81,7 @@ def report(
     if results:
         publish(run.kind, lambda: render(writer.run, "md"))
     if output and results:
-        click.echo(f"{digest(writer.run)}\n\nlosscli: wrote {output}", err=True)
+        click.echo(f"{conclusion(writer.run)}\n\nlosscli: wrote {output}", err=True)
     if saved and results:
         click.echo(f"losscli: saved {saved.stem}", err=True)
     if not finished:
