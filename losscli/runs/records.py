@@ -99,6 +99,25 @@ class Error:
     """Norm of the difference over the norm of the gradient."""
 
 
+def is_busy(conditions: Mapping[str, Any]) -> bool:
+    """Tell whether others took so much of the machine that it has to be said."""
+    return (conditions.get("others") or 0.0) > BUSY
+
+
+def is_impossible(
+    gbps: float, limit_gbps: float, seconds: float, conditions: Mapping[str, Any]
+) -> bool:
+    """Tell whether bytes cannot have been moved so fast, for so many seconds.
+
+    Nothing is said where others kept the machine busy: the limit was measured at another moment,
+    when they may have been busier.
+    """
+    share = gbps / limit_gbps
+    if is_busy(conditions) or share <= IMPOSSIBLE_SHARE:
+        return False
+    return (share - 1) * seconds > CALL_SECONDS
+
+
 @dataclass(frozen=True)
 class BenchResult:
     """One implementation, one pass, one case."""
@@ -155,21 +174,14 @@ class BenchResult:
     @property
     def busy(self) -> bool:
         """Whether others took so much of the machine that it has to be said."""
-        return (self.conditions.get("others") or 0.0) > BUSY
+        return is_busy(self.conditions)
 
     @property
     def impossible(self) -> bool:
-        """Whether this is faster than moving the bytes can be.
-
-        Nothing is said where others kept the machine busy: the limit was measured at another
-        moment, when they may have been busier.
-        """
-        share = self.limit_share
-        if self.busy or self.seconds is None or self.limit_gbps is None or share is None:
+        """Whether this is faster than moving the bytes can be."""
+        if not (self.seconds and self.gbps and self.limit_gbps):
             return False
-        if share <= IMPOSSIBLE_SHARE:
-            return False
-        return self.bytes / self.limit_gbps / 1e9 - self.seconds.median > CALL_SECONDS
+        return is_impossible(self.gbps, self.limit_gbps, self.seconds.median, self.conditions)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields under their public names."""
