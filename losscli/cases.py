@@ -8,8 +8,17 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from losscli import layouts
-from losscli.axes import CONTIGUOUS, FORWARD_BACKWARD, MIXED_DTYPE, GradOutput
-from losscli.losses import LOSSES, LossSpec, Shape
+from losscli.axes import (
+    CONTIGUOUS,
+    FORWARD_BACKWARD,
+    MIXED_DTYPE,
+    Distribution,
+    DType,
+    GradOutput,
+    Layout,
+    PassName,
+)
+from losscli.losses import LOSSES, LossSpec, Reduction, Shape
 from losscli.reasons import Reason
 from losscli.units import format_size
 
@@ -60,15 +69,15 @@ class Case:
     loss: str
     shape: Shape
     target_shape: Shape
-    dtype: str
-    reduction: str
+    dtype: DType
+    reduction: Reduction
     device: str
     """``cpu``, ``cuda`` or ``cuda:N``; never ``auto``."""
     params: Mapping[str, float]
-    distribution: str
+    distribution: Distribution
     seed: int
     scale: float = 1.0
-    layout: str = CONTIGUOUS
+    layout: Layout = CONTIGUOUS
     grad_output: GradOutput = 1.0
     """Of the pass ``forward_backward``; without a reduction each of its elements is the number."""
 
@@ -164,7 +173,7 @@ class Case:
         shapes: dict[str, Any] = {"shape": shape, "target_shape": target_shape}
         return replace(self, layout=CONTIGUOUS, **shapes, **changes)
 
-    def floor_bytes(self, pass_: str) -> int:
+    def floor_bytes(self, pass_: PassName) -> int:
         """Return the fewest bytes that a pass must move through memory.
 
         Forward reads each operand once and writes the loss where it has a shape. Forward and

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from losscli.axes import CONTIGUOUS
+from losscli.axes import CONTIGUOUS, PassName
 from losscli.bench.sampling import Contender, ContenderFailedError, interleave
 from losscli.bench.statistics import summarize
 from losscli.bench.timer import Timer
@@ -64,7 +64,7 @@ def load_probe(device: str) -> Probe:
     return Probe(operators.memory_probe.default, variants)
 
 
-def mixes(case: Case, pass_: str) -> tuple[Mix, ...]:
+def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     """Return the launches that a pass cannot do without.
 
     Without a reduction the incoming gradient is known only when the loss is there, so that the
@@ -92,7 +92,12 @@ class Limits:
         self.fastest: dict[_Key, int] = {}
 
     def find(
-        self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor], again: bool = False
+        self,
+        case: Case,
+        pass_: PassName,
+        timer: Timer,
+        reads: Sequence[Tensor],
+        again: bool = False,
     ) -> Limit:
         """Return the limit of a pass.
 
@@ -115,7 +120,7 @@ class Limits:
         return scaled(found, case, pass_)
 
     def contender(
-        self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]
+        self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
     ) -> Contender | None:
         """Return what moves the bytes of a pass, to be sampled side by side with who computes.
 
@@ -191,7 +196,7 @@ class Limits:
         return Limit(min(medians)), medians.index(min(medians))
 
 
-def scaled(limit: Limit, case: Case, pass_: str) -> Limit:
+def scaled(limit: Limit, case: Case, pass_: PassName) -> Limit:
     """Return the limit of a case's own bytes, from that of arrays that are all of one dtype."""
     if limit.seconds is None or case.target_dtype == case.dtype:
         return limit
@@ -206,7 +211,7 @@ def faster(one: Limit, other: Limit) -> Limit:
 
 
 def _what(
-    case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]
+    case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
 ) -> tuple[_Key, list[Tensor]]:
     """Return what a limit is known by, and the arrays to be read."""
     count = case.elements * case.item_bytes

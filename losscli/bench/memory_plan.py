@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from losscli.axes import CHANGING, DEVICE, GRAPH
+from losscli.axes import CHANGING, DEVICE, GRAPH, Mode, PassName
 from losscli.cases import Case, grad_output_values
 from losscli.implementations import Implementation
 from losscli.machine.allocations import measure_peak
@@ -47,7 +47,7 @@ class MemoryPlan:
 
 
 def plan_memory(
-    case: Case, pass_: str, implementations: Sequence[Implementation], mode: str = DEVICE
+    case: Case, pass_: PassName, implementations: Sequence[Implementation], mode: Mode = DEVICE
 ) -> MemoryPlan:
     """Return what timing these implementations side by side will take."""
     graphs = mode == GRAPH
@@ -78,7 +78,7 @@ def planned_extra_bytes(case: Case, implementation: Implementation) -> int:
 
 
 def needed_bytes(
-    case: Case, pass_: str, implementations: Sequence[Implementation], mode: str = DEVICE
+    case: Case, pass_: PassName, implementations: Sequence[Implementation], mode: Mode = DEVICE
 ) -> int:
     """Return the most bytes that timing these implementations side by side takes."""
     return plan_memory(case, pass_, implementations, mode).total
@@ -86,10 +86,10 @@ def needed_bytes(
 
 def fit(
     case: Case,
-    pass_: str,
+    pass_: PassName,
     implementations: Sequence[Implementation],
     free: int,
-    mode: str = DEVICE,
+    mode: Mode = DEVICE,
 ) -> tuple[list[Implementation], dict[str, Reason]]:
     """Return the implementations that fit side by side, and why the greediest others do not."""
     able = list(implementations)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from losscli.axes import HOST
+from losscli.axes import HOST, PassName
 from losscli.bench.limit import Limit
 from losscli.bench.memory_plan import planned_extra_bytes
 from losscli.bench.plan import Task
@@ -24,6 +24,7 @@ from losscli.runs.records import (
     OK,
     SKIPPED,
     BenchResult,
+    BenchStatus,
     Error,
     Seconds,
     Speedup,
@@ -39,8 +40,7 @@ _NO_ERROR, _NO_LIMIT = Error(), Limit()
 class Untimed:
     """An implementation that has no time, and why."""
 
-    status: str
-    """``skipped`` or ``failed``."""
+    status: BenchStatus
     reason: Reason
     error: Error = _NO_ERROR
     sampled: bool = False
@@ -115,7 +115,7 @@ def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
     return Untimed(FAILED, Reason("raised", text), sampled=sampled)
 
 
-def is_too_fast(task: Task, pass_: str, outcome: Outcome, around: Surroundings) -> bool:
+def is_too_fast(task: Task, pass_: PassName, outcome: Outcome, around: Surroundings) -> bool:
     """Tell whether a time is shorter than moving the bytes takes."""
     if not isinstance(outcome, Timed) or not around.limit.seconds:
         return False
@@ -125,7 +125,7 @@ def is_too_fast(task: Task, pass_: str, outcome: Outcome, around: Surroundings) 
 
 
 def results(
-    task: Task, pass_: str, outcomes: Mapping[str, Outcome], around: Surroundings
+    task: Task, pass_: PassName, outcomes: Mapping[str, Outcome], around: Surroundings
 ) -> list[BenchResult]:
     """Return the results of a pass, in the order in which its implementations were asked for."""
     samples = {n: o.seconds.samples for n, o in outcomes.items() if isinstance(o, Timed)}
@@ -142,7 +142,7 @@ def results(
 
 def _timed(
     task: Task,
-    pass_: str,
+    pass_: PassName,
     name: str,
     outcome: Timed,
     ratios: Mapping[str, Speedup],
@@ -186,7 +186,7 @@ def _timed(
 
 
 def _untimed(
-    task: Task, pass_: str, name: str, outcome: Untimed, around: Surroundings
+    task: Task, pass_: PassName, name: str, outcome: Untimed, around: Surroundings
 ) -> BenchResult:
     return BenchResult(
         task.case,

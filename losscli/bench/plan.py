@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from losscli.axes import DEVICE, GRAPH, HOST, WARM
+from losscli.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
 from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
@@ -19,9 +19,9 @@ class Task:
     """One case, and the implementations to be timed side by side in each pass."""
 
     case: Case
-    passes: Mapping[str, tuple[str, ...]]
+    passes: Mapping[PassName, tuple[str, ...]]
     timing: Timing
-    mode: str = DEVICE
+    mode: Mode = DEVICE
     """How it is called and timed, one of ``timing.mode``."""
     loosened: float | None = None
     """ULP that the config grants this case by name."""
@@ -34,7 +34,7 @@ class Task:
         return self.case.name
 
     @property
-    def cache(self) -> str:
+    def cache(self) -> Cache:
         """What the caches hold before each sample: nothing is evicted within a loop of calls."""
         loops = self.mode == HOST and self.case.device != "cpu"
         return WARM if loops else self.timing.cache
@@ -49,7 +49,7 @@ def plan(config: Config, device: str) -> list[Task]:
     return [task for block in config.blocks for task in _plan(block, device)]
 
 
-def unavailable(mode: str, device: str) -> Reason | None:
+def unavailable(mode: Mode, device: str) -> Reason | None:
     """Return why nothing can be called in a mode on a device, or None."""
     if mode != GRAPH or device != "cpu":
         return None

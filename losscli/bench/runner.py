@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from losscli.axes import DEVICE, GRAPH, HOST
+from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
@@ -79,7 +79,7 @@ class Runner:
         device: str,
         *,
         free_bytes: Callable[[str], int] = memory.free_bytes,
-        make_timer: Callable[[str, bool, str], Timer] = make_timer,
+        make_timer: Callable[[str, bool, Mode], Timer] = make_timer,
         limits: Limits | None = None,
         conditions: Conditions | None = None,
         notify: Callable[[str], None] = lambda note: None,
@@ -119,7 +119,7 @@ class Runner:
         self,
         contents: Contents,
         task: Task,
-        pass_: str,
+        pass_: PassName,
         implementations: Sequence[Implementation],
     ) -> tuple[dict[str, Outcome], Surroundings]:
         """Find the limit, judge, warm up, sample and judge again."""
@@ -180,7 +180,7 @@ class Runner:
             entry.contender.run(entry.measure_memory)
 
     def _mover(
-        self, case: Case, pass_: str, timer: Timer, reads: Sequence[torch.Tensor]
+        self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
     ) -> Contender | None:
         """Return what moves the bytes alone, warmed up, to be sampled in the same rounds.
 
@@ -225,7 +225,7 @@ class Runner:
 
 
 def _admit(
-    gate: Gate, task: Task, pass_: str, implementation: Implementation, passes: PassFactory
+    gate: Gate, task: Task, pass_: PassName, implementation: Implementation, passes: PassFactory
 ) -> _Entry | Untimed:
     """Run an implementation once, just as it will be timed, and judge what it computes."""
     case, name = task.case, implementation.name
@@ -244,7 +244,7 @@ def _admit(
     return _Entry(timed, Contender(name, timed), verdict.error, case.device)
 
 
-def _conclude(gate: Gate, task: Task, pass_: str, entry: _Entry, stop: Stop) -> Outcome:
+def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop) -> Outcome:
     """Return the time, unless what was timed computed something wrong."""
     contender = entry.contender
     verdict = _judge_again(gate, pass_, entry)
@@ -256,7 +256,7 @@ def _conclude(gate: Gate, task: Task, pass_: str, entry: _Entry, stop: Stop) -> 
     return conclude(task, contender, entry.error, entry.peak_extra_bytes, stop)
 
 
-def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
+def _judge_again(gate: Gate, pass_: PassName, entry: _Entry) -> VerifyResult | None:
     """Judge the loss of the last call that was timed, and a gradient of the same contents.
 
     The gradient is that of one more call, for a timed call gives its own back.
@@ -275,7 +275,9 @@ def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
     return verdict
 
 
-def _lineup(task: Task, pass_: str, free: int) -> tuple[list[Implementation], dict[str, Outcome]]:
+def _lineup(
+    task: Task, pass_: PassName, free: int
+) -> tuple[list[Implementation], dict[str, Outcome]]:
     """Return the implementations that can run, and why the others do not."""
     case = task.case
     asked = [find_implementation(name) for name in task.passes[pass_]]

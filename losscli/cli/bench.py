@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from losscli.axes import CACHES, MODES
+from losscli.axes import CACHES, MODES, Cache
 from losscli.bench.plan import plan, plan_id
 from losscli.cli import bench_selftest, resuming
 from losscli.cli.dry_run import print_names, print_plans
@@ -61,7 +61,7 @@ def command(
     min_time: float | None,
     max_time: float | None,
     confidence: float | None,
-    cache: str | None,
+    cache: Cache | None,
     mode: tuple[str, ...],
     self_test: bool,
     format: str,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 from tabulate import tabulate
 
+from losscli.axes import Mode, PassName
 from losscli.bench.memory_plan import MemoryPlan, fit, plan_memory, planned_extra_bytes
 from losscli.bench.plan import unavailable
 from losscli.cases import Case
@@ -22,10 +23,10 @@ from losscli.units import format_bytes
 DOES_NOT_FIT = "does not fit"
 
 Fit = Callable[
-    [Case, str, Sequence[Implementation], int], tuple[list[Implementation], dict[str, Reason]]
+    [Case, PassName, Sequence[Implementation], int], tuple[list[Implementation], dict[str, Reason]]
 ]
 """``f(case, pass, implementations, free)``: those that fit, and why the others, by name, do not."""
-NeededBytes = Callable[[Case, str, Sequence[Implementation]], int]
+NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
 """``f(case, pass, implementations)``: the most bytes that running them takes, inputs included."""
 
 
@@ -111,7 +112,7 @@ def print_names(config: Config, device: str) -> None:
 
 def _plan(
     config: Config, device: str
-) -> Iterator[tuple[Case, str, list[Implementation], tuple[str, ...]]]:
+) -> Iterator[tuple[Case, PassName, list[Implementation], tuple[Mode, ...]]]:
     """Yield what runs side by side: a case, a pass, its implementations, and the modes of each."""
     for block in config.blocks:
         for case, pass_ in itertools.product(expand(block, device), block.passes):

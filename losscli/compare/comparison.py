@@ -8,7 +8,7 @@ from statistics import geometric_mean, median
 
 import numpy as np
 
-from losscli.axes import HOST
+from losscli.axes import HOST, Cache, Mode, PassName
 from losscli.compare.noise import (
     ENOUGH_CONTROLS,
     Array,
@@ -19,14 +19,14 @@ from losscli.compare.noise import (
 )
 from losscli.compare.rows import Key, key, label, timed
 from losscli.machine.differences import Difference, differences
-from losscli.runs.records import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Run
+from losscli.runs.records import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Judgement, Run
 
 CONTROLS = ("reference", "functional", "compile")
 """PyTorch's own code: the same in two runs if torch is."""
 TOLERATED = 0.05
 """How far from 1 a ratio may be that is called the same, unless another threshold is given."""
 
-Group = tuple[str, str]
+Group = tuple[Mode, Cache]
 """Mode and cache: rows that are called and timed alike, and so are as noisy."""
 
 
@@ -37,7 +37,7 @@ class Row:
     before: BenchResult
     after: BenchResult
     ratio: Change
-    verdict: str
+    verdict: Judgement
     control: bool
     """Whether it is the same code in both runs."""
 
@@ -67,9 +67,9 @@ class Mean:
     """The geometric mean of the ratios of rows that only the case tells apart."""
 
     loss: str
-    pass_: str
-    mode: str
-    cache: str
+    pass_: PassName
+    mode: Mode
+    cache: Cache
     implementation: str
     ratio: float
     rows: int
@@ -79,8 +79,8 @@ class Mean:
 class Noise:
     """How much the ratios of one mode and cache vary between runs, and what tells it."""
 
-    mode: str
-    cache: str
+    mode: Mode
+    cache: Cache
     value: float
     """Standard deviation, of the rows where it is largest."""
     controls: int
@@ -161,7 +161,7 @@ class Comparison:
 
     def means(self) -> list[Mean]:
         """Return the mean of each loss, pass, mode, cache and implementation."""
-        found: dict[tuple[str, str, str, str, str], list[float]] = {}
+        found: dict[tuple[str, PassName, Mode, Cache, str], list[float]] = {}
         for row in self.rows:
             it = row.after
             alike = it.case.loss, it.pass_, it.mode, it.cache, it.implementation
@@ -330,7 +330,7 @@ def _told(
     return tuple(found)
 
 
-def _verdict(ratio: Change, tolerated: float) -> str:
+def _verdict(ratio: Change, tolerated: float) -> Judgement:
     if ratio.low > 1:
         return SLOWER
     if ratio.high < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from losscli.axes import COLD, DEVICE
+from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases import Case
 from losscli.runs.records import OK, BenchResult, Run
 
@@ -16,9 +16,9 @@ class Key:
     table: str
     case: Case
     """On any device of its kind."""
-    pass_: str
-    mode: str
-    cache: str
+    pass_: PassName
+    mode: Mode
+    cache: Cache
     implementation: str
 
     @property
@@ -72,7 +72,7 @@ def label(result: BenchResult) -> str:
     return f"{text} ({result.table})" if result.table else text
 
 
-def how(mode: str, cache: str) -> list[str]:
+def how(mode: Mode, cache: Cache) -> list[str]:
     """Return a mode and a state of the caches, as far as they are not the usual."""
     return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
 

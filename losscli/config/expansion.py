@@ -8,13 +8,13 @@ from dataclasses import fields
 from fnmatch import fnmatchcase
 
 from losscli import layouts
-from losscli.axes import FORWARD, FORWARD_BACKWARD
+from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.cases import Case
 from losscli.config.schema import Config, Exclude, Filter
 from losscli.losses import LOSSES
 
 
-def asked_for(config: Config, case: Case, implementation: str, pass_: str) -> bool:
+def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
     """Tell whether a config wants this implementation and pass of one of its cases.
 
     No rule of ``exclude`` may match, and where there are filters one of them has to. The pass

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from losscli.axes import FORWARD_BACKWARD
+from losscli.axes import FORWARD_BACKWARD, PassName
 from losscli.cases import grad_output_values
 from losscli.implementations.capture import capture
+from losscli.losses import Reduction
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,7 +148,7 @@ class Captured:
 Pass = Forward | ForwardBackward | Captured
 
 
-def gradients(pass_: str) -> AbstractContextManager[object]:
+def gradients(pass_: PassName) -> AbstractContextManager[object]:
     """Return the grad mode of a pass; entered around the calls, so that it is not timed."""
     return torch.set_grad_enabled(pass_ == FORWARD_BACKWARD)
 
@@ -157,8 +158,8 @@ class PassFactory:
 
     def __init__(
         self,
-        pass_: str,
-        reduction: str,
+        pass_: PassName,
+        reduction: Reduction,
         input: Tensor,
         target: Tensor,
         grad_output: GradOutput = 1.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
-from .reduction import REDUCTIONS, reduce
+from .reduction import REDUCTIONS, Reduction, reduce
 from .spec import LossFunction, LossSpec, Operand, Parameter, Shape, Tolerance
 
 
@@ -25,6 +25,7 @@ __all__ = [
     "LossSpec",
     "Operand",
     "Parameter",
+    "Reduction",
     "Shape",
     "Tolerance",
     "reduce",

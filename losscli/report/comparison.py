@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from losscli.axes import Cache, Mode, PassName
 from losscli.cases import distinct_names
 from losscli.compare.comparison import Comparison, Comparisons, Noise
 from losscli.compare.noise import CONFIDENCE
@@ -116,7 +117,7 @@ def _rows(comparison: Comparison, style: str, width: int | None) -> str:
     return lay_out(*beside_case(headers, groups, width), style)
 
 
-def _pass(pass_: str, mode: str, cache: str) -> str:
+def _pass(pass_: PassName, mode: Mode, cache: Cache) -> str:
     """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
     return " ".join([SHORT_PASSES[pass_], *how(mode, cache)])
 

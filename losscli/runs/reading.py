@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,14 @@ from typing import Any
 import msgspec
 
 from losscli.axes import (
-    CACHES,
     CHANGING,
-    DISTRIBUTIONS,
-    DTYPES,
-    LAYOUTS,
-    MODES,
-    PASSES,
 )
 from losscli.cases import Case
-from losscli.errors import UsageError, unknown
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.errors import UsageError
+from losscli.losses import LOSSES
 from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value, told
 from losscli.runs.records import (
-    FAILED,
-    OK,
     SCHEMA_VERSION,
-    SKIPPED,
     BenchResult,
     Headline,
     Loss,
@@ -47,17 +37,6 @@ KINDS: Mapping[str, type[Readable]] = {
 }
 """What the results of a run are, by its kind."""
 
-_ONE_OF: Mapping[str, Collection[str]] = {
-    "pass": PASSES,
-    "mode": MODES,
-    "cache": CACHES,
-    "status": (OK, SKIPPED, FAILED),
-    "dtype": DTYPES,
-    "reduction": REDUCTIONS,
-    "distribution": DISTRIBUTIONS,
-    "layout": LAYOUTS,
-}
-"""What the texts of a case and of a result of bench may be."""
 _LONGEST = 1e9
 """Seconds that no call takes; what is not far beyond can be divided and squared."""
 
@@ -153,7 +132,6 @@ def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:
 
 
 def _check(result: BenchResult) -> None:
-    _check_how(result.pass_, result.mode, result.cache, result.status)
     if result.seconds is None:
         return
     samples = result.seconds.samples or (result.seconds.median,)
@@ -166,23 +144,9 @@ def _check(result: BenchResult) -> None:
             raise RecordError(f"'seconds': '{field}': {seconds:g} s is no time")
 
 
-@cache
-def _check_how(pass_: str, mode: str, cache: str, status: str) -> None:
-    """Refuse what is none of the few texts; each combination is looked at once."""
-    for field, text in {"pass": pass_, "mode": mode, "cache": cache, "status": status}.items():
-        _check_text(field, text)
-
-
-def _check_text(field: str, text: str) -> None:
-    if text not in _ONE_OF[field]:
-        raise RecordError(f"'{field}': {unknown(field, text, _ONE_OF[field]).removesuffix('.')}")
-
-
 def _check_case(case: Case) -> None:
     if case.loss not in LOSSES or case.params.keys() != {p.name for p in case.spec.parameters}:
         raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
-    for field in ("dtype", "reduction", "distribution", "layout"):
-        _check_text(field, getattr(case, field))
     grad_output = case.grad_output
     known = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)
     if not known:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from losscli.axes import COLD, DEVICE
+from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases import Case
 from losscli.reasons import Code
 
 SCHEMA_VERSION = 1
 
-OK, SKIPPED, FAILED = "ok", "skipped", "failed"
-PASS, WARN, FAIL = "pass", "warn", "fail"
+BenchStatus = Literal["ok", "skipped", "failed"]
+VerifyStatus = Literal["pass", "warn", "fail", "skipped"]
+OK: Final = "ok"
+SKIPPED: Final = "skipped"
+FAILED: Final = "failed"
+PASS: Final = "pass"
+WARN: Final = "warn"
+FAIL: Final = "fail"
+Judgement = Literal["faster", "slower", "same", "unclear"]
+"""What two times beside each other come to."""
 
 IMPOSSIBLE_SHARE = 1.05
 """Of the memory's limit: whoever moves the bytes faster has not moved them."""
@@ -34,7 +42,10 @@ BUSY = 0.1
 """Part of the CPU's cores that others may have before it is said."""
 HOST_GAPS = "host_gaps"
 """Among a result's conditions: batches of samples in which the GPU waited for the host."""
-FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
+FASTER: Final = "faster"
+SLOWER: Final = "slower"
+SAME: Final = "same"
+UNCLEAR: Final = "unclear"
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class Speedup:
     Records from before this was told have no false."""
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Judgement:
         """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
         if not self.confident:
             return UNCLEAR
@@ -124,9 +135,8 @@ class BenchResult:
 
     case: Case
     implementation: str
-    pass_: str
-    status: str
-    """``ok``, ``skipped`` or ``failed``."""
+    pass_: PassName
+    status: BenchStatus
     reason: str = ""
     code: Code = ""
     """What the reason comes to, where the result is not one to count on."""
@@ -154,9 +164,9 @@ class BenchResult:
     error: Error = Error()
     table: str = ""
     """Title of the config's table that asked for this."""
-    mode: str = DEVICE
+    mode: Mode = DEVICE
     """How it was called and timed: ``device``, ``graph`` or ``host``."""
-    cache: str = COLD
+    cache: Cache = COLD
     """What the caches held before each sample: ``cold`` or ``warm``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """What the machine was like while this was sampled, flat; empty where nothing was."""
@@ -219,8 +229,7 @@ class VerifyResult:
     case: Case
     implementation: str
     check: str
-    status: str
-    """``pass``, ``warn``, ``fail`` or ``skipped``."""
+    status: VerifyStatus
     reason: str = ""
     error: Error = Error()
     reference_error: Error = Error()
@@ -323,8 +332,8 @@ class Loss:
 
     case: str
     """Its name."""
-    pass_: str
-    mode: str
+    pass_: PassName
+    mode: Mode
     table: str
     peer: str
     """The one that the kernel does worst against."""

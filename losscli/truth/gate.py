@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
@@ -24,7 +25,7 @@ class Gate:
     def judge(
         self,
         name: str,
-        pass_: str,
+        pass_: PassName,
         loss: Tensor | None,
         gradient: Tensor | None = None,
         incoming: float = 1.0,

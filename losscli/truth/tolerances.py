@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 import torch
 
-from losscli.runs.records import FAIL, PASS, WARN
+from losscli.runs.records import FAIL, PASS, WARN, VerifyStatus
 from losscli.truth.distances import Errors
 
 ELEMENT_ULP = 4.0
@@ -49,7 +49,7 @@ TILE_ELEMENTS = 16384
 class Verdict:
     """The status of a check, and why where it is not a pass."""
 
-    status: str
+    status: VerifyStatus
     reason: str = ""
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.reasons import Reason
@@ -34,7 +35,7 @@ _ONE = Held()
 
 
 def needed_bytes(
-    case: Case, pass_: str, implementations: Iterable[Implementation], held: Held = _ONE
+    case: Case, pass_: PassName, implementations: Iterable[Implementation], held: Held = _ONE
 ) -> int:
     """Return the most bytes that verifying one of these implementations takes, inputs included.
 
@@ -57,7 +58,7 @@ def needed_bytes(
 
 def fit(
     case: Case,
-    pass_: str,
+    pass_: PassName,
     implementations: Sequence[Implementation],
     free: int,
     held: Held = _ONE,

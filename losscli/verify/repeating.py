@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from losscli import layouts
-from losscli.axes import CONTIGUOUS, DISTRIBUTIONS, DTYPES, LAYOUTS, GradOutput
+from losscli.axes import (
+    CONTIGUOUS,
+    DISTRIBUTIONS,
+    DTYPES,
+    LAYOUTS,
+    Distribution,
+    DType,
+    GradOutput,
+    Layout,
+)
 from losscli.cases import Case
 from losscli.config.fields import check_device, check_grad_output, check_name
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES, REDUCTIONS, Shape
+from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
 from losscli.machine import devices
 from losscli.runs.records import VerifyResult
 
@@ -19,12 +28,12 @@ def repeat(
     shape: Shape,
     target_shape: Shape | None = None,
     *,
-    dtype: str = "float32",
-    reduction: str = "mean",
+    dtype: DType = "float32",
+    reduction: Reduction = "mean",
     device: str = "cpu",
-    distribution: str = "uniform",
+    distribution: Distribution = "uniform",
     scale: float = 1.0,
-    layout: str = CONTIGUOUS,
+    layout: Layout = CONTIGUOUS,
     grad_output: GradOutput = 1.0,
     seed: int = 0,
     ulp: float | None = None,

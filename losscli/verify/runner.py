@@ -16,7 +16,7 @@ from losscli.implementations.subject import Subject, SubjectError
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
-from losscli.runs.records import FAIL, SKIPPED, VerifyResult
+from losscli.runs.records import FAIL, SKIPPED, VerifyResult, VerifyStatus
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import fit
@@ -185,6 +185,7 @@ def run(
             results = [VerifyResult(case, name, check.name, FAIL, str(error), code=code)]
             problem = None
         except Exception as error:
+            status: VerifyStatus
             if DEAD in str(error):
                 status, text = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
                 code = _code(error)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from losscli import layouts
-from losscli.axes import LAYOUTS
+from losscli.axes import LAYOUTS, Layout
 from losscli.cases import Case
 from losscli.implementations.subject import Subject
 from losscli.machine.allocations import measure_peak
@@ -54,7 +54,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     yield worst.result(problem, subject.name, CHECK.name)
 
 
-def _laid_out(problem: Problem, layout: str) -> Problem:
+def _laid_out(problem: Problem, layout: Layout) -> Problem:
     """Return the problem in a layout."""
     case, size = problem.case, problem.case.shape
     usual = case.spec.default_target_shape(size)

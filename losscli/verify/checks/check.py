@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.subject import Subject
@@ -22,7 +23,7 @@ class Check:
     """One thing that is verified."""
 
     name: str
-    pass_: str
+    pass_: PassName
     """The pass of the config that asks for it: ``forward`` or ``forward_backward``."""
     catches: str
     """What a subject that fails it got wrong, in a line."""

@@ -18,6 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from losscli.axes import Distribution
 from losscli.cases import Case, OperandName
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
@@ -30,7 +31,7 @@ ELEMENTS = 65537
 """One more than a power of two: the last partial sum is of one element."""
 MOST_ULP = 1.0
 PATHS: dict[str, tuple[OperandName, ...]] = {"": (), ", when a gradient is wanted": ("input",)}
-DISTRIBUTIONS = ("uniform", "normal", "heavy_tailed")
+DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
 
 
 def float64_case(case: Case) -> Case:
