@@ -108,6 +108,22 @@ def test_imports_go_downward(module):
     assert not upward, f"{module} imports from a package above it"
 
 
+@pytest.mark.parametrize(
+    ("package", "other"),
+    [("losscli.bench", "losscli.verify"), ("losscli.bench", "losscli.compare")],
+)
+def test_packages_side_by_side_know_nothing_of_each_other(package, other):
+    found = {
+        (module, name)
+        for ours, theirs in ((package, other), (other, package))
+        for module in MODULES
+        if within(module, ours)
+        for name, _ in imports(module)
+        if within(name, theirs)
+    }
+    assert found == set()
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_torch_waits_until_it_is_needed(module):
     if not any(within(module, prefix) for prefix in WITH_TORCH):
