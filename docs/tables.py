@@ -19,14 +19,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from losscli.axes import CONTIGUOUS
 from losscli.cases import Case, format_grad_output
-from losscli.config.schema import CONTIGUOUS
-from losscli.report import peers
+from losscli.compare import peers
+from losscli.compare.peers import CUSTOM, Cell, best_peer, cells
 from losscli.report.bench_table import IMPOSSIBLE, SHORT_PASSES, SMALL
-from losscli.report.peers import CUSTOM, Cell, best_peer, cells
 from losscli.report.phrases import count, format_ulp
-from losscli.result_file import read_run
-from losscli.results import SLOWER, BenchResult, Run
+from losscli.runs.reading import read_run
+from losscli.runs.records import SLOWER, BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent

@@ -1,52 +1,90 @@
-"""A case: one loss on one set of inputs. A config expands to cases; nothing here needs torch."""
+"""A case: one loss on one set of inputs. Nothing here needs torch."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from losscli import layouts
-from losscli.config.schema import (
+from losscli.axes import (
     CONTIGUOUS,
+    FORWARD_BACKWARD,
     MIXED_DTYPE,
-    PASSES,
-    Config,
-    Exclude,
-    Filter,
+    Distribution,
+    DType,
     GradOutput,
+    Layout,
+    PassName,
 )
-from losscli.losses import LOSSES, LossSpec, Shape
+from losscli.losses import LOSSES, LossSpec, Reduction, Shape
+from losscli.reasons import Reason
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
-FORWARD, FORWARD_BACKWARD = PASSES
+OperandName = Literal["input", "target"]
+OPERANDS: tuple[OperandName, ...] = ("input", "target")
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The incoming gradients of successive calls where it changes: all different, and of few bits, so
 that every dtype holds them."""
 
 
+class Parameters(Mapping[str, float]):
+    """The parameters of a loss, in order: a mapping that can be part of a key."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, given: Mapping[str, float]) -> None:
+        self._pairs = tuple(given.items())
+
+    def __getitem__(self, name: str) -> float:
+        for known, value in self._pairs:
+            if known == name:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is Parameters and self._pairs == other._pairs:
+            return True
+        return dict(self._pairs) == other if isinstance(other, Mapping) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._pairs))
+
+    def __repr__(self) -> str:
+        return repr(dict(self._pairs))
+
+
 @dataclass(frozen=True)
 class Case:
-    """One loss on one set of inputs, on one device."""
+    """One loss on one set of inputs, on one device. It is its own key: nobody makes another."""
 
     loss: str
     shape: Shape
     target_shape: Shape
-    dtype: str
-    reduction: str
+    dtype: DType
+    reduction: Reduction
     device: str
     """``cpu``, ``cuda`` or ``cuda:N``; never ``auto``."""
     params: Mapping[str, float]
-    distribution: str
+    distribution: Distribution
     seed: int
     scale: float = 1.0
-    layout: str = CONTIGUOUS
+    layout: Layout = CONTIGUOUS
     grad_output: GradOutput = 1.0
     """Of the pass ``forward_backward``; without a reduction each of its elements is the number."""
+
+    def __post_init__(self) -> None:
+        """Take parameters out of any mapping, so that the case can be a key."""
+        if not isinstance(self.params, Parameters):
+            object.__setattr__(self, "params", Parameters(self.params))
 
     @property
     def spec(self) -> LossSpec:
@@ -64,9 +102,10 @@ class Case:
         return layouts.size_of(self.shape, self.layout)
 
     @property
-    def impossible(self) -> str:
-        """Why the size cannot have the layout; empty if it can."""
-        return layouts.impossible(self.size, self.layout)
+    def impossible(self) -> Reason | None:
+        """Why the size cannot have the layout; None if it can."""
+        text = layouts.impossible(self.size, self.layout)
+        return Reason("layout", text) if text else None
 
     @property
     def item_bytes(self) -> int:
@@ -98,6 +137,16 @@ class Case:
         return input + target * ITEM_BYTES[self.target_dtype]
 
     @property
+    def kind(self) -> tuple[object, ...]:
+        """What it shares with cases of other shapes and values: the same code serves them."""
+        return self.loss, self.params, self.dtype, self.reduction
+
+    def anywhere(self) -> Case:
+        """Return the case without the number of its GPU: of two of one kind either will do."""
+        kind = self.device.partition(":")[0]
+        return self if kind == self.device else replace(self, device=kind)
+
+    @property
     def name(self) -> str:
         """What errors, tolerances and tables call this case: ``mse 1024x1024 float32 mean``."""
         changed = [
@@ -124,7 +173,7 @@ class Case:
         shapes: dict[str, Any] = {"shape": shape, "target_shape": target_shape}
         return replace(self, layout=CONTIGUOUS, **shapes, **changes)
 
-    def floor_bytes(self, pass_: str) -> int:
+    def floor_bytes(self, pass_: PassName) -> int:
         """Return the fewest bytes that a pass must move through memory.
 
         Forward reads each operand once and writes the loss where it has a shape. Forward and
@@ -159,6 +208,27 @@ class Case:
         }
 
 
+def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
+    """Return the name of each case; where several share one, with the fields that part them."""
+    by_name: dict[str, dict[Case, None]] = {}
+    for case in cases:
+        by_name.setdefault(case.name, {})[case] = None
+    names: dict[Case, str] = {}
+    for name, alike in by_name.items():
+        parting = [f.name for f in fields(Case) if len({getattr(c, f.name) for c in alike}) > 1]
+        for case in alike:
+            facts = [f"{field}={_written(getattr(case, field))}" for field in parting]
+            names[case] = " ".join([name, *facts])
+    return names
+
+
+def _written(value: object) -> str:
+    """Write the value of a field in one word."""
+    if isinstance(value, Parameters):
+        return ",".join(f"{name}={number!r}" for name, number in value.items())
+    return format_size(value) if isinstance(value, tuple) else str(value)
+
+
 def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:
     """Return the incoming gradients of successive calls, to be begun again after the last."""
     return CHANGING_VALUES if isinstance(grad_output, str) else (grad_output,)
@@ -167,82 +237,3 @@ def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:
 def format_grad_output(grad_output: GradOutput) -> str:
     """Return ``0.5`` or ``changing``."""
     return grad_output if isinstance(grad_output, str) else f"{grad_output:g}"
-
-
-def asked_for(config: Config, case: Case, implementation: str, pass_: str) -> bool:
-    """Tell whether a config wants this implementation and pass of one of its cases.
-
-    No rule of ``exclude`` may match, and where there are filters one of them has to. The pass
-    ``forward`` has no incoming gradient: it belongs to the case whose own is 1.
-    """
-    if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
-        return False
-    facts = {
-        **case.params,
-        "loss": case.loss,
-        "size": case.size,
-        "dtype": case.dtype,
-        "reduction": case.reduction,
-        "distribution": case.distribution,
-        "device": case.device.partition(":")[0],
-        "implementation": implementation,
-        "pass": pass_,
-        "layout": case.layout,
-        "grad_output": case.grad_output,
-        "table": config.title,
-    }
-    if any(_excludes(rule, facts) for rule in config.exclude):
-        return False
-    return not config.filters or any(_keeps(filter, facts) for filter in config.filters)
-
-
-def _excludes(rule: Exclude, facts: Mapping[str, object]) -> bool:
-    wanted = {field.name: getattr(rule, field.name) for field in fields(rule)}
-    return all(value is None or value == facts[name.rstrip("_")] for name, value in wanted.items())
-
-
-def _keeps(filter: Filter, facts: Mapping[str, object]) -> bool:
-    return all(
-        _meets(facts.get(condition.axis), condition.values) != condition.negated
-        for condition in filter
-    )
-
-
-def _meets(fact: object, values: tuple[object, ...]) -> bool:
-    """Tell whether a fact is one of the values, or a text is as one of their patterns."""
-    if isinstance(fact, str):
-        return fact in values or any(fnmatchcase(fact, str(value)) for value in values)
-    return fact in values
-
-
-def expand(config: Config, device: str) -> Iterator[Case]:
-    """Yield the cases of a config in the order written, on a device that is no longer ``auto``."""
-    grad_outputs = config.grad_outputs
-    if FORWARD in config.passes and 1.0 not in grad_outputs:
-        grad_outputs = (1.0, *grad_outputs)
-    for choice, size, dtype, reduction, distribution, layout, grad_output in itertools.product(
-        config.losses,
-        config.sizes,
-        config.dtypes,
-        config.reductions,
-        config.inputs.distributions,
-        config.layouts,
-        grad_outputs,
-    ):
-        spec = LOSSES[choice.name]
-        axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
-        for values in itertools.product(*axes):
-            yield Case(
-                loss=spec.name,
-                shape=layouts.input_shape(size, layout),
-                target_shape=layouts.target_shape(size, layout, spec.default_target_shape(size)),
-                dtype=dtype,
-                reduction=reduction,
-                device=device,
-                params=dict(zip((p.name for p in spec.parameters), values, strict=True)),
-                distribution=distribution,
-                seed=config.inputs.seed,
-                scale=config.inputs.scale,
-                layout=layout,
-                grad_output=grad_output,
-            )

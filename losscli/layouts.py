@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import math
 
-from losscli.config.schema import BROADCAST_MIDDLE, SLICED, TRANSPOSED
+from losscli.axes import BROADCAST_MIDDLE, SLICED, TRANSPOSED, Layout
 from losscli.losses import Shape
 
 
-def impossible(size: Shape, layout: str) -> str:
+def impossible(size: Shape, layout: Layout) -> str:
     """Say why a size cannot have a layout; empty if it can."""
     if layout == SLICED and not size:
         return f"{layout} needs a dimension"
@@ -36,7 +36,7 @@ def impossible(size: Shape, layout: str) -> str:
     return ""
 
 
-def input_shape(size: Shape, layout: str) -> Shape:
+def input_shape(size: Shape, layout: Layout) -> Shape:
     """Return the shape of the prediction."""
     if layout != BROADCAST_MIDDLE or impossible(size, layout):
         return size
@@ -44,21 +44,21 @@ def input_shape(size: Shape, layout: str) -> Shape:
     return (*size[:-1], divisor, size[-1] // divisor)
 
 
-def target_shape(size: Shape, layout: str, usual: Shape) -> Shape:
+def target_shape(size: Shape, layout: Layout, usual: Shape) -> Shape:
     """Return the shape of the target; ``usual`` is that of a contiguous one."""
     if layout != BROADCAST_MIDDLE or impossible(size, layout):
         return usual
     return (*size[:-1], 1, size[-1] // _divisor(size[-1]))
 
 
-def size_of(shape: Shape, layout: str) -> Shape:
+def size_of(shape: Shape, layout: Layout) -> Shape:
     """Return the size that a config names, from the shape of the prediction."""
     if layout != BROADCAST_MIDDLE or len(shape) < 3:
         return shape
     return (*shape[:-2], shape[-2] * shape[-1])
 
 
-def stored_elements(shape: Shape, layout: str) -> int:
+def stored_elements(shape: Shape, layout: Layout) -> int:
     """Return how many elements the tensor has that an operand of this shape is a view of."""
     if layout != SLICED or not shape:
         return math.prod(shape)

@@ -83,12 +83,12 @@ def measure(device: str, do_bench: Callable[..., Any]) -> Iterator[Pair]:
 
 def _seconds(do_bench: Callable[..., Any], case: Any, pass_: str, implementation: str) -> float:
     """Let do_bench time the call that losscli times."""
-    from losscli.bench.passes import PassFactory, gradients
-    from losscli.implementations import find_implementation
-    from losscli.inputs import make_inputs
+    from losscli.implementations.passes import PassFactory, gradients
+    from losscli.implementations.subject import Subject
+    from losscli.truth.inputs import make_inputs
 
     passes = PassFactory(pass_, case.reduction, *make_inputs(case))
-    timed = passes.make(find_implementation(implementation).bind(case))
+    timed = Subject.of(implementation, case).repeated(passes)
     with gradients(pass_):
         milliseconds: float = do_bench(timed, warmup=100, rep=500, return_mode="median")
     return milliseconds * 1e-3

@@ -1,9 +1,43 @@
 """What all tests start from."""
 
+from __future__ import annotations
+
 import signal
+from collections.abc import Callable
+
+import pytest
+
+from losscli.cases import Case
+from losscli.losses import LOSSES
+
+MakeCase = Callable[..., Case]
 
 
 def pytest_configure() -> None:
     """Let signals do what they do: a shell's background, or nohup, has Python ignore some."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def make_case() -> MakeCase:
+    """Make a small float32 mean on the CPU; keywords change what a test is about."""
+
+    def make(
+        loss: str = "smooth_l1", shape: tuple[int, ...] = (37, 101), **changes: object
+    ) -> Case:
+        spec = LOSSES[loss]
+        fields: dict[str, object] = {
+            "target_shape": spec.default_target_shape(shape),
+            "dtype": "float32",
+            "reduction": "mean",
+            "device": "cpu",
+            "params": {},
+            "distribution": "uniform",
+            "seed": 0,
+        }
+        fields |= changes
+        fields["params"] = spec.resolve(fields["params"])
+        return Case(loss=loss, shape=shape, **fields)
+
+    return make

@@ -18,7 +18,7 @@ from losscli.errors import UnfitError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 
 PHASES = {
-    "machine": ("losscli.environment", "describe"),
+    "machine": ("losscli.machine.description", "describe"),
     "limit": ("losscli.bench.runner", "needs_eviction"),
     "inputs": ("losscli.bench.runner", "make_inputs"),
     "sampling": ("losscli.bench.runner", "interleave"),

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from losscli import environment
+from losscli.machine import description
 
 from .mutation.cpu import CPU
 from .mutation.cuda import CUDA
@@ -195,7 +195,7 @@ def record(outcomes: Iterable[Outcome], device: str) -> dict[str, object]:
         "kind": "mutate",
         "device": device,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment.describe(device),
+        "environment": description.describe(device),
         "results": [asdict(outcome) for outcome in outcomes],
     }
 

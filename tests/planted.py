@@ -32,9 +32,9 @@ CASES = (
 
 def plant(base: Path) -> None:
     """Have calls of losscli's kernel take longer in this process."""
-    from losscli.bench.passes import PassFactory
     from losscli.implementations import IMPLEMENTATIONS
-    from losscli.result_file import read_run
+    from losscli.implementations.passes import PassFactory
+    from losscli.runs.reading import read_run
 
     own, make = IMPLEMENTATIONS[SLOWED], PassFactory.make
     seconds = {

@@ -22,7 +22,7 @@ def test_three_percent_are_allowed(capsys, ours, theirs, code):
 
 
 def test_each_case_is_one_that_can_be_run():
-    from losscli.config.schema import DTYPES, PASSES
+    from losscli.axes import DTYPES, PASSES
     from losscli.implementations import IMPLEMENTATIONS
     from losscli.losses import LOSSES
 

@@ -7,26 +7,21 @@ import pytest
 import torch
 from test_report_bench import result, run
 
-from losscli.bench.memory import plan_memory
+from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
+from losscli.bench.memory_plan import plan_memory
 from losscli.bench.plan import plan
-from losscli.bench.rows import key
-from losscli.cases import Case, asked_for, expand
+from losscli.cases import Case
 from losscli.cli import main
+from losscli.compare import peers
+from losscli.compare.rows import key
+from losscli.config.expansion import asked_for, expand
 from losscli.config.filters import parse_filter
-from losscli.config.schema import (
-    CHANGING,
-    CONTIGUOUS,
-    LAYOUTS,
-    PASSES,
-    Config,
-    Exclude,
-    LossChoice,
-)
+from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
-from losscli.inputs import make_inputs
 from losscli.losses import LOSSES
-from losscli.report import peers, render
-from losscli.result_file import read_run
+from losscli.report import render
+from losscli.runs.reading import read_run
+from losscli.truth.inputs import make_inputs
 
 ONE_LOSS = (LossChoice("mse"),)
 
@@ -80,7 +75,7 @@ def test_views_hold_what_contiguous_operands_hold(layout, distribution):
     ],
 )
 def test_a_size_that_cannot_have_a_layout_says_why(layout, size, reason):
-    assert reason in of_layout(layout, size).impossible
+    assert reason in of_layout(layout, size).impossible.text
 
 
 def test_the_middle_is_the_largest_divisor_up_to_the_root():

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from losscli import environment
 from losscli.bench import conditions
 from losscli.bench.conditions import CpuConditions, GpuConditions, Unknown, look_at
+from losscli.machine import kernel_files
 
 
 class Nvml(SimpleNamespace):
@@ -111,8 +111,8 @@ def test_without_a_driver_nothing_is_known(monkeypatch, nvml):
 @pytest.fixture
 def cpu(monkeypatch, tmp_path):
     """Two cores of ours and one that is not; `wall`, `own` and the ticks of each are set."""
-    monkeypatch.setattr(environment, "PROC", tmp_path)
-    monkeypatch.setattr(environment, "SYS", tmp_path)
+    monkeypatch.setattr(kernel_files, "PROC", tmp_path)
+    monkeypatch.setattr(kernel_files, "SYS", tmp_path)
     monkeypatch.setattr(conditions.os, "sched_getaffinity", lambda process: {0, 1})
     monkeypatch.setattr(conditions.os, "sysconf", lambda name: 100)
     monkeypatch.setattr(conditions.os, "getloadavg", lambda: (1.5, 0.0, 0.0))

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from losscli.axes import DISTRIBUTIONS
 from losscli.bench.contents import Contents
 from losscli.cases import Case
-from losscli.config.schema import DISTRIBUTIONS
 from losscli.implementations import find_implementation
-from losscli.inputs import make_inputs
+from losscli.implementations.subject import Subject
 from losscli.losses import LOSSES
-from losscli.verify.subject import Subject
+from losscli.truth.inputs import make_inputs
 
 
 def case(loss="mse", dtype="float32", distribution="uniform", shape=(16, 64), reduction="mean"):

@@ -165,7 +165,7 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
 
 @pytest.fixture
 def _no_cache(monkeypatch):
-    monkeypatch.setattr(runners.environment, "cache_bytes", lambda device: 0)
+    monkeypatch.setattr(runners.memory, "cache_bytes", lambda device: 0)
 
 
 def test_what_the_cache_can_hold_is_timed_alone(bench):
@@ -224,10 +224,11 @@ def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):
 
 
 def test_a_limit_that_is_not_known_says_why(bench):
-    limits = FixedLimits(Limit(reason="no limit: out of memory"))
+    limits = FixedLimits(Limit(reason="out of memory"))
     (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
     assert (result.limit_gbps, result.impossible) == (None, False)
     assert result.reason.endswith("; no limit: out of memory")
+    assert (result.stop, result.no_limit) == ("confidence", "out of memory")
 
 
 def test_the_host_is_as_long_busy_as_the_call_takes_on_a_cpu(bench):
@@ -291,7 +292,8 @@ def test_the_state_of_the_cache_is_what_it_was_not_what_was_asked_for(device, mo
 
 def test_a_graph_is_skipped_without_a_gpu(bench):
     results = bench(timing=modes("graph"))
-    assert {(r.status, r.reason) for r in results} == {("skipped", "a CUDA graph needs a GPU")}
+    assert {(r.status, r.code) for r in results} == {("skipped", "no_gpu")}
+    assert {r.reason for r in results} == {"a CUDA graph needs a GPU"}
 
 
 @pytest.mark.gpu
@@ -477,7 +479,7 @@ def test_batches_in_which_a_gpu_waited_for_the_host_are_told(bench, timer, monke
 
     monkeypatch.setattr(timer, "measure", with_gaps)
     timer.gaps = 7  # of what was timed before
-    limits = FixedLimits(Limit(reason="no limit: no nvcc"))
+    limits = FixedLimits(Limit(reason="no nvcc"))
     (result,) = bench(implementations=("reference",), passes=("forward",), limits=limits)
     gaps = len(timer.batches)
     assert result.conditions == {"host_gaps": gaps}
@@ -517,7 +519,8 @@ def test_an_exception_fails_its_implementation_and_no_other(bench, implementatio
     result, reference = bench(
         implementations=(implementation(broken), "reference"), passes=("forward",)
     )
-    assert (result.status, result.reason) == ("failed", "raised ValueError: first line")
+    assert (result.status, result.code) == ("failed", "raised")
+    assert result.reason == "raised ValueError: first line"
     assert (reference.status, reference.speedup) == ("ok", {})
 
 
@@ -550,6 +553,7 @@ def test_out_of_memory_while_inputs_are_made_skips_the_case(bench, monkeypatch):
     results = bench()
     assert len(results) == 4
     assert {(r.status, r.reason) for r in results} == {("skipped", "out of memory: none left")}
+    assert {r.code for r in results} == {"out_of_memory"}
 
 
 def test_a_case_that_does_not_fit_is_skipped_before_anything_is_allocated(bench, monkeypatch):

@@ -12,7 +12,7 @@ from losscli.bench.selftest import Bench, Part, bench_of, spin_on_cpu
 from losscli.bench.timer import CpuTimer
 from losscli.cli.main import run
 from losscli.report import render
-from losscli.results import FAIL, PASS, Run, TimerTestResult
+from losscli.runs.records import FAIL, PASS, Run, TimerTestResult
 
 
 class Late(CpuTimer):

@@ -13,7 +13,7 @@ from losscli.bench.statistics import (
     quantile,
     summarize,
 )
-from losscli.results import Ratio
+from losscli.runs.records import Speedup
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_too_few_samples_are_never_narrow():
     ],
 )
 def test_the_verdict_is_what_the_whole_interval_allows(low, high, verdict):
-    assert Ratio(math.sqrt(low * high), low, high).verdict == verdict
+    assert Speedup(math.sqrt(low * high), low, high).verdict == verdict
 
 
 @pytest.mark.parametrize("low", [0.5, 0.975, 0.985, 1.002, 1.02])
 @pytest.mark.parametrize("width", [1.0, 1.01, 1.03, 1.5])
 def test_the_verdict_of_the_other_way_round_is_the_opposite(low, width):
     opposite = {"faster": "slower", "slower": "faster", "same": "same", "unclear": "unclear"}
-    ratio = Ratio(low, low, low * width)
-    turned = Ratio(1 / low, 1 / ratio.high, 1 / ratio.low)
+    ratio = Speedup(low, low, low * width)
+    turned = Speedup(1 / low, 1 / ratio.high, 1 / ratio.low)
     assert turned.verdict == opposite[ratio.verdict]
 
 
@@ -106,7 +106,7 @@ def draw(seed, count=60, scale=1.0, noise=0.01):
 
 def test_a_ratio_is_the_median_over_the_rounds():
     samples = {"a": [1.0, 2.0, 4.0], "b": [3.0, 4.0, 8.0]}
-    assert paired_ratios(samples)["a"]["b"] == Ratio(pytest.approx(2.0), 2.0, 3.0, False)
+    assert paired_ratios(samples)["a"]["b"] == Speedup(pytest.approx(2.0), 2.0, 3.0, False)
 
 
 @pytest.mark.parametrize("count", [5, 20, 31])
@@ -150,7 +150,7 @@ def test_the_interval_holds_the_true_ratio_as_often_as_it_says(count):
 
 def test_of_few_samples_the_interval_is_all_that_they_span():
     found = paired_ratios({"a": [1.0, 2.0, 4.0], "b": [8.0, 8.0, 12.0]})["a"]["b"]
-    assert found == Ratio(pytest.approx(4.0), 3.0, 8.0, confident=False)
+    assert found == Speedup(pytest.approx(4.0), 3.0, 8.0, confident=False)
 
 
 @pytest.mark.parametrize(("count", "verdict"), [(3, "unclear"), (5, "unclear"), (6, "faster")])

@@ -6,7 +6,16 @@ from dataclasses import fields
 
 import pytest
 
-from losscli.cases import expand
+from losscli.axes import (
+    CACHES,
+    CHANGING,
+    DISTRIBUTIONS,
+    DTYPES,
+    LAYOUTS,
+    MODES,
+    PASSES,
+)
+from losscli.config.expansion import expand
 from losscli.config.fields import FIELDS
 from losscli.config.loader import (
     EXTENDS,
@@ -16,21 +25,7 @@ from losscli.config.loader import (
     shipped_configs,
     shipped_directory,
 )
-from losscli.config.schema import (
-    CACHES,
-    CHANGING,
-    DISTRIBUTIONS,
-    DTYPES,
-    LAYOUTS,
-    MODES,
-    PASSES,
-    Config,
-    Exclude,
-    Inputs,
-    LossChoice,
-    Timing,
-    Tolerance,
-)
+from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing, Tolerance
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, REDUCTIONS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from losscli.differences import differences, parts_ways
+from losscli.machine.differences import differences, parts_ways
 
 CPU = {"device": "cpu", "cpu": "A", "threads": 2, "torch": "2.13.0", "os": "Linux"}
 GPU = CPU | {"device": "cuda:0", "gpu": "H200", "gpu_sms": 132, "gpu_driver": "580"}

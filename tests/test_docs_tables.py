@@ -5,7 +5,7 @@ from test_docs import tables
 from test_report_bench import case, result, run
 from test_report_peers import around, timed
 
-from losscli.results import Ratio
+from losscli.runs.records import Speedup
 
 SMALL = case(shape=(32, 32), target_shape=(32, 32))
 
@@ -57,7 +57,7 @@ def test_noise_is_not_bold():
 
 
 def test_a_ratio_is_that_of_the_rounds_where_there_is_one():
-    ratios = {"compile": Ratio(0.9, 0.88, 0.92)}
+    ratios = {"compile": Speedup(0.9, 0.88, 0.92)}
     results = [timed("custom", around(1.0), ratios=ratios), timed("compile", around(0.95))]
     text = tables.ratios(run(*results))
     assert rows(text)[1][-1] == "**0.90**"
@@ -65,7 +65,7 @@ def test_a_ratio_is_that_of_the_rounds_where_there_is_one():
 
 
 def test_what_a_verdict_of_its_own_says_is_told_as_well():
-    ratios = {"compile": Ratio(0.9, 0.8, 0.95)}
+    ratios = {"compile": Speedup(0.9, 0.8, 0.95)}
     scattered = [0.8] * 8 + [1.2] * 3
     results = [timed("custom", around(1.0), ratios=ratios), timed("compile", scattered)]
     said = " ".join(tables.slower(run(*results)).split())

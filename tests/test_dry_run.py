@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from losscli.axes import PASSES
 from losscli.cli.dry_run import print_cases, print_plans
-from losscli.config.schema import PASSES, Config, Exclude, LossChoice, Timing
+from losscli.config.schema import Config, Exclude, LossChoice, Timing
 
 
 def bytes_of(case, pass_, implementations):

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from losscli.axes import PASSES
 from losscli.bench.plan import plan
 from losscli.cli.main import run
 from losscli.config.filters import parse_filter
-from losscli.config.schema import PASSES, Condition, Config, Exclude, LossChoice
+from losscli.config.schema import Condition, Config, Exclude, LossChoice
 from losscli.errors import UsageError
 
 CONFIG = Config(

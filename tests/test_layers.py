@@ -10,38 +10,33 @@ import losscli
 
 ROOT = Path(losscli.__file__).parent
 
-LAYERS = (
-    ("losscli.cli", "losscli.__main__"),
-    ("losscli.verify", "losscli.bench", "losscli.report"),
-    ("losscli.config.loader", "losscli.config.fields", "losscli.config.filters"),
-    ("losscli.implementations",),
-    ("losscli.functional", "losscli.nn"),
-    ("losscli.extension",),
-    ("losscli.result_file",),
-    ("losscli.oracle", "losscli.inputs", "losscli.cases", "losscli.blocks", "losscli.results"),
-    ("losscli.layouts", "losscli.allocations"),
-    ("losscli.records", "losscli.saved", "losscli.differences"),
-    ("losscli.config", "losscli.losses", "losscli.environment", "losscli.devices"),
-    ("losscli.units", "losscli.errors", "losscli.garbage"),
-    ("losscli",),
-)
-"""From the top down; a module belongs to the longest prefix of its name."""
-
-WITHOUT_TORCH = (
-    "losscli.cli",
-    "losscli.config",
-    "losscli.losses",
+PACKAGES = (
+    *("losscli.__main__", "losscli.cli"),
     "losscli.report",
-    *(
-        "losscli.cases",
-        "losscli.layouts",
-        "losscli.results",
-        "losscli.result_file",
-        "losscli.implementations",
-    ),
-    *("losscli.records", "losscli.saved", "losscli.differences"),
-    *("losscli.devices", "losscli.units", "losscli.errors", "losscli.garbage"),
+    "losscli.bench",
+    "losscli.verify",
+    "losscli.truth",
+    "losscli.compare",
+    "losscli.config",
+    "losscli.implementations",
+    *("losscli.nn", "losscli.functional"),
+    "losscli.extension",
+    "losscli.runs",
+    *("losscli.cases", "losscli.layouts", "losscli.axes"),
+    "losscli.losses",
+    "losscli.machine",
+    *("losscli.garbage", "losscli.reasons", "losscli.units", "losscli.errors"),
+    "losscli",
 )
+"""From the top down: each imports itself and what is below it. A module belongs to the longest of
+these that begins its name."""
+
+WITH_TORCH = (
+    *("losscli.bench", "losscli.verify", "losscli.truth"),
+    *(f"losscli.implementations.{module}" for module in ("calls", "capture", "passes", "subject")),
+    *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
+)
+"""What may import torch at module level; all else answers without it."""
 
 MODULES = {
     ".".join(("losscli", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
@@ -57,10 +52,7 @@ def within(module, prefix):
 
 def layer(module):
     """Return how far down a module lies."""
-    places = [
-        (len(p), depth) for depth, layer in enumerate(LAYERS) for p in layer if within(module, p)
-    ]
-    return max(places)[1]
+    return max((len(p), depth) for depth, p in enumerate(PACKAGES) if within(module, p))[1]
 
 
 @functools.cache
@@ -113,12 +105,28 @@ def test_imports_go_downward(module):
         # losscli.load() is offered by the package itself, and imports what it needs when called.
         if at_module_level or module != "losscli"
     }
-    assert not upward, f"{module} imports from a layer above it"
+    assert not upward, f"{module} imports from a package above it"
+
+
+@pytest.mark.parametrize(
+    ("package", "other"),
+    [("losscli.bench", "losscli.verify"), ("losscli.bench", "losscli.compare")],
+)
+def test_packages_side_by_side_know_nothing_of_each_other(package, other):
+    found = {
+        (module, name)
+        for ours, theirs in ((package, other), (other, package))
+        for module in MODULES
+        if within(module, ours)
+        for name, _ in imports(module)
+        if within(name, theirs)
+    }
+    assert found == set()
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_torch_waits_until_it_is_needed(module):
-    if any(within(module, prefix) for prefix in WITHOUT_TORCH):
+    if not any(within(module, prefix) for prefix in WITH_TORCH):
         assert reaches_torch(module, set()) is None
 
 
@@ -127,4 +135,11 @@ def test_the_walk_sees_torch():
 
 
 def test_every_module_has_a_layer_of_its_own():
-    assert [m for m in MODULES if m != "losscli" and layer(m) == len(LAYERS) - 1] == []
+    assert [m for m in MODULES if m != "losscli" and layer(m) == len(PACKAGES) - 1] == []
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not within(m, "losscli.implementations")])
+def test_the_subject_alone_calls_an_implementation(module):
+    nodes = ast.walk(ast.parse(MODULES[module].read_text()))
+    calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
+    assert [name for name in calls if name.endswith(".bind") and name != "Subject.bind"] == []

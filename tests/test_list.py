@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from losscli import devices
 from losscli.cli import main
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES
+from losscli.machine import devices
 
 
 def listing(capsys, *arguments):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from losscli import losses
 from losscli.losses import LOSSES, Tolerance
 
 
@@ -61,3 +63,20 @@ def test_smooth_l1s_reference_promotes_an_operand_whose_gradient_torch_would_rou
     assert seen == [getattr(torch, dtype) for dtype in computed]
     assert loss.dtype == torch.promote_types(*(each.dtype for each in operands.values()))
     assert [each.dtype for each in gradients] == [operands[name].dtype for name in asked]
+
+
+@pytest.mark.parametrize("spec", LOSSES.values(), ids=LOSSES)
+def test_a_loss_offers_its_functions_and_its_module_from_its_own_file(spec) -> None:
+    from losscli import functional, nn
+
+    assert spec.loss is getattr(functional, f"{spec.name}_loss")
+    assert spec.loss_with_grad is getattr(functional, f"{spec.name}_loss_with_grad")
+    assert issubclass(getattr(nn, spec.module.__name__), spec.module)
+    assert {f.__module__ for f in (spec.loss, spec.loss_with_grad, spec.module)} == {
+        f"losscli.losses.{spec.name}"
+    }
+
+
+def test_a_file_with_a_spec_is_a_loss() -> None:
+    folder = Path(losses.__file__).parent
+    assert set(LOSSES) == {p.stem for p in folder.glob("*.py") if "\nSPEC = " in p.read_text()}

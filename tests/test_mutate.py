@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.extension.targets import LOSS, RUNTIME, Target
 from losscli.extension.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS

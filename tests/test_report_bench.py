@@ -10,7 +10,16 @@ import pytest
 
 from losscli.cases import Case
 from losscli.report import render
-from losscli.results import FAILED, OK, SKIPPED, BenchResult, Error, Ratio, Run, Seconds
+from losscli.runs.records import (
+    FAILED,
+    OK,
+    SKIPPED,
+    BenchResult,
+    Error,
+    Run,
+    Seconds,
+    Speedup,
+)
 
 
 def case(**changes):
@@ -150,8 +159,8 @@ def test_what_is_faster_than_the_memory_is_marked_and_counted():
 
 
 def test_why_there_is_no_limit_is_said_once_for_each_reason():
-    reasons = ("2 samples; no limit: no nvcc", "3 samples; no limit: no nvcc", "no limit: no room")
-    text = render(run(*(result(reason=reason) for reason in reasons)), "table")
+    reasons = ("no nvcc", "no nvcc", "no room")
+    text = render(run(*(result(no_limit=reason) for reason in reasons)), "table")
     assert text.split("\n\n")[2] == "no limit: no nvcc\nno limit: no room"
 
 
@@ -272,6 +281,7 @@ def test_json_is_the_record_users_script_against():
         "created",
         "environment",
         "plan",
+        "headline",
         "results",
     ]
     assert (record["schema_version"], record["kind"]) == (1, "bench")
@@ -282,6 +292,9 @@ def test_json_is_the_record_users_script_against():
         "pass",
         "status",
         "reason",
+        "code",
+        "stop",
+        "no_limit",
         "seconds",
         "host_seconds",
         "bytes",
@@ -307,10 +320,10 @@ def test_json_is_the_record_users_script_against():
 @pytest.mark.parametrize(
     ("ratio", "cell"),
     [
-        (Ratio(4.0, 3.9, 4.1), "4.00x"),
-        (Ratio(0.5, 0.4, 0.6), "0.50x"),
-        (Ratio(1.0, 0.99, 1.01), "=1.00x"),
-        (Ratio(1.02, 0.9, 1.2), "?1.02x"),
+        (Speedup(4.0, 3.9, 4.1), "4.00x"),
+        (Speedup(0.5, 0.4, 0.6), "0.50x"),
+        (Speedup(1.0, 0.99, 1.01), "=1.00x"),
+        (Speedup(1.02, 0.9, 1.2), "?1.02x"),
     ],
     ids=["faster", "slower", "same", "unclear"],
 )
@@ -320,7 +333,7 @@ def test_a_ratio_that_is_no_difference_is_marked(ratio, cell):
 
 
 def test_a_marked_ratio_is_a_figure_all_the_same():
-    same = result(ratio=1.0, ratios={"reference": Ratio(1.0, 0.99, 1.01)})
+    same = result(ratio=1.0, ratios={"reference": Speedup(1.0, 0.99, 1.01)})
     lines = render(run(result(ratio=10.0), same), "table").splitlines()
     ends = {line.index("x", line.index(" ms")) for line in lines if " ms " in line}
     assert len(ends) == 1
@@ -377,7 +390,7 @@ def test_that_the_gpu_waited_for_the_host_is_said():
 
 
 def test_ratios_have_their_interval_and_verdict():
-    faster = result(ratios={"reference": Ratio(4.0, 3.5, 4.5)})
+    faster = result(ratios={"reference": Speedup(4.0, 3.5, 4.5)})
     (custom,) = json.loads(render(run(faster), "json"))["results"]
     assert custom["ratios"] == {
         "reference": {

@@ -1,14 +1,18 @@
 """Where custom loses is counted and named, and noise is not called a loss."""
 
+import json
 import math
 import random
 
 import pytest
 from test_report_bench import case, failed, result, run
 
-from losscli.report import digest, render
-from losscli.report.peers import cells, lines
-from losscli.results import Seconds
+from losscli.compare.peers import cells
+from losscli.report import conclusion, render
+from losscli.report.peers import lines
+from losscli.report.writer import Writer
+from losscli.runs.reading import read_run
+from losscli.runs.records import Seconds
 
 
 def timed(name, samples, **changes):
@@ -20,6 +24,25 @@ def timed(name, samples, **changes):
 def around(median, width=0.001, count=11):
     """Return samples within a width on both sides of a median."""
     return [median * (1 + width * (n - count // 2) / (count // 2)) for n in range(count)]
+
+
+def test_the_verdict_is_in_the_record_and_read_back(tmp_path):
+    results = [
+        timed("custom", around(1.0e-3)),
+        timed("reference", around(0.99e-3)),
+        timed("compile", around(0.95e-3)),
+        timed("custom", around(1.0e-3), pass_="forward_backward"),
+        timed("compile", around(2.0e-3), pass_="forward_backward"),
+    ]
+    path = tmp_path / "run.json"
+    with Writer(run(), "json", path) as writer:
+        for each in results:
+            writer.add(each)
+    loss = {"case": "mse 4096x4096 float32 mean", "pass": "forward", "mode": "device", "table": ""}
+    loss |= {"peer": "compile", "ratio": pytest.approx(0.95)}
+    expected = {"cells": 2, "slower": [loss], "too_short": 0, "untimed": 0}
+    assert json.loads(path.read_text())["headline"] == expected
+    assert read_run(path, "bench").headline == writer.run.headline
 
 
 def test_one_line_where_there_is_no_loss():
@@ -151,4 +174,4 @@ def test_the_report_ends_with_it_before_the_line_to_quote(format):
     bench = run(timed("custom", around(1.0)), timed("reference", around(1.1)))
     *_, comparison, quoted = render(bench, format).split("\n\n")
     assert comparison == "custom is slower than the best peer in 0 of 1 cell"
-    assert digest(bench).splitlines() == [comparison, quoted]
+    assert conclusion(bench).splitlines() == [comparison, quoted]

@@ -10,8 +10,8 @@ from test_report_bench import PAIR, run
 
 from losscli.errors import UnfitError, UsageError
 from losscli.report import render
-from losscli.report.journal import journal_path
 from losscli.report.writer import Writer
+from losscli.runs.journal import journal_path
 
 
 def lines(path):

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from losscli import environment
+from losscli.machine import kernel_files
 
 SHORTEST_LOOK = 0.05
 """Seconds; the kernel counts what cores do in hundredths of a second."""
@@ -171,7 +171,7 @@ def look_at(device: str) -> Conditions:
 def _busy_seconds(proc: Path | None = None) -> float | None:
     """Return how long the cores of this process have been busy, with anything; None if unknown."""
     try:
-        text = ((proc or environment.PROC) / "stat").read_text()
+        text = ((proc or kernel_files.PROC) / "stat").read_text()
     except OSError:
         return None
     ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
@@ -187,6 +187,6 @@ def _busy_seconds(proc: Path | None = None) -> float | None:
 def _governor() -> str | None:
     """Return what decides on the frequency of the first core."""
     with contextlib.suppress(OSError):
-        path = environment.SYS / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
+        path = kernel_files.SYS / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
         return path.read_text().strip()
     return None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.verify.gate import Gate
+from losscli.truth.gate import Gate
 
 DOUBLED = -2.0
 """Changes every loss and gradient, and is undone exactly."""

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from losscli import environment
+from losscli.axes import CONTIGUOUS, PassName
 from losscli.bench.sampling import Contender, ContenderFailedError, interleave
 from losscli.bench.statistics import summarize
 from losscli.bench.timer import Timer
 from losscli.cases import Case
-from losscli.config.schema import CONTIGUOUS, Timing
+from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.extension import load
-from losscli.results import NO_LIMIT
+from losscli.machine import memory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,7 @@ def load_probe(device: str) -> Probe:
     return Probe(operators.memory_probe.default, variants)
 
 
-def mixes(case: Case, pass_: str) -> tuple[Mix, ...]:
+def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     """Return the launches that a pass cannot do without.
 
     Without a reduction the incoming gradient is known only when the loss is there, so that the
@@ -92,7 +92,12 @@ class Limits:
         self.fastest: dict[_Key, int] = {}
 
     def find(
-        self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor], again: bool = False
+        self,
+        case: Case,
+        pass_: PassName,
+        timer: Timer,
+        reads: Sequence[Tensor],
+        again: bool = False,
     ) -> Limit:
         """Return the limit of a pass.
 
@@ -111,11 +116,11 @@ class Limits:
             found, variant = self._measure(key, arrays, case.seed)
             if not known or faster(known, found) is found:
                 self.found[key], self.fastest[key] = found, variant
-        found = self.found.get(key) or Limit(reason=f"{NO_LIMIT}{self.missing}")
+        found = self.found.get(key) or Limit(reason=self.missing)
         return scaled(found, case, pass_)
 
     def contender(
-        self, case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]
+        self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
     ) -> Contender | None:
         """Return what moves the bytes of a pass, to be sampled side by side with who computes.
 
@@ -178,7 +183,7 @@ class Limits:
         except ContenderFailedError:
             pass
         except Exception as error:
-            if not environment.is_out_of_memory(error):
+            if not memory.is_out_of_memory(error):
                 raise
             return _out_of_reach(error), 0
         finally:
@@ -191,7 +196,7 @@ class Limits:
         return Limit(min(medians)), medians.index(min(medians))
 
 
-def scaled(limit: Limit, case: Case, pass_: str) -> Limit:
+def scaled(limit: Limit, case: Case, pass_: PassName) -> Limit:
     """Return the limit of a case's own bytes, from that of arrays that are all of one dtype."""
     if limit.seconds is None or case.target_dtype == case.dtype:
         return limit
@@ -206,7 +211,7 @@ def faster(one: Limit, other: Limit) -> Limit:
 
 
 def _what(
-    case: Case, pass_: str, timer: Timer, reads: Sequence[Tensor]
+    case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
 ) -> tuple[_Key, list[Tensor]]:
     """Return what a limit is known by, and the arrays to be read."""
     count = case.elements * case.item_bytes
@@ -227,9 +232,9 @@ def _array(tensor: Tensor, count: int) -> Tensor:
 
 def _out_of_reach(error: Exception) -> Limit:
     """Return why a limit was not measured."""
-    if environment.is_out_of_memory(error) and torch.cuda.is_initialized():
+    if memory.is_out_of_memory(error) and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    return Limit(reason=f"{NO_LIMIT}{_first_line(error)}")
+    return Limit(reason=_first_line(error))
 
 
 def _first_line(error: Exception) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from losscli.cases import Case, asked_for, expand
-from losscli.config.schema import DEVICE, GRAPH, HOST, WARM, Config, Timing
-from losscli.results import BenchResult
+from losscli.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
+from losscli.cases import Case
+from losscli.config.expansion import asked_for, expand
+from losscli.config.schema import Config, Timing
+from losscli.reasons import Reason
+from losscli.runs.records import BenchResult
 
 
 @dataclass(frozen=True)
@@ -17,9 +19,9 @@ class Task:
     """One case, and the implementations to be timed side by side in each pass."""
 
     case: Case
-    passes: Mapping[str, tuple[str, ...]]
+    passes: Mapping[PassName, tuple[str, ...]]
     timing: Timing
-    mode: str = DEVICE
+    mode: Mode = DEVICE
     """How it is called and timed, one of ``timing.mode``."""
     loosened: float | None = None
     """ULP that the config grants this case by name."""
@@ -32,7 +34,7 @@ class Task:
         return self.case.name
 
     @property
-    def cache(self) -> str:
+    def cache(self) -> Cache:
         """What the caches hold before each sample: nothing is evicted within a loop of calls."""
         loops = self.mode == HOST and self.case.device != "cpu"
         return WARM if loops else self.timing.cache
@@ -47,12 +49,14 @@ def plan(config: Config, device: str) -> list[Task]:
     return [task for block in config.blocks for task in _plan(block, device)]
 
 
-def unavailable(mode: str, device: str) -> str | None:
+def unavailable(mode: Mode, device: str) -> Reason | None:
     """Return why nothing can be called in a mode on a device, or None."""
-    return "a CUDA graph needs a GPU" if mode == GRAPH and device == "cpu" else None
+    if mode != GRAPH or device != "cpu":
+        return None
+    return Reason("no_gpu", "a CUDA graph needs a GPU")
 
 
-def digest(tasks: Sequence[Task]) -> str:
+def plan_id(tasks: Sequence[Task]) -> str:
     """Return what stands for these tasks: any other case, pass or timing makes another."""
     return hashlib.sha256(repr(tasks).encode()).hexdigest()[:16]
 
@@ -65,16 +69,14 @@ def remaining(
     A pass is finished when each implementation has a result: they were timed side by side, and
     one that is added later was not.
     """
-    found: dict[tuple[str, ...], list[BenchResult]] = {}
+    found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
-        found.setdefault(_key(result.table, result.case, result.pass_, result.mode), []).append(
-            result
-        )
+        found.setdefault((result.table, result.case, result.pass_, result.mode), []).append(result)
     left, kept = [], []
     for task in tasks:
         passes = {}
         for pass_, names in task.passes.items():
-            there = found.get(_key(task.table, task.case, pass_, task.mode), [])
+            there = found.get((task.table, task.case, pass_, task.mode), [])
             if {result.implementation for result in there} >= set(names):
                 kept += there
             else:
@@ -82,10 +84,6 @@ def remaining(
         if passes:
             left.append(replace(task, passes=passes))
     return left, kept
-
-
-def _key(table: str, case: Case, pass_: str, mode: str) -> tuple[str, ...]:
-    return table, json.dumps(case.to_json()), pass_, mode
 
 
 def _plan(config: Config, device: str) -> list[Task]:

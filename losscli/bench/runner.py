@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 
-from losscli import environment
+from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
-from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
-from losscli.bench.passes import Captured, Pass, PassFactory, gradients
+from losscli.bench.memory_plan import fit, measure_peak_extra
+from losscli.bench.outcome import (
+    Outcome,
+    Surroundings,
+    Timed,
+    Untimed,
+    conclude,
+    gone_wrong,
+    is_too_fast,
+    results,
+)
 from losscli.bench.plan import Task, unavailable
-from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
-from losscli.bench.statistics import paired_ratios, summarize
+from losscli.bench.sampling import Contender, ContenderFailedError, interleave
+from losscli.bench.statistics import summarize
 from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
-from losscli.config.schema import DEVICE, GRAPH, HOST
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
-from losscli.inputs import make_inputs
-from losscli.results import FAIL, FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, Error, VerifyResult
-from losscli.verify.gate import Gate
+from losscli.implementations.passes import Captured, Pass, PassFactory, gradients
+from losscli.implementations.subject import Subject
+from losscli.machine import memory
+from losscli.reasons import Reason
+from losscli.runs.records import (
+    FAIL,
+    FAILED,
+    HOST_GAPS,
+    SKIPPED,
+    BenchResult,
+    Error,
+    Stop,
+    VerifyResult,
+)
+from losscli.truth.gate import Gate
+from losscli.truth.inputs import make_inputs
 
 BUSY_NOTE = (
     "other programs are running on this machine: times will vary, and be longer than they need be"
@@ -50,21 +71,6 @@ class _Entry:
         self.peak_extra_bytes = measure_peak_extra(self.timed, self.device)
 
 
-@dataclass(frozen=True)
-class _Sampled:
-    """What holds for all samples of a pass."""
-
-    stop: str
-    """Why there are no more."""
-    conditions: Mapping[str, Any]
-
-    @property
-    def gaps(self) -> str:
-        """What to say of batches in which the GPU waited for the host; mostly nothing."""
-        gaps = self.conditions.get(HOST_GAPS)
-        return f"batches with host gaps: {gaps}" if gaps else ""
-
-
 class Runner:
     """Times tasks on one device."""
 
@@ -72,8 +78,8 @@ class Runner:
         self,
         device: str,
         *,
-        free_bytes: Callable[[str], int] = environment.free_bytes,
-        make_timer: Callable[[str, bool, str], Timer] = make_timer,
+        free_bytes: Callable[[str], int] = memory.free_bytes,
+        make_timer: Callable[[str, bool, Mode], Timer] = make_timer,
         limits: Limits | None = None,
         conditions: Conditions | None = None,
         notify: Callable[[str], None] = lambda note: None,
@@ -95,29 +101,30 @@ class Runner:
         free = self.free_bytes(self.device)
         lineups = {pass_: _lineup(task, pass_, free) for pass_ in task.passes}
         contents = None
-        for pass_, (able, results) in lineups.items():
+        for pass_, (able, outcomes) in lineups.items():
+            around = Surroundings()
             if able and contents is None:
                 try:
                     contents = Contents(case, *make_inputs(case), task.loosened)
                 except Exception as error:
-                    if not environment.is_out_of_memory(error):
+                    if not memory.is_out_of_memory(error):
                         raise
-                    results |= {i.name: _gone_wrong(case, i.name, pass_, error) for i in able}
+                    outcomes |= {i.name: gone_wrong(error) for i in able}
             if able and contents is not None:
-                results |= self._run_pass(contents, task, pass_, able)
-            for name in task.passes[pass_]:
-                yield replace(results[name], table=task.table, mode=task.mode, cache=task.cache)
+                found, around = self._run_pass(contents, task, pass_, able)
+                outcomes |= found
+            yield from results(task, pass_, outcomes, around)
 
     def _run_pass(
         self,
         contents: Contents,
         task: Task,
-        pass_: str,
+        pass_: PassName,
         implementations: Sequence[Implementation],
-    ) -> dict[str, BenchResult]:
+    ) -> tuple[dict[str, Outcome], Surroundings]:
         """Find the limit, judge, warm up, sample and judge again."""
         case = task.case
-        results: dict[str, BenchResult] = {}
+        outcomes: dict[str, Outcome] = {}
         entries: list[_Entry] = []
         passes = PassFactory(
             pass_, case.reduction, contents.input, contents.target, case.grad_output
@@ -132,31 +139,32 @@ class Runner:
             with gradients(pass_):
                 for implementation in implementations:
                     admitted = _admit(contents.gate, task, pass_, implementation, passes)
-                    if isinstance(admitted, BenchResult):
-                        results[admitted.implementation] = admitted
+                    if isinstance(admitted, Untimed):
+                        outcomes[implementation.name] = admitted
                     else:
                         entries.append(admitted)
                 for entry in entries:
                     self._prepare(timer, entry, contents)
-                sampled = self._sample(timer, entries, mover, task, contents)
+                stop, conditions = self._sample(timer, entries, mover, task, contents)
                 if mover and mover.failure is None and mover.samples:
                     limit = scaled(Limit(summarize(mover.samples).median), case, pass_)
-                timed = [_conclude(contents.gate, task, pass_, e, sampled, limit) for e in entries]
-                timed = [replace(result, conditions=sampled.conditions) for result in timed]
+                for entry in entries:
+                    name = entry.contender.name
+                    outcomes[name] = _conclude(contents.gate, task, pass_, entry, stop)
         finally:
             # A Warm's call is its contender: the cycle would keep the operands of this case beside
             # those of the next until Python's collector runs.
             for contender in (*(entry.contender for entry in entries), *filter(None, [mover])):
                 contender.warm = None
             entries.clear()
-        if any(result.impossible for result in timed):  # or the memory was slower a moment ago
+        around = Surroundings(limit, False, stop, conditions)
+        if any(is_too_fast(task, pass_, outcome, around) for outcome in outcomes.values()):
+            # Or the memory was slower a moment ago.
             limit = faster(limit, self.limits.find(case, pass_, timer, reads, again=True))
-            timed = [_again_beside(result, limit) for result in timed]
-        for result in timed:
-            results[result.implementation] = _doubted(result)
-            if result.busy:
-                self.notify(BUSY_NOTE)
-        return _with_ratios(results)
+            around = Surroundings(limit, True, stop, conditions)
+        if around.busy and any(isinstance(outcome, Timed) for outcome in outcomes.values()):
+            self.notify(BUSY_NOTE)
+        return outcomes, around
 
     def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
         """Warm up and measure memory; what goes wrong stays with the contender."""
@@ -172,14 +180,14 @@ class Runner:
             entry.contender.run(entry.measure_memory)
 
     def _mover(
-        self, case: Case, pass_: str, timer: Timer, reads: Sequence[torch.Tensor]
+        self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
     ) -> Contender | None:
         """Return what moves the bytes alone, warmed up, to be sampled in the same rounds.
 
         Where it is a CPU's memory, not its cache, that is read: others use it, and its speed now is
         not that of a second ago. A GPU's is. A case that the cache can hold it would disturb.
         """
-        if case.device != "cpu" or case.floor_bytes(pass_) <= environment.cache_bytes("cpu"):
+        if case.device != "cpu" or case.floor_bytes(pass_) <= memory.cache_bytes("cpu"):
             return None
         try:
             mover = self.limits.contender(case, pass_, timer, reads)
@@ -188,7 +196,7 @@ class Runner:
         except ContenderFailedError:
             return None
         except Exception as error:
-            if not environment.is_out_of_memory(error):
+            if not memory.is_out_of_memory(error):
                 raise
             return None
         return mover
@@ -200,8 +208,8 @@ class Runner:
         mover: Contender | None,
         task: Task,
         contents: Contents,
-    ) -> _Sampled:
-        """Take samples, of other contents in each batch."""
+    ) -> tuple[Stop, dict[str, Any]]:
+        """Take samples, of other contents in each batch; return why no more, and what was seen."""
         self.conditions.begin()
         before = timer.gaps
         stop = interleave(
@@ -213,85 +221,42 @@ class Runner:
             slowed=self.conditions.slowed,
         )
         gaps = timer.gaps - before
-        return _Sampled(stop, {**self.conditions.record(), **({HOST_GAPS: gaps} if gaps else {})})
+        return stop, {**self.conditions.record(), **({HOST_GAPS: gaps} if gaps else {})}
 
 
 def _admit(
-    gate: Gate, task: Task, pass_: str, implementation: Implementation, passes: PassFactory
-) -> _Entry | BenchResult:
+    gate: Gate, task: Task, pass_: PassName, implementation: Implementation, passes: PassFactory
+) -> _Entry | Untimed:
     """Run an implementation once, just as it will be timed, and judge what it computes."""
     case, name = task.case, implementation.name
-    make = passes.capture if task.mode == GRAPH else passes.make
     try:
-        timed = make(implementation.bind(case))
+        subject = Subject.bind(implementation, case)
+        timed = subject.captured(passes) if task.mode == GRAPH else subject.repeated(passes)
         timed.compute()
         verdict = gate.judge(name, pass_, timed.loss, timed.input.grad, timed.incoming)
     except LosscliError:
         raise
     except Exception as error:
-        return _gone_wrong(case, name, pass_, error)
+        return gone_wrong(error)
     timed.release()
     if verdict.status == FAIL:
-        return BenchResult(case, name, pass_, FAILED, verdict.reason, error=verdict.error)
+        return Untimed(FAILED, Reason(verdict.code, verdict.reason), verdict.error)
     return _Entry(timed, Contender(name, timed), verdict.error, case.device)
 
 
-def _conclude(
-    gate: Gate, task: Task, pass_: str, entry: _Entry, sampled: _Sampled, limit: Limit
-) -> BenchResult:
-    """Make the result of samples, unless what was timed computed something wrong."""
-    case, contender = task.case, entry.contender
+def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop) -> Outcome:
+    """Return the time, unless what was timed computed something wrong."""
+    contender = entry.contender
     verdict = _judge_again(gate, pass_, entry)
     if contender.failure:
-        return _gone_wrong(case, contender.name, pass_, contender.failure)
+        return gone_wrong(contender.failure, sampled=True)
     if verdict and verdict.status == FAIL:
-        reason = f"right at first, wrong while timed: {verdict.reason}"
-        return BenchResult(case, contender.name, pass_, FAILED, reason, error=verdict.error)
-    if not contender.samples:
-        reason = f"every sample was taken while throttled, {contender.thrown_away} thrown away"
-        return BenchResult(case, contender.name, pass_, SKIPPED, reason, error=entry.error)
-    seconds = summarize(contender.samples)
-    count = case.floor_bytes(pass_)
-    host_apart = case.device != "cpu" and task.mode != HOST
-    result = BenchResult(
-        case,
-        contender.name,
-        pass_,
-        OK,
-        "; ".join(filter(None, (describe(sampled.stop, contender), sampled.gaps, limit.reason))),
-        seconds=seconds,
-        host_seconds=contender.warm.host_seconds if contender.warm and host_apart else None,
-        gbps=count / seconds.median / 1e9,
-        planned_extra_bytes=planned_extra_bytes(case, find_implementation(contender.name)),
-        peak_extra_bytes=entry.peak_extra_bytes,
-        error=entry.error,
-    )
-    return _beside(result, limit)
+        reason = Reason("wrong_later", f"right at first, wrong while timed: {verdict.reason}")
+        return Untimed(FAILED, reason, verdict.error, sampled=True)
+    return conclude(task, contender, entry.error, entry.peak_extra_bytes, stop)
 
 
-def _beside(result: BenchResult, limit: Limit) -> BenchResult:
-    """Hold a time against the limit."""
-    if not (result.seconds and limit.seconds):
-        return result
-    return replace(result, limit_gbps=result.bytes / limit.seconds / 1e9)
-
-
-def _again_beside(result: BenchResult, limit: Limit) -> BenchResult:
-    """Hold a time against a limit that was measured again."""
-    if result.limit_gbps is None:
-        return result
-    return replace(_beside(result, limit), reason=f"{result.reason}; limit measured twice")
-
-
-def _doubted(result: BenchResult) -> BenchResult:
-    """Say so where a time cannot be."""
-    if not result.impossible:
-        return result
-    share = f"IMPOSSIBLE, {result.limit_share:.0%} of what moving the bytes alone allows"
-    return replace(result, reason=f"{share}; {result.reason}")
-
-
-def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
+def _judge_again(gate: Gate, pass_: PassName, entry: _Entry) -> VerifyResult | None:
     """Judge the loss of the last call that was timed, and a gradient of the same contents.
 
     The gradient is that of one more call, for a timed call gives its own back.
@@ -311,8 +276,8 @@ def _judge_again(gate: Gate, pass_: str, entry: _Entry) -> VerifyResult | None:
 
 
 def _lineup(
-    task: Task, pass_: str, free: int
-) -> tuple[list[Implementation], dict[str, BenchResult]]:
+    task: Task, pass_: PassName, free: int
+) -> tuple[list[Implementation], dict[str, Outcome]]:
     """Return the implementations that can run, and why the others do not."""
     case = task.case
     asked = [find_implementation(name) for name in task.passes[pass_]]
@@ -321,31 +286,4 @@ def _lineup(
         reasons = {i.name: why for i in asked}
     able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free, task.mode)
     reasons |= misfits
-    skipped = {
-        name: BenchResult(case, name, pass_, SKIPPED, reason) for name, reason in reasons.items()
-    }
-    return able, skipped
-
-
-def _gone_wrong(case: Case, name: str, pass_: str, error: Exception) -> BenchResult:
-    """Turn an exception into a result: out of memory is nobody's fault, all else is."""
-    first_line = str(error).strip().partition("\n")[0]
-    if environment.is_out_of_memory(error):
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-        return BenchResult(case, name, pass_, SKIPPED, f"out of memory: {first_line}")
-    return BenchResult(case, name, pass_, FAILED, f"raised {type(error).__name__}: {first_line}")
-
-
-def _with_ratios(results: dict[str, BenchResult]) -> dict[str, BenchResult]:
-    """Add to each result how many times faster it is than each other one."""
-    samples = {name: r.seconds.samples for name, r in results.items() if r.seconds}
-    found = paired_ratios(samples)
-    return {
-        name: replace(
-            result,
-            speedup={other: ratio.value for other, ratio in found.get(name, {}).items()},
-            ratios=found.get(name, {}),
-        )
-        for name, result in results.items()
-    }
+    return able, {name: Untimed(SKIPPED, reason) for name, reason in reasons.items()}

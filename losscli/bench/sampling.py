@@ -12,6 +12,7 @@ from losscli.bench.statistics import half_width
 from losscli.bench.timer import Timer, Warm
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
+from losscli.runs.records import Stop
 
 MINIMUM_ROUNDS = 3
 """Taken whatever the time."""
@@ -65,7 +66,7 @@ def interleave(
     before: Callable[[], object] = lambda: None,
     slowed: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
-) -> str:
+) -> Stop:
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
 
     A round takes one sample of each, so that drift of the machine hits all alike. One that fails
@@ -116,7 +117,7 @@ def _able(contenders: Sequence[Contender]) -> list[Contender]:
     return able if any(c.awaited for c in able) else []
 
 
-def describe(stop: str, contender: Contender) -> str:
+def describe(stop: Stop, contender: Contender) -> str:
     """Say why sampling stopped and how well the median is known: a result's ``reason``."""
     width = half_width(contender.samples)
     facts = [f"{len(contender.samples)} samples"]
@@ -126,13 +127,13 @@ def describe(stop: str, contender: Contender) -> str:
     return f"{stop}: {', '.join([*facts, known])}"
 
 
-def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> str:
-    """Return why to stop now, or nothing."""
+def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> Stop | None:
+    """Return why to stop now, or None."""
     if rounds < MINIMUM_ROUNDS:
-        return ""
+        return None
     sampled = rounds >= CONFIDENT_ROUNDS and elapsed >= timing.min_time
     if sampled and all(half_width(c.samples) <= timing.confidence for c in able if c.awaited):
         return "confidence"
     if elapsed >= timing.max_time:
         return "time limit"
-    return "sample limit" if rounds >= MAXIMUM_ROUNDS else ""
+    return "sample limit" if rounds >= MAXIMUM_ROUNDS else None

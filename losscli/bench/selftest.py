@@ -18,7 +18,7 @@ from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import paired_ratios
 from losscli.bench.timer import Call, Clock, Timer, make_timer
 from losscli.config.schema import Timing
-from losscli.results import (
+from losscli.runs.records import (
     FAIL,
     FASTER,
     KNOWN_TIME,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from losscli.results import Ratio, Seconds
+from losscli.runs.records import Seconds, Speedup
 
 TAIL = 40
 """One interval in so many misses on either side: a confidence of 95 %."""
@@ -55,7 +55,7 @@ def half_width(samples: Sequence[float]) -> float:
     return (high - low) / 2 / quantile(sorted(samples), 0.5)
 
 
-def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Ratio]]:
+def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:
     """Return how many times faster than each other contender each one is, by name.
 
     The samples were taken in rounds, one of each contender in each, and those of a round one right
@@ -72,7 +72,7 @@ def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str,
     }
 
 
-def _of_rounds(ratios: Sequence[float]) -> Ratio:
+def _of_rounds(ratios: Sequence[float]) -> Speedup:
     """Return the median of ratios with its interval.
 
     Between two middle ones lies their geometric mean, so that the other way round is the inverse.
@@ -82,7 +82,7 @@ def _of_rounds(ratios: Sequence[float]) -> Ratio:
     rank = _rank(count)
     outside = rank or 0
     value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
-    return Ratio(value, ordered[outside], ordered[-1 - outside], rank is not None)
+    return Speedup(value, ordered[outside], ordered[-1 - outside], rank is not None)
 
 
 @lru_cache(maxsize=4096)

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import torch
 
-from losscli.config.schema import DEVICE, HOST
-from losscli.environment import cache_bytes
+from losscli.axes import DEVICE, HOST, Cache, Mode
 from losscli.garbage import without_garbage_collection
+from losscli.machine.memory import cache_bytes
 
 Call = Callable[[], object]
 Clock = Callable[[], int]
@@ -215,12 +215,12 @@ class CudaTimer:
         return cycles / float(start.elapsed_time(end) * 1e-3)
 
 
-def needs_eviction(device: str, cache: str, working_set: int) -> bool:
+def needs_eviction(device: str, cache: Cache, working_set: int) -> bool:
     """Tell whether the cache is to be evicted between calls that touch so many bytes."""
     return cache == "cold" and (device != "cpu" or working_set <= cache_bytes("cpu"))
 
 
-def make_timer(device: str, evicts: bool, mode: str = DEVICE) -> Timer:
+def make_timer(device: str, evicts: bool, mode: Mode = DEVICE) -> Timer:
     """Return the timer of a device, which evicts the cache before each sample or does not.
 
     The CPU's buffer is read, not written, for lines that are dirty would be written back during

@@ -9,15 +9,16 @@ from typing import Any
 
 import click
 
-from losscli import environment
-from losscli.bench.plan import digest, plan
+from losscli.axes import CACHES, MODES, Cache
+from losscli.bench.plan import plan, plan_id
 from losscli.cli import bench_selftest, resuming
 from losscli.cli.dry_run import print_names, print_plans
 from losscli.cli.options import axis_options, named_axis, one_of, output_options, resolve_config
-from losscli.cli.reporting import begin, report
-from losscli.config.schema import CACHES, MODES, Config, Timing
+from losscli.cli.running import begin, run_jobs
+from losscli.config.schema import Config, Timing
 from losscli.errors import EXIT_OK, UsageError
-from losscli.saved import check_run_name, prepare
+from losscli.machine import devices, memory
+from losscli.runs.saved import check_run_name, prepare
 from losscli.units import parse_fraction, parse_seconds
 
 MOST_THREADS = 1024
@@ -60,7 +61,7 @@ def command(
     min_time: float | None,
     max_time: float | None,
     confidence: float | None,
-    cache: str | None,
+    cache: Cache | None,
     mode: tuple[str, ...],
     self_test: bool,
     format: str,
@@ -86,23 +87,23 @@ def command(
         return replace(block, timing=times, tables=tuple(map(timed, block.tables)))
 
     config = timed(config)
-    device = environment.resolve_device(config.device)
+    device = devices.resolve_device(config.device)
     if self_test:
         if threads is not None:
-            environment.set_threads(threads)
+            devices.set_threads(threads)
         return bench_selftest.self_test(device, format, output, keep_going)
     if list_cases:
         print_names(config, device)
         return EXIT_OK
     if dry_run:
-        print_plans(config, device, environment.free_bytes(device))
+        print_plans(config, device, memory.free_bytes(device))
         return EXIT_OK
 
     saved = prepare(save) if save else None
     tasks = plan(config, device)
     if threads is not None:
-        environment.set_threads(threads)
-    run = begin("bench", device, digest(tasks))
+        devices.set_threads(threads)
+    run = begin("bench", device, plan_id(tasks))
     resumed = None
     if resume is not None:
         rest = resuming.resume(resume, run, tasks)
@@ -111,7 +112,7 @@ def command(
     from losscli.bench.runner import Runner
 
     runner = Runner(device, notify=lambda note: click.echo(f"losscli: {note}", err=True))
-    return report(
+    return run_jobs(
         run,
         tasks,
         runner.run,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from losscli.cli.options import given_besides
-from losscli.cli.reporting import begin, report
+from losscli.cli.running import begin, run_jobs
 from losscli.errors import UsageError
 
 TAKEN = {"self_test", "device", "threads", "keep_going", "format", "output", "debug"}
@@ -28,7 +28,7 @@ def self_test(device: str, format: str, output: Path | None, keep_going: bool) -
     """Put the timer to the test, report, and return the exit code."""
     from losscli.bench import selftest
 
-    return report(
+    return run_jobs(
         begin("timer-test", device),
         selftest.plan(selftest.bench_of(device)),
         selftest.run,

@@ -10,7 +10,7 @@ import click
 
 from losscli.cli.options import output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UnfitError, UsageError
-from losscli.report.files import is_replaceable, replace_file
+from losscli.runs.files import is_replaceable, replace_file
 from losscli.units import parse_fraction
 
 
@@ -48,12 +48,12 @@ def _compare(
     names: Sequence[str], threshold: float | None, force: bool, format: str, output: Path | None
 ) -> int:
     """Read, compare and report; numpy is imported only here."""
-    from losscli.bench.comparison import TOLERATED, compare
-    from losscli.bench.unmatched import why_unmatched
+    from losscli.compare.comparison import TOLERATED, Comparisons, compare
+    from losscli.compare.unmatched import why_unmatched
     from losscli.report import comparison as reports
     from losscli.report import step_summary
-    from losscli.result_file import read_run
-    from losscli.saved import find_run
+    from losscli.runs.reading import read_run
+    from losscli.runs.saved import find_run
 
     paths = {name: find_run(name) for name in names}
     if output:
@@ -71,16 +71,16 @@ def _compare(
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
-    report = reports.Report(baseline[0], found, threshold)
-    _write(reports.render_comparison(report, format), output)
-    step_summary.publish("compare", lambda: reports.render_comparison(report, "md"))
+    compared = Comparisons(baseline[0], found, threshold)
+    _write(reports.render_comparison(compared, format), output)
+    step_summary.publish("compare", lambda: reports.render_comparison(compared, "md"))
     if output:
-        click.echo(f"{reports.conclusion(report)}\n\nlosscli: wrote {output}", err=True)
+        click.echo(f"{reports.conclusion(compared)}\n\nlosscli: wrote {output}", err=True)
     if threshold is None:
         return EXIT_OK
-    if report.regressions() or report.broken():
+    if compared.regressions() or compared.broken():
         return EXIT_FAILED
-    if blind := report.blind():
+    if blind := compared.blind():
         click.echo(
             f"losscli: no row of {', '.join(blind)} could be told to be slower by "
             f"{100 * threshold:g} %. Measure on a quieter machine, take more samples, have "

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 from tabulate import tabulate
 
-from losscli.bench.memory import MemoryPlan, fit, plan_memory, planned_extra_bytes
+from losscli.axes import Mode, PassName
+from losscli.bench.memory_plan import MemoryPlan, fit, plan_memory, planned_extra_bytes
 from losscli.bench.plan import unavailable
-from losscli.cases import Case, asked_for, expand
+from losscli.cases import Case
+from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.implementations import Implementation, find_implementation
+from losscli.reasons import Reason
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.phrases import with_mode
 from losscli.units import format_bytes
@@ -20,10 +23,10 @@ from losscli.units import format_bytes
 DOES_NOT_FIT = "does not fit"
 
 Fit = Callable[
-    [Case, str, Sequence[Implementation], int], tuple[list[Implementation], dict[str, str]]
+    [Case, PassName, Sequence[Implementation], int], tuple[list[Implementation], dict[str, Reason]]
 ]
 """``f(case, pass, implementations, free)``: those that fit, and why the others, by name, do not."""
-NeededBytes = Callable[[Case, str, Sequence[Implementation]], int]
+NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
 """``f(case, pass, implementations)``: the most bytes that running them takes, inputs included."""
 
 
@@ -32,7 +35,7 @@ def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free
     rows, sizes, misfits = [], [], 0
     for case, pass_, implementations, _ in _plan(config, device):
         if case.impossible:
-            rows.append((case.name, pass_, _names(implementations), "", case.impossible))
+            rows.append((case.name, pass_, _names(implementations), "", str(case.impossible)))
             continue
         able, left_out = fit(case, pass_, implementations, free)
         size = needed(case, pass_, able or implementations)
@@ -61,7 +64,7 @@ def print_plans(config: Config, device: str, free: int) -> None:
         for mode in modes:
             name = with_mode(SHORT_PASSES[pass_], mode)
             if why := case.impossible or unavailable(mode, device):
-                rows.append((case.name, name, _names(implementations), *[""] * 4, why))
+                rows.append((case.name, name, _names(implementations), *[""] * 4, str(why)))
                 continue
             able, left_out = fit(case, pass_, implementations, free, mode)
             parts = plan_memory(case, pass_, able or implementations, mode)
@@ -109,7 +112,7 @@ def print_names(config: Config, device: str) -> None:
 
 def _plan(
     config: Config, device: str
-) -> Iterator[tuple[Case, str, list[Implementation], tuple[str, ...]]]:
+) -> Iterator[tuple[Case, PassName, list[Implementation], tuple[Mode, ...]]]:
     """Yield what runs side by side: a case, a pass, its implementations, and the modes of each."""
     for block in config.blocks:
         for case, pass_ in itertools.product(expand(block, device), block.passes):

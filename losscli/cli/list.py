@@ -10,10 +10,9 @@ from tabulate import tabulate
 
 from losscli.cli.options import listing_format, one_of
 from losscli.config.loader import shipped_configs
-from losscli.devices import find_gpus, torch_without_cuda
-from losscli.environment import core_count, cpu_model
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES
+from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
 from losscli.units import format_bytes
 
 

@@ -184,6 +184,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
     """Tell whether memory ran out; an error of torch can only come once torch is imported."""
     if "torch" not in sys.modules:
         return isinstance(error, MemoryError)
-    from losscli.environment import is_out_of_memory
+    from losscli.machine.memory import is_out_of_memory
 
     return is_out_of_memory(error)

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from losscli.cases import asked_for, expand
+from losscli.axes import CHANGING, DTYPES, LAYOUTS, PASSES, GradOutput
+from losscli.config.expansion import asked_for, expand
 from losscli.config.fields import check_device, check_grad_output, check_name, check_seed
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config
-from losscli.config.schema import CHANGING, DTYPES, LAYOUTS, PASSES, Config, GradOutput
+from losscli.config.schema import Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS

@@ -10,8 +10,8 @@ from tabulate import tabulate
 
 from losscli.cli.options import listing_format
 from losscli.errors import UsageError
-from losscli.results import BenchResult
-from losscli.saved import runs_directory, saved_runs
+from losscli.runs.records import BenchResult
+from losscli.runs.saved import runs_directory, saved_runs
 
 _NONE = "no runs in {}. `losscli bench --save NAME` keeps one."
 
@@ -37,7 +37,7 @@ def command(format: str) -> None:
 
 def _describe(name: str, path: Path) -> dict[str, object]:
     """Return what there is to say of a run; of a file that cannot be read, why."""
-    from losscli.result_file import read_run
+    from losscli.runs.reading import read_run
 
     facts: dict[str, object] = {"name": name, "path": str(path)}
     try:
@@ -50,7 +50,7 @@ def _describe(name: str, path: Path) -> dict[str, object]:
     return facts | {
         "created": run.created,
         "device": machine.get("gpu") or machine.get("cpu") or machine.get("device"),
-        "cases": len({(case.name, case.distribution, case.seed) for case in cases}),
+        "cases": len(set(cases)),
         "commit": machine.get("commit"),
         "problem": None,
     }

@@ -9,19 +9,17 @@ from typing import Any
 
 import click
 
-from losscli import environment
 from losscli.cli.dry_run import print_cases, print_names
 from losscli.cli.options import axis, axis_options, given_besides, output_options, resolve_config
-from losscli.cli.reporting import begin, report
+from losscli.cli.running import begin, run_jobs
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
-from losscli.results import VerifyResult
-from losscli.verify.memory import fit, needed_bytes
+from losscli.machine import devices, memory
+from losscli.runs.records import VerifyResult
+from losscli.verify.memory_plan import fit, needed_bytes
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
-QUICK_CONFIG = "quick.yaml"
-THOROUGH_CONFIG = "thorough.yaml"
 
 OWN = "custom"
 """What losscli's own kernels are called, before the colon of a strategy."""
@@ -38,8 +36,6 @@ def _check(text: str) -> tuple[str]:
 
 @click.command("verify")
 @axis_options
-@click.option("--quick", is_flag=True, help=f"The cases of {QUICK_CONFIG}: a few seconds.")
-@click.option("--thorough", is_flag=True, help=f"The cases of {THOROUGH_CONFIG}: minutes.")
 @axis("--check", "checks", "NAME", _check, "Run this check alone.")
 @click.option("--self-test", is_flag=True, help="Verify the checks: the wrong must not pass.")
 @output_options
@@ -52,29 +48,29 @@ def command(
     self_test: bool,
     format: str,
     output: Path | None,
-    quick: bool,
-    thorough: bool,
     **axes: Any,
 ) -> int:
     """Check losses and gradients against a float64 oracle.
 
-    Without -c the cases of smoke.yaml; without --impl those of losscli's own kernels that the
-    config names, or all that it names where it names none of them.
+    Without -c the cases of smoke.yaml; `-c quick` takes a few seconds, `-c thorough` minutes.
+    Without --impl those of losscli's own kernels that the config names, or all that it names where
+    it names none of them.
 
     Exit codes: 1 a check failed, 4 nothing could run on this machine, 130 interrupted; what was
     finished is reported.
     """
     if self_test:
         _refuse_beside_self_test(click.get_current_context())
-    axes["config"] = _choose_config(axes["config"], quick=quick, thorough=thorough)
+    if axes["config"] is None:
+        axes["config"] = DEFAULT_CONFIG
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = _of_our_own(config)
-    device = environment.resolve_device(config.device)
+    device = devices.resolve_device(config.device)
     if self_test:
         from losscli.verify.selftest import run as selftest
 
-        return report(
+        return run_jobs(
             begin("self-test", device),
             selftest.plan(device),
             selftest.run,
@@ -89,7 +85,7 @@ def command(
     from losscli.verify.runner import Job, plan, run
 
     if dry_run:
-        free = environment.free_bytes(device)
+        free = memory.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)
         if checks:
             asked = sum(map(len, plan(config, device, checks=checks)))
@@ -104,7 +100,7 @@ def command(
         yield from shrinker.follow(run(job))
 
     jobs = plan(config, device, checks=checks)
-    return report(
+    return run_jobs(
         begin("verify", device),
         jobs,
         results_of,
@@ -119,19 +115,6 @@ def _refuse_beside_self_test(context: click.Context) -> None:
     given = [option.opts[0] for option in given_besides(context, BESIDE_SELF_TEST)]
     if given:
         raise UsageError(f"--self-test has cases of its own. Leave out {', '.join(given)}.")
-
-
-def _choose_config(given: str | None, *, quick: bool, thorough: bool) -> str:
-    """Return the name of the config; UsageError where several are asked for."""
-    named = {
-        "-c": given,
-        "--quick": quick and QUICK_CONFIG,
-        "--thorough": thorough and THOROUGH_CONFIG,
-    }
-    chosen = {option: name for option, name in named.items() if name or name == ""}
-    if len(chosen) > 1:
-        raise UsageError(f"{' and '.join(chosen)} each choose a config. Give one of them.")
-    return next(iter(chosen.values()), None) or DEFAULT_CONFIG
 
 
 def _of_our_own(config: Config) -> Config:

@@ -9,18 +9,20 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TypeVar, cast
 
-from losscli.config.positions import Located
-from losscli.config.schema import (
+from losscli.axes import (
     CACHES,
     CHANGING,
     DISTRIBUTIONS,
     DTYPES,
     LAYOUTS,
     MODES,
-    OFF_DEFAULT,
     PASSES,
-    Exclude,
     GradOutput,
+)
+from losscli.config.positions import Located
+from losscli.config.schema import (
+    OFF_DEFAULT,
+    Exclude,
     Inputs,
     LossChoice,
     Timing,
@@ -34,15 +36,17 @@ from losscli.losses import LOSSES, REDUCTIONS, LossSpec, Shape
 from losscli.units import parse_fraction, parse_seconds
 
 T = TypeVar("T")
+Name = TypeVar("Name", bound=str)
 
 LARGEST_SEED = 2**63 - 1
 
 
-def check_name(kind: str, text: str, candidates: Collection[str]) -> str:
+def check_name(kind: str, text: str, candidates: Collection[Name]) -> Name:
     """Return ``text`` if it is one of the candidates; UsageError lists them."""
-    if text not in candidates:
-        raise UsageError(unknown(kind, text, candidates))
-    return text
+    for candidate in candidates:
+        if candidate == text:
+            return candidate
+    raise UsageError(unknown(kind, text, candidates))
 
 
 def check_device(text: str) -> str:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 
+from losscli.axes import DISTRIBUTIONS, DTYPES, LAYOUTS, PASSES
 from losscli.config.fields import check_grad_output
-from losscli.config.schema import DISTRIBUTIONS, DTYPES, LAYOUTS, PASSES, Condition, Filter
+from losscli.config.schema import Condition, Filter
 from losscli.config.sizes import parse_size
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS

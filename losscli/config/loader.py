@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from losscli.cases import expand
+from losscli.config.expansion import expand
 from losscli.config.fields import FIELDS, check_mapping
 from losscli.config.positions import Located, read
 from losscli.config.schema import Config, LossChoice

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from losscli.losses import LossSpec, Shape
-
-DTYPES = ("float32", "float64", "float16", "bfloat16")
-PASSES = ("forward", "forward_backward")
-DISTRIBUTIONS = ("uniform", "normal", "heavy_tailed", "boundary", "impulse")
-COLD, WARM = CACHES = ("cold", "warm")
-DEVICE, GRAPH, HOST = MODES = ("device", "graph", "host")
-CONTIGUOUS, SLICED, TRANSPOSED, BROADCAST_MIDDLE, MIXED_DTYPE = LAYOUTS = (
-    *("contiguous", "sliced", "transposed", "broadcast_middle", "mixed_dtype"),
+from losscli.axes import (
+    COLD,
+    CONTIGUOUS,
+    DEVICE,
+    PASSES,
+    Cache,
+    Distribution,
+    DType,
+    GradOutput,
+    Layout,
+    Mode,
+    PassName,
 )
-"""How the operands of a case lie in memory; losscli/layouts.py says what each means."""
-CHANGING = "changing"
-"""The incoming gradient that is another number in every call."""
-GradOutput = float | str
-"""An incoming gradient: a finite number, or ``CHANGING``."""
+from losscli.losses import LossSpec, Reduction, Shape
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def off_default(spec: LossSpec) -> dict[str, float]:
 class Inputs:
     """How input values are made."""
 
-    distributions: tuple[str, ...] = ("uniform",)
+    distributions: tuple[Distribution, ...] = ("uniform",)
     scale: float = 1.0
     """Multiplies every prediction."""
     seed: int = 0
@@ -57,8 +56,8 @@ class Timing:
     max_time: float = 10.0
     confidence: float = 0.01
     """Relative half-width of the confidence interval of the median at which sampling stops."""
-    cache: str = "cold"
-    mode: tuple[str, ...] = (DEVICE,)
+    cache: Cache = COLD
+    mode: tuple[Mode, ...] = (DEVICE,)
     """How calls are made and timed, one after the other: ``device`` times what a call takes the
     device, ``graph`` the replay of a CUDA graph of it, ``host`` what a loop of calls takes."""
 
@@ -69,12 +68,12 @@ class Exclude:
 
     loss: str | None = None
     size: Shape | None = None
-    dtype: str | None = None
-    reduction: str | None = None
+    dtype: DType | None = None
+    reduction: Reduction | None = None
     device: str | None = None
     implementation: str | None = None
-    pass_: str | None = None
-    layout: str | None = None
+    pass_: PassName | None = None
+    layout: Layout | None = None
     grad_output: GradOutput | None = None
 
 
@@ -110,12 +109,12 @@ class Config:
     device: str = "auto"
     losses: tuple[LossChoice, ...] = ()
     sizes: tuple[Shape, ...] = ()
-    dtypes: tuple[str, ...] = ("float32",)
-    reductions: tuple[str, ...] = ("mean",)
-    passes: tuple[str, ...] = PASSES
+    dtypes: tuple[DType, ...] = ("float32",)
+    reductions: tuple[Reduction, ...] = ("mean",)
+    passes: tuple[PassName, ...] = PASSES
     grad_outputs: tuple[GradOutput, ...] = (1.0,)
     """Incoming gradients of the pass ``forward_backward``."""
-    layouts: tuple[str, ...] = (CONTIGUOUS,)
+    layouts: tuple[Layout, ...] = (CONTIGUOUS,)
     implementations: tuple[str, ...] = ("custom", "reference")
     inputs: Inputs = Inputs()
     exclude: tuple[Exclude, ...] = ()

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from losscli.environment import core_count, free_bytes
 from losscli.errors import BuildError, UnfitError
 from losscli.losses import LOSSES
+from losscli.machine.devices import core_count
+from losscli.machine.memory import free_bytes
 
 from . import diagnosis
 from .architectures import requested_architectures

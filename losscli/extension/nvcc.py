@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from losscli.environment import command_in
 from losscli.errors import UnfitError
+from losscli.machine.commands import command_in
 
 from .architectures import DROPPED, dropped_by
 from .toolchain import Tool, dotted, read_version, require_program, version_text, which

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from losscli.errors import BuildError
 from losscli.losses import LOSSES, LossSpec
+from losscli.losses import operators as bound
 
 from . import fake, load
 from .targets import DEVICES
@@ -60,6 +61,13 @@ def schemas(spec: LossSpec) -> dict[str, str]:
         ),
         f"losscli_bench::{name}": f"({one}, str strategy) -> Tensor",
     }
+
+
+def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
+    """Return an incoming gradient as ``NAME_with_grad`` takes it: a tensor, or a factor."""
+    if isinstance(grad_output, Tensor):
+        return grad_output, 1.0
+    return None, float(grad_output)
 
 
 def _tensors(count: int) -> str:
@@ -164,3 +172,6 @@ _LIBRARIES = {
 }
 for _spec in LOSSES.values():
     _define(_spec)
+    for _name in (_spec.name, f"{_spec.name}_with_grad"):
+        setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
+bound.incoming = incoming

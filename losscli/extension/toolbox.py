@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from losscli.devices import driver_cuda
 from losscli.errors import UnfitError
+from losscli.machine.devices import driver_cuda
 
 from .architectures import covers, gencode_flags, present_capabilities, requested_architectures
 from .manifest import Manifest

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from losscli.environment import command_in
 from losscli.errors import UnfitError
+from losscli.machine.commands import command_in
 
 MINIMUM_GCC = (9, 0)
 """The first whose C++17 PyTorch's headers accept."""

@@ -1,19 +1,22 @@
-"""The registry of losses: one file and one line a loss."""
+"""The registry of losses: a file of this folder that has a ``SPEC`` is a loss."""
 
 from __future__ import annotations
 
-from . import hinge, mse, smooth_l1
-from .reduction import REDUCTIONS, reduce
+import pkgutil
+from importlib import import_module
+
+from .reduction import REDUCTIONS, Reduction, reduce
 from .spec import LossFunction, LossSpec, Operand, Parameter, Shape, Tolerance
 
-LOSSES: dict[str, LossSpec] = {
-    spec.name: spec
-    for spec in (
-        smooth_l1.SPEC,
-        mse.SPEC,
-        hinge.SPEC,
-    )
-}
+
+def _find() -> dict[str, LossSpec]:
+    """Return the specs of the files in this folder, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    specs = [getattr(import_module(f"{__name__}.{name}"), "SPEC", None) for name in names]
+    return {spec.name: spec for spec in specs if spec}
+
+
+LOSSES: dict[str, LossSpec] = _find()
 
 __all__ = [
     "LOSSES",
@@ -22,6 +25,7 @@ __all__ = [
     "LossSpec",
     "Operand",
     "Parameter",
+    "Reduction",
     "Shape",
     "Tolerance",
     "reduce",

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from . import operators
+from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand, Parameter, last_dimension
 
@@ -35,6 +37,69 @@ def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
     return input * target
 
 
+def hinge_loss(
+    input: Tensor, target: Tensor, *, reduction: str = "mean", margin: float = 1.0
+) -> Tensor:
+    """Hinge loss for targets of -1 and 1: ``clamp(margin - input * target, min=0)``.
+
+    At the kink, where ``input * target == margin``, the gradient passes, as that of
+    ``torch.clamp`` does. The targets are not checked to be -1 or 1.
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``, so
+            (N,) against (B, N) holds one target a column.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        margin: how far on its side of zero a prediction is to lie; any finite number.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    loss: Tensor = operators.hinge(input, target, reduction, margin)
+    return loss
+
+
+def hinge_loss_with_grad(
+    input: Tensor,
+    target: Tensor,
+    *,
+    reduction: str = "mean",
+    margin: float = 1.0,
+    grad_output: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Hinge loss and its gradient for ``input`` in one launch, without autograd.
+
+    Args:
+        input: as for :func:`hinge_loss`, and the rest but the last.
+        target: broadcastable with ``input``.
+        reduction: ``none``, ``mean`` or ``sum``.
+        margin: how far on its side of zero a prediction is to lie.
+        grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
+            reduction ``none`` also a tensor of the loss's shape.
+
+    Returns:
+        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
+        reduction ``none``).
+    """
+    tensor, factor = operators.incoming(grad_output)
+    loss, gradient = operators.hinge_with_grad(input, target, reduction, margin, tensor, factor)
+    return loss, gradient
+
+
+class HingeLoss(LossModule):
+    """See :func:`losscli.functional.hinge_loss`."""
+
+    margin: float
+
+    def __init__(self, *, reduction: str = "mean", margin: float = 1.0) -> None:
+        super().__init__(SPEC, reduction, margin=margin)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``input`` against ``target``."""
+        loss: Tensor = operators.hinge(input, target, self.reduction, self.margin, self._site)
+        return loss
+
+
 SPEC = LossSpec(
     name="hinge",
     formula="max(margin - x * y, 0)",
@@ -48,5 +113,8 @@ SPEC = LossSpec(
     kinks=kinks,
     branch_coordinate=branch_coordinate,
     branches=branches,
+    loss=hinge_loss,
+    loss_with_grad=hinge_loss_with_grad,
+    module=HingeLoss,
     sign_targets=True,
 )

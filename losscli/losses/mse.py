@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from . import operators
+from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand, same_shape
 
@@ -44,6 +46,58 @@ def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
     return input - target
 
 
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """Mean squared error, as torch.nn.functional.mse_loss: ``(input - target)**2``.
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    loss: Tensor = operators.mse(input, target, reduction)
+    return loss
+
+
+def mse_loss_with_grad(
+    input: Tensor,
+    target: Tensor,
+    *,
+    reduction: str = "mean",
+    grad_output: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Mean squared error and its gradient for ``input`` in one launch, without autograd.
+
+    Args:
+        input: as for :func:`mse_loss`, and the rest but the last.
+        target: broadcastable with ``input``.
+        reduction: ``none``, ``mean`` or ``sum``.
+        grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
+            reduction ``none`` also a tensor of the loss's shape.
+
+    Returns:
+        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
+        reduction ``none``).
+    """
+    tensor, factor = operators.incoming(grad_output)
+    loss, gradient = operators.mse_with_grad(input, target, reduction, tensor, factor)
+    return loss, gradient
+
+
+class MSELoss(LossModule):
+    """See :func:`losscli.functional.mse_loss`."""
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(SPEC, reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``input`` against ``target``."""
+        loss: Tensor = operators.mse(input, target, self.reduction, self._site)
+        return loss
+
+
 SPEC = LossSpec(
     name="mse",
     formula="(x - y)^2",
@@ -55,4 +109,7 @@ SPEC = LossSpec(
     kinks=kinks,
     branch_coordinate=branch_coordinate,
     branches=branches,
+    loss=mse_loss,
+    loss_with_grad=mse_loss_with_grad,
+    module=MSELoss,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-REDUCTIONS = ("none", "mean", "sum")
+Reduction = Literal["none", "mean", "sum"]
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 
 def reduce(elements: Tensor, reduction: str) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from . import operators
+from .module import LossModule
 from .spec import LossSpec, Operand, Parameter, same_shape
 
 if TYPE_CHECKING:
@@ -41,6 +43,69 @@ def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
     return input - target
 
 
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """Smooth L1 loss (Girshick, Fast R-CNN, 2015), as torch.nn.functional.smooth_l1_loss.
+
+    With ``d = input - target``: ``0.5 * d**2 / beta`` where ``|d| < beta``, else
+    ``|d| - 0.5 * beta``. The gradient is ``d / beta`` inside and the sign of ``d`` from
+    ``|d| = beta`` on; ``beta=0`` gives the L1 loss, whose gradient at zero is 0.
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        beta: where the quadratic part ends; at least 0.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    loss: Tensor = operators.smooth_l1(input, target, reduction, beta)
+    return loss
+
+
+def smooth_l1_loss_with_grad(
+    input: Tensor,
+    target: Tensor,
+    *,
+    reduction: str = "mean",
+    beta: float = 1.0,
+    grad_output: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Smooth L1 loss and its gradient for ``input`` in one launch, without autograd.
+
+    Args:
+        input: as for :func:`smooth_l1_loss`, and the rest but the last.
+        target: broadcastable with ``input``.
+        reduction: ``none``, ``mean`` or ``sum``.
+        beta: where the quadratic part ends.
+        grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
+            reduction ``none`` also a tensor of the loss's shape.
+
+    Returns:
+        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
+        reduction ``none``).
+    """
+    tensor, factor = operators.incoming(grad_output)
+    loss, gradient = operators.smooth_l1_with_grad(input, target, reduction, beta, tensor, factor)
+    return loss, gradient
+
+
+class SmoothL1Loss(LossModule):
+    """See :func:`losscli.functional.smooth_l1_loss`."""
+
+    beta: float
+
+    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(SPEC, reduction, beta=beta)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``input`` against ``target``."""
+        loss: Tensor = operators.smooth_l1(input, target, self.reduction, self.beta, self._site)
+        return loss
+
+
 SPEC = LossSpec(
     name="smooth_l1",
     formula="0.5 * (x - y)^2 / beta if |x - y| < beta else |x - y| - 0.5 * beta",
@@ -54,4 +119,7 @@ SPEC = LossSpec(
     kinks=kinks,
     branch_coordinate=branch_coordinate,
     branches=branches,
+    loss=smooth_l1_loss,
+    loss_with_grad=smooth_l1_loss_with_grad,
+    module=SmoothL1Loss,
 )

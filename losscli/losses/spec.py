@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .module import LossModule
+
 Shape = tuple[int, ...]
 LossFunction = Callable[..., "Tensor"]
 """``f(input, target, *, reduction, **parameters) -> loss``."""
@@ -92,6 +94,12 @@ class LossSpec:
     """The scalar that decides the branch of each element: ``input - target``, say."""
     branches: Callable[[Mapping[str, float]], tuple[str, ...]]
     """What the loss is called below, between and above its kinks: a name more than kinks."""
+    loss: LossFunction
+    """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
+    loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
+    """The public function that returns the gradient of the prediction as well."""
+    module: type[LossModule]
+    """What ``losscli.nn`` makes a module of torch of."""
     sign_targets: bool = False
     """Whether generated targets are -1 or 1."""
     tolerance: Tolerance | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from .render import digest, render
+from losscli.report.render import conclusion
 
-__all__ = ["digest", "render"]
+from .render import render
+
+__all__ = ["conclusion", "render"]

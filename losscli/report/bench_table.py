@@ -19,14 +19,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
-from losscli.cases import Case
-from losscli.config.schema import CACHES, COLD, MODES, WARM
+from losscli.axes import CACHES, COLD, MODES, WARM
+from losscli.cases import distinct_names
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips, with_mode
-from losscli.results import (
+from losscli.runs.records import (
     FAILED,
     HOST_GAPS,
-    NO_LIMIT,
     SAME,
     SKIPPED,
     UNCLEAR,
@@ -60,12 +59,13 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
     for result in ran:
         by_title.setdefault(result.table, []).append(result)
     made = []
+    names = distinct_names(result.case for result in ran)
     for title, results in by_title.items():
         columns = _columns(results, mixed)
         groups: dict[str, list[list[str]]] = {}
         for result in results:
             row = [cell(result) for cell in columns.values()]
-            groups.setdefault(_name(result.case, ran), []).append(row)
+            groups.setdefault(_name(names[result.case], ran), []).append(row)
         made.append((title, *beside_case(list(columns), groups, width)))
     return made
 
@@ -141,9 +141,7 @@ def notes(run: Run) -> list[str]:
         if _outgrew(r)
     ]
     texts += skips(results)
-    texts += dict.fromkeys(
-        NO_LIMIT + why for r in results if (why := r.reason.partition(NO_LIMIT)[2])
-    )
+    texts += dict.fromkeys(f"no limit: {r.no_limit}" for r in results if r.no_limit)
     texts += _conditions(results)
     return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
 
@@ -234,9 +232,9 @@ def _results(run: Run) -> list[BenchResult]:
     return [result for result in run.results if isinstance(result, BenchResult)]
 
 
-def _name(case: Case, results: Sequence[BenchResult]) -> str:
-    """Return the case's name without the dtype and reduction that the whole run shares."""
-    words = case.name.split()
+def _name(name: str, results: Sequence[BenchResult]) -> str:
+    """Return a case's name without the dtype and reduction that the whole run shares."""
+    words = name.split()
     for shared in ({r.case.dtype for r in results}, {r.case.reduction for r in results}):
         if len(shared) == 1:
             words.remove(shared.pop())

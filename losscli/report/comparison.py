@@ -14,85 +14,56 @@ import io
 import json
 import textwrap
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from losscli.bench.comparison import Comparison, Missing, Noise, Row
-from losscli.bench.ratio import CONFIDENCE
-from losscli.bench.rows import how, label
+from losscli.axes import Cache, Mode, PassName
+from losscli.cases import distinct_names
+from losscli.compare.comparison import Comparison, Comparisons, Noise
+from losscli.compare.noise import CONFIDENCE
+from losscli.compare.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count
-from losscli.report.render import WIDTH, json_line, lay_out
-from losscli.results import FAILED, SCHEMA_VERSION, SKIPPED, SLOWER, BenchResult, Run
+from losscli.report.render import WIDTH, lay_out
+from losscli.runs.encoding import json_line
+from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, SLOWER, BenchResult, Run
 from losscli.units import format_seconds
 
 _NAMED = 10
 """Cases that only one run has, of which a table names so many."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """Runs against a baseline, under the names that the user gave them."""
-
-    baseline: str
-    comparisons: dict[str, Comparison]
-    """By the name of the run that is compared."""
-    threshold: float | None = None
-    """Beyond which a case that is slower fails the comparison."""
-
-    def broken(self) -> list[tuple[str, Missing]]:
-        """Return what the baseline timed and a run failed, each with the name of the run."""
-        return [(name, each) for name, one in self.comparisons.items() for each in one.broken]
-
-    def blind(self) -> list[str]:
-        """Return the names of the runs of which noise would hide whatever became slower."""
-        if self.threshold is None:
-            return []
-        return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
-
-    def regressions(self) -> list[tuple[str, Row]]:
-        """Return what is slower beyond threshold and noise, each with the name of its run."""
-        if self.threshold is None:
-            return []
-        return [
-            (name, row)
-            for name, comparison in self.comparisons.items()
-            for row in comparison.regressions(self.threshold)
-        ]
-
-
-def render_comparison(report: Report, format: str) -> str:
+def render_comparison(compared: Comparisons, format: str) -> str:
     """Return a comparison as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``."""
-    return _FORMATS[format](report)
+    return _FORMATS[format](compared)
 
 
-def conclusion(report: Report) -> str:
+def conclusion(compared: Comparisons) -> str:
     """Return what a comparison came to: a line for each run, and each case that is too slow."""
-    return "\n".join(_conclusion(report))
+    return "\n".join(_conclusion(compared))
 
 
-def _table(report: Report) -> str:
-    return _page(report, "simple", WIDTH)
+def _table(compared: Comparisons) -> str:
+    return _page(compared, "simple", WIDTH)
 
 
-def _markdown(report: Report) -> str:
-    return _page(report, "github", None)
+def _markdown(compared: Comparisons) -> str:
+    return _page(compared, "github", None)
 
 
-def _page(report: Report, style: str, width: int | None) -> str:
-    before = next(iter(report.comparisons.values())).before
+def _page(compared: Comparisons, style: str, width: int | None) -> str:
+    before = next(iter(compared.comparisons.values())).before
     told = partial(_tell, width)
-    parts = [told(_caption(title, run) for title, run in _runs(report, before))]
-    for name, comparison in report.comparisons.items():
-        if len(report.comparisons) > 1:
+    parts = [told(_caption(title, run) for title, run in _runs(compared, before))]
+    for name, comparison in compared.comparisons.items():
+        if len(compared.comparisons) > 1:
             parts += [name if style == "simple" else f"### {name}"]
         parts += [told(_unlike(comparison)), _rows(comparison, style, width)]
-        parts += [_means(comparison, style), told(_missing(report.baseline, name, comparison))]
+        parts += [_means(comparison, style), told(_missing(compared.baseline, name, comparison))]
         parts += [told(_noise(comparison))]
-    parts += [told(_conclusion(report))]
+    parts += [told(_conclusion(compared))]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -103,9 +74,9 @@ def _tell(width: int | None, lines: Iterable[str]) -> str:
     return "\n".join(textwrap.fill(line, width, subsequent_indent="      ") for line in lines)
 
 
-def _runs(report: Report, before: Run) -> list[tuple[str, Run]]:
-    afters = [(f"new: {name}", c.after) for name, c in report.comparisons.items()]
-    return [(f"base: {report.baseline}", before), *afters]
+def _runs(compared: Comparisons, before: Run) -> list[tuple[str, Run]]:
+    afters = [(f"new: {name}", c.after) for name, c in compared.comparisons.items()]
+    return [(f"base: {compared.baseline}", before), *afters]
 
 
 def _caption(title: str, run: Run) -> str:
@@ -128,7 +99,7 @@ def _unlike(comparison: Comparison) -> list[str]:
 def _rows(comparison: Comparison, style: str, width: int | None) -> str:
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     groups: dict[str, list[list[str]]] = {}
-    case, name = None, ""
+    names = distinct_names(row.after.case for row in comparison.rows)
     for row in comparison.rows:
         result = row.after
         cells = [
@@ -140,14 +111,13 @@ def _rows(comparison: Comparison, style: str, width: int | None) -> str:
             f"{row.ratio.low:.3f}-{row.ratio.high:.3f}",
             row.verdict.upper() if row.verdict == SLOWER else row.verdict,
         ]
-        if result.case is not case:  # neighbours share it, and its name takes time
-            case, name = result.case, result.case.name
+        name = names[result.case]
         title = f"{name} ({result.table})" if result.table else name
         groups.setdefault(title, []).append(cells)
     return lay_out(*beside_case(headers, groups, width), style)
 
 
-def _pass(pass_: str, mode: str, cache: str) -> str:
+def _pass(pass_: PassName, mode: Mode, cache: Cache) -> str:
     """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
     return " ".join([SHORT_PASSES[pass_], *how(mode, cache)])
 
@@ -203,20 +173,20 @@ def _noise_of(noise: Noise, several: bool) -> str:
     return f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
 
 
-def _conclusion(report: Report) -> list[str]:
+def _conclusion(compared: Comparisons) -> list[str]:
     lines = []
-    for name, comparison in report.comparisons.items():
+    for name, comparison in compared.comparisons.items():
         verdicts = [row.verdict for row in comparison.rows]
         counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
         rows = count(len(verdicts), "row")
-        lines.append(f"{name} against {report.baseline}: {', '.join([rows, *sorted(counts)])}")
-        lines += _lost(report.baseline, name, comparison)
-    if report.threshold is not None:
-        lines += _undecided(report, report.threshold)
-        found = report.regressions()
-        what = f"slower by more than {100 * report.threshold:g} % and than noise explains"
+        lines.append(f"{name} against {compared.baseline}: {', '.join([rows, *sorted(counts)])}")
+        lines += _lost(compared.baseline, name, comparison)
+    if compared.threshold is not None:
+        lines += _undecided(compared, compared.threshold)
+        found = compared.regressions()
+        what = f"slower by more than {100 * compared.threshold:g} % and than noise explains"
         lines.append(f"{count(len(found), 'row') if found else 'no row'} {what}")
-        several = len(report.comparisons) > 1
+        several = len(compared.comparisons) > 1
         lines += [
             f"    {f'{name}: ' if several else ''}{row.name}: {row.ratio.value:.3f} "
             f"({_seconds(row.before)}, then {_seconds(row.after)})"
@@ -245,48 +215,48 @@ def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
     ]
 
 
-def _undecided(report: Report, threshold: float) -> list[str]:
+def _undecided(compared: Comparisons, threshold: float) -> list[str]:
     """Say of how many rows noise would hide that they are slower."""
     lines = []
-    for name, comparison in report.comparisons.items():
+    for name, comparison in compared.comparisons.items():
         if undecided := comparison.undecided(threshold):
             own = len(comparison.rows) - comparison.controls
-            where = f" of {name}" if len(report.comparisons) > 1 else ""
+            where = f" of {name}" if len(compared.comparisons) > 1 else ""
             are = "is" if len(undecided) == 1 else "are"
             noisy = f"{len(undecided)} of {count(own, 'row')}{where} {are} too noisy"
             lines.append(f"{noisy} to tell {100 * threshold:g} %")
     return lines
 
 
-def _record(report: Report) -> dict[str, Any]:
+def _record(compared: Comparisons) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "compare",
-        "baseline": report.baseline,
-        "threshold": report.threshold,
+        "baseline": compared.baseline,
+        "threshold": compared.threshold,
         "confidence": CONFIDENCE,
         "comparisons": [
-            of_comparison(name, comparison, report.threshold)
-            for name, comparison in report.comparisons.items()
+            of_comparison(name, comparison, compared.threshold)
+            for name, comparison in compared.comparisons.items()
         ],
     }
 
 
-def _json(report: Report) -> str:
-    return json.dumps(json.loads(json_line(_record(report))), indent=2)
+def _json(compared: Comparisons) -> str:
+    return json.dumps(json.loads(json_line(_record(compared))), indent=2)
 
 
-def _jsonl(report: Report) -> str:
-    record = _record(report)
+def _jsonl(compared: Comparisons) -> str:
+    record = _record(compared)
     rows = [row for comparison in record["comparisons"] for row in comparison.pop("rows")]
     return "\n".join(map(json_line, [record, *rows]))
 
 
-def _csv(report: Report) -> str:
+def _csv(compared: Comparisons) -> str:
     rows = [
         row
-        for name, comparison in report.comparisons.items()
-        for row in of_rows(name, comparison, report.threshold)
+        for name, comparison in compared.comparisons.items()
+        for row in of_rows(name, comparison, compared.threshold)
     ]
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0] if rows else ["run", "case"], lineterminator="\n")
@@ -295,7 +265,7 @@ def _csv(report: Report) -> str:
     return text.getvalue().removesuffix("\n")
 
 
-_FORMATS: dict[str, Callable[[Report], str]] = {
+_FORMATS: dict[str, Callable[[Comparisons], str]] = {
     "table": _table,
     "md": _markdown,
     "csv": _csv,

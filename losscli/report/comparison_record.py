@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from losscli.bench.comparison import Comparison, Mean, Missing
+from losscli.compare.comparison import Comparison, Mean, Missing
 
 
 def of_comparison(name: str, comparison: Comparison, threshold: float | None) -> dict[str, Any]:

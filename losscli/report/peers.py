@@ -1,49 +1,22 @@
-"""Where losscli's own kernel is slower than the best of its peers, beyond what noise explains.
-
-A cell is a case and a pass, in each table of the config; the peers are the implementations that are
-not losscli's own. That custom is slower than a peer is tested: by the sign test, which asks of the
-times no distribution, in how many rounds it was behind by more than a hundredth, and by Holm's
-method, which keeps the risk that any of a whole run's equals is called slower below ``RISK``. The
-verdict that each ratio has takes a risk of its own; of hundreds, some come out by chance.
-"""
+"""The lines that say where losscli's own kernel is slower than the best of its peers."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-
+from losscli.compare.peers import CUSTOM, Cell, best_peer, compared, ratio
 from losscli.report.phrases import count, with_mode
-from losscli.results import DIFFERENT_BEYOND, BenchResult, Run
+from losscli.runs.records import Run
 from losscli.units import format_seconds
-
-CUSTOM = "custom"
-RISK = 0.01
-
-
-class Cell(dict[str, BenchResult]):
-    """What was asked for in a case and pass, by implementation."""
-
-    slower_than: frozenset[str] = frozenset()
-    """The peers that custom is slower than."""
-    too_short: bool = False
-    """Whether custom was behind in too few rounds for any test to tell."""
-
-    @property
-    def peers(self) -> list[BenchResult]:
-        """Those that were timed."""
-        return [r for name, r in self.items() if r.seconds and name.partition(":")[0] != CUSTOM]
 
 
 def lines(run: Run) -> list[str]:
     """Return in how many cells custom is slower, then those cells; nothing without a peer."""
-    compared = [cell for cell in cells(run) if CUSTOM in cell and cell.peers]
-    if not compared:
+    found = compared(run)
+    if not found:
         return []
-    untimed = [cell for cell in compared if cell[CUSTOM].seconds is None]
-    slower = [cell for cell in compared if cell.slower_than]
-    short = [cell for cell in compared if cell.too_short]
-    total = count(len(compared) - len(untimed), "cell")
+    untimed = [cell for cell in found if cell[CUSTOM].seconds is None]
+    slower = [cell for cell in found if cell.slower_than]
+    short = [cell for cell in found if cell.too_short]
+    total = count(len(found) - len(untimed), "cell")
     told = [f"custom is slower than the best peer in {len(slower)} of {total}"]
     told += [f"    {_describe(cell)}" for cell in slower]
     if short:
@@ -53,93 +26,6 @@ def lines(run: Run) -> list[str]:
         told.append(f"custom was not timed in {count(len(untimed), 'cell')} where a peer was")
         told += [f"    {_name(cell)}: {cell[CUSTOM].status}" for cell in untimed]
     return told
-
-
-def cells(run: Run) -> list[Cell]:
-    """Gather the results of each case and pass, and test them all."""
-    gathered: dict[tuple[str, str, str, str], Cell] = {}
-    for result in run.results:
-        if isinstance(result, BenchResult):
-            key = (result.table, result.case.name, result.pass_, result.mode)
-            gathered.setdefault(key, Cell())[result.implementation] = result
-    found = list(gathered.values())
-    _test(found)
-    return found
-
-
-def best_peer(cell: Cell) -> BenchResult | None:
-    """Return the peer that custom does worst against.
-
-    One that custom is slower than, beyond what noise explains, is worse than one that may be ahead
-    by chance. Where custom has no time, it is the fastest.
-    """
-    custom = cell.get(CUSTOM)
-
-    def place(peer: BenchResult) -> tuple[bool, float]:
-        assert peer.seconds
-        if custom is None or custom.seconds is None:
-            return False, peer.seconds.median
-        return peer.implementation not in cell.slower_than, ratio(custom, peer)
-
-    return min(cell.peers, key=place, default=None)
-
-
-def ratio(custom: BenchResult, peer: BenchResult) -> float:
-    """Return a peer's time over custom's, both of which were timed."""
-    found = custom.ratios.get(peer.implementation)
-    if found:
-        return found.value
-    assert custom.seconds
-    assert peer.seconds
-    return peer.seconds.median / custom.seconds.median
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """Custom beside one peer, and how likely it is to be behind in so many rounds by chance."""
-
-    cell: Cell
-    peer: str
-    rounds: int
-    chance: float
-
-
-def _test(found: Sequence[Cell]) -> None:
-    """Tell each cell whom custom is slower than, and whether that could have been told at all."""
-    comparisons = [
-        _compare(cell, cell[CUSTOM], peer)
-        for cell in found
-        if CUSTOM in cell and cell[CUSTOM].seconds
-        for peer in cell.peers
-    ]
-    left = len(comparisons)
-    for each in sorted(comparisons, key=lambda comparison: comparison.chance):
-        if each.chance > RISK / left:
-            break
-        each.cell.slower_than |= {each.peer}
-        left -= 1
-    for each in comparisons:
-        behind = ratio(each.cell[CUSTOM], each.cell[each.peer]) < 1 / (1 + DIFFERENT_BEYOND)
-        if behind and not each.cell.slower_than and 0.5**each.rounds > RISK / left:
-            each.cell.too_short = True
-
-
-def _compare(cell: Cell, custom: BenchResult, peer: BenchResult) -> _Comparison:
-    """Look at the rounds, in each of which both were timed right after each other."""
-    assert custom.seconds
-    assert peer.seconds
-    own, theirs = custom.seconds.samples, peer.seconds.samples
-    pairs = list(zip(own, theirs, strict=True)) if len(own) == len(theirs) else []
-    behind = sum(its * (1 + DIFFERENT_BEYOND) < ours for ours, its in pairs)
-    return _Comparison(cell, peer.implementation, len(pairs), _at_least(behind, len(pairs)))
-
-
-def _at_least(heads: int, tosses: int) -> float:
-    """Return how likely a fair coin is to fall so often on its head, or more often."""
-    if 2 * heads <= tosses:
-        return 1.0
-    ways = sum(math.comb(tosses, n) for n in range(heads, tosses + 1))
-    return ways / (1 << tosses)
 
 
 def _name(cell: Cell) -> str:

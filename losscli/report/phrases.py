@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from losscli.config.schema import DEVICE
-from losscli.results import SKIPPED, BenchResult, VerifyResult
+from losscli.axes import DEVICE, Mode
+from losscli.runs.records import SKIPPED, BenchResult, VerifyResult
 
 _NAMED = 3
 """Cases that a line names before it counts the rest."""
@@ -17,7 +17,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def with_mode(pass_: str, mode: str) -> str:
+def with_mode(pass_: str, mode: Mode) -> str:
     """Return the name of a pass, and of a mode that is not the usual."""
     return pass_ if mode == DEVICE else f"{pass_} {mode}"
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tabulate
 
-from losscli.config.schema import WARM
+from losscli.axes import WARM
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
 from losscli.report.layout import plain
-from losscli.results import SKIPPED, BenchResult, Result, Run, TimerTestResult
+from losscli.runs.encoding import finite, header, json_line
+from losscli.runs.records import SKIPPED, BenchResult, Result, Run, TimerTestResult
 from losscli.units import format_size
 
 WIDTH = 100
@@ -37,21 +37,9 @@ def render(run: Run, format: str) -> str:
     return _FORMATS[format](run)
 
 
-def digest(run: Run) -> str:
+def conclusion(run: Run) -> str:
     """Return what a run came to, without its tables: failures, what was skipped, the summary."""
     return "\n".join([*_notes(run), *_comparison(run), *_summary(run)])
-
-
-def json_line(record: Mapping[str, Any]) -> str:
-    """Return one line of JSON. What is not finite becomes null, for JSON has no word for it."""
-    return json.dumps(_finite(record), allow_nan=False)
-
-
-def header(run: Run) -> dict[str, Any]:
-    """Return the record of a run without its results: the first line of JSONL."""
-    record = run.to_json()
-    del record["results"]
-    return record
 
 
 def _table(run: Run) -> str:
@@ -166,24 +154,13 @@ def _level(key: str, value: Any) -> dict[str, Any]:
 
 def _json(run: Run) -> str:
     """One key a line, and a list of numbers, thousands of samples perhaps, on one line."""
-    text = json.dumps(_finite(run.to_json()), indent=2, allow_nan=False)
+    text = json.dumps(finite(run.to_json()), indent=2, allow_nan=False)
     return re.sub(r"\[\n([-+.,e0-9\s]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
 
 
 def _jsonl(run: Run) -> str:
     records = [header(run), *(result.to_json() for result in run.results)]
     return "\n".join(json_line(record) for record in records)
-
-
-def _finite(value: Any) -> Any:
-    """Replace what JSON cannot hold."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 _FORMATS: dict[str, Callable[[Run], str]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 
-from losscli.results import Run, SelfTestResult
+from losscli.runs.records import Run, SelfTestResult
 
 WIDTH = 100
 SURVIVED = "SURVIVED"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from losscli.results import FAIL, KNOWN_TIME, Run, TimerTestResult
+from losscli.runs.records import FAIL, KNOWN_TIME, Run, TimerTestResult
 from losscli.units import format_seconds
 
 HEADERS = ["test", "of", "expected", "found", "status"]

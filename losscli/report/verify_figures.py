@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from losscli.cases import Case
+from losscli.cases import Case, distinct_names
 from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import format_ulp
-from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 
 FIGURES = ("value", "input_gradient", "target_gradient")
 """The checks whose errors have a column."""
@@ -43,9 +43,11 @@ def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
         if len({columns[header](group) for group in groups}) < 2:
             del columns[header]
     rows: dict[str, list[list[str]]] = {}
+    names = distinct_names(group[0].case for group in groups)
     for group in groups:
         cells = [cell(group) for cell in columns.values()]
-        rows.setdefault(_name(group[0].case), []).append(cells)
+        case = group[0].case
+        rows.setdefault(_without_columns(case, names[case]), []).append(cells)
     return beside_case(list(columns), rows, width)
 
 
@@ -56,9 +58,9 @@ def _results(run: Run) -> list[VerifyResult]:
 
 def _groups(run: Run) -> list[Group]:
     """Gather the checks of each case and implementation, in the order they finished."""
-    groups: dict[tuple[str, str], list[VerifyResult]] = {}
+    groups: dict[tuple[Case, str], list[VerifyResult]] = {}
     for result in _results(run):
-        groups.setdefault((result.case.name, result.implementation), []).append(result)
+        groups.setdefault((result.case, result.implementation), []).append(result)
     return list(groups.values())
 
 
@@ -70,9 +72,9 @@ def _is_shown(group: Group) -> bool:
     return any(result.check in FIGURES and result.status == PASS for result in group)
 
 
-def _name(case: Case) -> str:
-    """Return the case's name without what has a column or stands above the table."""
-    return " ".join(word for word in case.name.split() if word not in (case.dtype, case.reduction))
+def _without_columns(case: Case, name: str) -> str:
+    """Return the name of a case without what has a column or stands above the table."""
+    return " ".join(word for word in name.split() if word not in (case.dtype, case.reduction))
 
 
 def _check(group: Group, name: str) -> VerifyResult | None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from losscli.report import verify_figures
 from losscli.report.layout import GAP
 from losscli.report.phrases import count, format_ulp, skips
-from losscli.results import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
 from losscli.verify.repeating import line
 
 WIDTH = 100
@@ -70,7 +70,7 @@ def summary(run: Run) -> str:
     """Return the line to quote."""
     results = _asked(run)
     statuses = Counter(result.status for result in results)
-    cases = {r.case.name for r in results if r.status != SKIPPED}
+    cases = {r.case for r in results if r.status != SKIPPED}
     largest = _largest_ulp(results)
     return (
         f"verify: {count(statuses[PASS], 'check')} of {count(len(cases), 'case')} passed, "
@@ -101,7 +101,7 @@ def _cell(results: Results, check: str, loss: str) -> str:
     if not ran:
         return "skipped" if any(r.case.loss == loss for r in asked) else "-"
     statuses = Counter(result.status for result in ran)
-    worst = next((status for status in (FAIL, WARN) if statuses[status]), PASS)
+    worst: VerifyStatus = FAIL if statuses[FAIL] else WARN if statuses[WARN] else PASS
     text = f"pass {len(ran)}" if worst == PASS else f"{worst.upper()} {statuses[worst]}/{len(ran)}"
     return ", ".join(part for part in (text, _largest_ulp(ran)) if part)
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from losscli.compare.peers import headline
 from losscli.errors import UnfitError
-from losscli.report.files import is_replaceable, replace_file
-from losscli.report.journal import Journal
 from losscli.report.render import render
-from losscli.results import Result, Run
+from losscli.runs.files import is_replaceable, replace_file
+from losscli.runs.journal import Journal
+from losscli.runs.records import Result, Run
 
 WHOLE = ("json", "jsonl")
 """Formats that hold all that a journal does."""
@@ -68,8 +69,9 @@ class Writer:
 
     @property
     def run(self) -> Run:
-        """The run with the results that there are."""
-        return replace(self._run, results=tuple(self._results))
+        """The run with the results that there are, and what they come to."""
+        run = replace(self._run, results=tuple(self._results))
+        return replace(run, headline=headline(run))
 
     def add(self, result: Result) -> None:
         """Keep a result."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from losscli import environment, layouts
+from losscli import layouts
+from losscli.axes import (
+    CONTIGUOUS,
+    DISTRIBUTIONS,
+    DTYPES,
+    LAYOUTS,
+    Distribution,
+    DType,
+    GradOutput,
+    Layout,
+)
 from losscli.cases import Case
 from losscli.config.fields import check_device, check_grad_output, check_name
-from losscli.config.schema import CONTIGUOUS, DISTRIBUTIONS, DTYPES, LAYOUTS, GradOutput
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES, REDUCTIONS, Shape
-from losscli.results import VerifyResult
+from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
+from losscli.machine import devices
+from losscli.runs.records import VerifyResult
 
 
 def repeat(
@@ -18,12 +28,12 @@ def repeat(
     shape: Shape,
     target_shape: Shape | None = None,
     *,
-    dtype: str = "float32",
-    reduction: str = "mean",
+    dtype: DType = "float32",
+    reduction: Reduction = "mean",
     device: str = "cpu",
-    distribution: str = "uniform",
+    distribution: Distribution = "uniform",
     scale: float = 1.0,
-    layout: str = CONTIGUOUS,
+    layout: Layout = CONTIGUOUS,
     grad_output: GradOutput = 1.0,
     seed: int = 0,
     ulp: float | None = None,
@@ -59,7 +69,7 @@ def repeat(
     check_name("dtype", dtype, DTYPES)
     check_name("reduction", reduction, REDUCTIONS)
     check_name("distribution", distribution, DISTRIBUTIONS)
-    device = environment.resolve_device(check_device(device))
+    device = devices.resolve_device(check_device(device))
     check_name("layout", layout, LAYOUTS)
     grad_output = check_grad_output(str(grad_output))
     usual = spec.default_target_shape(shape) if target_shape is None else target_shape
@@ -70,9 +80,7 @@ def repeat(
     trial = find_implementation(implementation), find_check(check)
     jobs = split(case, [trial], ulp)
     if not jobs:
-        print(
-            f"NOTHING is asked of {case.name}: the check of {check} is for {trial[1].needs} alone"
-        )
+        print(f"NOTHING is asked of {case.name}: {trial[1].why_not(case, trial[0])}")
     for job in jobs:
         for result in run(job):
             name = f"{result.case.name}, {implementation}, {result.check}"
@@ -93,8 +101,8 @@ def line(result: VerifyResult) -> str:
     defaults = _DEFAULTS | {p.name: p.default for p in case.spec.parameters}
     words += [f"{n}={_literal(v)}" for n, v in facts.items() if v != defaults[n]]
     words.append(f"seed={case.seed}")
-    if result.tolerance:
-        words.append(f"ulp={result.tolerance.split()[0]}")
+    if result.tolerance_ulp is not None:
+        words.append(f"ulp={result.tolerance_ulp:g}")
     return f"from losscli.verify import repeat; repeat({', '.join(words)})"
 
 

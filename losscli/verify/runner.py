@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
-from losscli import environment
-from losscli.cases import Case, asked_for, expand
+from losscli.cases import Case
+from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
-from losscli.environment import is_out_of_memory
 from losscli.errors import UsageError
 from losscli.implementations import Implementation, find_implementation
-from losscli.results import FAIL, SKIPPED, VerifyResult
+from losscli.implementations.subject import Subject, SubjectError
+from losscli.machine import devices, memory
+from losscli.machine.memory import is_out_of_memory
+from losscli.reasons import Code, Reason
+from losscli.runs.records import FAIL, SKIPPED, VerifyResult, VerifyStatus
+from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
-from losscli.verify.memory import fit
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject, SubjectError
+from losscli.verify.memory_plan import fit
 
 Trial = tuple[Implementation, Check]
 
@@ -50,7 +52,7 @@ class Job:
 def plan(
     config: Config,
     device: str,
-    free_bytes: Callable[[str], int] = environment.free_bytes,
+    free_bytes: Callable[[str], int] = memory.free_bytes,
     checks: Collection[str] = (),
 ) -> list[Job]:
     """Return the jobs of a config, without what its rules exclude.
@@ -128,7 +130,7 @@ def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) ->
     """
     by_case: list[tuple[Case, list[Trial]]] = []
     for implementation, check in trials:
-        if not (check.asks(case) and check.concerns(implementation)):
+        if check.why_not(case, implementation):
             continue
         adapted = check.adapt(case)
         own = next((own for known, own in by_case if known == adapted), None)
@@ -147,7 +149,7 @@ def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Tri
 
 
 def run(
-    job: Job, free_bytes: Callable[[str], int] = environment.free_bytes
+    job: Job, free_bytes: Callable[[str], int] = memory.free_bytes
 ) -> Generator[VerifyResult, None, None]:
     """Yield each result of a job as it is there; nothing an implementation does wrong is raised.
 
@@ -168,7 +170,7 @@ def run(
             or _shortage(case, implementation, check, free)
         )
         if reason:
-            yield VerifyResult(case, name, check.name, SKIPPED, reason)
+            yield VerifyResult(case, name, check.name, SKIPPED, reason.text, code=reason.code)
             continue
         try:
             if problem is None:
@@ -178,22 +180,27 @@ def run(
             spoiled = problem.spoiled()
         except SubjectError as error:
             # Whatever it has left of the operands, the next shall have its own.
-            results, problem = [VerifyResult(case, name, check.name, FAIL, str(error))], None
             _remember(error, case.device, name)
+            code = _code(error)
+            results = [VerifyResult(case, name, check.name, FAIL, str(error), code=code)]
+            problem = None
         except Exception as error:
+            status: VerifyStatus
             if DEAD in str(error):
-                status, reason = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
+                status, text = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
+                code = _code(error)
                 _remember(error, case.device, name)
             elif is_out_of_memory(error):
-                status, reason = SKIPPED, f"{case.device} ran out of memory"
+                status, text = SKIPPED, f"{case.device} ran out of memory"
+                code = "out_of_memory"
             else:
                 raise
-            results, problem = [VerifyResult(case, name, check.name, status, reason)], None
+            results, problem = [VerifyResult(case, name, check.name, status, text, code=code)], None
         else:
             if spoiled:
-                reason = f"wrote over its {spoiled}, which no result can be judged without"
+                text = f"wrote over its {spoiled}, which no result can be judged without"
                 results = [
-                    VerifyResult(case, name, each, FAIL, reason)
+                    VerifyResult(case, name, each, FAIL, text, code="overwrote")
                     for each in check.results or (check.name,)
                 ]
                 problem = None
@@ -205,16 +212,23 @@ def _remember(error: Exception, device: str, name: str) -> None:
 
     Other errors of CUDA, such as those of a capture, leave a GPU as it was.
     """
-    if DEAD in str(error) and environment.is_broken(device):
+    if DEAD in str(error) and devices.is_broken(device):
         broken.setdefault(device, name)
 
 
-def _out_of_order(device: str) -> str:
-    """Say who broke a GPU; empty if nobody has."""
-    return f"{device} was broken by {broken[device]} before" if device in broken else ""
+def _code(error: Exception) -> Code:
+    """Return whether an error is of a GPU, which is perhaps broken, or of one call."""
+    return "broke_device" if DEAD in str(error) else "raised"
 
 
-def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> str:
-    """Say by how much a check does not fit; empty if it does."""
+def _out_of_order(device: str) -> Reason | None:
+    """Say who broke a GPU; None if nobody has."""
+    if device not in broken:
+        return None
+    return Reason("device_broken", f"{device} was broken by {broken[device]} before")
+
+
+def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
+    """Say by how much a check does not fit; None if it does."""
     _, reasons = fit(case, check.pass_, [implementation], free, check.held(case))
-    return reasons.get(implementation.name, "")
+    return reasons.get(implementation.name)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from losscli.cases import Case
 from losscli.implementations import find_implementation
 from losscli.layouts import impossible, input_shape, target_shape
-from losscli.results import FAIL, VerifyResult
+from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import Check, find_check
 
@@ -36,14 +36,14 @@ class Shrinker:
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
-            if result.status == FAIL and runner.DEAD not in result.reason and key not in self._seen:
+            if result.status == FAIL and result.code != "broke_device" and key not in self._seen:
                 self._seen.add(key)
                 yield from self._shrink(result)
 
     def _shrink(self, result: VerifyResult) -> Iterator[VerifyResult]:
         """Yield the failure of the smallest case that is tried and fails."""
         trial = find_implementation(result.implementation), find_check(result.check)
-        loosened = float(result.tolerance.split()[0]) if result.tolerance else None
+        loosened = result.tolerance_ulp
         for case in _smaller(result.case, trial[1]):
             start = self._clock()
             if self._left <= 0:

@@ -11,7 +11,7 @@ from torch import Tensor
 from losscli import functional
 from losscli.cases import Case
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.verify.tolerances import ELEMENT_ULP
+from losscli.truth.tolerances import ELEMENT_ULP
 
 NAMES = tuple(LOSSES)
 DTYPES = {

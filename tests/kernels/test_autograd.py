@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from losscli.verify.tolerances import ELEMENT_ULP
+from losscli.truth.tolerances import ELEMENT_ULP
 
 from .layouts import LAYOUTS
 from .losses import DTYPES, NAMES, REDUCTIONS, custom, granted, make, reference

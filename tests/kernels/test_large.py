@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from losscli.environment import free_bytes
+from losscli.machine.memory import free_bytes
 
 from .losses import NAMES
 from .test_values import assert_meets_oracle

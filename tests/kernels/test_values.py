@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from losscli.oracle import OPERANDS, Oracle
-from losscli.results import PASS
-from losscli.verify.errors import Errors, compare
-from losscli.verify.tolerances import judge_elements, judge_sums, judge_value
+from losscli.cases import OPERANDS
+from losscli.runs.records import PASS
+from losscli.truth.distances import Errors, compare
+from losscli.truth.oracle import Oracle
+from losscli.truth.tolerances import judge_elements, judge_sums, judge_value
 
 from .layouts import LAYOUTS, SIZES
 from .losses import DTYPES, NAMES, REDUCTIONS, case_of, custom, granted, make, reference

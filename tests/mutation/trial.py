@@ -16,7 +16,7 @@ from math import prod
 from losscli.cli.options import resolve_config
 from losscli.config.sizes import parse_size
 from losscli.implementations import STRATEGIES
-from losscli.results import FAIL, VerifyResult
+from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify.runner import plan, run
 
 from .mutation import Mutation

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.extension.cache import user_cache
 from losscli.extension.targets import BENCH, RUNTIME, TORCH, Target, needed
 from losscli.extension.toolchain import find_ninja

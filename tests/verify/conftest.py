@@ -1,40 +1,8 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
-from losscli.cases import Case
-from losscli.losses import LOSSES
-from losscli.results import PASS, Error, Run, VerifyResult
+from losscli.runs.records import PASS, Error, Run, VerifyResult
 
 MACHINE = {"device": "cpu", "cpu": "a CPU", "threads": 2, "torch": "2"}
-
-MakeCase = Callable[..., Case]
-
-
-@pytest.fixture(scope="session")
-def make_case() -> MakeCase:
-    """Make a small float32 mean on the CPU; keywords change what a test is about."""
-
-    def make(
-        loss: str = "smooth_l1", shape: tuple[int, ...] = (37, 101), **changes: object
-    ) -> Case:
-        spec = LOSSES[loss]
-        fields: dict[str, object] = {
-            "target_shape": spec.default_target_shape(shape),
-            "dtype": "float32",
-            "reduction": "mean",
-            "device": "cpu",
-            "params": {},
-            "distribution": "uniform",
-            "seed": 0,
-        }
-        fields |= changes
-        fields["params"] = spec.resolve(fields["params"])
-        return Case(loss=loss, shape=shape, **fields)
-
-    return make
 
 
 @pytest.fixture

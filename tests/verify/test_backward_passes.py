@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest.surgery import graft, regrade

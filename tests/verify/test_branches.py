@@ -6,11 +6,11 @@ import pytest
 import torch
 from test_wrong_implementations import judge, reference
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
+from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import supplement
-from losscli.verify.problem import Problem
 
 KINKED = [name for name, spec in LOSSES.items() if spec.kinks(spec.resolve({}))]
 PLAIN = ("value", "gradients")

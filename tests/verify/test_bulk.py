@@ -7,7 +7,7 @@ from test_wrong_implementations import judge, put, reference
 
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
 from losscli.verify.selftest.surgery import graft
 
 CHECKS = ("bulk",)

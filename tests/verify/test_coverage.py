@@ -6,12 +6,12 @@ import pytest
 import torch
 from test_wrong_implementations import judge, reference
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
+from losscli.truth.problem import Problem
 from losscli.verify.checks.places import MOST_TILES, TILE, index_of, places
 from losscli.verify.checks.quiet import find_loud, quiet
-from losscli.verify.problem import Problem
 from losscli.verify.selftest.surgery import graft
 
 SHAPE = (173, 101)

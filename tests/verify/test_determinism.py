@@ -8,8 +8,8 @@ import pytest
 import torch
 from test_wrong_implementations import judge, reference
 
-from losscli.config.schema import DTYPES
-from losscli.results import FAIL, PASS, WARN
+from losscli.axes import DTYPES
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.checks.expectation import same_bits
 from losscli.verify.selftest.surgery import graft, regrade
 

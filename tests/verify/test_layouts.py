@@ -9,7 +9,7 @@ import torch
 from test_wrong_implementations import judge, reference
 
 from losscli.cases import Case
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
 from losscli.verify.checks import CHECKS, layouts
 
 PLAIN = ("value", "gradients")

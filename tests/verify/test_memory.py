@@ -6,9 +6,9 @@ import pytest
 import torch
 from test_wrong_implementations import judge, reference
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS, WARN
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.selftest.surgery import graft
 
 

@@ -6,15 +6,16 @@ import math
 
 import pytest
 
-from losscli.cases import expand
+from losscli.axes import DTYPES
+from losscli.config.expansion import expand
 from losscli.config.loader import load_config
-from losscli.config.schema import DTYPES, Config, Exclude, Inputs, LossChoice
+from losscli.config.schema import Config, Exclude, Inputs, LossChoice
 from losscli.errors import UsageError
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
-from losscli.verify.memory import needed_bytes
+from losscli.verify.memory_plan import needed_bytes
 
 CONFIG = Config(
     losses=(LossChoice("mse"),), sizes=((8, 24), (64, 48), (5, 7)), implementations=("reference",)
@@ -93,7 +94,7 @@ def test_a_tolerance_of_a_case_holds_in_its_layouts_as_well(make_case):
 
 
 def thorough_cases():
-    """What --thorough asks of a GPU."""
+    """What `-c thorough` asks of a GPU."""
     return [
         case for block in load_config("thorough", {}).blocks for case in expand(block, "cuda:0")
     ]

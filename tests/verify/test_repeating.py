@@ -12,7 +12,7 @@ from losscli.cli import main
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.losses import LOSSES
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.verify import repeat, runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.repeating import line
@@ -55,7 +55,7 @@ def test_the_line_has_the_seed_and_what_is_no_default(make_case, changes, words)
 
 
 def test_the_line_of_a_loosened_case_has_its_tolerance(make_case):
-    result = VerifyResult(make_case(), "functional", "value", FAIL, tolerance="16 ulp")
+    result = VerifyResult(make_case(), "functional", "value", FAIL, tolerance_ulp=16.0)
 
     assert line(result).endswith("seed=0, ulp=16)")
 
@@ -167,8 +167,7 @@ def test_no_time_is_spent_once_it_is_used_up(half, make_case):
 
 
 def test_a_broken_gpu_is_not_asked_again(make_case):
-    dead = VerifyResult(
-        make_case("mse", device="cuda:0"), "functional", "value", FAIL, "raised: CUDA error: 700"
-    )
+    case = make_case("mse", device="cuda:0")
+    dead = VerifyResult(case, "functional", "value", FAIL, code="broke_device")
 
     assert list(Shrinker().follow([dead])) == [dead]

@@ -10,7 +10,7 @@ from test_wrong_implementations import judge, put, reference
 
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS, SKIPPED
+from losscli.runs.records import FAIL, PASS, SKIPPED
 from losscli.verify.selftest.surgery import linear
 
 CHECKS = ("second_derivatives",)

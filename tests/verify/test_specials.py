@@ -6,10 +6,10 @@ import pytest
 import torch
 from test_wrong_implementations import judge, put, reference
 
-from losscli.config.schema import DTYPES
+from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
 from losscli.verify.selftest.surgery import graft, regrade
 
 CHECKS = ("specials",)

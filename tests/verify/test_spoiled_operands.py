@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
-from losscli.results import FAIL
+from losscli.runs.records import FAIL
+from losscli.truth.fingerprint import fingerprint
+from losscli.truth.problem import Problem
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
-from losscli.verify.fingerprint import fingerprint
-from losscli.verify.problem import Problem
 
 ALL = [name for name, check in CHECKS.items() if not check.needs_gpu]
 

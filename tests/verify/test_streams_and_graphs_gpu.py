@@ -8,7 +8,7 @@ from test_wrong_implementations import judge, reference
 
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS, SKIPPED
+from losscli.runs.records import FAIL, PASS, SKIPPED
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 

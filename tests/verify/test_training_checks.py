@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
+from losscli.implementations.subject import Subject
 from losscli.losses import LOSSES, REDUCTIONS, Tolerance
-from losscli.results import FAIL, PASS
+from losscli.runs.records import FAIL, PASS
+from losscli.truth.problem import Problem
+from losscli.truth.worst import Worst
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, captured_backward
-from losscli.verify.checks.check import Worst
 from losscli.verify.checks.second_derivatives import curvature_case
 from losscli.verify.checks.steps import Due
-from losscli.verify.problem import Problem
 from losscli.verify.selftest.surgery import graft
 from losscli.verify.selftest.wrong import WRONG
-from losscli.verify.subject import Subject
 
 
 def put(case, implementation, check):

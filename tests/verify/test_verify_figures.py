@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from losscli.report import render
 from losscli.report.phrases import format_ulp
 from losscli.report.verify_figures import table
 from losscli.report.verify_table import notes
-from losscli.results import FAIL, SKIPPED, WARN, VerifyResult
+from losscli.runs.records import FAIL, SKIPPED, WARN, Error, VerifyResult
 
 
 def test_a_row_an_implementation_dtype_and_reduction_the_case_once(make_run, case_results):
@@ -133,3 +134,14 @@ def test_what_is_skipped_has_no_row_but_a_reason(make_run, make_case, case_resul
 )
 def test_ulp_takes_five_characters(ulp, text):
     assert format_ulp(ulp) == text
+
+
+def test_cases_that_differ_in_their_seed_alone_have_a_row_each(case_results, make_run):
+    first, second = (case_results(shape=(64,), seed=seed) for seed in (1, 2))
+    second[0] = replace(second[0], error=Error(value_rel=1e-7, value_ulp=1.9))
+    headers, rows = table(make_run(*first, *second), None)
+    ulp = headers.index("ulp")
+    assert [(row[0], row[ulp]) for row in rows] == [
+        ("smooth_l1 64 seed=1", "0.50"),
+        ("smooth_l1 64 seed=2", "1.90"),
+    ]

@@ -9,11 +9,11 @@ import sys
 import pytest
 import torch
 
-from losscli.config.schema import DISTRIBUTIONS, DTYPES
+from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.implementations import Implementation, find_implementation
-from losscli.inputs import make_inputs
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS, WARN
+from losscli.runs.records import FAIL, PASS, WARN
+from losscli.truth.inputs import make_inputs
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 

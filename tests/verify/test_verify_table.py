@@ -8,7 +8,7 @@ import pytest
 
 from losscli.report import render
 from losscli.report.verify_table import notes, summary, tables
-from losscli.results import FAIL, PASS, SKIPPED, WARN, VerifyResult
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 
 
 def cells(run):

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from losscli.config.schema import DISTRIBUTIONS, DTYPES
+from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.errors import BuildError
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.results import FAIL, PASS, SKIPPED, WARN
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 from losscli.verify.selftest.surgery import graft, regrade
@@ -290,14 +290,15 @@ def strays(monkeypatch):
 
     monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], run=astray))
     monkeypatch.setattr(runner, "broken", {})
-    monkeypatch.setattr(runner.environment, "is_broken", lambda device: True)
+    monkeypatch.setattr(runner.devices, "is_broken", lambda device: True)
 
 
 def test_a_gpu_that_a_kernel_broke_is_blamed_on_who_is_asked_next(make_case, strays):
     (result,) = judge(make_case(), reference, checks=("value",))
 
-    assert (result.status, result.reason) == (
+    assert (result.status, result.code, result.reason) == (
         FAIL,
+        "broke_device",
         "broke cpu: CUDA error: an illegal memory access was encountered",
     )
 
@@ -328,11 +329,11 @@ def test_who_raises_the_error_itself_has_broken_it_as_well(make_case, strays):
         FAIL,
         "raised RuntimeError: CUDA error: misaligned address",
     )
-    assert (second.status, second.reason) == (SKIPPED, "cpu was broken by planted before")
+    assert (second.status, second.code) == (SKIPPED, "device_broken")
 
 
 def test_an_error_that_leaves_the_gpu_as_it_was_harms_nobody(make_case, strays, monkeypatch):
-    monkeypatch.setattr(runner.environment, "is_broken", lambda device: False)
+    monkeypatch.setattr(runner.devices, "is_broken", lambda device: False)
 
     failed, *others = judge(make_case(), reference, checks=("value", "gradients"))
 

@@ -12,8 +12,9 @@
 
 namespace losscli::cuda {
 
-// Blocks of a pass, at most so many that the device holds them in kCheckRounds rounds where there
-// may be nothing to do. `kernel` is known when this is compiled: the answer is kept.
+// Blocks of a pass; where there may be nothing to do, at most so many that the device holds them in
+// kCheckRounds rounds, and of a small tensor a share of one. `kernel` is known when this is
+// compiled: the answer is kept.
 template <auto kernel>
 int64_t backward_blocks(const ElementwiseArguments& arguments, const DeviceFacts& facts,
                         int threads, int64_t blocks) {
@@ -29,7 +30,9 @@ int64_t backward_blocks(const ElementwiseArguments& arguments, const DeviceFacts
     resident.store(held, std::memory_order_relaxed);
   }
   const int64_t multiprocessors = facts.multiprocessors > 0 ? facts.multiprocessors : 132;
-  return std::min(blocks, kCheckRounds * held * multiprocessors);
+  const int64_t wave = multiprocessors * kMostThreads / threads;
+  return blocks <= wave ? std::min(blocks, wave / kCheckShare)
+                        : std::min(blocks, kCheckRounds * held * multiprocessors);
 }
 
 }  // namespace losscli::cuda

@@ -13,15 +13,16 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from losscli.blocks import blocks
-from losscli.oracle import Truth
-from losscli.results import FAIL, PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.truth.blocks import blocks
+from losscli.truth.distances import Errors, compare, misfit
+from losscli.truth.oracle import Truth
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict, judge_sums
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.second_derivatives import curvature_case
-from losscli.verify.errors import Errors, compare
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject, misfit
-from losscli.verify.tolerances import Verdict, judge_sums
 
 TIMES = 2
 """The first pass could find memory of its own where the second does not."""

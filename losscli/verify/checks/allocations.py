@@ -14,15 +14,16 @@ from dataclasses import replace
 from functools import partial
 
 from losscli import layouts
-from losscli.allocations import measure_peak
+from losscli.axes import LAYOUTS, Layout
 from losscli.cases import Case
-from losscli.config.schema import LAYOUTS
-from losscli.results import FAIL, PASS, VerifyResult
+from losscli.implementations.subject import Subject
+from losscli.machine.allocations import measure_peak
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
 from losscli.units import format_bytes
-from losscli.verify.checks.check import Check, Worst
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
-from losscli.verify.tolerances import Verdict
+from losscli.verify.checks.check import Check
 
 SIZE = (512, 512)
 """A copy is clearly more than what sums take for themselves."""
@@ -53,7 +54,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     yield worst.result(problem, subject.name, CHECK.name)
 
 
-def _laid_out(problem: Problem, layout: str) -> Problem:
+def _laid_out(problem: Problem, layout: Layout) -> Problem:
     """Return the problem in a layout."""
     case, size = problem.case, problem.case.shape
     usual = case.spec.default_target_shape(size)

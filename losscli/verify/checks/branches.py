@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.results import PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.implementations.subject import Subject
+from losscli.runs.records import PASS, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import judge
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
-from losscli.verify.tolerances import Verdict
 
 STARVED = 0.01
 """Of the elements: a branch with fewer could be wrong, and a mean hardly show it."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from losscli.inputs import make_inputs
+from losscli.implementations.subject import Subject
 from losscli.losses import Shape
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
+from losscli.truth.inputs import make_inputs
+from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
 from losscli.verify.checks.sizes import sizes_case
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
 
 Shapes = tuple[Shape, Shape]
 

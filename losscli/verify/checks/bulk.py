@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.cases import Case
-from losscli.oracle import OPERANDS
-from losscli.results import VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.cases import OPERANDS, Case
+from losscli.implementations.calls import Call
+from losscli.implementations.subject import Subject
+from losscli.runs.records import VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import judge
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Call, Subject
 
 BYTES = 2**25
 """Of a result: more than most second-level caches, and from there on kernels go past them."""

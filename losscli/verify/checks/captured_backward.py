@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from losscli.oracle import OPERANDS
-from losscli.results import PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.cases import OPERANDS
+from losscli.implementations.calls import Answer, Call, Replay
+from losscli.implementations.subject import Subject
+from losscli.runs.records import PASS, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.second_derivatives import curvature_case
 from losscli.verify.checks.steps import Due
-from losscli.verify.memory import Held
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Answer, Call, Replay, Subject
-from losscli.verify.tolerances import Verdict
+from losscli.verify.memory_plan import Held
 
 REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
 """Incoming gradients of successive replays."""

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-from losscli.cases import Case
-from losscli.oracle import OPERANDS
-from losscli.results import PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.cases import OPERANDS, Case
+from losscli.implementations.subject import Subject, SubjectError
+from losscli.runs.records import PASS, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import judge
 from losscli.verify.checks.layouts import layout_case
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject, SubjectError
-from losscli.verify.tolerances import Verdict
 
 INCOMING = (1.0, 2.0)
 """The usual one, and one that may be unexpected."""

@@ -1,21 +1,21 @@
-"""What a check is, and how it keeps the worst of several measurements."""
+"""What a check is, and how it counts the judgements of many variants of a case."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
-from losscli.results import FAIL, PASS, WARN, Error, VerifyResult
-from losscli.verify.errors import Errors
-from losscli.verify.memory import Held
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
-from losscli.verify.tolerances import Verdict
-
-_RANK = {PASS: 0, WARN: 1, FAIL: 2}
+from losscli.implementations.subject import Subject
+from losscli.reasons import Reason
+from losscli.runs.records import FAIL, VerifyResult
+from losscli.truth.distances import Errors
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst, to_error
+from losscli.verify.memory_plan import Held
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Check:
     """One thing that is verified."""
 
     name: str
-    pass_: str
+    pass_: PassName
     """The pass of the config that asks for it: ``forward`` or ``forward_backward``."""
     catches: str
     """What a subject that fails it got wrong, in a line."""
@@ -46,59 +46,23 @@ class Check:
     needs: str = ""
     """What it is for, where it does not ask of every case."""
 
-    def missing(self, case: Case) -> str:
-        """Say what it needs that the device of a case does not have; empty if nothing."""
+    def missing(self, case: Case) -> Reason | None:
+        """Say what it needs that the device of a case does not have; None if nothing."""
         if self.needs_gpu and case.device == "cpu":
-            return f"the check of {self.name} needs a GPU, in every case"
-        return ""
+            return Reason("no_gpu", f"the check of {self.name} needs a GPU, in every case")
+        return None
+
+    def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
+        """Say why it asks nothing of an implementation on a case; None if it does."""
+        if self.asks(case) and self.concerns(implementation):
+            return None
+        return Reason("not_applicable", f"the check of {self.name} is for {self.needs} alone")
 
     def key(self, case: Case) -> tuple[object, ...]:
         """Return what cases have in common of which it needs to see one only."""
         if self.missing(case):
             return ()
-        kind = (case.loss, tuple(case.params.items()), case.dtype, case.reduction)
-        if self.once:
-            return kind
-        values = case.distribution, case.seed, case.scale
-        return (*kind, case.shape, case.target_shape, *values, case.layout, case.grad_output)
-
-
-class Worst:
-    """The worst of several measurements of one thing."""
-
-    def __init__(self) -> None:
-        self.verdict = Verdict(PASS)
-        self.errors: Errors | None = None
-        self._rank = (-1, 0.0)
-
-    def add(self, verdict: Verdict, errors: Errors | None, circumstance: str) -> None:
-        """Keep a measurement if it is the worst so far; ``circumstance`` opens its reason."""
-        # What fails without errors, a wrong shape say, is worse than any error.
-        without = 0.0 if verdict.status == PASS else math.inf
-        rank = (_RANK[verdict.status], errors.ulp if errors else without)
-        if rank > self._rank:
-            reason = circumstance + verdict.reason if verdict.reason else ""
-            self.verdict, self.errors, self._rank = Verdict(verdict.status, reason), errors, rank
-
-    def result(
-        self,
-        problem: Problem,
-        implementation: str,
-        check: str,
-        error: Error | None = None,
-        reference_error: Error | None = None,
-    ) -> VerifyResult:
-        """Return the verdict as a result, with errors under their public names."""
-        return VerifyResult(
-            case=problem.case,
-            implementation=implementation,
-            check=check,
-            status=self.verdict.status,
-            reason=self.verdict.reason,
-            error=error or Error(),
-            reference_error=reference_error or Error(),
-            tolerance=problem.tolerance,
-        )
+        return case.kind if self.once else (case,)
 
 
 class Tally:
@@ -131,14 +95,3 @@ class Tally:
         if len(self._failed) < 2:
             return result
         return replace(result, reason=f"{result.reason}. Wrong {name(list(self._failed))}")
-
-
-def to_error(loss: Errors | None = None, gradient: Errors | None = None) -> Error:
-    """Return errors of a loss and of gradients under their public names."""
-    return Error(
-        value_abs=loss.absolute if loss else None,
-        value_rel=loss.relative if loss else None,
-        value_ulp=loss.ulp if loss else None,
-        grad_ulp=gradient.ulp if gradient else None,
-        grad_rel=gradient.relative if gradient else None,
-    )

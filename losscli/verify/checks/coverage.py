@@ -19,23 +19,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.blocks import Block, block_elements, blocks, part
-from losscli.oracle import OPERANDS, Operand, Truth
-from losscli.results import FAIL, PASS, WARN, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.cases import OPERANDS, OperandName
+from losscli.implementations.calls import Answer
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
+from losscli.truth.blocks import Block, block_elements, blocks, part
+from losscli.truth.distances import Errors, compare, misfit
+from losscli.truth.oracle import Truth
+from losscli.truth.problem import Incoming, Problem
+from losscli.truth.tolerances import VALUE_ULP, Verdict, describe, judge_elements, judge_sums
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.places import TILE, index_of, places
 from losscli.verify.checks.quiet import Loud, elements, find_loud, quiet
-from losscli.verify.errors import Errors, compare
-from losscli.verify.memory import Held
-from losscli.verify.problem import Incoming, Problem
-from losscli.verify.subject import Answer, Subject, misfit
-from losscli.verify.tolerances import (
-    VALUE_ULP,
-    Verdict,
-    describe,
-    judge_elements,
-    judge_sums,
-)
+from losscli.verify.memory_plan import Held
 
 _NAMED = 4
 """Elements that a report names."""
@@ -46,13 +43,13 @@ class _Probe:
     """Elements of one operand of a quiet problem that are made loud."""
 
     problem: Problem
-    name: Operand
+    name: OperandName
     places: Tensor
     """In the flattened operand."""
     loud: Loud
 
     @classmethod
-    def of(cls, problem: Problem, name: Operand) -> _Probe:
+    def of(cls, problem: Problem, name: OperandName) -> _Probe:
         """Choose the elements, and by how much they change."""
         operand = problem.oracle.operand(name)
         where = places(operand.shape, operand.element_size())
@@ -198,7 +195,7 @@ def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
         # Not a pass of nothing: whoever reads the result has to know.
         worst.add(Verdict(WARN, f"{reason}: only its gradient was judged"), None, "")
         return
-    paths: tuple[tuple[str, tuple[Operand, ...]], ...] = (
+    paths: tuple[tuple[str, tuple[OperandName, ...]], ...] = (
         ("", ()),
         (", when a gradient is wanted", ("input",)),
     )
@@ -222,7 +219,9 @@ def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
     worst.add(Verdict(PASS), None, "")
 
 
-def _off(probe: _Probe, subject: Subject, wrt: tuple[Operand, ...], start: int, stop: int) -> str:
+def _off(
+    probe: _Probe, subject: Subject, wrt: tuple[OperandName, ...], start: int, stop: int
+) -> str:
     """Say how the loss is wrong when some elements are loud; empty if it is right."""
     problem = probe.problem
     with probe.changed(start, stop):

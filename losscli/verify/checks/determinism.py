@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.results import FAIL, PASS, WARN, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import differing, distance, judge
-from losscli.verify.memory import Held
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
-from losscli.verify.tolerances import Verdict
+from losscli.verify.memory_plan import Held
 
 RUNS = 20
 

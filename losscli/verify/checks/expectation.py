@@ -13,15 +13,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from losscli.blocks import blocks
-from losscli.oracle import Truth
-from losscli.results import FAIL, PASS
-from losscli.verify.checks.check import Worst
-from losscli.verify.errors import Errors, compare
-from losscli.verify.fingerprint import bits
-from losscli.verify.problem import Incoming, Problem
-from losscli.verify.subject import Answer, Subject
-from losscli.verify.tolerances import Verdict, describe
+from losscli.implementations.calls import Answer
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS
+from losscli.truth.blocks import blocks
+from losscli.truth.distances import Errors, compare
+from losscli.truth.fingerprint import bits
+from losscli.truth.oracle import Truth
+from losscli.truth.problem import Incoming, Problem
+from losscli.truth.tolerances import Verdict, describe
+from losscli.truth.worst import Worst
 
 _RUNS = 3
 _MORE_RUNS = 20

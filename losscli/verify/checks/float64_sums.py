@@ -18,19 +18,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
-from losscli.oracle import Operand
-from losscli.results import FAIL, PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
-from losscli.verify.tolerances import Verdict
+from losscli.axes import Distribution
+from losscli.cases import Case, OperandName
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 
 ELEMENTS = 65537
 """One more than a power of two: the last partial sum is of one element."""
 MOST_ULP = 1.0
-PATHS: dict[str, tuple[Operand, ...]] = {"": (), ", when a gradient is wanted": ("input",)}
-DISTRIBUTIONS = ("uniform", "normal", "heavy_tailed")
+PATHS: dict[str, tuple[OperandName, ...]] = {"": (), ", when a gradient is wanted": ("input",)}
+DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
 
 
 def float64_case(case: Case) -> Case:

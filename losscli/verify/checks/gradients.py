@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.oracle import OPERANDS
-from losscli.results import VerifyResult
-from losscli.verify.checks.check import Check, Worst, to_error
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
+from losscli.cases import OPERANDS
+from losscli.implementations.subject import Subject
+from losscli.runs.records import VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.worst import Worst, to_error
+from losscli.verify.checks.check import Check
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:

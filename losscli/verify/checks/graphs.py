@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.results import VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.implementations.calls import Call, Replay
+from losscli.implementations.subject import Subject
+from losscli.runs.records import VerifyResult
+from losscli.truth.problem import Incoming, Problem
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import Expectation
 from losscli.verify.checks.streams import rounds
-from losscli.verify.memory import Held
-from losscli.verify.problem import Incoming, Problem
-from losscli.verify.subject import Call, Replay, Subject
+from losscli.verify.memory_plan import Held
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:

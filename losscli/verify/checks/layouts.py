@@ -17,14 +17,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
-from losscli.inputs import make_inputs
+from losscli.cases import OPERANDS, Case
+from losscli.implementations.subject import Subject
 from losscli.losses import Shape
-from losscli.oracle import OPERANDS
-from losscli.results import VerifyResult
+from losscli.runs.records import VerifyResult
+from losscli.truth.inputs import make_inputs
+from losscli.truth.problem import Incoming, Problem
 from losscli.verify.checks.check import Check, Tally
-from losscli.verify.problem import Incoming, Problem
-from losscli.verify.subject import Subject
 
 ROWS, COLUMNS = 67, 301
 """At most: more than a tile of a GPU, of no whole vectors."""

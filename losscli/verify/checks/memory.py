@@ -23,16 +23,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from losscli.oracle import OPERANDS
-from losscli.results import FAIL, VerifyResult
+from losscli.cases import OPERANDS
+from losscli.implementations.calls import Answer, Call
+from losscli.implementations.subject import Subject
+from losscli.machine.footprint import Footprint
+from losscli.runs.records import FAIL, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
 from losscli.units import format_bytes
-from losscli.verify.checks.check import Check, Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import Expectation, judge, same_bits
-from losscli.verify.footprint import Footprint
-from losscli.verify.memory import Held
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Answer, Call, Subject
-from losscli.verify.tolerances import Verdict
+from losscli.verify.memory_plan import Held
 
 BAND = 4096
 """Elements of a band: more than what a block of threads may read at once beyond an end, and a

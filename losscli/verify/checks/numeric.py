@@ -22,14 +22,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
-from losscli.oracle import OPERANDS
-from losscli.results import FAIL, PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.cases import OPERANDS, Case
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import ELEMENT_ULP, Verdict, sum_bound
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.second_derivatives import curvature_case
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
-from losscli.verify.tolerances import ELEMENT_ULP, Verdict, sum_bound
 
 STEP = 2.0**-12
 """Where the rounding over it is still below 1e-9 of the products."""

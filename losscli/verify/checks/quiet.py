@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
-from losscli.oracle import OPERANDS, Operand
-from losscli.verify.problem import Problem
-from losscli.verify.tolerances import VALUE_ULP, sum_bound
+from losscli.cases import OPERANDS, Case, OperandName
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import VALUE_ULP, sum_bound
 
 _POWERS = range(12, -7, -1)
 """Of two: how far an element is moved; the largest whose sum the dtype holds."""
@@ -75,7 +74,7 @@ def quiet(problem: Problem) -> Problem:
     )
 
 
-def find_loud(problem: Problem, name: Operand) -> Loud:
+def find_loud(problem: Problem, name: OperandName) -> Loud:
     """Find the change of elements of a quiet problem that lets most of them be changed at once."""
     case, oracle = problem.case, problem.oracle
     count, limits = oracle.shape.numel(), torch.finfo(oracle.dtype)

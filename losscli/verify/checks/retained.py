@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.oracle import OPERANDS
-from losscli.results import PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.cases import OPERANDS
+from losscli.implementations.calls import Answer, Call
+from losscli.implementations.subject import Subject
+from losscli.runs.records import PASS, VerifyResult
+from losscli.truth.problem import Incoming, Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import judge
 from losscli.verify.checks.second_derivatives import curvature_case
-from losscli.verify.problem import Incoming, Problem
-from losscli.verify.subject import Answer, Call, Subject
-from losscli.verify.tolerances import Verdict
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.oracle import Truth
-from losscli.results import FAIL, PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
-from losscli.verify.errors import ulp
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
-from losscli.verify.tolerances import Verdict
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.truth.distances import ulp
+from losscli.truth.oracle import Truth
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 
 ELEMENTS = 16411
 """So many that the average of errors evenly spread over a unit is within 0.01 of 0, four times its

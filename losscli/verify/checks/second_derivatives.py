@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.results import FAIL, PASS, SKIPPED, VerifyResult
+from losscli.implementations.calls import Curvature
+from losscli.implementations.subject import NoSecondDerivativesError, Subject
+from losscli.runs.records import FAIL, PASS, SKIPPED, VerifyResult
+from losscli.truth.distances import misfit
+from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.layouts import layout_case
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Curvature, NoSecondDerivativesError, Subject, misfit
 
 ROUNDINGS = 32
 """That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from losscli.cases import Case
-from losscli.results import VerifyResult
+from losscli.implementations.subject import Subject
+from losscli.runs.records import VerifyResult
+from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
 
 LARGEST_POWER = 14
 """16,384 elements, more than a tile of any kernel here."""

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.results import VerifyResult
+from losscli.implementations.subject import Subject
+from losscli.runs.records import VerifyResult
+from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Subject
 
 SHAPE = (13, 37)
 PLACE = (7, 19)

@@ -18,16 +18,17 @@ from functools import partial
 
 from torch import Tensor
 
-from losscli.cases import CHANGING_VALUES
+from losscli.cases import CHANGING_VALUES, OPERANDS, OperandName
+from losscli.implementations.calls import Call
+from losscli.implementations.subject import Head, Subject, joint_gradients
 from losscli.losses import LOSSES
-from losscli.oracle import OPERANDS, Operand
-from losscli.results import FAIL, PASS, VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict, describe
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import distance, judge, same_bits
 from losscli.verify.checks.second_derivatives import curvature_case
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Call, Head, Subject, joint_gradients
-from losscli.verify.tolerances import Verdict, describe
 
 STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5), *(-2.0, 1.0, 1.0))
 """Incoming gradients: three alike are a habit, of which the next is a break."""
@@ -39,7 +40,7 @@ _VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
 _FIRST = -3.0
 """Comes in first through a retained graph: what is stored for the first is used up by it."""
 
-Gradients = Mapping[Operand, Tensor | None]
+Gradients = Mapping[OperandName, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Due:
     problem: Problem
     bits: dict[float, Gradients]
     """Empty where two backward passes through retained graphs do not agree."""
-    right: set[tuple[float, Operand]] = field(default_factory=set)
+    right: set[tuple[float, OperandName]] = field(default_factory=set)
     """What of it the oracle was asked about already."""
 
     @classmethod

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from losscli.cases import Case
-from losscli.results import VerifyResult
-from losscli.verify.checks.check import Check, Worst
+from losscli.implementations.calls import Call
+from losscli.implementations.subject import Subject
+from losscli.runs.records import VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
 from losscli.verify.checks.expectation import Expectation
-from losscli.verify.memory import Held
-from losscli.verify.problem import Problem
-from losscli.verify.subject import Call, Subject
+from losscli.verify.memory_plan import Held
 
 
 def rounds(case: Case) -> int:

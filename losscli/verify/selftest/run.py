@@ -9,14 +9,14 @@ from losscli.cases import Case
 from losscli.config.schema import off_default
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation
-from losscli.losses import LOSSES
-from losscli.results import FAIL, SKIPPED, SelfTestResult, VerifyResult
+from losscli.losses import LOSSES, Reduction, Shape
+from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
 
-SHAPES = {"mean": (67, 301), "none": (37, 101)}
+SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
 """By reduction: odd rows and tails."""
 LONG = (512, 2048)
 """Where a sum needs digits."""
@@ -66,7 +66,8 @@ def plan(device: str) -> list[SelfTest]:
 
 
 def _cases(loss: str, device: str) -> Iterator[Case]:
-    for reduction, shape in (*SHAPES.items(), ("mean", LONG)):
+    own: tuple[tuple[Reduction, Shape], ...] = (*SHAPES.items(), ("mean", LONG))
+    for reduction, shape in own:
         yield Case(
             loss=loss,
             shape=shape,

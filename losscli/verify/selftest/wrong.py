@@ -12,10 +12,11 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations import Implementation
+from losscli.reasons import Reason
 from losscli.verify.selftest.surgery import graft, linear, regrade, stored
 
 if TYPE_CHECKING:
-    from losscli.implementations import BoundLoss
+    from losscli.implementations.implementation import BoundLoss
 
 Make = Callable[[Case], "BoundLoss"]
 
@@ -38,9 +39,14 @@ class Wrong:
             f"wrong:{self.name}",
             self.mistake,
             self.bind,
-            lambda case: None if self.applies(case) else f"{self.name} is no mistake here",
+            self._unavailable,
             self.temporaries,
         )
+
+    def _unavailable(self, case: Case) -> Reason | None:
+        if self.applies(case):
+            return None
+        return Reason("not_applicable", f"{self.name} is no mistake here")
 
 
 def _formula(case: Case, input: Tensor, target: Tensor, **changes: object) -> Tensor:

@@ -1,0 +1,32 @@
+"""What the axes of a run may be: dtypes, passes, layouts and so on, by their public names.
+
+The losses and the implementations have registries of their own; so have the reductions.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+DType = Literal["float32", "float64", "float16", "bfloat16"]
+DTYPES: tuple[DType, ...] = get_args(DType)
+PassName = Literal["forward", "forward_backward"]
+PASSES: tuple[PassName, ...] = get_args(PassName)
+FORWARD, FORWARD_BACKWARD = PASSES
+Distribution = Literal["uniform", "normal", "heavy_tailed", "boundary", "impulse"]
+DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
+Cache = Literal["cold", "warm"]
+"""What the caches hold before each sample."""
+CACHES: tuple[Cache, ...] = get_args(Cache)
+COLD, WARM = CACHES
+Mode = Literal["device", "graph", "host"]
+"""How calls are made and timed."""
+MODES: tuple[Mode, ...] = get_args(Mode)
+DEVICE, GRAPH, HOST = MODES
+Layout = Literal["contiguous", "sliced", "transposed", "broadcast_middle", "mixed_dtype"]
+"""How the operands of a case lie in memory; losscli/layouts.py says what each means."""
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+CONTIGUOUS, SLICED, TRANSPOSED, BROADCAST_MIDDLE, MIXED_DTYPE = LAYOUTS
+CHANGING = "changing"
+"""The incoming gradient that is another number in every call."""
+GradOutput = float | str
+"""An incoming gradient: a finite number, or ``CHANGING``."""

@@ -1,0 +1,113 @@
+"""Memory of a case: planned before anything is allocated, and measured while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from losscli.axes import CHANGING, DEVICE, GRAPH, Mode, PassName
+from losscli.cases import Case, grad_output_values
+from losscli.implementations import Implementation
+from losscli.machine.allocations import measure_peak
+from losscli.reasons import Reason
+from losscli.units import format_bytes
+
+if TYPE_CHECKING:
+    from losscli.implementations.passes import Pass
+
+RESERVE = 512 * 2**20
+"""For what is not proportional to a case: the oracle's chunks, the eviction buffer, workspaces."""
+GPU_RESERVE = 2**30
+"""The same on a GPU, where the chunks are larger."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What timing implementations side by side takes at most, in bytes, before any is allocated."""
+
+    inputs: int
+    """The operands and, where nothing is reduced, the incoming gradient."""
+    outputs: int
+    """Each implementation's last loss, which is judged in the end, and one gradient, for they share
+    it; of graphs each has its own. On a CPU also what the probe of the memory writes."""
+    temporaries: Mapping[str, int]
+    """What a call of each implementation holds beside these; only one is called at a time."""
+    reserve: int
+    """For what is not proportional to the case."""
+    kept: bool = False
+    """Whether temporaries are kept after a call, as graphs do."""
+
+    @property
+    def total(self) -> int:
+        """All of it, with the temporaries of the greediest, or of all where they are kept."""
+        sizes = self.temporaries.values()
+        held = sum(sizes) if self.kept else max(sizes, default=0)
+        return self.inputs + self.outputs + held + self.reserve
+
+
+def plan_memory(
+    case: Case, pass_: PassName, implementations: Sequence[Implementation], mode: Mode = DEVICE
+) -> MemoryPlan:
+    """Return what timing these implementations side by side will take."""
+    graphs = mode == GRAPH
+    tensor = case.elements * case.item_bytes
+    loss = case.elements * case.loss_item_bytes if case.reduction == "none" else 0
+    inputs = case.stored_bytes
+    outputs = len(implementations) * loss
+    if pass_ == "forward_backward":
+        outputs += tensor * (len(implementations) if graphs else 1)
+        inputs += loss * len(grad_output_values(case.grad_output))
+        if graphs and loss and case.grad_output == CHANGING:  # each graph reads one of its own
+            inputs += loss * len(implementations)
+    if case.device == "cpu" and outputs:  # there what moves the bytes alone is sampled beside them
+        outputs += tensor
+    if case.device == "cpu" and case.target_dtype != case.dtype:  # what it reads for the target
+        inputs += tensor
+    temporaries = {i.name: planned_extra_bytes(case, i) for i in implementations}
+    reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
+    return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)
+
+
+def planned_extra_bytes(case: Case, implementation: Implementation) -> int:
+    """Return what a call is planned to hold beyond inputs, loss and gradient.
+
+    Temporaries are in the promoted dtype.
+    """
+    return implementation.temporaries * case.elements * case.loss_item_bytes
+
+
+def needed_bytes(
+    case: Case, pass_: PassName, implementations: Sequence[Implementation], mode: Mode = DEVICE
+) -> int:
+    """Return the most bytes that timing these implementations side by side takes."""
+    return plan_memory(case, pass_, implementations, mode).total
+
+
+def fit(
+    case: Case,
+    pass_: PassName,
+    implementations: Sequence[Implementation],
+    free: int,
+    mode: Mode = DEVICE,
+) -> tuple[list[Implementation], dict[str, Reason]]:
+    """Return the implementations that fit side by side, and why the greediest others do not."""
+    able = list(implementations)
+    reasons: dict[str, Reason] = {}
+    while able and (needed := needed_bytes(case, pass_, able, mode)) > free:
+        greediest = max(able, key=lambda implementation: implementation.temporaries)
+        able.remove(greediest)
+        text = f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
+        reasons[greediest.name] = Reason("no_room", text)
+    return able, reasons
+
+
+def measure_peak_extra(timed: Pass, device: str) -> int:
+    """Return the most bytes that a call of a pass allocates beyond inputs, loss and gradient."""
+    timed.release()
+    call = timed.compute
+    peak = measure_peak(call, device)
+    kept = [timed.loss, timed.input.grad]
+    kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
+    timed.release()
+    return max(peak - kept_bytes, 0)

@@ -1,0 +1,203 @@
+"""From what became of each implementation in a pass to its results, each built once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from losscli.axes import HOST, PassName
+from losscli.bench.limit import Limit
+from losscli.bench.memory_plan import planned_extra_bytes
+from losscli.bench.plan import Task
+from losscli.bench.sampling import Contender, describe
+from losscli.bench.statistics import paired_ratios, summarize
+from losscli.implementations import find_implementation
+from losscli.implementations.subject import SubjectError
+from losscli.machine import memory
+from losscli.reasons import Reason
+from losscli.runs.records import (
+    FAILED,
+    HOST_GAPS,
+    OK,
+    SKIPPED,
+    BenchResult,
+    BenchStatus,
+    Error,
+    Seconds,
+    Speedup,
+    Stop,
+    is_busy,
+    is_impossible,
+)
+
+_NO_ERROR, _NO_LIMIT = Error(), Limit()
+
+
+@dataclass(frozen=True)
+class Untimed:
+    """An implementation that has no time, and why."""
+
+    status: BenchStatus
+    reason: Reason
+    error: Error = _NO_ERROR
+    sampled: bool = False
+    """Whether samples of it were begun."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An implementation that was right, before and after it was timed."""
+
+    seconds: Seconds
+    host_seconds: float | None
+    peak_extra_bytes: int | None
+    described: str
+    """Why sampling stopped, and how well the median is known."""
+    error: Error = _NO_ERROR
+
+
+Outcome = Untimed | Timed
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What holds for all that was timed side by side."""
+
+    limit: Limit = _NO_LIMIT
+    measured_twice: bool = False
+    """Whether the limit is the further out of two."""
+    stop: Stop | None = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def gaps(self) -> str:
+        """What to say of batches in which the GPU waited for the host; mostly nothing."""
+        gaps = self.conditions.get(HOST_GAPS)
+        return f"batches with host gaps: {gaps}" if gaps else ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether others took so much of the machine that it has to be said."""
+        return is_busy(self.conditions)
+
+
+def conclude(
+    task: Task, contender: Contender, error: Error, peak_extra_bytes: int | None, stop: Stop
+) -> Outcome:
+    """Return what became of an implementation that computed the right thing to the end."""
+    if not contender.samples:
+        text = f"every sample was taken while throttled, {contender.thrown_away} thrown away"
+        return Untimed(SKIPPED, Reason("throttled", text), error, sampled=True)
+    host_apart = task.case.device != "cpu" and task.mode != HOST
+    return Timed(
+        summarize(contender.samples),
+        contender.warm.host_seconds if contender.warm and host_apart else None,
+        peak_extra_bytes,
+        describe(stop, contender),
+        error,
+    )
+
+
+def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
+    """Return what an exception comes to: out of memory is nobody's fault, all else is."""
+    first_line = str(error).strip().partition("\n")[0]
+    if memory.is_out_of_memory(error):
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        reason = Reason("out_of_memory", f"out of memory: {first_line}")
+        return Untimed(SKIPPED, reason, sampled=sampled)
+    text = f"raised {type(error).__name__}: {first_line}"
+    if isinstance(error, SubjectError):
+        text = str(error)
+    return Untimed(FAILED, Reason("raised", text), sampled=sampled)
+
+
+def is_too_fast(task: Task, pass_: PassName, outcome: Outcome, around: Surroundings) -> bool:
+    """Tell whether a time is shorter than moving the bytes takes."""
+    if not isinstance(outcome, Timed) or not around.limit.seconds:
+        return False
+    gigabytes, median = task.case.floor_bytes(pass_) / 1e9, outcome.seconds.median
+    gbps, limit_gbps = gigabytes / median, gigabytes / around.limit.seconds
+    return is_impossible(gbps, limit_gbps, median, around.conditions)
+
+
+def results(
+    task: Task, pass_: PassName, outcomes: Mapping[str, Outcome], around: Surroundings
+) -> list[BenchResult]:
+    """Return the results of a pass, in the order in which its implementations were asked for."""
+    samples = {n: o.seconds.samples for n, o in outcomes.items() if isinstance(o, Timed)}
+    ratios = paired_ratios(samples)
+    built = []
+    for name in task.passes[pass_]:
+        outcome = outcomes[name]
+        if isinstance(outcome, Timed):
+            built.append(_timed(task, pass_, name, outcome, ratios[name], around))
+        else:
+            built.append(_untimed(task, pass_, name, outcome, around))
+    return built
+
+
+def _timed(
+    task: Task,
+    pass_: PassName,
+    name: str,
+    outcome: Timed,
+    ratios: Mapping[str, Speedup],
+    around: Surroundings,
+) -> BenchResult:
+    """Build the result of a time, held against the limit."""
+    count, limit = task.case.floor_bytes(pass_), around.limit
+    median = outcome.seconds.median
+    gbps = count / median / 1e9
+    limit_gbps = count / limit.seconds / 1e9 if limit.seconds else None
+    facts = [outcome.described, around.gaps]
+    if limit_gbps and is_too_fast(task, pass_, outcome, around):
+        share = gbps / limit_gbps
+        facts.insert(0, f"IMPOSSIBLE, {share:.0%} of what moving the bytes alone allows")
+    if limit.reason:
+        facts.append(f"no limit: {limit.reason}")
+    if limit_gbps and around.measured_twice:
+        facts.append("limit measured twice")
+    return BenchResult(
+        task.case,
+        name,
+        pass_,
+        OK,
+        "; ".join(filter(None, facts)),
+        stop=around.stop,
+        no_limit=limit.reason,
+        seconds=outcome.seconds,
+        host_seconds=outcome.host_seconds,
+        gbps=gbps,
+        limit_gbps=limit_gbps,
+        speedup={other: ratio.value for other, ratio in ratios.items()},
+        ratios=ratios,
+        planned_extra_bytes=planned_extra_bytes(task.case, find_implementation(name)),
+        peak_extra_bytes=outcome.peak_extra_bytes,
+        error=outcome.error,
+        table=task.table,
+        mode=task.mode,
+        cache=task.cache,
+        conditions=around.conditions,
+    )
+
+
+def _untimed(
+    task: Task, pass_: PassName, name: str, outcome: Untimed, around: Surroundings
+) -> BenchResult:
+    return BenchResult(
+        task.case,
+        name,
+        pass_,
+        outcome.status,
+        outcome.reason.text,
+        outcome.reason.code,
+        error=outcome.error,
+        table=task.table,
+        mode=task.mode,
+        cache=task.cache,
+        conditions=around.conditions if outcome.sampled else {},
+    )

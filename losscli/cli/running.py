@@ -1,0 +1,140 @@
+"""What `losscli bench` and `losscli verify` share: run jobs, report their results."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import click
+
+from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
+from losscli.machine import description
+from losscli.report import conclusion, render
+from losscli.report.step_summary import publish
+from losscli.report.writer import Writer
+from losscli.runs.records import FAIL, FAILED, SKIPPED, Result, Run
+
+
+class Job(Protocol):
+    """What is run at a time, all of one case say."""
+
+    @property
+    def name(self) -> str:
+        """What the progress bar calls it."""
+        ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+def begin(kind: str, device: str, plan: str = "") -> Run:
+    """Return a run on a device that has no results yet.
+
+    Args:
+        kind: ``bench``, ``verify``, ``self-test`` or ``timer-test``.
+        device: it is on.
+        plan: stands for all that it is to do.
+    """
+    return Run(
+        kind=kind,
+        command=("losscli", *map(_text, sys.argv[1:])),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        environment=description.describe(device),
+        results=(),
+        plan=plan,
+    )
+
+
+def run_jobs(
+    run: Run,
+    jobs: Sequence[AnyJob],
+    results_of: Callable[[AnyJob], Generator[Result, None, None]],
+    *,
+    format: str,
+    output: Path | None,
+    saved: Path | None = None,
+    resumed: Path | None = None,
+    keep_going: bool = True,
+) -> int:
+    """Run jobs, write the report of their results, and return the exit code.
+
+    Args:
+        run: as it begins, with the results that it has from before.
+        jobs: to be run in order.
+        results_of: yields the results of a job, each as it is there.
+        format: of the report.
+        output: where it goes; None is standard output.
+        saved: where the run is kept as well.
+        resumed: the file that the results from before are from.
+        keep_going: after a result that failed.
+    """
+    if not jobs and not run.results:
+        raise UsageError("the config excludes every case. --dry-run shows what is left of it.")
+    with Writer(run, format, output, saved=saved, resumed=resumed) as writer:
+        finished = _run_all(jobs, results_of, _keeper(writer, keep_going))
+    results = writer.run.results
+    if results:
+        publish(run.kind, lambda: render(writer.run, "md"))
+    if output and results:
+        click.echo(f"{conclusion(writer.run)}\n\nlosscli: wrote {output}", err=True)
+    if saved and results:
+        click.echo(f"losscli: saved {saved.stem}", err=True)
+    if not finished:
+        what = "; what was finished is reported" if results else " before the first result"
+        click.echo(f"losscli: interrupted{what}", err=True)
+        return EXIT_INTERRUPTED
+    if not results:
+        raise UsageError("no case of the config is asked for anything. --dry-run shows them.")
+    if all(result.status == SKIPPED for result in results):
+        raise UnfitError(f"nothing could run: {results[0].reason}.")
+    failed = any(result.status in (FAIL, FAILED) for result in results)
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+class _FirstFailureError(Exception):
+    """A result failed, and no other is wanted."""
+
+
+def _keeper(writer: Writer, keep_going: bool) -> Callable[[Result], None]:
+    """Return what keeps a result, and ends the run at the first failure if so asked."""
+
+    def keep(result: Result) -> None:
+        writer.add(result)
+        if not keep_going and result.status in (FAIL, FAILED):
+            raise _FirstFailureError
+
+    return keep
+
+
+def _run_all(
+    jobs: Sequence[AnyJob],
+    results_of: Callable[[AnyJob], Generator[Result, None, None]],
+    keep: Callable[[Result], None],
+) -> bool:
+    """Run the jobs behind a progress bar; tell whether they were finished, not interrupted."""
+    # Where standard error is no terminal, the bar goes nowhere.
+    file = sys.stderr if sys.stderr.isatty() else io.StringIO()
+    bar = click.progressbar(
+        jobs, file=file, show_pos=True, item_show_func=lambda job: job.name if job else None
+    )
+    try:
+        with bar:
+            for job in bar:
+                with closing(results_of(job)) as results:
+                    for result in results:
+                        keep(result)
+    except KeyboardInterrupt:
+        return False
+    except _FirstFailureError:
+        click.echo("losscli: ended at the first failure, as --fail-fast asks", err=True)
+    return True
+
+
+def _text(argument: str) -> str:
+    """Return an argument as JSON can hold it: a file's name may have bytes that are no text."""
+    return argument.encode("utf-8", "backslashreplace").decode("utf-8")

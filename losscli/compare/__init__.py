@@ -1,0 +1,1 @@
+"""Times beside each other: those of two runs, and those of losscli's kernels and their peers."""

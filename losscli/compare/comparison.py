@@ -1,0 +1,363 @@
+"""Two runs side by side: each case that both timed, and those that only one has. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean, median
+
+import numpy as np
+
+from losscli.axes import HOST, Cache, Mode, PassName
+from losscli.compare.noise import (
+    ENOUGH_CONTROLS,
+    Array,
+    Change,
+    noise_between_runs,
+    ratios,
+    uncertainties,
+)
+from losscli.compare.rows import Key, key, label, timed
+from losscli.machine.differences import Difference, differences
+from losscli.runs.records import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Judgement, Run
+
+CONTROLS = ("reference", "functional", "compile")
+"""PyTorch's own code: the same in two runs if torch is."""
+TOLERATED = 0.05
+"""How far from 1 a ratio may be that is called the same, unless another threshold is given."""
+
+Group = tuple[Mode, Cache]
+"""Mode and cache: rows that are called and timed alike, and so are as noisy."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation and pass of a case, timed in both runs."""
+
+    before: BenchResult
+    after: BenchResult
+    ratio: Change
+    verdict: Judgement
+    control: bool
+    """Whether it is the same code in both runs."""
+
+    @property
+    def name(self) -> str:
+        """What a person would call it."""
+        return label(self.after)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What one run timed and the other did not."""
+
+    result: BenchResult
+    status: str
+    """What became of it in the other run; empty where that did not ask for it."""
+    reason: str
+
+    @property
+    def why(self) -> str:
+        """What the other run says of it, if anything."""
+        return f"{self.status}: {self.reason}" if self.status else ""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The geometric mean of the ratios of rows that only the case tells apart."""
+
+    loss: str
+    pass_: PassName
+    mode: Mode
+    cache: Cache
+    implementation: str
+    ratio: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How much the ratios of one mode and cache vary between runs, and what tells it."""
+
+    mode: Mode
+    cache: Cache
+    value: float
+    """Standard deviation, of the rows where it is largest."""
+    controls: int
+    """Rows that it is known from."""
+    why: str
+    """Why it is supposed and not known; empty where it is known."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run against a baseline."""
+
+    before: Run
+    after: Run
+    rows: tuple[Row, ...]
+    only_before: tuple[Missing, ...]
+    """What only the baseline timed."""
+    only_after: tuple[Missing, ...]
+    differences: tuple[Difference, ...]
+    noises: tuple[Noise, ...]
+    """Of each mode and cache."""
+    same_torch: bool
+    """Whether PyTorch's own implementations are the same code in both."""
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation between runs of a ratio, of the rows where it is largest."""
+        return max((noise.value for noise in self.noises), default=0.0)
+
+    @property
+    def controls(self) -> int:
+        """Rows that are the same code in both runs."""
+        return sum(row.control for row in self.rows)
+
+    @property
+    def broken(self) -> list[Missing]:
+        """What the baseline timed and the other run failed, but for controls."""
+        return [
+            missing
+            for missing in self.only_before
+            if missing.status == FAILED and not self._is_control(missing.result)
+        ]
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the times of the machines say anything about each other."""
+        return not any(difference.decisive for difference in self.differences)
+
+    def regressions(self, threshold: float) -> list[Row]:
+        """Return the rows that are slower beyond both the threshold and the noise.
+
+        A control is not among them: what slows the same code down is not the code.
+        """
+        return [
+            row
+            for row in self.rows
+            if not row.control and row.ratio.value > 1 + threshold and row.ratio.low > 1
+        ]
+
+    def undecided(self, threshold: float) -> list[Row]:
+        """Return the rows of which noise would hide that they are slower by the threshold."""
+        return [
+            row
+            for row in self.rows
+            if not row.control
+            and row.verdict == UNCLEAR
+            and row.ratio.high > (1 + threshold) * row.ratio.value
+        ]
+
+    def blind(self, threshold: float) -> bool:
+        """Tell whether there is no row of which it could be said that it is slower."""
+        if self.broken:
+            return False
+        return len(self.undecided(threshold)) == len(self.rows) - self.controls
+
+    def _is_control(self, result: BenchResult) -> bool:
+        return self.same_torch and result.implementation in CONTROLS
+
+    def means(self) -> list[Mean]:
+        """Return the mean of each loss, pass, mode, cache and implementation."""
+        found: dict[tuple[str, PassName, Mode, Cache, str], list[float]] = {}
+        for row in self.rows:
+            it = row.after
+            alike = it.case.loss, it.pass_, it.mode, it.cache, it.implementation
+            found.setdefault(alike, []).append(row.ratio.value)
+        return [
+            Mean(*alike, geometric_mean(ratios), len(ratios)) for alike, ratios in found.items()
+        ]
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Runs against a baseline, under the names that the user gave them."""
+
+    baseline: str
+    comparisons: dict[str, Comparison]
+    """By the name of the run that is compared."""
+    threshold: float | None = None
+    """Beyond which a case that is slower fails the comparison."""
+
+    def broken(self) -> list[tuple[str, Missing]]:
+        """Return what the baseline timed and a run failed, each with the name of the run."""
+        return [(name, each) for name, one in self.comparisons.items() for each in one.broken]
+
+    def blind(self) -> list[str]:
+        """Return the names of the runs of which noise would hide whatever became slower."""
+        if self.threshold is None:
+            return []
+        return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
+
+    def regressions(self) -> list[tuple[str, Row]]:
+        """Return what is slower beyond threshold and noise, each with the name of its run."""
+        if self.threshold is None:
+            return []
+        return [
+            (name, row)
+            for name, comparison in self.comparisons.items()
+            for row in comparison.regressions(self.threshold)
+        ]
+
+
+def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison:
+    """Set a run beside a baseline; ``tolerated`` is how far apart what is the same may be."""
+    befores, afters = timed(before), timed(after)
+    keys = [name for name in befores if name in afters]
+    pairs = [(befores[name], afters[name]) for name in keys]
+    groups = [(one.mode, one.cache) for one, _ in pairs]
+    host = any(mode == HOST for mode, _ in groups)
+    unlike = tuple(differences(before.environment, after.environment, host=host))
+    why = _no_controls(unlike)
+    control = [not why and one.implementation in CONTROLS for one, _ in pairs]
+    first, second = (np.array([_median(pair[i]) for pair in pairs]) for i in (0, 1))
+    logs = np.log(second / first).tolist() if pairs else []
+    drifts = _drifts(keys, logs, control)
+    noise = _noises(groups, logs, drifts, control, _device(after))
+    known = np.array([drift or 0.0 for drift in drifts])
+    found = ratios(first, second, _errors(pairs), known, np.array(noise))
+    rows = [
+        Row(*pair, ratio, _verdict(ratio, tolerated), counts)
+        for pair, ratio, counts in zip(pairs, found, control, strict=True)
+    ]
+    return Comparison(
+        before,
+        after,
+        tuple(rows),
+        _missing(befores, afters, after),
+        _missing(afters, befores, before),
+        unlike,
+        _told(groups, noise, control, why),
+        not why,
+    )
+
+
+def _errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> Array:
+    """Return the standard error of the log of each ratio, as far as samples tell it."""
+    before = uncertainties([one.seconds.samples for one, _ in pairs if one.seconds])
+    after = uncertainties([other.seconds.samples for _, other in pairs if other.seconds])
+    return np.hypot(before, after)
+
+
+def _drifts(
+    keys: Sequence[Key], logs: Sequence[float], control: Sequence[bool]
+) -> list[float | None]:
+    """Return by how much the controls of each pair's case and pass are off, but for itself.
+
+    They were timed side by side with it: what came upon the machine then came upon them too. None
+    where there are none.
+    """
+    beside: dict[object, list[int]] = {}
+    places = [key.beside for key in keys]
+    for index, counts in enumerate(control):
+        if counts:
+            beside.setdefault(places[index], []).append(index)
+    others = [[i for i in beside.get(place, ()) if i != own] for own, place in enumerate(places)]
+    return [median(logs[i] for i in found) if found else None for found in others]
+
+
+def _no_controls(unlike: Sequence[Difference]) -> str:
+    """Return why PyTorch's own code is not the same in both runs, if it is not."""
+    for difference in unlike:
+        if difference.decisive or difference.fact in ("torch", "torch_cuda"):
+            return f"for the runs are of another {difference}"
+    return ""
+
+
+def _noises(
+    groups: Sequence[Group],
+    logs: Sequence[float],
+    drifts: Sequence[float | None],
+    control: Sequence[bool],
+    device: str,
+) -> list[float]:
+    """Return the noise between runs of each row: that of the controls of its mode and cache.
+
+    What a GPU takes for a call tells nothing of what the host takes for it.
+    """
+    noises = [0.0] * len(logs)
+    for group in dict.fromkeys(groups):
+        own = [index for index, other in enumerate(groups) if other == group]
+        found = _noises_of_group(
+            [logs[index] for index in own],
+            [drifts[index] for index in own],
+            [control[index] for index in own],
+            "cpu" if group[0] == HOST else device,
+        )
+        for index, noise in zip(own, found, strict=True):
+            noises[index] = noise
+    return noises
+
+
+def _noises_of_group(
+    logs: Sequence[float],
+    drifts: Sequence[float | None],
+    control: Sequence[bool],
+    device: str,
+) -> list[float]:
+    """Return the noise of rows of one mode and cache.
+
+    Of a row beside controls of its own case, it is that of a control beside the others of its case,
+    if this is less: what they all share is left out there. As the interval reaches to both the
+    ratio as measured and the one beside the controls, it is enough that one of them is as noisy.
+    """
+    alone = [log for log, counts in zip(logs, control, strict=True) if counts]
+    beside = [
+        log - drift
+        for log, drift, counts in zip(logs, drifts, control, strict=True)
+        if counts and drift is not None
+    ]
+    anywhere = noise_between_runs(alone, device)
+    if len(beside) < ENOUGH_CONTROLS:
+        return [anywhere] * len(logs)
+    accompanied = min(noise_between_runs(beside, device), anywhere)
+    return [anywhere if drift is None else accompanied for drift in drifts]
+
+
+def _told(
+    groups: Sequence[Group], noises: Sequence[float], control: Sequence[bool], why: str
+) -> tuple[Noise, ...]:
+    """Return the noise of each mode and cache with what tells it."""
+    found = []
+    for group in dict.fromkeys(groups):
+        own = [index for index, other in enumerate(groups) if other == group]
+        controls = sum(control[index] for index in own)
+        few = f"for want of controls: {controls} of the {ENOUGH_CONTROLS} that it takes"
+        missing = "" if controls >= ENOUGH_CONTROLS else why or few
+        found.append(Noise(*group, max(noises[index] for index in own), controls, missing))
+    return tuple(found)
+
+
+def _verdict(ratio: Change, tolerated: float) -> Judgement:
+    if ratio.low > 1:
+        return SLOWER
+    if ratio.high < 1:
+        return FASTER
+    inside = ratio.low >= 1 / (1 + tolerated) and ratio.high <= 1 + tolerated
+    return SAME if inside else UNCLEAR
+
+
+def _missing(
+    there: Mapping[Key, BenchResult], here: Mapping[Key, BenchResult], other: Run
+) -> tuple[Missing, ...]:
+    """Return what is there and not here, with what the other run has of it but a time."""
+    if not there.keys() - here.keys():
+        return ()
+    others = {key(r): (r.status, r.reason) for r in other.results if isinstance(r, BenchResult)}
+    return tuple(
+        Missing(result, *others.get(name, ("", "")))
+        for name, result in there.items()
+        if name not in here
+    )
+
+
+def _median(result: BenchResult) -> float:
+    assert result.seconds
+    return max(result.seconds.median, 1e-12)
+
+
+def _device(run: Run) -> str:
+    kind = str(run.environment.get("device", "cpu")).partition(":")[0]
+    return kind if kind == "cuda" else "cpu"

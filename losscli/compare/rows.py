@@ -1,0 +1,82 @@
+"""The rows of a run as a comparison knows them: by what, and by which name. Without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
+from losscli.cases import Case
+from losscli.runs.records import OK, BenchResult, Run
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a row is known by in another run."""
+
+    table: str
+    case: Case
+    """On any device of its kind."""
+    pass_: PassName
+    mode: Mode
+    cache: Cache
+    implementation: str
+
+    @property
+    def beside(self) -> tuple[object, ...]:
+        """What it shares with the rows that were timed side by side with it."""
+        return self.table, self.case, self.pass_, self.mode, self.cache
+
+    @property
+    def parts(self) -> dict[str, object]:
+        """Return all that tells rows apart, by the names that a user knows it by."""
+        case = {_PARTS.get(f.name, f.name): getattr(self.case, f.name) for f in fields(Case)}
+        calls = {"pass": self.pass_, "mode": self.mode, "cache": self.cache}
+        return {"table": self.table, **case, **calls, "implementation": self.implementation}
+
+
+_PARTS = {
+    "shape": "size",
+    "target_shape": "size of the target",
+    "params": "parameters",
+    "grad_output": "incoming gradient",
+}
+"""Fields of a case that a user knows by another name."""
+
+
+def key(result: BenchResult) -> Key:
+    """Return what a row is known by."""
+    return _key(result, result.case.anywhere())
+
+
+def timed(run: Run) -> dict[Key, BenchResult]:
+    """Return the results of a run that have a time."""
+    found: dict[Key, BenchResult] = {}
+    case: Case | None = None
+    anywhere: Case | None = None
+    for result in run.results:
+        if isinstance(result, BenchResult) and result.seconds and result.status == OK:
+            if anywhere is None or result.case is not case:  # neighbours share it
+                case, anywhere = result.case, result.case.anywhere()
+            found[_key(result, anywhere)] = result
+    return found
+
+
+def label(result: BenchResult) -> str:
+    """Return ``mse 1Kx1K float32 mean, custom, forward``.
+
+    Mode and cache follow where they are not the usual, and the table where there are several.
+    """
+    words = [result.case.name, result.implementation, result.pass_.replace("_", "+")]
+    words += how(result.mode, result.cache)
+    text = ", ".join(words)
+    return f"{text} ({result.table})" if result.table else text
+
+
+def how(mode: Mode, cache: Cache) -> list[str]:
+    """Return a mode and a state of the caches, as far as they are not the usual."""
+    return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
+
+
+def _key(result: BenchResult, case: Case) -> Key:
+    how = result.pass_, result.mode, result.cache
+    return Key(result.table, case, *how, result.implementation)

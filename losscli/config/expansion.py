@@ -1,0 +1,93 @@
+"""From a config to its cases, and what it asks of each. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from fnmatch import fnmatchcase
+
+from losscli import layouts
+from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
+from losscli.cases import Case
+from losscli.config.schema import Config, Exclude, Filter
+from losscli.losses import LOSSES
+
+
+def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
+    """Tell whether a config wants this implementation and pass of one of its cases.
+
+    No rule of ``exclude`` may match, and where there are filters one of them has to. The pass
+    ``forward`` has no incoming gradient: it belongs to the case whose own is 1.
+    """
+    if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
+        return False
+    facts = {
+        **case.params,
+        "loss": case.loss,
+        "size": case.size,
+        "dtype": case.dtype,
+        "reduction": case.reduction,
+        "distribution": case.distribution,
+        "device": case.device.partition(":")[0],
+        "implementation": implementation,
+        "pass": pass_,
+        "layout": case.layout,
+        "grad_output": case.grad_output,
+        "table": config.title,
+    }
+    if any(_excludes(rule, facts) for rule in config.exclude):
+        return False
+    return not config.filters or any(_keeps(filter, facts) for filter in config.filters)
+
+
+def _excludes(rule: Exclude, facts: Mapping[str, object]) -> bool:
+    wanted = {field.name: getattr(rule, field.name) for field in fields(rule)}
+    return all(value is None or value == facts[name.rstrip("_")] for name, value in wanted.items())
+
+
+def _keeps(filter: Filter, facts: Mapping[str, object]) -> bool:
+    return all(
+        _meets(facts.get(condition.axis), condition.values) != condition.negated
+        for condition in filter
+    )
+
+
+def _meets(fact: object, values: tuple[object, ...]) -> bool:
+    """Tell whether a fact is one of the values, or a text is as one of their patterns."""
+    if isinstance(fact, str):
+        return fact in values or any(fnmatchcase(fact, str(value)) for value in values)
+    return fact in values
+
+
+def expand(config: Config, device: str) -> Iterator[Case]:
+    """Yield the cases of a config in the order written, on a device that is no longer ``auto``."""
+    grad_outputs = config.grad_outputs
+    if FORWARD in config.passes and 1.0 not in grad_outputs:
+        grad_outputs = (1.0, *grad_outputs)
+    for choice, size, dtype, reduction, distribution, layout, grad_output in itertools.product(
+        config.losses,
+        config.sizes,
+        config.dtypes,
+        config.reductions,
+        config.inputs.distributions,
+        config.layouts,
+        grad_outputs,
+    ):
+        spec = LOSSES[choice.name]
+        axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
+        for values in itertools.product(*axes):
+            yield Case(
+                loss=spec.name,
+                shape=layouts.input_shape(size, layout),
+                target_shape=layouts.target_shape(size, layout, spec.default_target_shape(size)),
+                dtype=dtype,
+                reduction=reduction,
+                device=device,
+                params=dict(zip((p.name for p in spec.parameters), values, strict=True)),
+                distribution=distribution,
+                seed=config.inputs.seed,
+                scale=config.inputs.scale,
+                layout=layout,
+                grad_output=grad_output,
+            )

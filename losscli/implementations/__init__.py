@@ -1,0 +1,8 @@
+"""What a case can run, and the one caller of it, ``subject``."""
+
+from __future__ import annotations
+
+from losscli.implementations.builtin import IMPLEMENTATIONS, STRATEGIES, find_implementation
+from losscli.implementations.implementation import Implementation
+
+__all__ = ["IMPLEMENTATIONS", "STRATEGIES", "Implementation", "find_implementation"]

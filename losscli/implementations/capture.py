@@ -1,0 +1,22 @@
+"""Capture of CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+_broken: list[torch.cuda.CUDAGraph] = []
+"""Graphs whose capture failed: PyTorch's allocator may go on asking them what they capture."""
+
+
+@contextmanager
+def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Iterator[None]:
+    """Capture what is called in a graph, which is kept for ever where that fails."""
+    try:
+        with torch.cuda.graph(graph, stream=stream):
+            yield
+    except Exception:
+        _broken.append(graph)
+        raise

@@ -1,0 +1,33 @@
+"""What an implementation is: a name, and how a loss of it is bound to a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from losscli.cases import Case
+from losscli.reasons import Reason
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    BoundLoss = Callable[[Tensor, Tensor], Tensor]
+"""A loss with its reduction and parameters fixed: input and target in, differentiable loss out."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute the losses."""
+
+    name: str
+    description: str
+    bind: Callable[[Case], BoundLoss]
+    """Fix reduction and parameters; builds or compiles what the first call needs."""
+    unavailable: Callable[[Case], Reason | None] = lambda case: None
+    """Say why this implementation does not run a case, or None."""
+    temporaries: int = 4
+    """Most tensors of the prediction's size that a call holds beside its inputs, loss and
+    gradient, for the memory plan. The default is what the reference of mse was measured to take."""
+    exact_sums: bool = False
+    """Whether its float64 sums are to be right within a unit in the last place."""

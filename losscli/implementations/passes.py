@@ -1,0 +1,203 @@
+"""What is called again and again: a forward pass, or a forward and backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import torch
+
+from losscli.axes import FORWARD_BACKWARD, PassName
+from losscli.cases import grad_output_values
+from losscli.implementations.capture import capture
+from losscli.losses import Reduction
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from losscli.axes import GradOutput
+    from losscli.implementations.implementation import BoundLoss
+
+    Incoming = tuple[float, Tensor]
+"""An incoming gradient: the number, and the tensor whose elements it is."""
+
+CALLS_BEFORE_CAPTURE = 3
+"""As PyTorch's notes ask for."""
+
+
+class Forward:
+    """The loss, to be called under ``gradients(..., "forward")``."""
+
+    def __init__(self, function: BoundLoss, input: Tensor, target: Tensor) -> None:
+        self.function, self.input, self.target = function, input, target
+        self.loss: Tensor | None = None
+        self.incoming = 1.0
+
+    def compute(self) -> None:
+        """Compute the loss. The last one is dropped first, so that two never live at once."""
+        self.loss = None
+        self.loss = self.function(self.input, self.target)
+
+    __call__ = compute
+
+    def release(self) -> None:
+        """Free what the last call made."""
+        self.loss = None
+
+
+class ForwardBackward:
+    """The loss and the gradient of the prediction, as a training step asks for them.
+
+    ``input`` is a leaf that requires grad; it is shared by all implementations of a case, so that
+    one gradient lives at a time. A call allocates its gradient anew and frees it at the end, as
+    ``optimizer.zero_grad()`` does: giving memory back has its price, on a CPU up to a tenth of the
+    call, and nobody is to pay it for another. The incoming gradients of successive calls are
+    ``grad_outputs``, begun again after the last: tensors that were made ahead, so that a call of no
+    implementation launches a kernel to make one.
+    """
+
+    def __init__(
+        self, function: BoundLoss, input: Tensor, target: Tensor, grad_outputs: Sequence[Incoming]
+    ) -> None:
+        self.function, self.input, self.target = function, input, target
+        self.grad_outputs = cycle(grad_outputs)
+        self.loss: Tensor | None = None
+        self.incoming = 1.0
+        """The number that came in last."""
+
+    def __call__(self) -> None:
+        """Compute the loss and the gradient, and free the gradient."""
+        self.compute()
+        self.input.grad = None
+
+    def compute(self) -> None:
+        """Compute the loss and the gradient."""
+        self.loss = self.input.grad = None
+        self.incoming, grad_output = next(self.grad_outputs)
+        loss = self.function(self.input, self.target)
+        loss.backward(grad_output)
+        self.loss = loss
+
+    def release(self) -> None:
+        """Free what the last call made."""
+        self.loss = self.input.grad = None
+
+
+class Captured:
+    """A pass captured in a CUDA graph; a call replays it.
+
+    What the graph writes has a place of its own, so that losses and gradients of all
+    implementations live side by side. An incoming gradient that changes is copied before a replay
+    into the tensor that the graph reads, in ``prepare``, which is not timed.
+    """
+
+    def __init__(
+        self,
+        timed: Forward | ForwardBackward,
+        read: Tensor | None,
+        grad_outputs: Sequence[Incoming],
+    ) -> None:
+        """Capture a pass whose leaf is its own: a capture must not meet what others recorded.
+
+        Args:
+            timed: what is captured.
+            read: the incoming gradient that it reads, into which others are copied; None where
+                it does not change.
+            grad_outputs: of successive replays.
+        """
+        self.input, self.read, self.grad_outputs = timed.input, read, cycle(grad_outputs)
+        self.incoming = grad_outputs[0][0]
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(timed.input.device):
+            stream, origin = torch.cuda.Stream(), torch.cuda.current_stream()
+            stream.wait_stream(origin)
+            with torch.cuda.stream(stream):
+                for _ in range(CALLS_BEFORE_CAPTURE):
+                    timed()
+            origin.wait_stream(stream)
+            timed.release()
+            with capture(self.graph, stream):
+                timed.compute()
+        assert timed.loss is not None
+        self.loss, self.gradient = timed.loss.detach(), timed.input.grad
+        timed.release()
+
+    def prepare(self) -> None:
+        """Bring the next incoming gradient to where the graph reads it."""
+        if self.read is not None:
+            self.incoming, grad_output = next(self.grad_outputs)
+            self.read.copy_(grad_output)
+
+    def __call__(self) -> None:
+        """Replay."""
+        self.graph.replay()
+
+    def compute(self) -> None:
+        """Replay, and show the gradient where a pass that is not captured has it."""
+        self.prepare()
+        self.graph.replay()
+        self.input.grad = self.gradient
+
+    def release(self) -> None:
+        """Show the gradient no longer; the graph keeps its memory."""
+        self.input.grad = None
+
+
+Pass = Forward | ForwardBackward | Captured
+
+
+def gradients(pass_: PassName) -> AbstractContextManager[object]:
+    """Return the grad mode of a pass; entered around the calls, so that it is not timed."""
+    return torch.set_grad_enabled(pass_ == FORWARD_BACKWARD)
+
+
+class PassFactory:
+    """Makes the passes of all implementations of a case over the same tensors."""
+
+    def __init__(
+        self,
+        pass_: PassName,
+        reduction: Reduction,
+        input: Tensor,
+        target: Tensor,
+        grad_output: GradOutput = 1.0,
+    ) -> None:
+        self.pass_, self.input, self.target = pass_, input, target
+        self.grad_outputs: list[Incoming] = []
+        if pass_ == FORWARD_BACKWARD:
+            self.input = input.detach().requires_grad_()
+            shape = torch.broadcast_shapes(input.shape, target.shape)
+            dtype = torch.promote_types(input.dtype, target.dtype)
+            like = torch.empty(0, dtype=dtype, device=input.device)
+            due = shape if reduction == "none" else ()
+            self.grad_outputs = [
+                (v, like.new_full(due, v)) for v in grad_output_values(grad_output)
+            ]
+
+    @property
+    def full_grad_output(self) -> Tensor | None:
+        """The incoming gradient where it has a shape; None where it is one number."""
+        first = next((tensor for _, tensor in self.grad_outputs), None)
+        return first if first is not None and first.dim() else None
+
+    def capture(self, function: BoundLoss) -> Captured:
+        """Return the pass of one implementation, captured."""
+        if self.pass_ != FORWARD_BACKWARD:
+            return Captured(self.make(function), None, [(1.0, self.input)])
+        read, given = None, self.grad_outputs[:1]
+        if len(self.grad_outputs) > 1:
+            value, first = given[0]
+            read = first.clone()
+            given = [(value, read)]
+        leaf = self.input.detach().requires_grad_()
+        return Captured(
+            ForwardBackward(function, leaf, self.target, given), read, self.grad_outputs
+        )
+
+    def make(self, function: BoundLoss) -> Forward | ForwardBackward:
+        """Return the pass of one implementation."""
+        if self.pass_ != FORWARD_BACKWARD:
+            return Forward(function, self.input, self.target)
+        return ForwardBackward(function, self.input, self.target, self.grad_outputs)

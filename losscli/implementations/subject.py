@@ -1,0 +1,362 @@
+"""The one caller of an implementation: all that verify and bench may ask of one.
+
+A subject is made of plain data, the name of an implementation and a case, and takes and returns
+tensors: it can live in another process than who asks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from losscli.cases import OPERANDS, Case, OperandName
+from losscli.errors import LosscliError
+from losscli.implementations.builtin import find_implementation
+from losscli.implementations.calls import Answer, Call, Curvature, Recording, Replay
+from losscli.implementations.capture import capture
+from losscli.implementations.implementation import Implementation
+from losscli.implementations.passes import Pass, PassFactory
+from losscli.machine.memory import is_out_of_memory
+
+if TYPE_CHECKING:
+    from losscli.implementations.implementation import BoundLoss
+
+_HELD_UP_CYCLES = 20_000_000
+"""10 ms of a GPU: what is queued meanwhile starts together, and what strays to a stream that is
+not held up starts too early."""
+_WARM_UPS = 2
+"""Calls before a capture, in which an implementation sets up what a capture does not allow."""
+
+
+class SubjectError(Exception):
+    """An implementation raised, or returned what cannot be differentiated."""
+
+
+class NoSecondDerivativesError(SubjectError):
+    """The gradients of an implementation cannot be differentiated, and it says so."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An implementation with the reduction and parameters of a case fixed.
+
+    All methods raise SubjectError, with the first line of what the implementation raised.
+    """
+
+    implementation: Implementation
+    case: Case
+    function: BoundLoss
+
+    @classmethod
+    def of(cls, name: str, case: Case) -> Subject:
+        """Make the subject of an implementation by its name; UsageError lists the names."""
+        return cls.bind(find_implementation(name), case)
+
+    @classmethod
+    def bind(cls, implementation: Implementation, case: Case) -> Subject:
+        """Fix reduction and parameters."""
+        with _blaming():
+            return cls(implementation, case, implementation.bind(case))
+
+    @property
+    def name(self) -> str:
+        """That of the implementation."""
+        return self.implementation.name
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self.case.device
+
+    def again(self) -> Subject:
+        """Bind the implementation anew: one that compiles keeps nothing of what it has seen."""
+        return Subject.bind(self.implementation, self.case)
+
+    def loss(self, input: Tensor, target: Tensor, wrt: tuple[OperandName, ...] = ()) -> Tensor:
+        """Return the loss, computed as when the gradients of ``wrt`` will be asked for."""
+        loss, _ = self._forward(Call(input, target, wrt))
+        self._finish()
+        return loss.detach()
+
+    def answer(self, call: Call) -> Answer:
+        """Return the loss and the gradients asked for, finished."""
+        answer = self._answer(call)
+        self._finish()
+        return answer
+
+    def repeated(self, passes: PassFactory) -> Pass:
+        """Return a pass that is to be called again and again; what it raises is as it was."""
+        return passes.make(self.function)
+
+    def captured(self, passes: PassFactory) -> Pass:
+        """Return a pass captured in a CUDA graph, to be replayed again and again."""
+        with _blaming():
+            return passes.capture(self.function)
+
+    def retained(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
+        """Yield an answer for each incoming gradient, all through one graph, which is retained."""
+        loss, operands = self._forward(call)
+        wrt = [operands[name] for name in call.wrt]
+        for grad_output in incoming:
+            with _blaming():
+                gradients = torch.autograd.grad(
+                    loss, wrt, grad_output, retain_graph=True, allow_unused=True
+                )
+            self._finish()
+            yield Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+
+    def accumulated(
+        self, call: Call, before: Mapping[OperandName, Tensor], times: int
+    ) -> dict[OperandName, Tensor | None]:
+        """Return ``.grad`` of the operands after so many backward passes, of a loss each."""
+        leaves = {
+            name: operand.detach().requires_grad_()
+            for name, operand in (("input", call.input), ("target", call.target))
+        }
+        for name in call.wrt:
+            leaves[name].grad = before[name].clone()
+        for _ in range(times):
+            with _blaming():
+                loss = self.function(leaves["input"], leaves["target"])
+                loss.backward(call.grad_output)
+        self._finish()
+        return {name: leaves[name].grad for name in call.wrt}
+
+    def second_derivatives(self, asked: Curvature) -> dict[str, Tensor | None]:
+        """Return what the question's three tensors get; None where nothing reaches one.
+
+        Raises NoSecondDerivativesError where it is the gradients that cannot be differentiated.
+        """
+        loss, operands = self._forward(Call(asked.input, asked.target, OPERANDS))
+        x, y = operands["input"], operands["target"]
+        g = asked.grad_output.detach().clone().requires_grad_()
+        try:
+            with _blaming():
+                gradients = torch.autograd.grad(loss, (x, y), g, create_graph=True)
+                products = [
+                    (gradient * toward).sum()
+                    for gradient, toward in zip(gradients, asked.toward, strict=True)
+                ]
+                found = torch.autograd.grad(products[0] + products[1], (x, y, g), allow_unused=True)
+                self._finish()
+        except SubjectError as error:
+            raise NoSecondDerivativesError(str(error)) from error
+        return dict(zip(("input", "target", "incoming gradient"), found, strict=True))
+
+    def on_streams(self, queues: Sequence[Sequence[Call | Replay]]) -> list[list[Answer]]:
+        """Work off each queue on a CUDA stream of its own, all at once, a request of each in turn.
+
+        The streams wait for the current one, which waits for them.
+        """
+        answers: list[list[Answer]] = [[] for _ in queues]
+        with torch.cuda.device(self.device):
+            origin = torch.cuda.current_stream()
+            streams = [torch.cuda.Stream() for _ in queues]
+            for stream in streams:
+                stream.wait_stream(origin)
+                with torch.cuda.stream(stream):
+                    torch.cuda._sleep(_HELD_UP_CYCLES)
+            for requests in zip_longest(*queues):
+                for stream, request, done in zip(streams, requests, answers, strict=True):
+                    with torch.cuda.stream(stream):
+                        if isinstance(request, Replay):
+                            done.append(self._replay(request))
+                        elif request is not None:
+                            done.append(self._answer(request))
+            for stream in streams:
+                origin.wait_stream(stream)
+            self._finish()
+        return answers
+
+    def changed(self, call: Call, name: OperandName, data: Tensor) -> Answer:
+        """Answer a call of which an operand gets other memory between forward and backward."""
+        loss, operands = self._forward(call)
+        operands[name].data = data
+        with _blaming():
+            gradients = torch.autograd.grad(
+                loss, [operands[each] for each in call.wrt], call.grad_output, allow_unused=True
+            )
+        self._finish()
+        return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+
+    def backward_replays(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
+        """Yield an answer for each replay of a graph in which backward alone was captured.
+
+        What came in is copied before a replay to where the graph reads it.
+        """
+        with torch.cuda.device(self.device):
+            self.on_streams([[call] * _WARM_UPS])
+            graph, stream, read = torch.cuda.CUDAGraph(), torch.cuda.Stream(), incoming[0].clone()
+            stream.wait_stream(torch.cuda.current_stream())
+            try:
+                with torch.cuda.stream(stream):  # autograd runs a node where its forward ran
+                    loss, operands = self._forward(call)
+                    wrt = [operands[name] for name in call.wrt]
+                torch.cuda.synchronize()
+                try:
+                    with _blaming(), capture(graph, stream):
+                        gradients = torch.autograd.grad(
+                            loss, wrt, read, retain_graph=True, allow_unused=True
+                        )
+                except SubjectError as error:
+                    raise SubjectError(f"in a capture of backward: {error}") from error
+                answer = Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+                for grad_output in incoming:
+                    with _blaming():
+                        read.copy_(grad_output)
+                        graph.replay()
+                    self._finish()
+                    yield answer.copy()
+            finally:
+                torch.cuda.synchronize()
+
+    def graphed(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
+        """Yield an answer for each incoming gradient, forward and backward in a graph each."""
+        leaves = [call.input.detach().clone(), call.target.detach().clone()]
+        sample = tuple(leaf.requires_grad_() for leaf in leaves)
+        function: Any
+        with torch.cuda.device(self.device):
+            with _blaming(), warnings.catch_warnings():
+                # PyTorch warms up on a stream that it does not capture on, and keeps what came of
+                # it, the operands' AccumulateGrad nodes as well, until it has captured.
+                warnings.filterwarnings("ignore", "The AccumulateGrad node's stream", UserWarning)
+                function = torch.cuda.make_graphed_callables(self.function, sample)
+            for grad_output in incoming:
+                # The graph keeps the nodes of the sample, which belong to another stream: operands
+                # in the same memory have nodes of their own.
+                own = tuple(leaf.detach().requires_grad_() for leaf in sample)
+                with _blaming():
+                    loss = function(*own)
+                    gradients = torch.autograd.grad(loss, own, grad_output, allow_unused=True)
+                self._finish()
+                found: dict[OperandName, Tensor | None] = dict(
+                    zip(OPERANDS, gradients, strict=True)
+                )
+                yield Answer(loss.detach(), found).copy()
+
+    @contextmanager
+    def recordings(self, calls: Sequence[Call]) -> Iterator[list[Recording]]:
+        """Capture each call in a graph of its own; what they hold is freed at the end."""
+        recordings: list[Recording] = []
+        with torch.cuda.device(self.device):
+            try:
+                recordings += map(self._record, calls)
+                yield recordings
+            finally:
+                torch.cuda.synchronize()
+                for recording in recordings:
+                    recording.graph.reset()
+                recordings.clear()
+                torch.cuda.empty_cache()
+
+    def replay(self, replay: Replay) -> Answer:
+        """Replay on the current stream; return a copy of what it wrote, finished."""
+        answer = self._replay(replay)
+        self._finish()
+        return answer
+
+    def _finish(self) -> None:
+        """Wait for a GPU, so that what goes wrong in a kernel is blamed on who launched it."""
+        if self.device != "cpu":
+            with _blaming():
+                torch.cuda.synchronize(self.device)
+
+    def _record(self, call: Call) -> Recording:
+        """Capture a call after a few calls on a side stream, as PyTorch's notes ask for."""
+        self.on_streams([[call] * _WARM_UPS])
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with _blaming(), capture(graph, torch.cuda.Stream()):
+                answer = self._answer(call)
+        except SubjectError as error:
+            # The end of a broken capture raises as well, and says less than what broke it.
+            first = error.__cause__.__context__ if error.__cause__ else None
+            cause = first if isinstance(first, SubjectError) else error
+            raise SubjectError(f"in a graph capture: {cause}") from error
+        return Recording(graph, call, answer)
+
+    def _replay(self, replay: Replay) -> Answer:
+        with _blaming():
+            if replay.contents:
+                replay.recording.call.input.copy_(replay.contents[0])
+                replay.recording.call.target.copy_(replay.contents[1])
+            replay.recording.graph.replay()
+            return replay.recording.answer.copy()
+
+    def _answer(self, call: Call) -> Answer:
+        """Answer without waiting for a GPU."""
+        call.fill()
+        loss, operands = self._forward(call)
+        if not call.wrt:
+            return Answer(loss.detach(), {})
+        with _blaming():
+            gradients = torch.autograd.grad(
+                loss, [operands[name] for name in call.wrt], call.grad_output, allow_unused=True
+            )
+        return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+
+    def _forward(self, call: Call) -> tuple[Tensor, dict[OperandName, Tensor]]:
+        """Run the function on leaves of which those in ``wrt`` ask for a gradient."""
+        operands: dict[OperandName, Tensor] = {
+            "input": call.input.detach(),
+            "target": call.target.detach(),
+        }
+        for name in call.wrt:
+            operands[name].requires_grad_()
+        with _blaming(), torch.set_grad_enabled(bool(call.wrt)):
+            loss = self.function(operands["input"], operands["target"])
+        if not isinstance(loss, Tensor):
+            raise SubjectError(f"returned {str(loss)[:60]}, not a tensor")
+        return loss, operands
+
+
+@dataclass(frozen=True)
+class Head:
+    """One of several losses that make one: its weight, and the call without a gradient."""
+
+    subject: Subject
+    call: Call
+    weight: float
+
+
+def joint_gradients(heads: Sequence[Head]) -> list[dict[OperandName, Tensor | None]]:
+    """Return the gradients of each head after one backward pass through their weighted sum."""
+    leaves: list[dict[OperandName, Tensor]] = []
+    terms: list[Tensor] = []
+    for head in heads:
+        loss, operands = head.subject._forward(head.call)
+        leaves.append(operands)
+        terms.append(head.weight * (loss.sum() if loss.dim() else loss))
+    wanted = [
+        leaf[name] for head, leaf in zip(heads, leaves, strict=True) for name in head.call.wrt
+    ]
+    with _blaming():
+        # In one dtype, so that the incoming gradient of each is its weight.
+        total = torch.stack(terms).sum()
+        found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
+    heads[0].subject._finish()
+    return [{name: next(found) for name in head.call.wrt} for head in heads]
+
+
+@contextmanager
+def _blaming() -> Iterator[None]:
+    """Turn what an implementation raises into SubjectError.
+
+    A failed build and a lack of memory are not its fault and stay themselves.
+    """
+    try:
+        yield
+    except (LosscliError, SubjectError):
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        text = str(error).strip().partition("\n")[0]
+        raise SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": ")) from error

@@ -1,0 +1,47 @@
+"""What the modules of the losses have in common; ``losscli.nn`` makes them torch's."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from .reduction import REDUCTIONS
+from .spec import LossSpec
+
+_sites = itertools.count(1)
+"""Numbers the modules of this process; the functions are 0."""
+
+
+class LossModule:
+    """A loss with its settings, which are checked where they are given: ValueError.
+
+    Its heirs are mixed into ``torch.nn.Module`` by ``losscli.nn``, so that describing a loss needs
+    no torch.
+    """
+
+    reduction: str
+    _site: int
+
+    def __init__(self, spec: LossSpec, reduction: str, **parameters: float) -> None:
+        super().__init__()
+        if reduction not in REDUCTIONS:
+            raise ValueError(
+                f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}",
+            )
+        for parameter in spec.parameters:
+            if wrong := parameter.check(parameters[parameter.name]):
+                raise ValueError(f"{spec.name}: {wrong}")
+        self.reduction = reduction
+        for name, value in parameters.items():
+            setattr(self, name, value)
+        self._settings = ("reduction", *parameters)
+        self._site = next(_sites)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Give a copy, or a module out of a file, a number of its own."""
+        super().__setstate__(state)  # type: ignore[misc]
+        self._site = next(_sites)
+
+    def extra_repr(self) -> str:
+        """Show the settings where the module is printed."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._settings)

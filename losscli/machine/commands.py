@@ -1,0 +1,38 @@
+"""Commands: those that environment variables name, and what a program prints."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from losscli.errors import UnfitError
+
+
+def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the words of a command in an environment variable; none where it is not set.
+
+    Raises:
+        UnfitError: a quote is not closed.
+    """
+    text = environ.get(variable, "").strip()
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:
+        raise UnfitError(
+            f"{variable} is not a command: unclosed quote or trailing backslash in [{text}]. "
+            f"Correct or unset {variable}."
+        ) from None
+
+
+def first_line(command: list[str]) -> str | None:
+    """Run a program and return the first line it prints, or None."""
+    if not shutil.which(command[0]):
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(done.stdout.splitlines()), None)

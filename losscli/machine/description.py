@@ -1,0 +1,66 @@
+"""What a result says of the machine that it was measured on."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from losscli import __version__
+from losscli.errors import UnfitError
+from losscli.machine.commands import command_in, first_line
+from losscli.machine.devices import core_count, cpu_model
+from losscli.machine.memory import cpu_cache_bytes, memory_bytes
+
+
+def describe(device: str) -> dict[str, Any]:
+    """Return what a result depends on, flat and fit for JSON; None where it is not known."""
+    import torch
+
+    facts: dict[str, Any] = {
+        "losscli": __version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "torch_cuda": torch.version.cuda,
+        "compiler": _compiler(),
+        "os": platform.platform(),
+        "cpu": cpu_model(),
+        "cpu_cores": core_count(),
+        "cpu_cache_bytes": cpu_cache_bytes(),
+        "memory_bytes": memory_bytes(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "gpu": None,
+        "gpu_sms": None,
+        "gpu_memory_bytes": None,
+        "gpu_cache_bytes": None,
+        "gpu_capability": None,
+        "gpu_driver": None,
+    }
+    if device != "cpu":
+        gpu = torch.cuda.get_device_properties(device)
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        facts |= {
+            "gpu": gpu.name,
+            "gpu_sms": gpu.multi_processor_count,
+            "gpu_memory_bytes": gpu.total_memory,
+            "gpu_cache_bytes": gpu.L2_cache_size,
+            "gpu_capability": f"{gpu.major}.{gpu.minor}",
+            "gpu_driver": first_line(query),
+        }
+    return facts
+
+
+def commit() -> str | None:
+    """Return the commit of the working directory, ``+`` after it where files were changed."""
+    head = first_line(["git", "rev-parse", "--short=12", "HEAD"])
+    changed = head and first_line(["git", "status", "--porcelain", "--untracked-files=no"])
+    return f"{head}+" if changed else head
+
+
+def _compiler() -> str | None:
+    """Return what the C++ compiler says it is, or None."""
+    try:
+        return first_line([*(command_in("CXX") or ["c++"]), "--version"])
+    except UnfitError:
+        return None

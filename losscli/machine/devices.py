@@ -1,0 +1,130 @@
+"""The devices of this machine. Its GPUs are asked of the driver: importing torch takes seconds."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from losscli.errors import UnfitError, UsageError
+from losscli.machine import kernel_files
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU that the driver shows to this process."""
+
+    name: str
+    """``cuda:N``."""
+    model: str
+    memory_bytes: int
+
+
+def find_gpus() -> list[Gpu]:
+    """Return the GPUs in the order of ``cuda:0``, ``cuda:1``; empty without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    gpus = []
+    for index in range(count.value):
+        device, memory, model = ctypes.c_int(), ctypes.c_size_t(), ctypes.create_string_buffer(256)
+        driver.cuDeviceGet(ctypes.byref(device), index)
+        driver.cuDeviceGetName(model, len(model), device)
+        driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+        gpus.append(Gpu(f"cuda:{index}", model.value.decode(), memory.value))
+    return gpus
+
+
+def driver_cuda() -> tuple[int, int] | None:
+    """Return the newest version of CUDA whose programs the driver runs; None without a driver."""
+    number = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    if driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value:
+        return None
+    return number.value // 1000, number.value % 1000 // 10
+
+
+def torch_without_cuda() -> str | None:
+    """Return the version of torch if its name says that it is built for the CPU alone."""
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        return None
+    return torch if torch.endswith("+cpu") else None
+
+
+def resolve_device(name: str) -> str:
+    """Return ``cpu`` or ``cuda:N`` for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        UsageError: the name is none of these.
+        UnfitError: there is no such GPU.
+    """
+    if name == "cpu":
+        return "cpu"
+    match = re.fullmatch(r"auto|cuda(?::(\d+))?", name)
+    if not match:
+        raise UsageError(f"device must be auto, cpu, cuda or cuda:N, but is '{name}'")
+    import torch
+
+    count = torch.cuda.device_count()
+    if name == "auto" and count == 0:
+        return "cpu"
+    if count == 0:
+        why = "finds no GPU" if torch.version.cuda else f"{torch.__version__} is built without CUDA"
+        raise UnfitError(f"device {name} needs a GPU, but torch {why}; use --device cpu")
+    index = int(match[1] or 0)
+    if index >= count:
+        there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        raise UnfitError(f"there is no {name}; this machine has {there}")
+    return f"cuda:{index}"
+
+
+def set_threads(count: int) -> None:
+    """Have torch, and with it losscli's kernels, use so many threads of the CPU."""
+    import torch
+
+    torch.set_num_threads(count)
+
+
+def is_broken(device: str) -> bool:
+    """Tell whether a GPU gives this process nothing any more, as after a kernel that went astray.
+
+    What broke it is then said to every call; other errors are said once.
+    """
+    if device == "cpu":
+        return False
+    import torch
+
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
+
+
+def core_count() -> int:
+    """Return how many cores this process may use; all of them, where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_model() -> str | None:
+    """Return the CPU's name as the kernel tells it."""
+    try:
+        text = (kernel_files.PROC / "cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or None
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or None

@@ -1,0 +1,8 @@
+"""Where the kernel tells of the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PROC = Path("/proc")
+SYS = Path("/sys")

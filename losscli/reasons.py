@@ -1,0 +1,42 @@
+"""Why something was not done, or went wrong: a code for programs and a text for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Code = Literal[
+    "",
+    "not_applicable",
+    "layout",
+    "no_gpu",
+    "no_room",
+    "out_of_memory",
+    "device_broken",
+    "throttled",
+    "raised",
+    "overwrote",
+    "wrong",
+    "wrong_later",
+    "broke_device",
+]
+"""Why a result is not one to count on; empty where it is.
+
+Skipped: ``not_applicable`` the implementation or the check has nothing of its own for the case,
+``layout`` the size cannot have the layout, ``no_gpu`` it takes one, ``no_room`` it was planned to
+take more memory than is free, ``out_of_memory`` it took more, ``device_broken`` somebody broke the
+device before, ``throttled`` no sample was left. Failed: ``raised`` an exception, ``overwrote`` an
+operand, ``wrong`` by the oracle, ``wrong_later`` right at first, wrong while timed,
+``broke_device`` for all that come after.
+"""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why not."""
+
+    code: Code
+    text: str
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,85 @@
+"""The journal beside an output: a line a result, on disk before the next is measured."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TextIO
+
+from losscli.errors import UnfitError, UsageError
+from losscli.runs.encoding import header, json_line
+from losscli.runs.files import replace_file
+from losscli.runs.records import Result, Run
+
+
+def journal_path(output: Path) -> Path:
+    """Return where the journal of an output is."""
+    return output.with_name(f"{output.name}.journal.jsonl")
+
+
+class Journal:
+    """The file that takes each result the moment it is there."""
+
+    def __init__(
+        self, run: Run, output: Path, resumed: Path | None = None, *, name: str = ""
+    ) -> None:
+        """Begin with the header of ``run`` and the results that it has already.
+
+        Args:
+            run: what is recorded.
+            output: where its report will be.
+            resumed: the journal that those results are from, which may be in the place of this.
+            name: that the run is saved by, where nothing but that was asked for.
+
+        Raises:
+            UsageError: there is the journal of another run, one that was never reported.
+            UnfitError: nothing can be written beside ``output``.
+        """
+        self.path = journal_path(output)
+        known = (name, "--save") if name else (str(output), "-o")
+        try:
+            if resumed is None or resumed.resolve() != self.path.resolve():
+                _refuse_unreported(self.path, output, run.kind, *known)
+            records = [header(run), *(result.to_json() for result in run.results)]
+            replace_file(self.path, map(json_line, records))
+            self._file: TextIO = self.path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise UnfitError(
+                f"cannot write {self.path}: {error.strerror}. Choose another {known[1]}."
+            ) from None
+
+    def add(self, result: Result) -> None:
+        """Have a result on disk before anything else is measured."""
+        try:
+            self._file.write(f"{json_line(result.to_json())}\n")
+            self._file.flush()
+        except OSError as error:
+            raise UnfitError(
+                f"cannot write {self.path}: {error.strerror}. The cases finished before are kept."
+            ) from None
+
+    def close(self) -> None:
+        """Close the file; each line was flushed, and what could not be written was told."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def _refuse_unreported(path: Path, output: Path, kind: str, name: str, option: str) -> None:
+    """Refuse to begin in place of a journal that is all there is of a run.
+
+    Args:
+        path: of the journal.
+        output: of the run.
+        kind: of the run.
+        name: what ``--resume`` knows it by.
+        option: that had it written.
+    """
+    if not path.exists():
+        return
+    reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
+    if not reported:
+        resume = f"Go on with it by --resume {name}, move" if kind == "bench" else "Move"
+        raise UsageError(
+            f"{path} holds the finished cases of a run that was killed. "
+            f"{resume} it away or choose another {option}."
+        )

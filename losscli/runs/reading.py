@@ -1,0 +1,220 @@
+"""Read back what a run wrote: the report in JSON or JSONL, or the journal of a run cut short."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from losscli.axes import (
+    CHANGING,
+)
+from losscli.cases import Case
+from losscli.errors import UsageError
+from losscli.losses import LOSSES
+from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value, told
+from losscli.runs.records import (
+    SCHEMA_VERSION,
+    BenchResult,
+    Headline,
+    Loss,
+    Run,
+    SelfTestResult,
+    VerifyResult,
+)
+
+Readable = BenchResult | VerifyResult | SelfTestResult
+
+KINDS: Mapping[str, type[Readable]] = {
+    "bench": BenchResult,
+    "verify": VerifyResult,
+    "self-test": SelfTestResult,
+}
+"""What the results of a run are, by its kind."""
+
+_LONGEST = 1e9
+"""Seconds that no call takes; what is not far beyond can be divided and squared."""
+
+
+class _Envelope(msgspec.Struct):
+    """A report, or the first line of JSONL; the results are read when their kind is known."""
+
+    schema_version: Any = None
+    kind: Any = None
+    command: Any = ()
+    created: Any = ""
+    environment: Any = {}
+    plan: Any = ""
+    headline: Any = None
+    results: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Facts(msgspec.Struct):
+    """What a run says of itself."""
+
+    kind: str
+    command: tuple[str, ...]
+    created: str
+    environment: dict[str, Any]
+    plan: str
+    headline: dict[str, Any] | None
+
+
+def read_run(path: Path, kind: str) -> Run:
+    """Return the run of a file.
+
+    The last line of JSONL counts only if it is whole: a run that is killed may leave half of one.
+
+    Raises:
+        UsageError: there is no such file, it is not ours, not of this kind or of a later version.
+    """
+    envelope, text, is_lines = _open(path)
+    version = envelope.schema_version
+    if not isinstance(version, int) or envelope.kind is None:
+        raise _not_ours(path)
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{path} was written by a later losscli: its schema_version is {version}, this "
+            f"losscli reads up to {SCHEMA_VERSION}. Upgrade losscli."
+        )
+    if envelope.kind != kind:
+        raise UsageError(f"{path} holds a run of '{envelope.kind}'. Name one of `losscli {kind}`.")
+    if kind not in KINDS:
+        raise _not_ours(path)
+    where = "the header"
+    try:
+        with told():
+            facts = msgspec.convert(msgspec.structs.asdict(envelope), _Facts)
+        where = "a result"
+        results = _lines(path, KINDS[kind], text) if is_lines else read_array(KINDS[kind], text)
+        given = msgspec.structs.asdict(facts)
+        if facts.headline is not None:
+            where = "the headline"
+            given["headline"] = _headline(facts.headline)
+        return Run(**given, results=_checked(results))
+    except RecordError as error:
+        if error.index is not None:
+            where = f"result {error.index + 1}"
+        raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
+    except UNREADABLE as error:
+        raise _damaged(path, error) from None
+
+
+def _headline(value: Mapping[str, Any]) -> Headline:
+    """Return what a bench came to."""
+    losses = tuple(read_value(Loss, each) for each in value.get("slower") or ())
+    return replace(read_value(Headline, {**value, "slower": ()}), slower=losses)
+
+
+def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:
+    """Refuse what has the right types and cannot have been measured.
+
+    The results of a case follow each other, and then share it.
+    """
+    case = None
+    for index, result in enumerate(results):
+        try:
+            if result.case == case:
+                vars(result)["case"] = case
+            else:
+                case = result.case
+                _check_case(case)
+            if isinstance(result, BenchResult):
+                _check(result)
+        except RecordError as error:
+            raise RecordError(str(error), index) from None
+    return tuple(results)
+
+
+def _check(result: BenchResult) -> None:
+    if result.seconds is None:
+        return
+    samples = result.seconds.samples or (result.seconds.median,)
+    for field, seconds in (
+        ("median", result.seconds.median),
+        ("samples", min(samples)),
+        ("samples", max(samples)),
+    ):
+        if not 0 < seconds < _LONGEST:
+            raise RecordError(f"'seconds': '{field}': {seconds:g} s is no time")
+
+
+def _check_case(case: Case) -> None:
+    if case.loss not in LOSSES or case.params.keys() != {p.name for p in case.spec.parameters}:
+        raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
+    grad_output = case.grad_output
+    known = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)
+    if not known:
+        raise RecordError(f"'grad_output': {grad_output!s:.40} is no number and not {CHANGING}")
+    if not -(2**63) <= case.seed < 2**63:
+        raise RecordError("'seed': a number of more than 64 bits")
+    for field, shape in (("shape", case.shape), ("target_shape", case.target_shape)):
+        if not all(0 <= size < 2**63 for size in shape):
+            raise RecordError(f"'{field}': {shape!s:.40} is no shape")
+
+
+def _open(path: Path) -> tuple[_Envelope, bytes, bool]:
+    """Return what the file says of itself, its results, and whether these are one a line."""
+    data = _bytes(path)
+    first, newline, rest = data.partition(b"\n")
+    with contextlib.suppress(*UNREADABLE):
+        envelope = msgspec.json.decode(first, type=_Envelope)
+        if isinstance(envelope.results, msgspec.UnsetType) and newline:
+            return envelope, rest, True
+    try:
+        envelope = msgspec.json.decode(data, type=_Envelope)
+    except msgspec.ValidationError:
+        raise _not_ours(path) from None
+    except UNREADABLE as error:
+        if data.lstrip().startswith(b"{") and b'"schema_version"' in data[:200]:
+            raise _damaged(path, error) from None
+        raise _not_ours(path) from None
+    if isinstance(envelope.results, msgspec.UnsetType):
+        raise _not_ours(path)
+    return envelope, bytes(envelope.results), False
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"there is no file '{path}'. Name a result in JSON or JSONL.") from None
+    except IsADirectoryError:
+        raise UsageError(f"'{path}' is a directory. Name a result in JSON or JSONL.") from None
+    except OSError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
+
+
+def _lines(path: Path, kind: type[Readable], text: bytes) -> list[Readable]:
+    """Read one result a line; of the last one half may be missing."""
+    lines = text.rstrip().split(b"\n") if text.strip() else []
+    results = []
+    for index, line in enumerate(lines):
+        try:
+            results.append(read_object(kind, line))
+        except RecordError as error:
+            raise RecordError(str(error), index) from None
+        except UNREADABLE:
+            if index == len(lines) - 1:
+                break
+            raise UsageError(
+                f"{path}:{index + 2}: this line is not JSON. The file is damaged."
+            ) from None
+    return results
+
+
+def _damaged(path: Path, error: Exception) -> UsageError:
+    why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return UsageError(f"{path} is cut off or damaged: {why}.")
+
+
+def _not_ours(path: Path) -> UsageError:
+    return UsageError(
+        f"'{path}' is not a result of losscli. Name a file that `losscli bench` wrote with "
+        "--format json or jsonl."
+    )

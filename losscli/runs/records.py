@@ -1,0 +1,392 @@
+"""The record of a run, in SI units: seconds, bytes, GB/s of 1e9 bytes a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
+from losscli.cases import Case
+from losscli.reasons import Code
+
+SCHEMA_VERSION = 1
+
+BenchStatus = Literal["ok", "skipped", "failed"]
+VerifyStatus = Literal["pass", "warn", "fail", "skipped"]
+OK: Final = "ok"
+SKIPPED: Final = "skipped"
+FAILED: Final = "failed"
+PASS: Final = "pass"
+WARN: Final = "warn"
+FAIL: Final = "fail"
+Judgement = Literal["faster", "slower", "same", "unclear"]
+"""What two times beside each other come to."""
+
+IMPOSSIBLE_SHARE = 1.05
+"""Of the memory's limit: whoever moves the bytes faster has not moved them."""
+Stop = Literal["confidence", "time limit", "sample limit", "throttled", "nothing left to sample"]
+"""Why no more samples are taken."""
+CALL_SECONDS = 5e-6
+"""What one call may cost less than another beside the bytes: no share of a limit that is a few
+launches says anything about the memory."""
+
+
+DIFFERENT_BEYOND = 0.01
+"""Part by which two times have to differ, with confidence, to be called different: less comes from
+where a buffer happens to lie."""
+SAME_WITHIN = 0.03
+"""Part that two times differ by at most, with confidence, to be called the same: three times what
+sampling stops at, so that of equal ones nearly all are found equal."""
+BUSY = 0.1
+"""Part of the CPU's cores that others may have before it is said."""
+HOST_GAPS = "host_gaps"
+"""Among a result's conditions: batches of samples in which the GPU waited for the host."""
+FASTER: Final = "faster"
+SLOWER: Final = "slower"
+SAME: Final = "same"
+UNCLEAR: Final = "unclear"
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The distribution of one call's time."""
+
+    median: float
+    p20: float
+    p80: float
+    min: float
+    samples: tuple[float, ...]
+    interval: tuple[float, float] | None = None
+    """Holds the median with a confidence of 95 %; None where the samples are too few."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, the samples to as many digits as any clock has."""
+        return asdict(self) | {
+            "samples": [float(f"{sample:.6g}") for sample in self.samples],
+            "interval": list(self.interval) if self.interval else None,
+        }
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times faster than another one is: the other's time over its own."""
+
+    value: float
+    low: float
+    high: float
+    """What holds the ratio with a confidence of 95 %; of fewer than six rounds, all they span."""
+    confident: bool = True
+    """Whether there were rounds enough for an interval; of fewer no verdict is right often enough.
+    Records from before this was told have no false."""
+
+    @property
+    def verdict(self) -> Judgement:
+        """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
+        if not self.confident:
+            return UNCLEAR
+        if self.low > 1 + DIFFERENT_BEYOND:
+            return FASTER
+        if self.high < 1 / (1 + DIFFERENT_BEYOND):
+            return SLOWER
+        farthest = max(self.high, 1 / self.low)
+        return SAME if farthest <= 1 + SAME_WITHIN else UNCLEAR
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields and the verdict."""
+        return asdict(self) | {"verdict": self.verdict}
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far a result lies from the oracle; None where it was not asked for."""
+
+    value_abs: float | None = None
+    value_rel: float | None = None
+    value_ulp: float | None = None
+    grad_ulp: float | None = None
+    """Largest over the elements of the gradients."""
+    grad_rel: float | None = None
+    """Norm of the difference over the norm of the gradient."""
+
+
+def is_busy(conditions: Mapping[str, Any]) -> bool:
+    """Tell whether others took so much of the machine that it has to be said."""
+    return (conditions.get("others") or 0.0) > BUSY
+
+
+def is_impossible(
+    gbps: float, limit_gbps: float, seconds: float, conditions: Mapping[str, Any]
+) -> bool:
+    """Tell whether bytes cannot have been moved so fast, for so many seconds.
+
+    Nothing is said where others kept the machine busy: the limit was measured at another moment,
+    when they may have been busier.
+    """
+    share = gbps / limit_gbps
+    if is_busy(conditions) or share <= IMPOSSIBLE_SHARE:
+        return False
+    return (share - 1) * seconds > CALL_SECONDS
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """One implementation, one pass, one case."""
+
+    case: Case
+    implementation: str
+    pass_: PassName
+    status: BenchStatus
+    reason: str = ""
+    code: Code = ""
+    """What the reason comes to, where the result is not one to count on."""
+    stop: Stop | None = None
+    """Why no more samples were taken."""
+    no_limit: str = ""
+    """Why it is not known what the memory can do."""
+    seconds: Seconds | None = None
+    host_seconds: float | None = None
+    """Median time that one call keeps the host busy while the GPU is idle; None on the CPU and
+    where that is what was timed."""
+    gbps: float | None = None
+    limit_gbps: float | None = None
+    """What kernels that only move the bytes reached in the same run, on the same sizes."""
+    speedup: Mapping[str, float] = field(default_factory=dict)
+    """Time of each other implementation over this one's, the median over the rounds in which they
+    were sampled side by side: above 1 this one is faster."""
+    ratios: Mapping[str, Speedup] = field(default_factory=dict)
+    """The same with its interval and verdict."""
+    planned_extra_bytes: int | None = None
+    """What the memory plan set aside for the next."""
+    peak_extra_bytes: int | None = None
+    """Most bytes allocated during a call beyond inputs, loss and gradients, by the allocator's own
+    count."""
+    error: Error = Error()
+    table: str = ""
+    """Title of the config's table that asked for this."""
+    mode: Mode = DEVICE
+    """How it was called and timed: ``device``, ``graph`` or ``host``."""
+    cache: Cache = COLD
+    """What the caches held before each sample: ``cold`` or ``warm``."""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """What the machine was like while this was sampled, flat; empty where nothing was."""
+
+    @property
+    def bytes(self) -> int:
+        """The floor of memory traffic, from the byte model."""
+        return self.case.floor_bytes(self.pass_)
+
+    @property
+    def limit_share(self) -> float | None:
+        """Traffic over the limit of the memory."""
+        return self.gbps / self.limit_gbps if self.gbps and self.limit_gbps else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether others took so much of the machine that it has to be said."""
+        return is_busy(self.conditions)
+
+    @property
+    def impossible(self) -> bool:
+        """Whether this is faster than moving the bytes can be."""
+        if not (self.seconds and self.gbps and self.limit_gbps):
+            return False
+        return is_impossible(self.gbps, self.limit_gbps, self.seconds.median, self.conditions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return {
+            "case": self.case.to_json(),
+            "implementation": self.implementation,
+            "pass": self.pass_,
+            "status": self.status,
+            "reason": self.reason,
+            "code": self.code,
+            "stop": self.stop,
+            "no_limit": self.no_limit,
+            "seconds": self.seconds.to_json() if self.seconds else None,
+            "host_seconds": self.host_seconds,
+            "bytes": self.bytes,
+            "gbps": self.gbps,
+            "limit_gbps": self.limit_gbps,
+            "impossible": self.impossible,
+            "speedup": dict(self.speedup),
+            "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
+            "planned_extra_bytes": self.planned_extra_bytes,
+            "peak_extra_bytes": self.peak_extra_bytes,
+            "error": asdict(self.error),
+            "table": self.table,
+            "mode": self.mode,
+            "cache": self.cache,
+            "conditions": dict(self.conditions),
+        }
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """One check of one implementation on one case."""
+
+    case: Case
+    implementation: str
+    check: str
+    status: VerifyStatus
+    reason: str = ""
+    error: Error = Error()
+    reference_error: Error = Error()
+    """PyTorch's own distance from the oracle on the same inputs."""
+    tolerance: str = ""
+    """The tolerance that the config or the loss loosened, and the loss's reason."""
+    shrunk_from: str = ""
+    """Name of the config's case whose failure this shows on a smaller one."""
+    code: Code = ""
+    """What the reason comes to, where the result is no pass."""
+    tolerance_ulp: float | None = None
+    """The tolerance that the config or the loss loosened."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return {
+            "case": self.case.to_json(),
+            "implementation": self.implementation,
+            "check": self.check,
+            "status": self.status,
+            "reason": self.reason,
+            "code": self.code,
+            "error": asdict(self.error),
+            "reference_error": asdict(self.reference_error),
+            "tolerance": self.tolerance,
+            "tolerance_ulp": self.tolerance_ulp,
+            "shrunk_from": self.shrunk_from,
+        }
+
+
+@dataclass(frozen=True)
+class SelfTestResult:
+    """What became of an implementation known to be wrong, or to be honest, on one loss."""
+
+    case: Case
+    """Where it was failed, or the first that it was put to."""
+    implementation: str
+    honest: bool
+    failed: bool
+    check: str = ""
+    """The first that failed it."""
+    reason: str = ""
+
+    @property
+    def surprising(self) -> bool:
+        """Whether a wrong one passed, or an honest one did not."""
+        return self.failed == self.honest
+
+    @property
+    def status(self) -> str:
+        """``fail`` where verification itself is at fault."""
+        return FAIL if self.surprising else PASS
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return {
+            "case": self.case.to_json(),
+            "implementation": self.implementation,
+            "honest": self.honest,
+            "failed": self.failed,
+            "check": self.check,
+            "status": self.status,
+            "reason": self.reason,
+        }
+
+
+KNOWN_TIME, OVERHEAD = "known time", "overhead"
+"""Parts of the timer's self-test; the others are called after a verdict."""
+
+
+@dataclass(frozen=True)
+class TimerTestResult:
+    """What became of one part of the timer's self-test."""
+
+    test: str
+    """``known time``, ``overhead``, or the verdict that comparisons should come to."""
+    subject: str
+    """What was timed or compared."""
+    status: str
+    """``pass`` or ``fail``."""
+    reason: str = ""
+    seconds: float | None = None
+    expected_seconds: float | None = None
+    right: int | None = None
+    """Comparisons that came to the verdict."""
+    runs: int | None = None
+    """Comparisons."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return asdict(self)
+
+
+Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A cell in which losscli's own kernel is slower than a peer, beyond what noise explains."""
+
+    case: str
+    """Its name."""
+    pass_: PassName
+    mode: Mode
+    table: str
+    peer: str
+    """The one that the kernel does worst against."""
+    ratio: float
+    """The peer's time over the kernel's, below 1."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return {name.rstrip("_"): value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What a bench came to: in how many cells losscli's own kernel is slower than a peer."""
+
+    cells: int
+    """Cases and passes in which both the kernel and a peer were timed."""
+    slower: tuple[Loss, ...]
+    too_short: int = 0
+    """Cells in which the kernel was behind in too few rounds for any test to tell."""
+    untimed: int = 0
+    """Cells in which a peer was timed and the kernel was not."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields under their public names."""
+        return asdict(self) | {"slower": [loss.to_json() for loss in self.slower]}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything a command measured."""
+
+    kind: str
+    """``bench``, ``verify``, ``self-test`` (of verify) or ``timer-test`` (of bench)."""
+    command: tuple[str, ...]
+    created: str
+    """ISO 8601, UTC."""
+    environment: Mapping[str, Any]
+    results: tuple[Result, ...]
+    plan: str = ""
+    """Stands for all that was asked for: what goes on with a run has to ask for the same."""
+    headline: Headline | None = None
+    """Of a bench that is finished and has peers."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record that users script against."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": self.kind,
+            "command": list(self.command),
+            "created": self.created,
+            "environment": dict(self.environment),
+            "plan": self.plan,
+            "headline": self.headline.to_json() if self.headline else None,
+            "results": [result.to_json() for result in self.results],
+        }

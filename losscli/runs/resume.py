@@ -1,0 +1,58 @@
+"""A run that was cut short: where it is, and whether it can go on here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from losscli.errors import UsageError
+from losscli.machine.differences import Difference, differences, parts_ways
+from losscli.runs.journal import journal_path
+from losscli.runs.reading import read_run
+from losscli.runs.records import Run
+from losscli.runs.saved import find_run, is_there, runs_directory
+
+
+def find_unfinished(name: str) -> Path:
+    """Return the file to go on with; a journal, where there is one, knows more than a report.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for candidate in (Path(name), runs_directory() / f"{name}.jsonl"):
+        if name and is_there(journal_path(candidate)):
+            return journal_path(candidate)
+    try:
+        return find_run(name)
+    except UsageError as error:
+        raise UsageError(
+            f"{error} One that was killed before it was saved is known by its -o, if it had one: "
+            "--resume PATH."
+        ) from None
+
+
+def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Difference]]:
+    """Return a run of bench as it was left, and what has changed of its machine since.
+
+    Args:
+        path: of the run.
+        run: the one that would begin now.
+        host: whether what calls cost the host is measured.
+
+    Raises:
+        UsageError: the run that would begin now would not measure the same.
+    """
+    before = read_run(path, "bench")
+    if before.plan != run.plan:
+        raise UsageError(
+            f"{path} is of another config: it was begun by `{' '.join(before.command)}`. Go on "
+            "with the same config and options."
+        )
+    unlike = differences(before.environment, run.environment, host=host)
+    for difference in unlike:
+        if parts_ways(difference):
+            raise UsageError(
+                f"{path} cannot go on here, for it was begun with another {difference}, and a run "
+                "is of one machine and one build. Go back to that, or begin anew with another -o "
+                "or --save."
+            )
+    return before, unlike

@@ -1,0 +1,178 @@
+"""How far a result lies from the truth, in units in the last place (ULP) and as norms.
+
+The error of an element is ``|result - truth| / ulp(scale)`` in float64, where ``ulp`` is the
+spacing of the result's dtype at ``scale``, never below its smallest subnormal, and ``scale`` is the
+magnitude of the truth. Where the truth is a sum, the scale is the sum of the magnitudes of its
+terms, so that terms which cancel do not make an honest sum look wrong. A correctly rounded result
+is off by at most 0.5 ULP, in every dtype; for float64 the truth itself is rounded.
+
+Every element is measured at its own scale, so a tensor does not pass by being small: an all-zero
+float32 gradient is off by 2^23 ULP or more however small the gradient.
+
+NaN agrees with NaN, an infinity with the same infinity or with a truth beyond the dtype's range;
+any other pair with a NaN, or an infinity where the truth is in range, is infinitely wrong. The
+sign of a zero is not judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from losscli.truth.oracle import Truth
+
+_EXPONENT_BITS = 0x7FF0_0000_0000_0000
+"""Of a float64: what is left is the power of two below its magnitude."""
+
+
+@dataclass(frozen=True)
+class Mismatches:
+    """Elements off by more than 1 ULP, by what differs; one element may count more than once."""
+
+    nan: int = 0
+    infinity: int = 0
+    sign: int = 0
+    zero: int = 0
+    """Zero on one side only."""
+
+    def __add__(self, other: Mismatches) -> Mismatches:
+        """Add up two blocks."""
+        return Mismatches(
+            self.nan + other.nan,
+            self.infinity + other.infinity,
+            self.sign + other.sign,
+            self.zero + other.zero,
+        )
+
+    def __str__(self) -> str:
+        counts = {"nan": self.nan, "inf": self.infinity, "sign": self.sign, "zero": self.zero}
+        return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The distance of one result from the truth."""
+
+    ulp: float = 0.0
+    """Largest over the elements; infinite where NaN or an infinity disagrees."""
+    absolute: float = 0.0
+    """Largest over the elements."""
+    relative: float = 0.0
+    """Norm of the difference over the norm of the scale."""
+    index: tuple[int, ...] = ()
+    """Where ``ulp`` was found."""
+    expected: float = math.nan
+    """The truth there."""
+    got: float = math.nan
+    """The result there."""
+    mismatches: Mismatches = Mismatches()
+
+
+def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
+    """Measure a result against the truth, block by block."""
+    worst = Errors(ulp=-1.0)
+    absolute = squared_error = squared_scale = 0.0
+    mismatches = Mismatches()
+    for truth in truths:
+        got = result.detach()[truth.block].double()
+        if got.numel() == 0:
+            continue
+        error = (got - truth.value).abs_()
+        scale = truth.scale
+        ulps = error / ulp(scale, result.dtype)
+        largest, place = _largest(ulps)
+        if not math.isfinite(largest):
+            agree = _agree_beyond_range(got, truth.value, result.dtype)
+            error = error.masked_fill_(agree, 0.0).nan_to_num_(nan=math.inf)
+            ulps = ulps.masked_fill_(agree, 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
+            scale = scale.masked_fill(agree | ~scale.isfinite(), 0.0)
+            largest, place = _largest(ulps)
+
+        if largest > worst.ulp:
+            start = (cut.start for cut in truth.block)
+            worst = Errors(
+                ulp=largest,
+                index=tuple(a + b for a, b in zip(start, _unravel(place, got.shape), strict=True)),
+                expected=float(truth.value.flatten()[place]),
+                got=float(got.flatten()[place]),
+            )
+        if largest > 1.0:
+            off = ulps > 1.0
+            mismatches += _count_mismatches(got[off], truth.value[off].to(result.dtype).double())
+        absolute = max(absolute, float(error.max()))
+        squared_error += _squared_norm(error)
+        squared_scale += _squared_norm(scale)
+    return Errors(
+        ulp=max(worst.ulp, 0.0),
+        absolute=absolute,
+        relative=_ratio(math.sqrt(squared_error), math.sqrt(squared_scale)),
+        index=worst.index,
+        expected=worst.expected,
+        got=worst.got,
+        mismatches=mismatches,
+    )
+
+
+def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the spacing of ``dtype`` at the magnitude of each float64 value."""
+    limits = torch.finfo(dtype)
+    powers_of_two = (scale.view(torch.int64) & _EXPONENT_BITS).view(torch.float64)
+    return powers_of_two.clamp_(min=limits.tiny).mul_(limits.eps)
+
+
+def _largest(values: Tensor) -> tuple[float, int]:
+    """Return the largest value and its place; NaN is the largest of all."""
+    value, place = values.flatten().max(0)
+    return float(value), int(place)
+
+
+def _unravel(place: int, shape: torch.Size) -> tuple[int, ...]:
+    """Return the index of a place; torch's own takes as long as comparing a small tensor."""
+    index: list[int] = []
+    for extent in reversed(shape):
+        place, inside = divmod(place, extent)
+        index.insert(0, inside)
+    return tuple(index)
+
+
+def _squared_norm(values: Tensor) -> float:
+    flat = values.flatten()
+    return float(torch.dot(flat, flat))
+
+
+def _agree_beyond_range(got: Tensor, expected: Tensor, dtype: torch.dtype) -> Tensor:
+    """Tell where both are NaN, or both the infinity that the truth becomes in a dtype."""
+    rounded = expected.to(dtype).double()
+    return (got.isinf() & (got == rounded)) | (got.isnan() & rounded.isnan())
+
+
+def _count_mismatches(got: Tensor, expected: Tensor) -> Mismatches:
+    """Count what differs in kind."""
+    return Mismatches(
+        nan=int((got.isnan() != expected.isnan()).sum()),
+        infinity=int((got.isinf() != expected.isinf()).sum()),
+        sign=int((got.sign() * expected.sign() < 0).sum()),
+        zero=int(((got == 0) != (expected == 0)).sum()),
+    )
+
+
+def _ratio(error: float, scale: float) -> float:
+    """Divide; nothing over nothing is 0."""
+    if error == 0.0:
+        return 0.0
+    return error / scale if scale > 0.0 else math.inf
+
+
+def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:
+    """Say how a result's shape, dtype or device differs from what is due; empty if it fits."""
+    if result is None:
+        return "expected a tensor, got None"
+    due = (tuple(shape), dtype, like.device)
+    given = (tuple(result.shape), result.dtype, result.device)
+    if due == given:
+        return ""
+    return "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)

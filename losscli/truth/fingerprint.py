@@ -1,0 +1,43 @@
+"""A number that tells whether a tensor is still what it was, without a copy of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from losscli.truth.blocks import block_elements, blocks
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_FACTOR = 0x5851F42D4C957F2D
+"""Odd, so that a change of one block is never multiplied away in 64 bits."""
+_LOW = 2**32 - 1
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """Return a tensor's bits as integers: NaN equals itself, and -0 is not 0."""
+    return tensor.view(_INTEGERS[tensor.element_size()])
+
+
+def fingerprint(tensor: Tensor) -> int:
+    """Return a weighted sum of the bits, in 64 bits.
+
+    Weights are odd, so that a change of one element always shows. Otherwise they follow no rule, as
+    changes do: a sign is one bit at the upper end, and of weights that sum to a power of two, or
+    lie one apart, the sum would lose it.
+    """
+    limit = block_elements(tensor.device.type)
+    count = min(tensor.numel(), limit)
+    weights = _fold(torch.arange(1, count + 1, device=tensor.device) * _FACTOR)
+    weights = _fold(weights * _FACTOR) | 1
+    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    for block in blocks(tensor.shape, limit):
+        own = bits(tensor.detach()[block]).flatten()
+        if own.dtype == torch.int64:  # An odd weight leaves the highest bit as it is.
+            own = _fold(own)
+        total = total * _FACTOR + (own * weights[: len(own)]).sum()
+    return int(total)
+
+
+def _fold(values: Tensor) -> Tensor:
+    """Bring the upper half of 64 bits into the lower; no two values become one."""
+    return (values >> 32).bitwise_and_(_LOW).bitwise_xor_(values)

@@ -1,0 +1,51 @@
+"""The gate before and after a measurement: no wrong implementation is shown as fast."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from losscli.axes import PassName
+from losscli.cases import Case
+from losscli.runs.records import VerifyResult
+from losscli.truth.problem import Problem
+from losscli.truth.worst import Worst, to_error
+
+CHECK = "gate"
+
+
+class Gate:
+    """Judges implementations of one case; what the oracle found is shared between them."""
+
+    def __init__(
+        self, case: Case, input: Tensor, target: Tensor, loosened: float | None = None
+    ) -> None:
+        """``loosened``: ULP that the config grants this case by name."""
+        self.problem = Problem(case, input.detach(), target.detach(), loosened)
+
+    def judge(
+        self,
+        name: str,
+        pass_: PassName,
+        loss: Tensor | None,
+        gradient: Tensor | None = None,
+        incoming: float = 1.0,
+    ) -> VerifyResult:
+        """Judge what an implementation called ``name`` computed.
+
+        Args:
+            name: of the implementation.
+            pass_: ``forward``, or ``forward_backward``, where ``gradient`` is judged as well.
+            loss: the loss.
+            gradient: that of the input.
+            incoming: the number that came in for it, or each element of what did.
+        """
+        worst = Worst()
+        verdict, loss_errors = self.problem.judge_loss(loss)
+        worst.add(verdict, loss_errors, "loss: ")
+        gradient_errors = None
+        if pass_ == "forward_backward":
+            verdict, gradient_errors = self.problem.judge_gradient(
+                "input", gradient, self.problem.filled(incoming)
+            )
+            worst.add(verdict, gradient_errors, "gradient: ")
+        return worst.result(self.problem, name, CHECK, to_error(loss_errors, gradient_errors))

@@ -1,0 +1,185 @@
+"""The inputs of a case: predictions and targets, deterministic in the seed.
+
+Values are drawn block by block in float32 (float64 for float64) and rounded to the dtype of the
+case, so no temporary of full size exists. Predictions and targets come from streams of their own.
+PyTorch's generators differ between CPU and CUDA: the same seed gives other values there.
+
+Distributions (``scale`` multiplies every prediction, except at a boundary):
+
+- ``uniform``: predictions and targets in [0, 1);
+- ``normal``: both standard normal;
+- ``heavy_tailed``: both of Student's t with 2 degrees of freedom, cut at +-100 so that the square
+  of a difference is finite in float16;
+- ``boundary``: of five predictions one lies exactly on a kink, one just below, one just above and
+  two around it; targets are multiples of 1/16, so that the kink is met exactly in every dtype
+  that holds it;
+- ``impulse``: zeros, and every 997th value large.
+
+A loss with ``sign_targets`` gets targets of -1 and 1 in all of them.
+
+Operands lie in memory as the case's layout says (losscli/layouts.py); they are views where it asks
+for views, and hold the values that contiguous operands would hold. What a view leaves out of its
+tensor is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from losscli.axes import SLICED, TRANSPOSED
+from losscli.cases import Case
+from losscli.truth.blocks import blocks, part
+
+LARGEST = 100.0
+"""Bound of heavy tails and impulses."""
+IMPULSE_EVERY = 997
+"""A prime, so that impulses meet every position of a vector and of a tile."""
+BOUNDARY_GRID = 16
+"""Targets at a boundary are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
+
+Draw = Callable[[tuple[int, ...], int], Tensor]
+"""``(shape, offset of the first element) -> values``."""
+
+
+def make_inputs(case: Case) -> tuple[Tensor, Tensor]:
+    """Return the prediction and the target of a case, on its device."""
+    source = _Source(case, stream=1)
+    draw = source.sign if case.spec.sign_targets else source.draws[case.distribution]
+    target = _fill(_empty_target(case), draw)
+    source = _Source(case, stream=0)
+    input = _empty_input(case)
+    if case.distribution == "boundary":
+        return _fill_boundary(case, input, target, source), target
+    draw = source.draws[case.distribution]
+    return _fill(input, lambda shape, at: draw(shape, at).mul_(case.scale)), target
+
+
+def loss_dtype(case: Case) -> torch.dtype:
+    """Return the dtype of a case's loss: the operands', promoted."""
+    target: torch.dtype = getattr(torch, case.target_dtype)
+    return torch.promote_types(getattr(torch, case.dtype), target)
+
+
+def make_grad_output(case: Case) -> Tensor:
+    """Return an incoming gradient for a loss without a reduction: standard normal values."""
+    shape = torch.broadcast_shapes(case.shape, case.target_shape)
+    empty = torch.empty(shape, dtype=loss_dtype(case), device=case.device)
+    return _fill(empty, _Source(case, stream=2).normal)
+
+
+def _empty_input(case: Case) -> Tensor:
+    """Allocate the prediction in its layout."""
+    dtype, shape = getattr(torch, case.dtype), case.shape
+    if case.layout == SLICED:
+        return _wider(shape, dtype, case.device)[..., :-1]
+    if case.layout == TRANSPOSED:
+        swapped = (*shape[:-2], shape[-1], shape[-2])
+        return torch.empty(swapped, dtype=dtype, device=case.device).transpose(-1, -2)
+    return torch.empty(shape, dtype=dtype, device=case.device)
+
+
+def _empty_target(case: Case) -> Tensor:
+    """Allocate the target in its layout."""
+    dtype, shape = getattr(torch, case.target_dtype), case.target_shape
+    if case.layout == SLICED and shape:
+        return _wider(shape, dtype, case.device)[..., 1:]
+    return torch.empty(shape, dtype=dtype, device=case.device)
+
+
+def _wider(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
+    """Allocate a tensor that is one longer in the last dimension, NaN at both of its ends."""
+    wider = torch.empty((*shape[:-1], shape[-1] + 1), dtype=dtype, device=device)
+    wider[..., 0] = wider[..., -1] = math.nan
+    return wider
+
+
+class _Source:
+    """One stream of the seed, and the distributions drawn from it."""
+
+    def __init__(self, case: Case, stream: int) -> None:
+        self.device = torch.device(case.device)
+        self.dtype = torch.float64 if case.dtype == "float64" else torch.float32
+        self.generator = torch.Generator(self.device).manual_seed((2 * case.seed + stream) % 2**64)
+        self.draws: dict[str, Draw] = {
+            "uniform": self.uniform,
+            "normal": self.normal,
+            "heavy_tailed": self.heavy_tailed,
+            "boundary": self.grid,
+            "impulse": self.impulse,
+        }
+
+    def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Draw from [0, 1)."""
+        return torch.rand(shape, generator=self.generator, device=self.device, dtype=self.dtype)
+
+    def normal(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Draw standard normal values."""
+        return torch.randn(shape, generator=self.generator, device=self.device, dtype=self.dtype)
+
+    def heavy_tailed(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Draw Student's t with 2 degrees of freedom: a normal over the root of an exponential."""
+        values = self.normal(shape, offset)
+        width = torch.empty_like(values).exponential_(generator=self.generator).sqrt_()
+        return values.div_(width).clamp_(-LARGEST, LARGEST)
+
+    def grid(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Draw multiples of 1/16 in [-1, 1)."""
+        return self.uniform(shape, offset).mul_(2 * BOUNDARY_GRID).floor_() / BOUNDARY_GRID - 1
+
+    def impulse(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Draw zeros with a large value at every 997th place, the first included."""
+        values = self.normal(shape, offset).mul_(LARGEST / 4).clamp_(-LARGEST, LARGEST)
+        return values.masked_fill_(self.places(shape, offset) % IMPULSE_EVERY != 0, 0.0)
+
+    def sign(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Draw -1 and 1."""
+        return self.uniform(shape, offset).mul_(2).floor_().mul_(2).sub_(1)
+
+    def places(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Return the place of each element in the whole tensor."""
+        count = math.prod(shape)
+        return torch.arange(offset, offset + count, device=self.device).view(shape)
+
+
+def _fill(tensor: Tensor, draw: Draw) -> Tensor:
+    """Fill a tensor block by block, in the order of its elements however they lie."""
+    offset = 0
+    for block in blocks(tensor.shape):
+        view = tensor[block]
+        view.copy_(draw(tuple(view.shape), offset))
+        offset += view.numel()
+    return tensor
+
+
+def _fill_boundary(case: Case, tensor: Tensor, target: Tensor, source: _Source) -> Tensor:
+    """Place predictions on, beside and around the kinks.
+
+    The coordinate that decides the branch is affine in the prediction, ``slope * x + intercept``,
+    and is solved for ``x``. A loss without kinks is probed at 0.
+    """
+    kinks = torch.tensor(
+        case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=target.device
+    )
+    offset = 0
+    for block in blocks(case.shape):
+        view = tensor[block]
+        shape = tuple(view.shape)
+        place = source.places(shape, offset)
+        kind = place % 5
+        coordinate = kinks[place // 5 % len(kinks)]
+        around = source.normal(shape, offset).double()
+        coordinate = torch.where(kind < 3, coordinate, coordinate + around)
+
+        y = part(target, block).double()
+        intercept = case.spec.branch_coordinate(torch.zeros_like(y), y)
+        slope = case.spec.branch_coordinate(torch.ones_like(y), y) - intercept
+        x = ((coordinate - intercept) / slope).to(tensor.dtype).double()
+        step = torch.finfo(tensor.dtype).eps * x.abs().clamp_(min=1.0)
+        x += step * ((kind == 2).double() - (kind == 1).double())
+        view.copy_(x)
+        offset += view.numel()
+    return tensor

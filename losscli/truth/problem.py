@@ -1,0 +1,247 @@
+"""One case with its inputs and what is known of the truth, shared by all that it is put to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from losscli.cases import OPERANDS, Case, OperandName, grad_output_values
+from losscli.implementations.calls import Call
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL
+from losscli.truth.blocks import BLOCK_ELEMENTS
+from losscli.truth.distances import Errors, compare, misfit
+from losscli.truth.fingerprint import fingerprint
+from losscli.truth.inputs import make_grad_output, make_inputs
+from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.tolerances import (
+    ELEMENT_ULP,
+    VALUE_ULP,
+    Verdict,
+    judge_elements,
+    judge_sums,
+    judge_value,
+)
+
+KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
+"""Up to here truths are kept for the next implementation instead of computed again."""
+
+_LARGEST_SCALE = 2**15
+"""The largest power of two in float16."""
+
+
+@dataclass(frozen=True, eq=False)
+class Incoming:
+    """An incoming gradient and who is asked for theirs; equal to itself alone, so a key."""
+
+    name: str
+    wrt: tuple[OperandName, ...]
+    grad_output: Tensor
+    """Of the shape of the loss."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A case that implementations are judged on."""
+
+    case: Case
+    input: Tensor
+    target: Tensor
+    loosened: float | None = None
+    """ULP that the config grants this case by name."""
+    _kept: dict[tuple[OperandName, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
+    _variants: dict[str, Problem] = field(default_factory=dict)
+    _marks: dict[OperandName, int] = field(default_factory=dict)
+    _filled: dict[tuple[float, tuple[OperandName, ...]], Incoming] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, case: Case, loosened: float | None = None) -> Problem:
+        """Make the inputs of a case."""
+        return cls(case, *make_inputs(case), loosened)
+
+    @property
+    def tolerance(self) -> str:
+        """The tolerance that config or loss loosened, a loss's with its reason; or nothing."""
+        own = self.case.spec.tolerance
+        if self.granted is None:
+            return ""
+        shown = f"{self.granted:g} ulp"
+        is_own = own is not None and self.granted == own.factor * ELEMENT_ULP
+        return f"{shown}: {own.reason}" if own and is_own else shown
+
+    @property
+    def granted(self) -> float | None:
+        """ULP that the config grants this case by name, or that belong to its loss."""
+        own = self.case.spec.tolerance
+        given = [] if self.loosened is None else [self.loosened]
+        if own:
+            given.append(own.factor * ELEMENT_ULP)
+        return max(given, default=None)
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        """The truth."""
+        return Oracle(self.case, self.input, self.target)
+
+    @cached_property
+    def reference_errors(self) -> Errors:
+        """The error of PyTorch's own formula."""
+        subject = Subject.of("reference", self.case)
+        return compare(subject.loss(self.input, self.target), self._value())
+
+    @cached_property
+    def branch_shares(self) -> dict[str, float]:
+        """The share of the elements on each branch of the loss."""
+        counts = self.oracle.branch_counts()
+        names = self.case.spec.branches(self.case.params)
+        return {n: c / max(sum(counts), 1) for n, c in zip(names, counts, strict=True)}
+
+    def sibling(self) -> Problem:
+        """Return the same case with other contents."""
+        return Problem.of(replace(self.case, seed=self.case.seed + 1), self.loosened)
+
+    def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
+        """Return a problem derived from this one; it is made once."""
+        if name not in self._variants:
+            self._variants[name] = make()
+            if self._marks:
+                self._variants[name].mark()
+        return self._variants[name]
+
+    def mark(self) -> None:
+        """Remember what the operands are."""
+        for name in OPERANDS:
+            self._marks[name] = fingerprint(self.oracle.operand(name))
+
+    def spoiled(self) -> str:
+        """Name an operand, of this or a variant, that is not what it was when it was marked."""
+        for name, mark in self._marks.items():
+            if fingerprint(self.oracle.operand(name)) != mark:
+                return name
+        return next(filter(None, (each.spoiled() for each in self._variants.values())), "")
+
+    def call(self, incoming: Incoming) -> Call:
+        """Return the call that asks for the loss and the gradients of an incoming one."""
+        return Call(self.input, self.target, incoming.wrt, incoming.grad_output)
+
+    @cached_property
+    def ones(self) -> Tensor:
+        """An incoming gradient of 1, in the shape of the loss."""
+        one = torch.ones((), dtype=self.oracle.dtype, device=self.input.device)
+        return one.expand(self.oracle.loss_shape())
+
+    def filled(self, value: float, wrt: tuple[OperandName, ...] = ("input",)) -> Incoming:
+        """Return an incoming gradient of one number, in the shape of the loss; it is made once."""
+        key = value, wrt
+        if key not in self._filled:
+            one = torch.full((), value, dtype=self.oracle.dtype, device=self.input.device)
+            grad_output = one.expand(self.oracle.loss_shape())
+            self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
+        return self._filled[key]
+
+    @cached_property
+    def alone(self) -> tuple[Incoming, ...]:
+        """An incoming gradient of 1 for each operand alone."""
+        return tuple(self.filled(1.0, (name,)) for name in OPERANDS)
+
+    @cached_property
+    def usual(self) -> Incoming:
+        """What training asks for: the case's number, the first of those that change.
+
+        Where nothing is reduced and the number is 1 it is what comes from above: a tensor.
+        """
+        value = grad_output_values(self.case.grad_output)[0]
+        if self.case.reduction == "none" and value == 1:
+            return Incoming("of normal values", OPERANDS, make_grad_output(self.case))
+        return self.filled(value, OPERANDS)
+
+    @cached_property
+    def others(self) -> tuple[Incoming, ...]:
+        """Incoming gradients that have to be applied; the last asks for both operands' gradients.
+
+        32768, a usual scale of mixed precision, asks for the input's alone, as training does. Not
+        in float16, where sums times it are out of range: there the mean has one that undoes its
+        1/N, for the gradient for 1 underflows, and zeros pass.
+        """
+        if self.case.reduction == "none":
+            return (self.usual,)
+        half = self.oracle.dtype == torch.float16
+        factors: list[tuple[float, tuple[OperandName, ...]]] = [(-3.0, OPERANDS)]
+        if not half:
+            factors.insert(0, (float(_LARGEST_SCALE), ("input",)))
+        elif self.case.reduction == "mean":
+            power = int(math.log2(max(self.oracle.shape.numel(), 1)))
+            factors.append((float(min(2**power, _LARGEST_SCALE)), OPERANDS))
+        return tuple(
+            Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
+            for factor, wrt in factors
+        )
+
+    def judge_loss(self, loss: Tensor | None) -> tuple[Verdict, Errors | None]:
+        """Judge a loss; there are no errors of what has the wrong shape, dtype or device."""
+        shape, dtype = self.oracle.loss_shape(), self.oracle.dtype
+        wrong = misfit(loss, shape, self.input, dtype)
+        if wrong or loss is None:
+            return Verdict(FAIL, wrong), None
+        errors = compare(loss, self._value())
+        if self.case.reduction == "none":
+            return judge_elements(errors, self.granted), errors
+        # PyTorch's own error is worth a run only where it can change the verdict.
+        reference = self.reference_errors if errors.ulp > VALUE_ULP else Errors()
+        return judge_value(errors, reference, dtype, self.granted), errors
+
+    def judge_gradient(
+        self,
+        name: OperandName,
+        gradient: Tensor | None,
+        incoming: Incoming,
+        *,
+        any_for_nan: bool = False,
+    ) -> tuple[Verdict, Errors | None]:
+        """Judge the gradient of an operand for an incoming gradient.
+
+        ``any_for_nan``: where the truth is NaN, anything will do.
+        """
+        operand = self.oracle.operand(name)
+        wrong = misfit(gradient, operand.shape, operand, operand.dtype)
+        if wrong or gradient is None:
+            return Verdict(FAIL, wrong), None
+        truths = self._gradient(name, incoming)
+        if any_for_nan:
+            truths = [
+                replace(t, value=torch.where(t.value.isnan(), gradient[t.block], t.value))
+                for t in truths
+            ]
+        errors = compare(gradient, truths)
+        if operand.shape == self.oracle.shape:
+            return judge_elements(errors, self.granted), errors
+        return judge_sums(errors, operand.dtype, self.granted), errors
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether truths of full size are small enough to be kept."""
+        return self.oracle.shape.numel() <= KEPT_ELEMENTS
+
+    @cached_property
+    def _whole_value(self) -> tuple[Truth, ...]:
+        """The truth of the loss, all of it."""
+        return tuple(self.oracle.value())
+
+    def _value(self) -> Iterable[Truth]:
+        """The truth of the loss; streamed again each time where it is large."""
+        small = self.case.reduction != "none" or self._keeps
+        return self._whole_value if small else self.oracle.value()
+
+    def _gradient(self, name: OperandName, incoming: Incoming) -> Iterable[Truth]:
+        """The truth of a gradient; streamed again each time where it is large."""
+        if not self._keeps:
+            return self.oracle.gradient(name, incoming.grad_output)
+        key = (name, incoming)
+        if key not in self._kept:
+            self._kept[key] = tuple(self.oracle.gradient(name, incoming.grad_output))
+        return self._kept[key]

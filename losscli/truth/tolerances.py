@@ -1,0 +1,112 @@
+"""What error passes. Every figure is derived; none was tried until the tests were green.
+
+Notation: ``u`` is half the spacing of a dtype at 1, the largest relative error of one rounding;
+``u_out`` is that of the result's dtype, ``u_acc`` that of the accumulator: float32, or float64 for
+float64. The absolute tolerance is 0 everywhere.
+
+**Elements** (reduction ``none``, and the gradient of an operand that is not broadcast). A loss or
+gradient element comes of a handful of operations, each off by at most ``u``, that is 0.5 to 1 ULP.
+The longest chain, that of the 16-bit formulas that round after each step (difference, square or
+scale, incoming gradient over N, product), has four: 4 ULP. Nothing is granted for cancellation:
+``x - y`` is exact where it is small beside its operands, and so is ``margin - x * y`` for targets
+of -1 and 1 (Sterbenz), so even the formula without a fused multiply-add meets the bar.
+
+**The value of mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums
+tiles of 16,384 elements in float32 and carries the tiles in wider precision adds a random walk of
+``sqrt(16384) = 128`` roundings at worst: the bound ``u_out + 128 * u_acc``, relative to the sum of
+magnitudes. Beyond it the accumulator is not what it has to be: FAIL. Within 2 ULP, or within four
+times the error of PyTorch's own formula on the same inputs: PASS. Between the two: WARN, with the
+factor by which the result is less accurate than PyTorch's. (2 ULP always pass, also in 16 bits,
+where they exceed the bound.)
+
+**The gradient of a broadcast operand** is a sum of terms of both signs in the operand's dtype. It
+is measured at the sum of their magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL,
+between the two WARN.
+
+In float64 there is no wider type to carry tiles in, and the oracle rounds as well: a sum passes
+within the bound, and nothing warns.
+
+A tolerance that a config gives for a case by name, in ULP, replaces a bar only where it is wider.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from losscli.runs.records import FAIL, PASS, WARN, VerifyStatus
+from losscli.truth.distances import Errors
+
+ELEMENT_ULP = 4.0
+VALUE_ULP = 2.0
+REFERENCE_FACTOR = 4.0
+TILE_ELEMENTS = 16384
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The status of a check, and why where it is not a pass."""
+
+    status: VerifyStatus
+    reason: str = ""
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """Return ``u``: the largest relative error of one rounding."""
+    return torch.finfo(dtype).eps / 2
+
+
+def sum_bound(dtype: torch.dtype) -> float:
+    """Return the relative error that a sum in tiles may have."""
+    accumulator = torch.float64 if dtype == torch.float64 else torch.float32
+    return unit_roundoff(dtype) + math.sqrt(TILE_ELEMENTS) * unit_roundoff(accumulator)
+
+
+def judge_elements(errors: Errors, loosened: float | None = None) -> Verdict:
+    """Judge elements that each come of their own operands."""
+    allowed = max(ELEMENT_ULP, loosened or 0.0)
+    if errors.ulp <= allowed:
+        return Verdict(PASS)
+    return Verdict(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp an element")
+
+
+def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Verdict:
+    """Judge elements that are sums of terms of both signs."""
+    # An error of k ULP is at least k * u relative, so this many ULP lie beyond the bound for sure.
+    bound = sum_bound(dtype) / unit_roundoff(dtype)
+    passing = max(bound if dtype == torch.float64 else ELEMENT_ULP, loosened or 0.0)
+    allowed = max(passing, bound)
+    if errors.ulp <= passing:
+        return Verdict(PASS)
+    if errors.ulp <= allowed:
+        return Verdict(WARN, f"{describe(errors)}; a careful sum stays within {passing:g} ulp")
+    return Verdict(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp of the sum of magnitudes")
+
+
+def judge_value(
+    errors: Errors, reference: Errors, dtype: torch.dtype, loosened: float | None = None
+) -> Verdict:
+    """Judge a mean or a sum beside PyTorch's own error on the same inputs."""
+    bound = sum_bound(dtype)
+    if errors.ulp <= max(VALUE_ULP, loosened or 0.0):
+        return Verdict(PASS)
+    if not errors.relative <= bound:
+        return Verdict(FAIL, f"{describe(errors)}; allowed: {bound:.1e} relative")
+    own = reference.ulp if math.isfinite(reference.ulp) else 0.0
+    if errors.ulp <= REFERENCE_FACTOR * own or dtype == torch.float64:
+        return Verdict(PASS)
+    factor = f" by {errors.ulp / own:.3g}x" if own else ", which is exact here"
+    return Verdict(WARN, f"{describe(errors)}: less accurate than torch{factor}")
+
+
+def describe(errors: Errors) -> str:
+    """Say what was expected, what came and where."""
+    digits = 9 if f"{errors.expected:.9g}" != f"{errors.got:.9g}" else 17
+    where = f" at {list(errors.index)}" if errors.index else ""
+    kinds = f" ({errors.mismatches})" if str(errors.mismatches) else ""
+    off = f"off by {errors.ulp:.3g} ulp" if math.isfinite(errors.ulp) else "infinitely wrong"
+    return (
+        f"expected {errors.expected:.{digits}g}, got {errors.got:.{digits}g}{where}, {off}{kinds}"
+    )

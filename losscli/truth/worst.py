@@ -1,0 +1,63 @@
+"""The worst of several judgements of one thing, as a result."""
+
+from __future__ import annotations
+
+import math
+
+from losscli.runs.records import FAIL, PASS, WARN, Error, VerifyResult
+from losscli.truth.distances import Errors
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+
+_RANK = {PASS: 0, WARN: 1, FAIL: 2}
+
+
+class Worst:
+    """The worst of several measurements of one thing."""
+
+    def __init__(self) -> None:
+        self.verdict = Verdict(PASS)
+        self.errors: Errors | None = None
+        self._rank = (-1, 0.0)
+
+    def add(self, verdict: Verdict, errors: Errors | None, circumstance: str) -> None:
+        """Keep a measurement if it is the worst so far; ``circumstance`` opens its reason."""
+        # What fails without errors, a wrong shape say, is worse than any error.
+        without = 0.0 if verdict.status == PASS else math.inf
+        rank = (_RANK[verdict.status], errors.ulp if errors else without)
+        if rank > self._rank:
+            reason = circumstance + verdict.reason if verdict.reason else ""
+            self.verdict, self.errors, self._rank = Verdict(verdict.status, reason), errors, rank
+
+    def result(
+        self,
+        problem: Problem,
+        implementation: str,
+        check: str,
+        error: Error | None = None,
+        reference_error: Error | None = None,
+    ) -> VerifyResult:
+        """Return the verdict as a result, with errors under their public names."""
+        return VerifyResult(
+            case=problem.case,
+            implementation=implementation,
+            check=check,
+            status=self.verdict.status,
+            reason=self.verdict.reason,
+            error=error or Error(),
+            reference_error=reference_error or Error(),
+            code="wrong" if self.verdict.status == FAIL else "",
+            tolerance=problem.tolerance,
+            tolerance_ulp=problem.granted,
+        )
+
+
+def to_error(loss: Errors | None = None, gradient: Errors | None = None) -> Error:
+    """Return errors of a loss and of gradients under their public names."""
+    return Error(
+        value_abs=loss.absolute if loss else None,
+        value_rel=loss.relative if loss else None,
+        value_ulp=loss.ulp if loss else None,
+        grad_ulp=gradient.ulp if gradient else None,
+        grad_rel=gradient.relative if gradient else None,
+    )

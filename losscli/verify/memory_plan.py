@@ -1,0 +1,75 @@
+"""What verifying a case takes, planned before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from losscli.axes import PassName
+from losscli.cases import Case
+from losscli.implementations import Implementation
+from losscli.reasons import Reason
+from losscli.truth.blocks import block_elements
+from losscli.units import format_bytes
+
+_BLOCK_TEMPORARIES = 16
+"""float64 tensors of a block that the oracle, its autograd and the comparison hold at once."""
+_REFERENCE_TENSORS = 2
+"""Tensors of the prediction's size that PyTorch's own formula holds at once, forward only."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a check holds at once."""
+
+    operands: int = 1
+    """Pairs of an input and a target."""
+    results: int = 1
+    """Losses with their gradients."""
+    streams: int = 1
+    """Streams and graphs, each of which keeps the temporaries of a call to itself."""
+
+
+_ONE = Held()
+
+
+def needed_bytes(
+    case: Case, pass_: PassName, implementations: Iterable[Implementation], held: Held = _ONE
+) -> int:
+    """Return the most bytes that verifying one of these implementations takes, inputs included.
+
+    The most of: PyTorch's own formula; the loss on the path that makes a gradient; in
+    ``forward_backward`` the loss with both gradients and, where nothing is reduced, an incoming
+    one. Beside it, in float64: the sums of the gradient of a broadcast operand, and the oracle's
+    blocks.
+    """
+    input, promoted = case.elements * case.item_bytes, case.elements * case.loss_item_bytes
+    loss = promoted if case.reduction == "none" else 0
+    backward = pass_ == "forward_backward"
+    results = held.results * (loss + input + (case.target_bytes if backward else 0))
+    own = held.streams * promoted * max((i.temporaries for i in implementations), default=0)
+    most = max(_REFERENCE_TENSORS * promoted, results + own)
+    most += (held.operands - 1) * case.stored_bytes + (loss if backward else 0)
+    sums = 2 * math.prod(case.target_shape) if case.target_shape != case.shape else 0
+    block = _BLOCK_TEMPORARIES * min(case.elements, block_elements(case.device))
+    return case.stored_bytes + most + (sums + block) * 8
+
+
+def fit(
+    case: Case,
+    pass_: PassName,
+    implementations: Sequence[Implementation],
+    free: int,
+    held: Held = _ONE,
+) -> tuple[list[Implementation], dict[str, Reason]]:
+    """Return the implementations that fit, each by itself, and why the others do not."""
+    needed = {i.name: needed_bytes(case, pass_, [i], held) for i in implementations}
+    reasons = {
+        name: Reason(
+            "no_room", f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
+        )
+        for name, size in needed.items()
+        if size > free
+    }
+    return [i for i in implementations if i.name not in reasons], reasons

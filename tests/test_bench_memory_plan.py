@@ -1,0 +1,149 @@
+"""Memory: planned in bytes that can be worked out by hand, and measured."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from losscli.bench.memory_plan import (
+    GPU_RESERVE,
+    RESERVE,
+    MemoryPlan,
+    fit,
+    measure_peak_extra,
+    needed_bytes,
+    plan_memory,
+    planned_extra_bytes,
+)
+from losscli.cases import Case
+from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations.passes import PassFactory, gradients
+from losscli.losses import LOSSES
+from losscli.truth.inputs import make_inputs
+
+MIB = 2**20
+CUSTOM, REFERENCE = IMPLEMENTATIONS["custom"], IMPLEMENTATIONS["reference"]
+
+
+def case(loss="mse", reduction="mean", dtype="float32"):
+    shape = (1024, 1024)
+    target_shape = (1024,) if loss == "hinge" else shape
+    return Case(loss, shape, target_shape, dtype, reduction, "cpu", {}, "uniform", 0)
+
+
+@pytest.mark.parametrize(
+    ("case", "pass_", "implementations", "tensors"),
+    [
+        (case(), "forward", [CUSTOM], 2),
+        (case(), "forward_backward", [CUSTOM], 4),  # and the gradient, and what the probe writes
+        (case(), "forward", [CUSTOM, REFERENCE], 2 + 4),  # and the reference's temporaries
+        (case(reduction="none"), "forward", [CUSTOM], 4),  # and the loss, and the probe's
+        (case(reduction="none"), "forward", [CUSTOM, REFERENCE], 2 + 2 + 4 + 1),
+        (case(reduction="none"), "forward_backward", [CUSTOM], 6),  # and both gradients
+        (case(dtype="float64"), "forward", [CUSTOM], 4),
+        (case("hinge"), "forward", [CUSTOM], 1 + 1 / 1024),  # the target is one row
+    ],
+)
+def test_what_a_pass_needs(case, pass_, implementations, tensors):
+    assert needed_bytes(case, pass_, implementations) == RESERVE + tensors * 4 * MIB
+
+
+@pytest.mark.parametrize(("pass_", "tensors"), [("forward", 2), ("forward_backward", 3)])
+def test_on_a_gpu_no_probe_is_kept_beside_them(pass_, tensors):
+    asked = replace(case(), device="cuda:0")
+    assert needed_bytes(asked, pass_, [CUSTOM]) == GPU_RESERVE + tensors * 4 * MIB
+
+
+def test_the_plan_says_what_the_bytes_are_for():
+    plan = plan_memory(case(reduction="none"), "forward_backward", [CUSTOM, REFERENCE])
+    assert plan == MemoryPlan(
+        inputs=3 * 4 * MIB,  # and the incoming gradient
+        outputs=4 * 4 * MIB,  # two losses, one gradient, what the probe writes
+        temporaries={"custom": 0, "reference": 4 * 4 * MIB},
+        reserve=RESERVE,
+    )
+    assert plan.total == needed_bytes(
+        case(reduction="none"), "forward_backward", [CUSTOM, REFERENCE]
+    )
+
+
+FUNCTIONAL = IMPLEMENTATIONS["functional"]
+
+
+def test_graphs_keep_their_losses_gradients_and_temporaries_side_by_side():
+    three = [CUSTOM, REFERENCE, FUNCTIONAL]
+    plan = plan_memory(case(reduction="none"), "forward_backward", three, "graph")
+    held = sum(implementation.temporaries for implementation in three) * 4 * MIB
+    assert plan.outputs == (3 + 3 + 1) * 4 * MIB
+    assert plan.total == RESERVE + plan.inputs + plan.outputs + held
+    assert needed_bytes(case(reduction="none"), "forward_backward", three, "graph") == plan.total
+
+
+def test_what_fits_one_at_a_time_may_not_fit_as_graphs():
+    two = [REFERENCE, FUNCTIONAL]
+    free = needed_bytes(case(), "forward_backward", two)
+    assert fit(case(), "forward_backward", two, free) == (two, {})
+    able, reasons = fit(case(), "forward_backward", two, free, "graph")
+    assert able == [FUNCTIONAL]
+    assert list(reasons) == ["reference"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("pass_", ["forward", "forward_backward"])
+@pytest.mark.parametrize("name", ["custom", "reference", "functional"])
+def test_no_implementation_takes_more_than_was_planned(loss, reduction, pass_, name):
+    asked = case(loss, reduction)
+    asked = replace(asked, params={p.name: p.default for p in asked.spec.parameters})
+    implementation = IMPLEMENTATIONS[name]
+    if implementation.unavailable(asked):
+        return
+    passes = PassFactory(pass_, reduction, *make_inputs(asked))
+    with gradients(pass_):
+        timed = passes.make(implementation.bind(asked))
+        timed()
+        extra = measure_peak_extra(timed, "cpu")
+    assert extra <= planned_extra_bytes(asked, implementation) + MIB // 4
+
+
+def test_all_that_fits_runs():
+    assert fit(case(), "forward", [CUSTOM, REFERENCE], 2**40) == ([CUSTOM, REFERENCE], {})
+
+
+def test_the_greediest_goes_first_and_the_reason_gives_both_figures():
+    able, reasons = fit(case(), "forward", [REFERENCE, CUSTOM], RESERVE + 10 * MIB)
+    assert able == [CUSTOM]
+    assert reasons["reference"].text == "needs 536.0 MiB of memory, 522.0 MiB are free"
+
+
+def test_nothing_runs_where_not_even_the_operands_fit():
+    able, reasons = fit(case(), "forward", [CUSTOM, REFERENCE], RESERVE)
+    assert able == []
+    assert list(reasons) == ["reference", "custom"]
+
+
+@pytest.mark.parametrize(
+    ("pass_", "function", "tensors"),
+    [
+        ("forward", lambda x, y: (x * y).sum(), 1),
+        ("forward", lambda x, y: ((x - y) + 1).sum(), 2),
+        ("forward", lambda x, y: x * y, 0),  # the loss itself is not extra
+        ("forward_backward", lambda x, y: (x.exp() * y).sum(), 2),  # the saved exp, its product
+    ],
+    ids=["one temporary", "two temporaries", "no reduction", "backward"],
+)
+def test_the_peak_is_counted_beyond_inputs_loss_and_gradient(pass_, function, tensors):
+    x, y = torch.rand(2, 512, 512)
+    timed = PassFactory(pass_, "mean", x, y).make(function)
+    with gradients(pass_):
+        timed()
+        extra = measure_peak_extra(timed, "cpu")
+    assert extra == pytest.approx(tensors * MIB, abs=1024)
+    assert timed.loss is timed.input.grad is None
+
+
+def test_the_count_adds_nothing_to_standard_error(capfd):
+    x, y = torch.rand(2, 8)
+    timed = PassFactory("forward", "mean", x, y).make(torch.mul)
+    measure_peak_extra(timed, "cpu")
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,58 @@
+"""A case is its own key."""
+
+import json
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from losscli.cases import Case, Parameters, distinct_names
+from losscli.runs.decoding import read_object
+
+
+@pytest.fixture
+def case(make_case):
+    return make_case("smooth_l1", params={"beta": 0.5})
+
+
+def test_equal_cases_are_one_key(case):
+    assert {case: 1}[replace(case, params={"beta": 0.5})] == 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seed": 1}, {"scale": 2.0}, {"params": {"beta": 0.7}}, {"device": "cuda:0"}]
+)
+def test_cases_that_differ_are_two_keys(case, changes):
+    assert len({case, replace(case, **changes)}) == 2
+
+
+def test_a_case_survives_json_and_pickle(case):
+    text = json.dumps(case.to_json()).encode()
+    assert {case, read_object(Case, text), pickle.loads(pickle.dumps(case))} == {case}
+
+
+def test_parameters_are_read_as_a_mapping_and_cannot_be_changed():
+    parameters = Parameters({"beta": 0.5})
+    assert dict(parameters) == {"beta": 0.5} == parameters
+    assert repr(parameters) == "{'beta': 0.5}"
+    with pytest.raises(TypeError):
+        parameters["beta"] = 1.0
+
+
+def test_names_tell_apart_what_a_name_does_not(case):
+    other = replace(case, seed=3)
+    alone = replace(case, dtype="float64")
+    assert distinct_names([case, other, alone, case]) == {
+        case: f"{case.name} seed=0",
+        other: f"{case.name} seed=3",
+        alone: alone.name,
+    }
+
+
+def test_parameters_that_are_written_alike_are_told_apart(case):
+    other = replace(case, params={"beta": 0.5000001})
+    assert case.name == other.name
+    assert list(distinct_names([case, other]).values()) == [
+        f"{case.name} params=beta=0.5",
+        f"{case.name} params=beta=0.5000001",
+    ]

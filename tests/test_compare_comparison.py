@@ -1,0 +1,214 @@
+"""Two runs compared: what was slowed down is found, and noise is not taken for it."""
+
+from dataclasses import replace
+
+import pytest
+from fabricated import elsewhere, machine
+from test_report_bench import case, failed, result, run, skipped
+
+from losscli.bench.statistics import summarize
+from losscli.compare.comparison import FASTER, SAME, SLOWER, UNCLEAR, compare
+from losscli.compare.noise import LEAST_NOISE, SUPPOSED_NOISE
+
+REPEATS = range(20)
+
+
+@pytest.mark.parametrize("between", [0.0, 0.005, 0.01], ids=["calm", "usual", "noisy"])
+@pytest.mark.parametrize("repeat", REPEATS)
+def test_a_kernel_slowed_by_a_tenth_is_found(between, repeat):
+    base = machine(repeat, between=between)
+    new = machine(100 + repeat, between=between, slowed="custom", by=1.1)
+    found = compare(base, new).regressions(0.05)
+    assert {row.after.implementation for row in found} == {"custom"}
+    if between == 0.0:
+        assert len(found) == 16
+
+
+@pytest.mark.parametrize("between", [0.0, 0.02, 0.05, 0.1, 0.3])
+@pytest.mark.parametrize("repeat", REPEATS)
+def test_noise_is_not_taken_for_it(between, repeat):
+    base, new = (machine(seed, between=between) for seed in (repeat, 100 + repeat))
+    assert compare(base, new).regressions(0.05) == []
+
+
+@pytest.mark.parametrize("repeat", REPEATS)
+def test_neither_is_a_machine_that_is_busy_at_times(repeat):
+    base, new = (machine(seed, between=0.01, bursts=0.3) for seed in (repeat, 100 + repeat))
+    assert compare(base, new).regressions(0.05) == []
+
+
+@pytest.mark.parametrize("repeat", REPEATS)
+def test_what_befalls_a_whole_case_hides_no_kernel_and_makes_none_slower(repeat):
+    base, same = (machine(seed, shared=0.1) for seed in (repeat, 100 + repeat))
+    slow = machine(200 + repeat, shared=0.1, slowed="custom", by=1.1)
+    assert compare(base, same).regressions(0.05) == []
+    assert {row.after.implementation for row in compare(base, slow).regressions(0.05)} == {"custom"}
+
+
+def test_what_is_slower_than_noise_but_not_than_the_threshold_passes():
+    comparison = compare(machine(1), machine(2, slowed="custom", by=1.1))
+    assert comparison.regressions(0.15) == []
+    assert {row.verdict for row in comparison.rows if not row.control} == {SLOWER}
+
+
+def test_what_became_faster_passes():
+    comparison = compare(machine(1), machine(2, slowed="custom", by=0.8))
+    assert comparison.regressions(0.05) == []
+    assert {row.verdict for row in comparison.rows if not row.control} == {FASTER}
+
+
+def test_the_same_code_is_no_regression_unless_torch_is_another():
+    base, new = machine(1), machine(2, slowed="reference", by=1.3)
+    assert compare(base, new).regressions(0.05) == []
+    found = compare(base, elsewhere(new, torch="2.14.0")).regressions(0.05)
+    assert {row.after.implementation for row in found} == {"reference"}
+
+
+def test_verdicts():
+    base = result("custom", seconds=summarize([1.0] * 40))
+
+    def verdict(median, tolerated=0.1):
+        other = replace(base, seconds=summarize([median] * 40))
+        (row,) = compare(run(base), run(other), tolerated).rows
+        return row.verdict
+
+    assert [verdict(m) for m in (1.0, 1.2, 0.8, 1.05)] == [SAME, SLOWER, FASTER, UNCLEAR]
+    assert verdict(1.0, tolerated=0.02) == UNCLEAR
+
+
+def test_means_are_by_loss_pass_and_implementation():
+    means = compare(machine(1), machine(2, slowed="custom", by=1.1)).means()
+    assert [(mean.loss, mean.pass_, mean.implementation) for mean in means] == [
+        (loss, pass_, name)
+        for loss in ("mse", "smooth_l1")
+        for pass_ in ("forward", "forward_backward")
+        for name in ("reference", "functional", "custom")
+    ]
+    assert {mean.rows for mean in means} == {4}
+    assert [mean.ratio for mean in means if mean.implementation == "custom"] == (
+        pytest.approx([1.1] * 4, abs=0.01)
+    )
+
+
+def test_what_only_one_run_timed_is_listed_with_the_reason():
+    both = result("custom")
+    base = run(both, result("reference"), result("functional"))
+    new = run(both, failed(implementation="reference"), result("custom", "forward_backward"))
+    comparison = compare(base, new)
+    assert [row.after for row in comparison.rows] == [both]
+    assert [(each.result.implementation, each.why) for each in comparison.only_before] == [
+        ("reference", "failed: loss: 9 ulp"),
+        ("functional", ""),
+    ]
+    assert [(each.result.pass_, each.why) for each in comparison.only_after] == [
+        ("forward_backward", "")
+    ]
+
+
+def test_a_kernel_that_fails_is_broken_and_a_control_that_fails_is_not():
+    names = ("reference", "custom")
+    base, new = run(*map(result, names)), run(*(failed(implementation=name) for name in names))
+    assert [each.result.implementation for each in compare(base, new).broken] == ["custom"]
+    other = compare(base, elsewhere(new, torch="2.14.0")).broken
+    assert [each.result.implementation for each in other] == ["reference", "custom"]
+    assert compare(base, run(skipped())).broken == []
+
+
+def test_a_row_is_undecided_if_noise_would_hide_that_it_is_slower():
+    calm, noisy = (compare(machine(1, between=b), machine(2, between=b)) for b in (0.0, 0.1))
+    assert calm.undecided(0.05) == []
+    assert len(noisy.undecided(0.05)) == 16
+    assert (calm.blind(0.05), noisy.blind(0.05)) == (False, True)
+
+
+def test_a_row_that_is_faster_for_sure_is_decided_however_noisy():
+    noisy = compare(machine(1, between=0.05), machine(2, between=0.05, slowed="custom", by=0.1))
+    assert noisy.undecided(0.05) == []
+
+
+def test_a_comparison_of_controls_alone_sees_nothing():
+    assert compare(run(result("reference")), run(result("reference"))).blind(0.05)
+
+
+def test_cases_are_told_apart_by_all_that_makes_their_inputs():
+    others = [
+        result(case=case(seed=1)),
+        result(case=case(scale=2.0)),
+        result(case=case(distribution="normal")),
+        result(case=case(loss="smooth_l1", params={"beta": 0.5})),
+        result(table="peers"),
+        result("reference"),
+        result(pass_="forward_backward"),
+    ]
+    assert compare(run(result()), run(*others)).rows == ()
+
+
+def test_two_gpus_of_a_kind_are_alike():
+    gpu = {"device": "cuda:0", "gpu": "H200", "gpu_sms": 132}
+    one, other = (run(result(case=case(device=name))) for name in ("cuda:0", "cuda:1"))
+    comparison = compare(elsewhere(one, **gpu), elsewhere(other, **gpu | {"device": "cuda:1"}))
+    assert len(comparison.rows) == 1
+    assert comparison.comparable
+    assert [str(unlike) for unlike in comparison.differences] == ["device: cuda:0, then cuda:1"]
+
+
+def test_what_was_never_timed_is_no_row():
+    comparison = compare(run(skipped()), run(skipped()))
+    assert (comparison.rows, comparison.only_before, comparison.only_after) == ((), (), ())
+
+
+@pytest.fixture
+def modes():
+    """Return a function that makes a run on a GPU in two modes, of which the host's is noisy."""
+
+    def make(seed, **slowed):
+        steady, noisy = machine(seed, between=0.002), machine(50 + seed, between=0.03, **slowed)
+        on_host = (replace(one, mode="host") for one in noisy.results)
+        both = run(*steady.results, *on_host)
+        return elsewhere(both, device="cuda:0", gpu="H200", gpu_sms=132)
+
+    return make
+
+
+@pytest.mark.parametrize("repeat", REPEATS)
+def test_what_the_gpu_takes_does_not_tell_how_noisy_the_host_is(modes, repeat):
+    comparison = compare(modes(repeat), modes(100 + repeat))
+    assert comparison.regressions(0.05) == []
+    device, host = comparison.noises
+    assert (device.mode, host.mode) == ("device", "host")
+    assert host.value >= LEAST_NOISE["cpu"] > device.value
+
+
+def test_with_few_controls_the_noise_of_the_host_is_supposed_as_on_a_cpu():
+    gpu = elsewhere(run(result(mode="host"), result(mode="device")), device="cuda:0", gpu="H200")
+    found = {noise.mode: noise.value for noise in compare(gpu, gpu).noises}
+    assert found == {"host": SUPPOSED_NOISE["cpu"], "device": SUPPOSED_NOISE["cuda"]}
+
+
+def test_what_the_host_takes_does_not_compare_with_that_of_another_cpu(modes):
+    base = modes(1)
+    assert not compare(base, elsewhere(base, cpu="Another CPU")).comparable
+    on_device = replace(base, results=tuple(r for r in base.results if r.mode == "device"))
+    assert compare(on_device, elsewhere(on_device, cpu="Another CPU")).comparable
+
+
+def test_means_are_of_one_mode_and_one_state_of_the_caches(modes):
+    warm = replace(modes(1), results=tuple(replace(r, cache="warm") for r in modes(1).results))
+    both = run(*modes(1).results, *warm.results)
+    found = {(mean.mode, mean.cache) for mean in compare(both, both).means()}
+    assert found == {(m, c) for m in ("device", "host") for c in ("cold", "warm")}
+
+
+@pytest.mark.parametrize(
+    ("facts", "forced", "why"),
+    [
+        ({}, False, "for want of controls: 2 of the 6 that it takes"),
+        ({"torch": "2.14.0"}, False, "for the runs are of another torch: 2.13.0, then 2.14.0"),
+        ({"cpu": "B"}, True, "for the runs are of another CPU: A CPU, then B"),
+    ],
+)
+def test_why_noise_is_supposed(facts, forced, why):
+    base = run(result("reference"), result("functional"), result("custom"))
+    comparison = compare(base, elsewhere(base, **facts))
+    assert comparison.comparable is not forced
+    assert [noise.why for noise in comparison.noises] == [why]

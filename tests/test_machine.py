@@ -1,0 +1,159 @@
+"""The machine as the kernel's files tell it, and devices by name."""
+
+import json
+
+import pytest
+import torch
+
+from losscli.errors import UnfitError, UsageError
+from losscli.machine import description, devices, kernel_files, memory
+
+MIB = 2**20
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Write files of a made-up /proc and /sys."""
+    monkeypatch.setattr(kernel_files, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(kernel_files, "SYS", tmp_path / "sys")
+
+    def write(path, text):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    write("proc/meminfo", "MemTotal: 16384 kB\nMemFree: 1024 kB\nMemAvailable: 8192 kB\n")
+    return write
+
+
+def limit(machine, folder, most, used, cached=0):
+    machine(f"sys/fs/cgroup{folder}/memory.max", f"{most}\n")
+    machine(f"sys/fs/cgroup{folder}/memory.current", f"{used}\n")
+    machine(f"sys/fs/cgroup{folder}/memory.stat", f"anon 1\ninactive_file {cached}\n")
+
+
+def test_free_memory_is_what_the_kernel_says_is_available(machine):
+    assert memory.free_bytes("cpu") == 8 * MIB
+
+
+def test_a_container_sees_its_limit_at_the_root_of_the_mount(machine):
+    machine("proc/self/cgroup", "0::/docker/abc\n")
+    limit(machine, "", most=4 * MIB, used=3 * MIB, cached=1 * MIB)
+    assert memory.free_bytes("cpu") == 2 * MIB
+
+
+def test_the_tightest_limit_of_all_ancestors_counts(machine):
+    machine("proc/self/cgroup", "0::/user/me\n")
+    limit(machine, "/user/me", most="max", used=0)
+    limit(machine, "/user", most=6 * MIB, used=5 * MIB)
+    limit(machine, "", most=7 * MIB, used=0)
+    assert memory.free_bytes("cpu") == 1 * MIB
+
+
+def test_more_used_than_allowed_is_nothing_free(machine):
+    machine("proc/self/cgroup", "0::/\n")
+    limit(machine, "", most=1 * MIB, used=2 * MIB)
+    assert memory.free_bytes("cpu") == 0
+
+
+def test_limits_of_version_1(machine):
+    machine("proc/self/cgroup", "5:cpu,cpuacct:/me\n4:memory:/me\n")
+    machine("sys/fs/cgroup/memory/me/memory.limit_in_bytes", f"{5 * MIB}\n")
+    machine("sys/fs/cgroup/memory/me/memory.usage_in_bytes", f"{4 * MIB}\n")
+    machine("sys/fs/cgroup/memory/me/memory.stat", f"total_inactive_file {2 * MIB}\n")
+    assert memory.free_bytes("cpu") == 3 * MIB
+
+
+def test_the_largest_cache_is_the_last(machine):
+    for index, size in enumerate(("48K", "2048K", "32M")):
+        machine(f"sys/devices/system/cpu/cpu0/cache/index{index}/size", f"{size}\n")
+    assert memory.cache_bytes("cpu") == 32 * MIB
+
+
+def test_a_small_cache_that_says_so_is_believed(machine):
+    machine("sys/devices/system/cpu/cpu0/cache/index0/size", "512K\n")
+    assert memory.cache_bytes("cpu") == MIB // 2
+
+
+def test_a_cpu_that_says_nothing_has_a_default_cache(machine):
+    assert memory.cache_bytes("cpu") == memory.DEFAULT_CACHE_BYTES
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    return lambda count: monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "device"),
+    [
+        ("auto", 0, "cpu"),
+        ("auto", 2, "cuda:0"),
+        ("cpu", 2, "cpu"),
+        ("cuda", 1, "cuda:0"),
+        ("cuda:1", 2, "cuda:1"),
+    ],
+)
+def test_devices_by_name(gpus, name, count, device):
+    gpus(count)
+    assert devices.resolve_device(name) == device
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "message"),
+    [
+        ("cuda", 0, "device cuda needs a GPU, but torch .*; use --device cpu"),
+        ("cuda:1", 1, "there is no cuda:1; this machine has cuda:0$"),
+        ("cuda:7", 4, "there is no cuda:7; this machine has cuda:0 to cuda:3"),
+    ],
+)
+def test_a_gpu_that_is_not_there(gpus, name, count, message):
+    gpus(count)
+    with pytest.raises(UnfitError, match=message):
+        devices.resolve_device(name)
+
+
+def test_no_device_of_that_kind():
+    with pytest.raises(UsageError, match="auto, cpu, cuda or cuda:N, but is 'tpu'"):
+        devices.resolve_device("tpu")
+
+
+def test_the_description_is_flat_and_fit_for_json():
+    facts = description.describe("cpu")
+    assert not any(isinstance(value, dict | list) for value in facts.values())
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["threads"] == torch.get_num_threads()
+    assert facts["torch"] == torch.__version__
+    assert facts["gpu"] is None
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false", "''"])
+def test_a_compiler_that_does_not_answer_is_left_out(monkeypatch, compiler):
+    monkeypatch.setenv("CXX", compiler)
+    assert description.describe("cpu")["compiler"] is None
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_described():
+    facts = description.describe("cuda:0")
+    assert facts["gpu"] == torch.cuda.get_device_name(0)
+    assert facts["gpu_sms"] > 0
+    assert 0 < memory.free_bytes("cuda:0") <= facts["gpu_memory_bytes"]
+    assert memory.cache_bytes("cuda:0") == facts["gpu_cache_bytes"] > 0
+
+
+def test_a_compiler_that_is_no_command_is_not_known(monkeypatch):
+    monkeypatch.setenv("CXX", '"')
+    assert description.describe("cpu")["compiler"] is None
+
+
+def test_a_gpu_is_broken_when_it_does_not_even_wait(monkeypatch):
+    def wait(device):
+        if device == "cuda:1":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", wait)
+
+    assert devices.is_broken("cuda:1")
+    assert not devices.is_broken("cuda:0")
+    assert not devices.is_broken("cpu")

@@ -1,0 +1,124 @@
+"""What is timed is what a training step does."""
+
+import pytest
+import torch
+
+from losscli.axes import CHANGING
+from losscli.cases import CHANGING_VALUES
+from losscli.implementations.passes import Captured, PassFactory, gradients
+
+
+def operands():
+    return torch.tensor([1.0, 2.0]), torch.tensor([0.0, 5.0])
+
+
+def test_forward_builds_no_graph():
+    timed = PassFactory("forward", "sum", *operands()).make(lambda x, y: (x - y).sum())
+    with gradients("forward"):
+        timed()
+    assert timed.loss.item() == -2
+    assert not timed.loss.requires_grad
+
+
+def test_backward_allocates_a_fresh_gradient_each_time_and_none_for_the_target():
+    timed = PassFactory("forward_backward", "sum", *operands()).make(lambda x, y: (x * y).sum())
+    with gradients("forward_backward"):
+        timed.compute()
+        first = timed.input.grad
+        timed.compute()
+    assert timed.input.grad is not first
+    assert timed.input.grad.tolist() == [0.0, 5.0]  # not accumulated
+    assert timed.target.grad is None
+
+
+def test_what_is_timed_includes_giving_the_gradient_back():
+    timed = PassFactory("forward_backward", "sum", *operands()).make(lambda x, y: (x * y).sum())
+    with gradients("forward_backward"):
+        timed()
+    assert timed.loss.item() == 10
+    assert timed.input.grad is None
+
+
+def test_without_a_reduction_the_incoming_gradient_is_a_full_tensor_allocated_once():
+    passes = PassFactory("forward_backward", "none", *operands(), 0.5)
+    timed, other = passes.make(torch.mul), passes.make(torch.mul)
+    assert next(timed.grad_outputs)[1] is next(other.grad_outputs)[1] is passes.full_grad_output
+    with gradients("forward_backward"):
+        timed.compute()
+    assert timed.input.grad.tolist() == [0.0, 2.5]
+
+
+def test_a_changing_incoming_gradient_is_another_number_in_every_call():
+    passes = PassFactory("forward_backward", "sum", *operands(), CHANGING)
+    timed, other = (passes.make(lambda x, y: (x * y).sum()) for _ in range(2))
+    with gradients("forward_backward"):
+        for value in (*CHANGING_VALUES, CHANGING_VALUES[0]):
+            timed.compute()
+            assert timed.incoming == value
+            assert timed.input.grad.tolist() == [0.0, 5.0 * value]
+        other.compute()
+    assert other.incoming == CHANGING_VALUES[0]  # each implementation begins with the first
+    assert passes.full_grad_output is None
+
+
+def test_incoming_gradients_have_the_dtype_of_the_loss():
+    x, y = operands()
+    passes = PassFactory("forward_backward", "mean", x.bfloat16(), y, 0.5)
+    assert [tensor.dtype for _, tensor in passes.grad_outputs] == [torch.float32]
+
+
+@pytest.mark.gpu
+def test_a_replay_reads_the_incoming_gradient_that_was_prepared():
+    x, y = (tensor.cuda() for tensor in operands())
+    passes = PassFactory("forward_backward", "sum", x, y, CHANGING)
+    with gradients("forward_backward"):
+        graph = passes.capture(lambda x, y: (x * y).sum())
+        for _ in range(3):
+            graph.compute()
+            assert graph.input.grad.tolist() == [0.0, 5.0 * graph.incoming]
+
+
+def test_the_tensors_of_the_case_are_shared_not_copied():
+    x, y = operands()
+    passes = PassFactory("forward_backward", "mean", x, y)
+    timed, other = passes.make(torch.mul), passes.make(torch.mul)
+    assert timed.input is other.input
+    assert timed.input.data_ptr() == x.data_ptr()
+    assert not x.requires_grad
+
+
+@pytest.mark.parametrize("pass_", ["forward", "forward_backward"])
+def test_release_frees_what_the_call_made(pass_):
+    timed = PassFactory(pass_, "mean", *operands()).make(lambda x, y: (x * y).mean())
+    with gradients(pass_):
+        timed.compute()
+    timed.release()
+    assert timed.loss is timed.input.grad is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pass_", ["forward", "forward_backward"])
+def test_a_captured_pass_follows_the_contents_and_stays_beside_others(pass_):
+    x, y = (tensor.cuda() for tensor in operands())
+    passes = PassFactory(pass_, "mean", x, y)
+    with gradients(pass_):
+        one = passes.capture(lambda x, y: (x * y).mean())
+        two = passes.capture(lambda x, y: (x * y * y).mean())
+        assert isinstance(one, Captured)
+        x.mul_(-2)
+        one()
+        two()
+        one.compute()
+    assert one.loss.item() == -10
+    assert two.loss.item() == -50
+    if pass_ == "forward_backward":
+        assert one.input.grad.tolist() == [0.0, 2.5]
+    one.release()
+    assert one.input.grad is None
+
+
+@pytest.mark.gpu
+def test_what_waits_for_the_gpu_cannot_be_captured():
+    x, y = (tensor.cuda() for tensor in operands())
+    with gradients("forward"), pytest.raises(RuntimeError, match="captur"):
+        PassFactory("forward", "mean", x, y).capture(lambda x, y: x.mean() + y.sum().item())

@@ -1,0 +1,273 @@
+"""A run that was killed goes on: nothing finished is measured again, and nothing is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import killable
+import pytest
+from test_report_bench import case, result
+from test_report_bench import run as made
+
+from losscli.bench import limit
+from losscli.bench.plan import Task, plan_id, remaining
+from losscli.cli import main, running
+from losscli.config.schema import Timing
+from losscli.implementations import IMPLEMENTATIONS
+from losscli.report import render
+from losscli.runs.journal import journal_path
+
+REFERENCE = IMPLEMENTATIONS["reference"]
+SIZES = (4, 9, 16, 25)
+CONFIG = """
+losses: mse
+sizes: [4, 9, 16, 25]
+implementations: [reference, theirs]
+timing: {min_time: 1ms, max_time: 1ms, cache: warm}
+"""
+
+
+class Bench:
+    """`losscli bench` of CONFIG in a process of its own, which may be killed."""
+
+    def __init__(self, folder):
+        self.folder, self.log = folder, folder / "log"
+        self.output, self.config = folder / "out.json", folder / "config.yaml"
+        self.config.write_text(CONFIG)
+
+    def start(self, *arguments, wait="nowhere", **environ):
+        self.log.write_text("")
+        command = [sys.executable, Path(__file__).with_name("killable.py"), self.log, str(wait)]
+        command += ["-c", self.config, "--format", "json", "-o", self.output, *arguments]
+        environ = (
+            os.environ | {"PYTHONPATH": os.getcwd(), "LOSSCLI_DATA_DIR": str(self.folder)} | environ
+        )
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
+
+    def run(self, *arguments, **environ):
+        """Run to the end; return the exit code and what was told."""
+        process = self.start(*arguments, **environ)
+        told = process.communicate(timeout=120)[1]
+        return process.returncode, told
+
+    def stop_at(self, place, number, *arguments):
+        """Run until a size is computed or a phase begins, and send a signal."""
+        process = self.start(*arguments, wait=place)
+        waiting = Path(f"{self.log}.waiting")
+        while not waiting.exists():
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.01)
+        waiting.unlink()
+        process.send_signal(number)
+        told = process.communicate(timeout=60)[1]
+        return process.returncode, told
+
+    def computed(self):
+        """Return the sizes that were computed."""
+        return sorted({int(line) for line in self.log.read_text().split()})
+
+    def results(self):
+        return [key(r) for r in json.loads(self.output.read_text())["results"]]
+
+    def journal(self):
+        lines = journal_path(self.output).read_text().splitlines()
+        return [json.loads(line) for line in lines[1:]]
+
+
+def key(record):
+    return record["case"]["shape"][0], record["pass"], record["implementation"]
+
+
+ALL = [
+    (size, pass_, name)
+    for size in SIZES
+    for pass_ in ("forward", "forward_backward")
+    for name in ("reference", "theirs")
+]
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def test_killed_in_the_middle_it_goes_on_where_it_was(bench):
+    assert bench.stop_at(16, signal.SIGKILL)[0] == -signal.SIGKILL
+    assert not bench.output.exists()
+    finished = bench.journal()
+    assert [key(record) for record in finished] == [k for k in ALL if k[0] in (4, 9)]
+    with journal_path(bench.output).open("a") as journal:
+        journal.write('{"case": {"loss": "mse", "sha')  # half a line
+
+    # It may be killed again, at a later case.
+    assert bench.stop_at(25, signal.SIGKILL, "--resume", bench.output)[0] == -signal.SIGKILL
+    assert bench.computed() == [16, 25]
+    finished_later = bench.journal()
+    assert finished_later[: len(finished)] == finished
+
+    code, told = bench.run("--resume", bench.output)
+    assert code == 0, told
+    assert "12 of 16 results are there already" in told
+    assert bench.computed() == [25]
+    assert bench.results() == ALL
+    record = json.loads(bench.output.read_text())
+    assert record["results"][: len(finished_later)] == finished_later
+    assert not journal_path(bench.output).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_interrupted_it_exits_130_and_goes_on_from_its_report(bench, number):
+    code, told = bench.stop_at(16, number)
+    assert (code, told) != (0, "")
+    assert code == 130
+    assert told.endswith("losscli: interrupted; what was finished is reported\n")
+    assert bench.results() == [k for k in ALL if k[0] in (4, 9)]
+    assert bench.run("--resume", bench.output)[0] == 0
+    assert bench.computed() == [16, 25]
+    assert bench.results() == ALL
+
+
+def test_a_run_that_is_to_be_saved_is_resumed_by_its_name(bench):
+    bench.output = Path("-")
+    bench.stop_at(9, signal.SIGKILL, "--save", "base")
+    assert bench.run("--save", "base", "--resume", "base")[0] == 0
+    assert bench.computed() == [9, 16, 25]
+    header, *results = (bench.folder / "runs/base.jsonl").read_text().splitlines()
+    assert [key(json.loads(line)) for line in results] == ALL
+    assert json.loads(header)["kind"] == "bench"
+    assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
+
+
+def test_a_run_with_a_name_and_an_output_is_resumed_by_its_output(bench):
+    bench.stop_at(9, signal.SIGKILL, "--save", "base")
+    code, told = bench.run("--save", "base", "--resume", "base")
+    assert code == 2
+    assert "no run 'base'." in told
+    assert "known by its -o, if it had one: --resume PATH.\n" in told
+    assert bench.run("--save", "base", "--resume", bench.output)[0] == 0
+    assert bench.computed() == [9, 16, 25]
+    assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
+
+
+@pytest.mark.parametrize("phase", killable.PHASES)
+def test_an_interrupt_exits_130_in_every_phase(bench, phase):
+    code, told = bench.stop_at(phase, signal.SIGTERM)
+    assert code == 130
+    assert told.splitlines()[-1].startswith("losscli: interrupted")
+    assert "Traceback" not in told
+    if phase == "report":  # all was measured, and nothing of it is lost
+        assert [key(record) for record in bench.journal()] == ALL
+
+
+def test_a_disk_that_fills_up_keeps_what_was_finished(bench):
+    code, told = bench.run(KILLABLE_FILE_BYTES="16384")
+    assert code == 4
+    assert told.splitlines()[-1].startswith("losscli: error: cannot write ")
+    assert told.endswith("out.json.journal.jsonl holds the finished cases.\n")
+    lines = journal_path(bench.output).read_text().splitlines()
+    assert len(lines) > 2
+    assert bench.run("--resume", bench.output)[0] == 0
+    assert bench.results() == ALL
+    assert len(bench.computed()) < len(SIZES)
+
+
+def test_a_disk_that_is_full_is_told_before_anything_is_measured(bench):
+    code, told = bench.run(KILLABLE_FILE_BYTES="100")
+    assert code == 4
+    assert told.splitlines()[-1].startswith("losscli: error: cannot write ")
+    assert told.endswith("out.json.journal.jsonl: File too large. Choose another -o.\n")
+    assert bench.computed() == []
+    assert sorted(os.listdir(bench.folder)) == ["config.yaml", "log"]
+
+
+@pytest.fixture
+def cut_short(bench, monkeypatch, capsys):
+    """Return a function that resumes a run of which the journal holds one case, and tells how."""
+    monkeypatch.setitem(IMPLEMENTATIONS, "theirs", replace(REFERENCE, name="theirs"))
+    monkeypatch.setattr(limit.Limits.__init__, "__defaults__", (killable.refuse,))
+
+    def losscli(*arguments):
+        given = ["-c", bench.config, "--device", "cpu", "-o", bench.output, *arguments]
+        return main.run(["bench", *map(str, given)])
+
+    assert losscli("--format", "jsonl") == 0
+    lines = bench.output.read_text().splitlines(keepends=True)
+    journal = journal_path(bench.output)
+
+    def resume(*arguments, **changes):
+        header = json.loads(lines[0])
+        header["environment"] |= changes
+        journal.write_text("".join([json.dumps(header) + "\n", *lines[1:5]]))
+        capsys.readouterr()
+        code = losscli("--format", "json", "--resume", bench.output, *arguments)
+        left = len(bench.journal()) if journal.exists() else None
+        return code, left, capsys.readouterr().err
+
+    return resume
+
+
+def test_what_is_whole_is_only_reported(bench, cut_short, monkeypatch):
+    assert cut_short()[0] == 0
+    monkeypatch.setattr("losscli.bench.runner.Runner.run", None)
+    whole = bench.output.read_text()
+    arguments = ["-c", bench.config, "--device", "cpu", "--format", "json", "-o", bench.output]
+    assert main.run(["bench", *map(str, arguments), "--resume", str(bench.output)]) == 0
+    assert json.loads(bench.output.read_text())["results"] == json.loads(whole)["results"]
+
+
+@pytest.mark.parametrize("other", ["--size=4", "--max-time=2ms", "--impl=reference", "--seed=1"])
+def test_with_another_config_it_is_refused_and_kept(cut_short, other):
+    code, left, told = cut_short(other)
+    assert (code, left) == (2, 4)
+    assert "out.json.journal.jsonl is of another config: it was begun by `losscli" in told
+
+
+@pytest.mark.parametrize("fact", ["cpu", "threads", "torch", "losscli", "commit", "compiler"])
+def test_elsewhere_or_of_another_build_it_is_refused_and_kept(cut_short, fact):
+    code, left, told = cut_short(**{fact: "other"})
+    assert (code, left) == (2, 4)
+    assert f"cannot go on here, for it was begun with another {fact}: other, then " in (
+        told.replace("CPU: other", "cpu: other")
+    )
+    assert "Go back to that, or begin anew with another -o or --save." in told
+
+
+def test_what_makes_no_other_kernel_is_told_of(cut_short):
+    code, left, told = cut_short(python="3.11.0")
+    assert (code, left) == (0, None)
+    assert "losscli: since the run was begun, another Python: 3.11.0, then " in told
+
+
+def task(passes=("forward", "forward_backward"), **changes):
+    return Task(case(), dict.fromkeys(passes, ("reference", "custom")), Timing(), **changes)
+
+
+def test_a_pass_is_finished_when_each_implementation_has_a_result():
+    done = [result("reference"), result("custom"), result("reference", "forward_backward")]
+    left, kept = remaining([task()], done)
+    assert left == [task(["forward_backward"])]
+    assert kept == done[:2]
+
+
+def test_cases_of_one_name_are_told_apart_by_their_table_and_inputs():
+    done = [result("reference", table="one"), result("custom", table="one")]
+    forward = [task(["forward"], table=title) for title in ("one", "two")]
+    assert remaining(forward, done) == (forward[1:], done)
+    seeded = Task(case(seed=1), forward[0].passes, Timing(), table="one")
+    assert remaining([seeded], done) == ([seeded], [])
+
+
+def test_a_plan_is_known_by_all_that_it_asks_for():
+    other = Task(case(), task().passes, Timing(cache="warm"))
+    assert len({plan_id(tasks) for tasks in ([task()], [other], [task(), task()], [])}) == 4
+    assert plan_id([task()]) == plan_id([task()])
+    assert running.begin("bench", "cpu", plan_id([task()])).plan == plan_id([task()])
+
+
+def test_reports_say_what_was_planned():
+    assert json.loads(render(made(*[result("reference")]), "json"))["plan"] == ""

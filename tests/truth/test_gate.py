@@ -1,0 +1,93 @@
+"""What bench asks before it times an implementation, and of the last call that it timed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from losscli.losses import REDUCTIONS
+from losscli.runs.records import FAIL, PASS
+from losscli.truth.gate import Gate
+from losscli.truth.inputs import make_inputs
+from losscli.truth.oracle import Oracle
+
+
+def compute(case, input, target):
+    """The loss and the gradient of the input for ones, by PyTorch."""
+    leaf = input.clone().requires_grad_()
+    loss = case.spec.reference(leaf, target, reduction=case.reduction, **case.params)
+    (gradient,) = torch.autograd.grad(loss, leaf, torch.ones_like(loss))
+    return loss, gradient
+
+
+@pytest.fixture
+def case(make_case):
+    return make_case("mse", shape=(16, 24))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
+def test_what_pytorch_computes_passes_with_its_errors(make_case, loss, reduction):
+    case = make_case(loss, reduction=reduction)
+    inputs = make_inputs(case)
+
+    result = Gate(case, *inputs).judge("mine", "forward_backward", *compute(case, *inputs))
+
+    assert (result.status, result.implementation, result.check) == (PASS, "mine", "gate")
+    error = result.error
+    assert None not in (error.value_abs, error.value_rel, error.value_ulp, error.grad_ulp)
+    assert error.grad_rel is not None
+
+
+def test_forward_is_judged_without_a_gradient(case):
+    inputs = make_inputs(case)
+
+    result = Gate(case, *inputs).judge("mine", "forward", compute(case, *inputs)[0])
+
+    assert result.status == PASS
+    assert result.error.grad_ulp is None
+
+
+def test_a_wrong_loss_fails_and_the_reason_says_which(case):
+    inputs = make_inputs(case)
+    loss, gradient = compute(case, *inputs)
+
+    result = Gate(case, *inputs).judge("mine", "forward_backward", 1.01 * loss, gradient)
+
+    assert result.status == FAIL
+    assert result.reason.startswith("loss: expected 0.")
+
+
+def test_a_zero_or_absent_gradient_fails(case):
+    inputs = make_inputs(case)
+    loss, gradient = compute(case, *inputs)
+    gate = Gate(case, *inputs)
+
+    zero = gate.judge("mine", "forward_backward", loss, torch.zeros_like(gradient))
+    absent = gate.judge("mine", "forward_backward", loss, None)
+
+    assert zero.status == FAIL
+    assert zero.reason.startswith("gradient: expected ")
+    assert (absent.status, absent.reason) == (FAIL, "gradient: expected a tensor, got None")
+
+
+def test_the_oracle_sums_a_case_once_for_all_implementations(case, monkeypatch):
+    inputs = make_inputs(case)
+    calls = []
+    value = Oracle.value
+    monkeypatch.setattr(Oracle, "value", lambda self: calls.append(1) or value(self))
+    gate = Gate(case, *inputs)
+
+    for name in ("one", "two", "three"):
+        assert gate.judge(name, "forward", compute(case, *inputs)[0]).status == PASS
+
+    assert len(calls) == 1
+
+
+def test_a_tolerance_of_the_config_is_applied_and_shown(case):
+    inputs = make_inputs(case)
+    loss = compute(case, *inputs)[0] * (1 + 1e-5)
+
+    result = Gate(case, *inputs, loosened=256.0).judge("mine", "forward", loss)
+
+    assert (result.status, result.tolerance) == (PASS, "256 ulp")

@@ -1,0 +1,172 @@
+"""The generators themselves: one that makes every value equal hides everything after it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from losscli.axes import DISTRIBUTIONS, DTYPES
+from losscli.losses import LOSSES
+from losscli.truth import blocks, inputs
+from losscli.truth.inputs import make_grad_output, make_inputs
+
+
+def branches(case, input, target):
+    """Which side of each kink every element lies on."""
+    kinks = torch.tensor(case.spec.kinks(case.params), dtype=torch.float64)
+    coordinate = case.spec.branch_coordinate(input.double(), target.double())
+    return torch.bucketize(coordinate, kinks, right=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_inputs_have_the_shapes_and_dtype_of_the_case_and_are_finite(
+    make_case, loss, distribution, dtype
+):
+    case = make_case(loss, distribution=distribution, dtype=dtype)
+
+    input, target = make_inputs(case)
+
+    assert (input.shape, target.shape) == (case.shape, case.target_shape)
+    assert input.dtype == target.dtype == getattr(torch, dtype)
+    assert input.isfinite().all()
+    assert target.isfinite().all()
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_inputs_vary_and_differ_from_the_target(make_case, loss, distribution):
+    input, target = make_inputs(make_case(loss, distribution=distribution))
+
+    assert input.unique().numel() > 1
+    assert target.unique().numel() > 1
+    assert not torch.equal(input, target.expand_as(input))
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_inputs_follow_the_seed_alone(make_case, distribution):
+    case = make_case(distribution=distribution, seed=3)
+
+    once, again = make_inputs(case), make_inputs(case)
+    other = make_inputs(make_case(distribution=distribution, seed=4))
+
+    assert torch.equal(once[0], again[0])
+    assert torch.equal(once[1], again[1])
+    assert not torch.equal(once[0], other[0])
+    assert not torch.equal(once[1], other[1])
+
+
+def test_the_largest_seed_is_accepted(make_case):
+    make_inputs(make_case(seed=2**63 - 1))
+
+
+@pytest.mark.parametrize("distribution", ["normal", "heavy_tailed", "boundary"])
+@pytest.mark.parametrize("loss", ["smooth_l1", "hinge"])
+def test_every_branch_is_met(make_case, loss, distribution):
+    case = make_case(loss, distribution=distribution)
+
+    met = branches(case, *make_inputs(case))
+
+    shares = met.flatten().bincount(minlength=len(case.spec.kinks(case.params)) + 1) / met.numel()
+    assert (shares > 0.05).all(), shares
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("loss", "params"),
+    [
+        ("smooth_l1", {"beta": 1.0}),
+        ("smooth_l1", {"beta": 0.5}),
+        ("hinge", {"margin": 1.5}),
+        ("hinge", {"margin": -0.25}),
+    ],
+)
+def test_a_boundary_lies_on_just_below_and_just_above_each_kink(make_case, loss, params, dtype):
+    case = make_case(loss, params=params, distribution="boundary", dtype=dtype)
+    input, target = make_inputs(case)
+    coordinate = case.spec.branch_coordinate(input.double(), target.double())
+
+    for kink in case.spec.kinks(case.params):
+        # The step beside a kink is at most eps times the largest prediction, which is below 4.
+        near = 4 * torch.finfo(input.dtype).eps
+        below = ((coordinate < kink) & (coordinate >= kink - near)).double().mean()
+        above = ((coordinate > kink) & (coordinate <= kink + near)).double().mean()
+        share = 0.9 / 5 / len(case.spec.kinks(case.params))
+        assert (coordinate == kink).double().mean() > share
+        assert below > share
+        assert above > share
+
+
+def test_a_loss_without_kinks_is_probed_where_its_operands_are_equal(make_case):
+    input, target = make_inputs(make_case("mse", distribution="boundary"))
+
+    assert (input == target).double().mean() > 0.15
+    assert (input != target).double().mean() > 0.7
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_hinge_targets_are_signs_of_the_last_dimension(make_case, distribution):
+    _, target = make_inputs(make_case("hinge", shape=(5, 200), distribution=distribution))
+
+    assert target.shape == (200,)
+    assert target.unique().tolist() == [-1.0, 1.0]
+
+
+def test_impulses_are_few_and_large_and_the_first_element_is_one(make_case):
+    input, _ = make_inputs(make_case("mse", shape=(100, 100), distribution="impulse"))
+
+    assert (input != 0).sum() == 11
+    assert input[0, 0] != 0
+    assert input.abs().max() > 10
+
+
+def test_heavy_tails_reach_far_and_keep_squared_differences_finite_in_float16(make_case):
+    input, target = make_inputs(
+        make_case("mse", shape=(200, 200), distribution="heavy_tailed", dtype="float16")
+    )
+
+    assert input.abs().max() > 20
+    assert ((input - target) ** 2).isfinite().all()
+
+
+def test_scale_multiplies_the_predictions_alone(make_case):
+    plain = make_inputs(make_case(distribution="normal"))
+    scaled = make_inputs(make_case(distribution="normal", scale=2.0))
+
+    assert torch.equal(scaled[0], 2 * plain[0])
+    assert torch.equal(scaled[1], plain[1])
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (0, 5), (2, 3, 4)])
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_any_shape_can_be_made(make_case, shape, distribution):
+    input, target = make_inputs(make_case("mse", shape=shape, distribution=distribution))
+
+    assert input.shape == target.shape == shape
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("loss", ["mse", "hinge"])
+def test_cutting_into_blocks_leaves_no_gap_and_moves_no_impulse(
+    make_case, monkeypatch, loss, distribution
+):
+    case = make_case(loss, shape=(9, 211), distribution=distribution)
+    whole, _ = make_inputs(case)
+    monkeypatch.setattr(inputs, "blocks", lambda shape: blocks.blocks(shape, 64))
+
+    cut, _ = make_inputs(case)
+
+    assert cut.isfinite().all()
+    assert torch.equal(cut == 0, whole == 0) or distribution != "impulse"
+    assert cut.unique().numel() == pytest.approx(whole.unique().numel(), rel=0.1)
+
+
+def test_an_incoming_gradient_has_the_shape_of_the_loss_and_a_stream_of_its_own(make_case):
+    case = make_case("hinge", shape=(6, 50), distribution="normal")
+
+    grad_output = make_grad_output(case)
+
+    assert grad_output.shape == (6, 50)
+    assert grad_output.unique().numel() > 250
+    assert not torch.equal(grad_output, make_inputs(case)[0])

@@ -1,0 +1,164 @@
+"""The oracle against values computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from losscli.axes import DTYPES
+from losscli.cases import OPERANDS
+from losscli.losses import REDUCTIONS
+from losscli.truth import oracle as oracle_module
+from losscli.truth.oracle import Oracle
+
+# Two rows against one target a column: a swapped axis would not even have the right length.
+INPUT = ((0.5, -2.0, 3.0), (1.0, 0.25, -0.75))
+TARGET = (1.0, -1.0, 1.0)
+BY_HAND = {
+    # beta 0.5: |d| = .5 1 2 / 0 1.25 1.75, of which only the 0 is quadratic.
+    ("smooth_l1", "beta", 0.5): ((0.25, 0.75, 1.75), (0.0, 1.0, 1.5)),
+    ("mse", None, None): ((0.25, 1.0, 4.0), (0.0, 1.5625, 3.0625)),
+    # margin 1.5 - x * y: x * y = .5 2 3 / 1 -.25 -.75
+    ("hinge", "margin", 1.5): ((1.0, 0.0, 0.0), (0.5, 1.75, 2.25)),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Cut even the smallest tensors, so that sums over blocks and cut operands are met."""
+    monkeypatch.setattr(oracle_module, "block_elements", lambda device: 2)
+
+
+def make_oracle(make_case, loss, parameter, value, reduction, dtype="float32"):
+    case = make_case(
+        loss,
+        shape=(2, 3),
+        target_shape=(3,),
+        reduction=reduction,
+        dtype=dtype,
+        params={parameter: value} if parameter else {},
+    )
+    torch_dtype = getattr(torch, dtype)
+    return Oracle(
+        case, torch.tensor(INPUT, dtype=torch_dtype), torch.tensor(TARGET, dtype=torch_dtype)
+    )
+
+
+def assemble(truths, shape, field="value"):
+    """Put blocks together; NaN would show a place that was left out."""
+    whole = torch.full(shape, math.nan, dtype=torch.float64)
+    for truth in truths:
+        whole[truth.block] = getattr(truth, field)
+    return whole
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("loss", "parameter", "value"), BY_HAND)
+def test_the_value_by_hand(make_case, loss, parameter, value, reduction, dtype):
+    elements = torch.tensor(BY_HAND[loss, parameter, value], dtype=torch.float64)
+    expected = {"none": elements, "mean": elements.mean(), "sum": elements.sum()}[reduction]
+
+    oracle = make_oracle(make_case, loss, parameter, value, reduction, dtype)
+
+    torch.testing.assert_close(
+        assemble(oracle.value(), oracle.loss_shape()), expected, rtol=0, atol=0
+    )
+
+
+def test_the_gradients_by_hand(make_case):
+    """Hinge at margin 1.5: -y where it is active, and for the target -x summed over the rows."""
+    oracle = make_oracle(make_case, "hinge", "margin", 1.5, "sum")
+    grad_output = torch.tensor(-2.0)
+
+    input = assemble(oracle.gradient("input", grad_output), (2, 3))
+    target = assemble(oracle.gradient("target", grad_output), (3,))
+    terms = assemble(oracle.gradient("target", grad_output), (3,), "scale")
+
+    assert input.tolist() == [[2.0, 0.0, 0.0], [2.0, -2.0, 2.0]]
+    assert target.tolist() == [2 * (0.5 + 1.0), 2 * 0.25, 2 * -0.75]
+    assert terms.tolist() == [3.0, 0.5, 1.5]
+
+
+def test_magnitudes_show_what_cancels(make_case):
+    case = make_case("mse", shape=(2, 1), target_shape=(), reduction="sum")
+    oracle = Oracle(case, torch.tensor([[3.0], [-3.0]]), torch.tensor(0.0))
+
+    (truth,) = oracle.gradient("target", torch.tensor(1.0))
+
+    assert (truth.value, truth.magnitude) == (0.0, 12.0)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
+@pytest.mark.parametrize(
+    ("shape", "target_shape"),
+    [
+        ((4, 5), (4, 5)),
+        ((4, 5), (5,)),
+        ((4, 5), (4, 1)),
+        ((4, 5), ()),
+        ((4, 1), (5,)),
+        ((5,), (4, 5)),
+        ((), ()),
+        ((0, 5), (5,)),
+        ((2, 3, 4), (3, 1)),
+    ],
+)
+def test_blocks_agree_with_float64_autograd_on_the_whole(
+    make_case, loss, shape, target_shape, reduction
+):
+    case = make_case(loss, shape=shape, target_shape=target_shape, reduction=reduction)
+    generator = torch.Generator().manual_seed(1)
+    input, target = (torch.randn(s, generator=generator) for s in (shape, target_shape))
+    leaves = {"input": input.double().requires_grad_(), "target": target.double().requires_grad_()}
+    loss_value = case.spec.reference(**leaves, reduction=reduction, **case.params)
+    grad_output = torch.randn(loss_value.shape, generator=generator)
+    gradients = torch.autograd.grad(loss_value, tuple(leaves.values()), grad_output.double())
+
+    oracle = Oracle(case, input, target)
+
+    torch.testing.assert_close(
+        assemble(oracle.value(), loss_value.shape), loss_value.detach(), equal_nan=True
+    )
+    for name, gradient in zip(OPERANDS, gradients, strict=True):
+        truth = assemble(oracle.gradient(name, grad_output), leaves[name].shape)
+        torch.testing.assert_close(truth, gradient)
+
+
+def test_the_mean_of_nothing_is_nan_and_its_sum_zero(make_case):
+    for reduction, check in (("mean", math.isnan), ("sum", lambda value: value == 0.0)):
+        case = make_case("mse", shape=(0, 3), reduction=reduction)
+        (truth,) = Oracle(case, torch.empty(0, 3), torch.empty(0, 3)).value()
+        assert check(float(truth.value))
+
+
+def test_nan_and_infinity_reach_the_value(make_case):
+    case = make_case("mse", shape=(3,), reduction="sum")
+    zeros = torch.zeros(3)
+
+    for bad in (math.nan, math.inf):
+        (truth,) = Oracle(case, torch.tensor([1.0, bad, 2.0]), zeros).value()
+        assert float(truth.value) == bad or (math.isnan(bad) and math.isnan(truth.value))
+
+
+def test_strided_operands_are_read_where_they_are(make_case):
+    case = make_case("mse", shape=(3, 2), reduction="none")
+    input = torch.arange(6.0).view(2, 3).t()
+
+    truth = assemble(Oracle(case, input, torch.zeros(3, 2)).value(), (3, 2))
+
+    assert truth.tolist() == [[0.0, 9.0], [1.0, 16.0], [4.0, 25.0]]
+
+
+def test_the_sum_is_far_more_accurate_than_one_rounding(make_case):
+    """One large term among many small ones: plain summation loses digits that count."""
+    case = make_case("mse", shape=(4097,), reduction="sum", dtype="float64")
+    input = torch.full((4097,), 2.0**-26, dtype=torch.float64)
+    input[0] = 1.0
+
+    (truth,) = Oracle(case, input, torch.zeros_like(input)).value()
+
+    assert float(truth.value) == 1.0 + 4096 * 2.0**-52
