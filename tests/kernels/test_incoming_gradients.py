@@ -292,7 +292,7 @@ def test_forward_outside_of_the_graph_and_backward_inside() -> None:
 
 @pytest.mark.gpu
 def test_nothing_is_written_ahead_while_guesses_fail() -> None:
-    """Forward allocates no gradient then; it does again once two incoming gradients are the same."""
+    """Forward allocates no gradient then; it does again once two incoming gradients agree."""
     values = make(torch.float32, "cuda")
     input = values((2_500_003,)).requires_grad_()
     target = values((2_500_003,))
