@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #if defined(__F16C__) && defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
+#include "core/bits.h"
 #include "core/dtype.h"
 
 namespace losscli::cpu {
@@ -21,29 +21,17 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-inline float as_float(uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-inline uint32_t as_bits(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
 inline float widen(float stored) { return stored; }
 inline double widen(double stored) { return stored; }
-inline float widen(BFloat16 stored) { return as_float(uint32_t{stored.bits} << 16); }
+inline float widen(BFloat16 stored) { return bit_cast<float>(uint32_t{stored.bits} << 16); }
 
 inline float widen(Half stored) {
   const uint32_t sign = uint32_t{stored.bits & 0x8000u} << 16;
   const uint32_t rest = uint32_t{stored.bits & 0x7fffu} << 13;
   // 2^112 moves half's exponent bias to float's and normalises half's subnormals.
-  const float value = as_float(rest) * 0x1p112f;
+  const float value = bit_cast<float>(rest) * 0x1p112f;
   const bool finite = (stored.bits & 0x7c00u) != 0x7c00u;
-  return as_float(sign | (finite ? as_bits(value) : rest | 0x7f800000u));
+  return bit_cast<float>(sign | (finite ? bit_cast<uint32_t>(value) : rest | 0x7f800000u));
 }
 
 inline void narrow(float value, float& stored) { stored = value; }
@@ -51,13 +39,13 @@ inline void narrow(double value, double& stored) { stored = value; }
 
 // To the nearest, ties to even; NaN stays NaN.
 inline void narrow(float value, BFloat16& stored) {
-  const uint32_t bits = as_bits(value);
+  const uint32_t bits = bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   stored.bits = static_cast<uint16_t>(value != value ? (bits >> 16) | 0x40u : rounded);
 }
 
 inline void narrow(float value, Half& stored) {
-  const uint32_t bits = as_bits(value);
+  const uint32_t bits = bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
   uint32_t half;
@@ -67,7 +55,7 @@ inline void narrow(float value, Half& stored) {
     half = 0x7c00u;  // from the tie above half's largest value on: infinity
   } else if (magnitude < 0x38800000u) {
     // Subnormal: adding 0.5 leaves the significand's last bits at half's smallest step.
-    half = as_bits(as_float(magnitude) + 0.5f) - 0x3f000000u;
+    half = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   } else {
     half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
   }

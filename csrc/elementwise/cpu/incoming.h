@@ -1,8 +1,7 @@
 // The gradient that comes in: one number or one an element, or what is expected of it.
 #pragma once
 
-#include <cstring>
-
+#include "core/bits.h"
 #include "elementwise/cpu/convert.h"
 #include "elementwise/kernels.h"
 
@@ -14,18 +13,6 @@ inline double read_number(const Operand& operand) {
   return with_type(operand.dtype, [&](auto stored) {
     return to_value<double>(*static_cast<const decltype(stored)*>(operand.data));
   });
-}
-
-inline uint64_t bits_of(double number) {
-  uint64_t bits;
-  std::memcpy(&bits, &number, sizeof bits);
-  return bits;
-}
-
-inline double number_of(uint64_t bits) {
-  double number;
-  std::memcpy(&number, &bits, sizeof number);
-  return number;
 }
 
 // What one launch computes its gradients for, and what it notes in an expectation.
@@ -43,14 +30,14 @@ class Incoming {
         wanted_ = is_confident(*expectation_);
         break;
       case Guess::check:
-        found_ = bits_of(read_number(arguments.grad_output));
+        found_ = bit_cast<uint64_t>(read_number(arguments.grad_output));
         wanted_ = found_ != expectation_->written || found_ == kNothingWritten;
         break;
       case Guess::learn:
-        found_ = bits_of(read_number(arguments.grad_output));
+        found_ = bit_cast<uint64_t>(read_number(arguments.grad_output));
         break;
     }
-    factor_ = number_of(found_);
+    factor_ = bit_cast<double>(found_);
   }
 
   bool wanted() const { return wanted_; }    // whether gradients are to be computed at all
