@@ -17,14 +17,23 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-// Nodes are counted by themselves in newer versions of PyTorch, from outside in older ones.
+// A node whose gradients go on to those of these tensors.
 template <typename Derived>
-auto make_node(const LossCall& call) {
-  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
-    return c10::make_intrusive<Derived>(call);
-  } else {
-    return std::make_shared<Derived>(call);
-  }
+auto make_node(const LossCall& call, at::ArrayRef<at::Tensor> inputs) {
+  const auto node = [&] {
+    // Nodes are counted by themselves in newer versions of PyTorch, from outside in older ones.
+    if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
+      return c10::make_intrusive<Derived>(call);
+    } else {
+      return std::make_shared<Derived>(call);
+    }
+  }();
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& input : inputs)
+    edges.push_back(input.requires_grad() ? torch::autograd::impl::gradient_edge(input)
+                                          : torch::autograd::Edge());
+  node->set_next_edges(std::move(edges));
+  return node;
 }
 
 using SavedOperands = c10::SmallVector<SavedVariable, kMostOperands>;

@@ -105,14 +105,8 @@ class LossAutograd final : public LossOperator<kStrategies> {
     }
     if (!recorded) return;
 
-    const auto node = make_node<LossBackward>(call);
-    torch::autograd::edge_list edges;
-    for (const Tensor& operand : operands) {
-      edges.push_back(operand.requires_grad() ? torch::autograd::impl::gradient_edge(operand)
-                                              : torch::autograd::Edge());
-      node->operands.push_back(SavedVariable(operand, false));
-    }
-    node->set_next_edges(std::move(edges));
+    const auto node = make_node<LossBackward>(call, operands);
+    for (const Tensor& operand : operands) node->operands.push_back(SavedVariable(operand, false));
     node->ahead.remember(operands);
     Tensor loss;
     if (direct) {
@@ -246,12 +240,7 @@ class BackwardAutograd final : public Backward {
     }
     if (!torch::autograd::compute_requires_grad(at::TensorList(tensors))) return;
 
-    const auto node = make_node<GradientsBackward>(call);
-    torch::autograd::edge_list edges;
-    for (const Tensor& tensor : tensors)
-      edges.push_back(tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor)
-                                             : torch::autograd::Edge());
-    node->set_next_edges(std::move(edges));
+    const auto node = make_node<GradientsBackward>(call, tensors);
     node->grad_output = SavedVariable(tensors[0], false);
     node->wanted = wanted;
     const size_t count = loss_.operands();
