@@ -45,8 +45,8 @@ LOSSCLI_HOST_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
 LOSSCLI_HOST_DEVICE double absolute(double x) { return __builtin_fabs(x); }
 
 // Functions of a library call for each element: right within 2 units in the last place on a GPU, 1
-// on a CPU. A formula that cancels near zero is written with those that keep its digits there:
-// e^x - 1 and log(1 + x).
+// on a CPU, where tanh may be off by a little more than 2. A formula that cancels near zero is
+// written with those that keep its digits there: e^x - 1 and log(1 + x).
 LOSSCLI_HOST_DEVICE float exponential(float x) { return ::expf(x); }
 LOSSCLI_HOST_DEVICE double exponential(double x) { return ::exp(x); }
 LOSSCLI_HOST_DEVICE float exponential_minus_one(float x) { return ::expm1f(x); }

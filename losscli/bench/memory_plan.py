@@ -74,7 +74,7 @@ def planned_extra_bytes(case: Case, implementation: Implementation) -> int:
 
     Temporaries are in the promoted dtype.
     """
-    return implementation.temporaries * case.elements * case.loss_item_bytes
+    return implementation.most_temporaries(case) * case.elements * case.loss_item_bytes
 
 
 def needed_bytes(
@@ -95,7 +95,7 @@ def fit(
     able = list(implementations)
     reasons: dict[str, Reason] = {}
     while able and (needed := needed_bytes(case, pass_, able, mode)) > free:
-        greediest = max(able, key=lambda implementation: implementation.temporaries)
+        greediest = max(able, key=lambda implementation: implementation.most_temporaries(case))
         able.remove(greediest)
         text = f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
         reasons[greediest.name] = Reason("no_room", text)

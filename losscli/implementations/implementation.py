@@ -26,8 +26,12 @@ class Implementation:
     """Fix reduction and parameters; builds or compiles what the first call needs."""
     unavailable: Callable[[Case], Reason | None] = lambda case: None
     """Say why this implementation does not run a case, or None."""
-    temporaries: int = 4
+    temporaries: int | None = None
     """Most tensors of the prediction's size that a call holds beside its inputs, loss and
-    gradient, for the memory plan. The default is what the reference of mse was measured to take."""
+    gradient, for the memory plan; None for as many as the reference of the loss."""
     exact_sums: bool = False
     """Whether its float64 sums are to be right within a unit in the last place."""
+
+    def most_temporaries(self, case: Case) -> int:
+        """Return the most temporaries that a call holds in a case."""
+        return case.spec.temporaries if self.temporaries is None else self.temporaries

@@ -102,6 +102,10 @@ class LossSpec:
     """What ``losscli.nn`` makes a module of torch of."""
     sign_targets: bool = False
     """Whether generated targets are -1 or 1."""
+    temporaries: int = 4
+    """Most tensors of the prediction's size that the reference holds at once beside its operands,
+    loss and gradient, in the promoted dtype, for the memory plan. The tests measure it; the default
+    is what mse takes, and fewer may be left at it."""
     tolerance: Tolerance | None = None
     """Loosens the gate of 4 ulp for this loss; None for a formula that needs no such help."""
 

@@ -101,9 +101,10 @@ def _reference_ulp(result: VerifyResult | None) -> str:
 
 
 def _verdict(group: Group) -> str:
-    """Return the worst status, and the tolerance that config or loss loosened."""
+    """Return the worst status, and the tolerance that config or loss loosened, less its reason."""
     statuses = [result.status for result in group]
     worst = next(status for status in _WORST_FIRST if status in statuses)
-    tolerance = next((result.tolerance for result in group if result.tolerance), "")
+    loosened = next((result.tolerance for result in group if result.tolerance), "")
+    tolerance = loosened.partition(":")[0]
     shown = worst.upper() if worst in (FAIL, WARN) else worst
     return f"{shown} ({tolerance})" if tolerance else shown

@@ -51,7 +51,7 @@ def tables(run: Run, width: int | None) -> list[Table]:
 
 
 def notes(run: Run) -> list[str]:
-    """Return failures, then warnings, then passes that say more; then what was skipped."""
+    """Return failures, warnings, passes that say more; why a loss is loosened; what was skipped."""
     results = _results(run)
     texts = []
     for status in (FAIL, WARN, PASS):
@@ -62,7 +62,8 @@ def notes(run: Run) -> list[str]:
         for key, group in groups.items():
             asked = [r for r in results if (r.implementation, r.check, r.case.loss) == key]
             texts += _note(group, sum(map(_counts, asked)))
-    texts += [_fill(text) for text in skips(results)]
+    reasons = [f"{r.case.loss} may be off by {r.tolerance}" for r in results if ":" in r.tolerance]
+    texts += [_fill(text) for text in (*dict.fromkeys(reasons), *skips(results))]
     return texts[:-1] if texts[-1:] == [""] else texts
 
 

@@ -13,10 +13,10 @@ from losscli.reasons import Reason
 from losscli.truth.blocks import block_elements
 from losscli.units import format_bytes
 
-_BLOCK_TEMPORARIES = 16
-"""float64 tensors of a block that the oracle, its autograd and the comparison hold at once."""
-_REFERENCE_TENSORS = 2
-"""Tensors of the prediction's size that PyTorch's own formula holds at once, forward only."""
+_BLOCK_TEMPORARIES = 12
+"""float64 tensors of a block that oracle and comparison hold at once, beside the reference's."""
+_BACKWARD_TENSORS = 2
+"""Of the reference's temporaries, what is not there when it computes the loss alone."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,14 @@ def needed_bytes(
     loss = promoted if case.reduction == "none" else 0
     backward = pass_ == "forward_backward"
     results = held.results * (loss + input + (case.target_bytes if backward else 0))
-    own = held.streams * promoted * max((i.temporaries for i in implementations), default=0)
-    most = max(_REFERENCE_TENSORS * promoted, results + own)
+    temporaries = max((i.most_temporaries(case) for i in implementations), default=0)
+    own = held.streams * promoted * temporaries
+    reference = max(case.spec.temporaries - _BACKWARD_TENSORS, 0) * promoted
+    most = max(reference, results + own)
     most += (held.operands - 1) * case.stored_bytes + (loss if backward else 0)
     sums = 2 * math.prod(case.target_shape) if case.target_shape != case.shape else 0
-    block = _BLOCK_TEMPORARIES * min(case.elements, block_elements(case.device))
+    held_of_block = _BLOCK_TEMPORARIES + case.spec.temporaries
+    block = held_of_block * min(case.elements, block_elements(case.device))
     return case.stored_bytes + most + (sums + block) * 8
 
 

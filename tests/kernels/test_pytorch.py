@@ -104,9 +104,13 @@ def test_func_jvp_says_that_it_is_not_supported(loss: str, device: str) -> None:
         torch.func.jvp(function, (input,), (input,))
 
 
+MODULES = {name.removesuffix("Loss").lower(): getattr(nn, name) for name in nn.__all__}
+"""By the names of their losses without underscores."""
+
+
 @pytest.mark.parametrize("loss", NAMES)
 def test_a_module_is_its_function(loss: str) -> None:
-    module = {"smooth_l1": nn.SmoothL1Loss, "mse": nn.MSELoss, "hinge": nn.HingeLoss}[loss]
+    module = MODULES[loss.replace("_", "")]
     values = make(torch.float32, "cpu")
     input, target = values((6, 4)), values((6, 4))
     for reduction in REDUCTIONS:

@@ -107,9 +107,22 @@ def test_the_verdict_is_the_worst_of_the_checks_and_shows_a_loosened_tolerance(
         *case_results("mse", status=FAIL),
         *case_results("hinge", status=WARN),
         *case_results(tolerance="16 ulp"),
+        *case_results(tolerance="8 ulp: a logarithm of a sum", dtype="float16"),
     )
 
-    assert [row[-1] for row in table(run, None)[1]] == ["FAIL", "WARN", "pass (16 ulp)"]
+    assert [row[-1] for row in table(run, None)[1]] == [
+        *("FAIL", "WARN", "pass (16 ulp)", "pass (8 ulp)"),
+    ]
+
+
+def test_why_a_loss_is_loosened_is_told_once(make_run, case_results):
+    run = make_run(
+        *case_results("mse"),
+        *case_results(tolerance="8 ulp: a logarithm of a sum"),
+        *case_results(tolerance="8 ulp: a logarithm of a sum", dtype="float16"),
+    )
+
+    assert notes(run) == ["smooth_l1 may be off by 8 ulp: a logarithm of a sum"]
 
 
 def test_what_is_skipped_has_no_row_but_a_reason(make_run, make_case, case_results):

@@ -48,7 +48,7 @@ def test_temporaries_of_an_implementation_count(make_case):
         case, "forward_backward", CUSTOM
     )
 
-    assert more == reference[0].temporaries * 4 * GIB
+    assert more == case.spec.temporaries * 4 * GIB
 
 
 def test_a_small_case_takes_small_blocks(make_case):
@@ -90,4 +90,4 @@ def test_temporaries_count_once_a_stream(make_case):
         for streams in (1, 2)
     )
 
-    assert two - one == reference[0].temporaries * 4 * GIB
+    assert two - one == case.spec.temporaries * 4 * GIB

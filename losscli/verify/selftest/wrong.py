@@ -30,7 +30,7 @@ class Wrong:
     bind: Make
     applies: Callable[[Case], bool] = lambda case: True
     """Whether it is a mistake in a case: only where there are branches is one to be left out."""
-    temporaries: int = 4
+    temporaries: int | None = None
     """What it claims of itself; see :class:`Implementation`."""
 
     def implementation(self) -> Implementation:
