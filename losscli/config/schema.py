@@ -38,6 +38,11 @@ def off_default(spec: LossSpec) -> dict[str, float]:
     return {parameter.name: parameter.default + 0.5 for parameter in spec.parameters}
 
 
+PROCESSES = 5
+"""Enough for an interval that is not mostly Student's quantile; more would cost more starts."""
+MOST_PROCESSES = 100
+
+
 @dataclass(frozen=True)
 class Inputs:
     """How input values are made."""
@@ -60,6 +65,8 @@ class Timing:
     mode: tuple[Mode, ...] = (DEVICE,)
     """How calls are made and timed, one after the other: ``device`` times what a call takes the
     device, ``graph`` the replay of a CUDA graph of it, ``host`` what a loop of calls takes."""
+    processes: int = PROCESSES
+    """Fresh processes that sample each case, sharing its time; 1 is the command's own process."""
 
 
 @dataclass(frozen=True)
