@@ -201,7 +201,7 @@ class Processes:
 
     def _ask(self, number: int, task: Task) -> list[Found]:
         """Return what a process finds in each pass; of one that dies, that it died."""
-        found = []
+        found: list[Found] = []
         try:
             found += self._workers[number].measure(task, self.notify)
         except ProcessDiedError as error:

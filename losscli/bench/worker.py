@@ -47,6 +47,7 @@ def serve(
         answers.flush()
 
     runner = runner or Runner(device, notify=lambda note: answer(Note(note)))
+    torch.ones((), requires_grad=True).backward(torch.ones(()))  # imports sympy, which takes long
     answer(Done())
     for line in requests:
         try:

@@ -38,8 +38,9 @@ def off_default(spec: LossSpec) -> dict[str, float]:
     return {parameter.name: parameter.default + 0.5 for parameter in spec.parameters}
 
 
-PROCESSES = 5
-"""Enough for an interval that is not mostly Student's quantile; more would cost more starts."""
+PROCESSES = 4
+"""With 3, Student's quantile makes an interval half as wide again; with more, a run spends more on
+starting them and on judging again than on samples."""
 MOST_PROCESSES = 100
 
 
