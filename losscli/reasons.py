@@ -19,6 +19,7 @@ Code = Literal[
     "wrong",
     "wrong_later",
     "broke_device",
+    "process_died",
 ]
 """Why a result is not one to count on; empty where it is.
 
@@ -27,7 +28,7 @@ Skipped: ``not_applicable`` the implementation or the check has nothing of its o
 take more memory than is free, ``out_of_memory`` it took more, ``device_broken`` somebody broke the
 device before, ``throttled`` no sample was left. Failed: ``raised`` an exception, ``overwrote`` an
 operand, ``wrong`` by the oracle, ``wrong_later`` right at first, wrong while timed,
-``broke_device`` for all that come after.
+``broke_device`` for all that come after, ``process_died`` the process that measured ended.
 """
 
 

@@ -12,7 +12,18 @@ from losscli.cli.main import run
 from losscli.errors import UnfitError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 
-QUICK = ("--device", "cpu", "--size", "8x8", "--cache", "warm", "--max-time", "1ms")
+QUICK = (
+    "--device",
+    "cpu",
+    "--size",
+    "8x8",
+    "--cache",
+    "warm",
+    "--max-time",
+    "1ms",
+    "--processes",
+    "1",
+)
 
 VERIFY = ("--size", "8x8", "--dtype", "float32", "--reduction", "mean", "--check", "value")
 

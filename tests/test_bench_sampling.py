@@ -4,6 +4,7 @@ import pytest
 from fake_time import ClockTimer, FakeClock
 
 from losscli.bench.sampling import MAXIMUM_ROUNDS, Contender, describe, interleave
+from losscli.bench.statistics import half_width
 from losscli.config.schema import Timing
 from losscli.errors import BuildError
 
@@ -170,7 +171,8 @@ def sampled(count, thrown_away=0):
     ],
 )
 def test_the_reason_says_what_is_known(stop, contender, text):
-    assert describe(stop, contender) == text
+    width = half_width(contender.samples)
+    assert describe(stop, width, len(contender.samples), contender.thrown_away) == text
 
 
 def test_the_contents_change_before_each_batch():

@@ -28,7 +28,7 @@ CONFIG = """
 losses: mse
 sizes: [4, 9, 16, 25]
 implementations: [reference, theirs]
-timing: {min_time: 1ms, max_time: 1ms, cache: warm}
+timing: {min_time: 1ms, max_time: 1ms, cache: warm, processes: 1}
 """
 
 

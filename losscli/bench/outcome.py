@@ -13,7 +13,7 @@ from losscli.bench.limit import Limit
 from losscli.bench.memory_plan import planned_extra_bytes
 from losscli.bench.plan import Task
 from losscli.bench.sampling import Contender, describe
-from losscli.bench.statistics import paired_ratios, summarize
+from losscli.bench.statistics import half_width, speedups, summarize
 from losscli.implementations import find_implementation
 from losscli.implementations.subject import SubjectError
 from losscli.machine import memory
@@ -57,6 +57,10 @@ class Timed:
     described: str
     """Why sampling stopped, and how well the median is known."""
     error: Error = _NO_ERROR
+    thrown_away: int = 0
+    """Samples that were taken while the machine was slowed."""
+    default_allocator_seconds: float | None = None
+    """Median beside an allocator that was not set."""
 
 
 Outcome = Untimed | Timed
@@ -84,6 +88,20 @@ class Surroundings:
         return is_busy(self.conditions)
 
 
+@dataclass(frozen=True)
+class Found:
+    """What became of a pass in one process, or in several together."""
+
+    pass_: PassName
+    outcomes: Mapping[str, Outcome]
+    around: Surroundings
+
+    @property
+    def timed(self) -> dict[str, Timed]:
+        """What has a time, by implementation."""
+        return {name: each for name, each in self.outcomes.items() if isinstance(each, Timed)}
+
+
 def conclude(
     task: Task, contender: Contender, error: Error, peak_extra_bytes: int | None, stop: Stop
 ) -> Outcome:
@@ -96,8 +114,11 @@ def conclude(
         summarize(contender.samples),
         contender.warm.host_seconds if contender.warm and host_apart else None,
         peak_extra_bytes,
-        describe(stop, contender),
+        describe(
+            stop, half_width(contender.samples), len(contender.samples), contender.thrown_away
+        ),
         error,
+        contender.thrown_away,
     )
 
 
@@ -128,8 +149,7 @@ def results(
     task: Task, pass_: PassName, outcomes: Mapping[str, Outcome], around: Surroundings
 ) -> list[BenchResult]:
     """Return the results of a pass, in the order in which its implementations were asked for."""
-    samples = {n: o.seconds.samples for n, o in outcomes.items() if isinstance(o, Timed)}
-    ratios = paired_ratios(samples)
+    ratios = speedups({n: o.seconds for n, o in outcomes.items() if isinstance(o, Timed)})
     built = []
     for name in task.passes[pass_]:
         outcome = outcomes[name]
@@ -171,6 +191,7 @@ def _timed(
         no_limit=limit.reason,
         seconds=outcome.seconds,
         host_seconds=outcome.host_seconds,
+        default_allocator_seconds=outcome.default_allocator_seconds,
         gbps=gbps,
         limit_gbps=limit_gbps,
         speedup={other: ratio.value for other, ratio in ratios.items()},

@@ -16,6 +16,7 @@ from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
 from losscli.bench.memory_plan import fit, measure_peak_extra
 from losscli.bench.outcome import (
+    Found,
     Outcome,
     Surroundings,
     Timed,
@@ -93,9 +94,15 @@ class Runner:
         self.timer = cache(lambda evicts, mode: make_timer(device, evicts, mode))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield the results of a task in the order asked for, each pass when it is finished.
+        """Yield the results of a task in the order asked for, each pass when it is finished."""
+        for found in self.measure(task):
+            yield from results(task, found.pass_, found.outcomes, found.around)
 
-        What cannot run is a result that says why; only an error that ends the whole run is raised.
+    def measure(self, task: Task) -> Generator[Found, None, None]:
+        """Yield what became of each pass of a task.
+
+        What cannot run is an outcome that says why; only an error that ends the whole run is
+        raised.
         """
         case = task.case
         free = self.free_bytes(self.device)
@@ -113,7 +120,7 @@ class Runner:
             if able and contents is not None:
                 found, around = self._run_pass(contents, task, pass_, able)
                 outcomes |= found
-            yield from results(task, pass_, outcomes, around)
+            yield Found(pass_, outcomes, around)
 
     def _run_pass(
         self,

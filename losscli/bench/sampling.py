@@ -117,12 +117,19 @@ def _able(contenders: Sequence[Contender]) -> list[Contender]:
     return able if any(c.awaited for c in able) else []
 
 
-def describe(stop: Stop, contender: Contender) -> str:
-    """Say why sampling stopped and how well the median is known: a result's ``reason``."""
-    width = half_width(contender.samples)
-    facts = [f"{len(contender.samples)} samples"]
-    if contender.thrown_away:
-        facts.append(f"{contender.thrown_away} thrown away while throttled")
+def describe(stop: Stop, width: float, samples: int, thrown_away: int, processes: int = 1) -> str:
+    """Say why sampling stopped and how well the median is known: a result's ``reason``.
+
+    Args:
+        stop: why.
+        width: half the interval of the median over the median.
+        samples: how many were taken, by all processes,
+        thrown_away: and how many while the machine was slowed.
+        processes: that took them.
+    """
+    facts = [f"{samples} samples" + (f" of {processes} processes" if processes > 1 else "")]
+    if thrown_away:
+        facts.append(f"{thrown_away} thrown away while throttled")
     known = f"median known to {width:.2%}" if math.isfinite(width) else "too few for an interval"
     return f"{stop}: {', '.join([*facts, known])}"
 

@@ -1,11 +1,16 @@
-"""Order statistics of samples: no distribution is assumed, for times have none worth assuming."""
+"""Order statistics of samples: no distribution is assumed, for times have none worth assuming.
+
+What several processes measured is put together by :mod:`losscli.intervals`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
+from losscli.intervals import Z95, next_run_half_width
 from losscli.runs.records import Seconds, Speedup
 
 TAIL = 40
@@ -33,6 +38,27 @@ def summarize(samples: Sequence[float]) -> Seconds:
     )
 
 
+def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
+    """Return the distribution of the samples that several processes took, each at least one.
+
+    The interval is about the median of all samples, as wide as spread within and between the
+    processes makes it.
+    """
+    seconds = summarize([sample for samples in taken for sample in samples])
+    logs = [math.log(quantile(sorted(samples), 0.5)) for samples in taken]
+    half = next_run_half_width(logs, [_log_error(*_enclosing(samples)) for samples in taken])
+    interval = seconds.median * math.exp(-half), seconds.median * math.exp(half)
+    return replace(seconds, interval=interval, processes=tuple(map(len, taken)))
+
+
+def half_width_of(seconds: Seconds) -> float:
+    """Return half the interval of a median over the median; infinite where there is none."""
+    if seconds.interval is None:
+        return math.inf
+    low, high = seconds.interval
+    return (high - low) / 2 / seconds.median
+
+
 def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
     """Return a confidence interval of the median, or None where the samples are too few.
 
@@ -48,11 +74,49 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
 
 def half_width(samples: Sequence[float]) -> float:
     """Return half the interval of the median over the median; infinite for too few samples."""
-    interval = median_interval(samples)
-    if interval is None:
-        return math.inf
-    low, high = interval
-    return (high - low) / 2 / quantile(sorted(samples), 0.5)
+    return half_width_of(summarize(samples)) if samples else math.inf
+
+
+def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
+    """Return how many times faster than each other contender each one is, by name.
+
+    All were timed side by side, in one process or in several. Of several, the ratio is the
+    geometric mean of what each process found.
+    """
+    taken = {name: seconds.by_process for name, seconds in timed.items()}
+    count = min(map(len, taken.values()), default=0)
+    found = [paired_ratios({name: each[n] for name, each in taken.items()}) for n in range(count)]
+    if count < 2:
+        return found[0] if found else {}
+    rounds = {name: sum(map(len, samples)) for name, samples in taken.items()}
+    return {
+        name: {
+            other: _of_processes([each[name][other] for each in found], rounds[name])
+            for other in others
+        }
+        for name, others in found[0].items()
+    }
+
+
+def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
+    """Return the ratio that processes found together; ``rounds`` is how many all of them took."""
+    logs = [math.log(ratio.value) for ratio in found]
+    half = next_run_half_width(logs, [_log_error(ratio.low, ratio.high) for ratio in found])
+    log = math.fsum(logs) / len(logs)
+    confident = _rank(rounds) is not None
+    values = tuple(ratio.value for ratio in found)
+    low, value, high = (math.exp(log + step) for step in (-half, 0.0, half))
+    return Speedup(value, low, high, confident, values)
+
+
+def _enclosing(samples: Sequence[float]) -> tuple[float, float]:
+    """Return the interval of a median; of too few samples, all that they span."""
+    return median_interval(samples) or (min(samples), max(samples))
+
+
+def _log_error(low: float, high: float) -> float:
+    """Return the standard error of a log, from the interval that has 95 %."""
+    return math.log(high / low) / 2 / Z95
 
 
 def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache as cache_calls
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from losscli.cli import bench_selftest, resuming
 from losscli.cli.dry_run import print_names, print_plans
 from losscli.cli.options import axis_options, named_axis, one_of, output_options, resolve_config
 from losscli.cli.running import begin, run_jobs
-from losscli.config.schema import Config, Timing
+from losscli.config.fields import check_processes
+from losscli.config.schema import PROCESSES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.machine import devices, memory
 from losscli.runs.saved import check_run_name, prepare
@@ -45,6 +47,12 @@ def _threads(text: str) -> int:
     "--cache", type=one_of("cache", CACHES), metavar="STATE", help=f"{', '.join(CACHES)}."
 )
 @named_axis("--mode", "mode", "mode", MODES)
+@click.option(
+    "--processes",
+    type=check_processes,
+    metavar="N",
+    help=f"Sample each case in N fresh processes, {PROCESSES} by default; 1 starts none.",
+)
 @click.option("--self-test", is_flag=True, help="Put the timer to the test on this machine.")
 @click.option("--threads", type=_threads, metavar="N", help="Threads of the CPU.")
 @click.option("--save", type=check_run_name, metavar="NAME", help="Keep the run by this name.")
@@ -63,6 +71,7 @@ def command(
     confidence: float | None,
     cache: Cache | None,
     mode: tuple[str, ...],
+    processes: int | None,
     self_test: bool,
     format: str,
     output: Path | None,
@@ -82,7 +91,8 @@ def command(
     config = resolve_config(**axes)
 
     def timed(block: Config) -> Config:
-        others = {"confidence": confidence, "cache": cache, "mode": mode or None}
+        others: dict[str, object] = {"confidence": confidence, "cache": cache, "mode": mode or None}
+        others["processes"] = processes
         times = _override(block.timing, min_time, max_time, **others)
         return replace(block, timing=times, tables=tuple(map(timed, block.tables)))
 
@@ -103,25 +113,27 @@ def command(
     tasks = plan(config, device)
     if threads is not None:
         devices.set_threads(threads)
+    from losscli.bench.processes import Processes, environment
+
     run = begin("bench", device, plan_id(tasks))
+    run = replace(run, environment={**run.environment, **environment(device, tasks)})
     resumed = None
     if resume is not None:
         rest = resuming.resume(resume, run, tasks)
         run, tasks, resumed = rest.run, rest.tasks, rest.path
 
-    from losscli.bench.runner import Runner
-
-    runner = Runner(device, notify=lambda note: click.echo(f"losscli: {note}", err=True))
-    return run_jobs(
-        run,
-        tasks,
-        runner.run,
-        format=format,
-        output=output,
-        saved=saved,
-        resumed=resumed,
-        keep_going=keep_going,
-    )
+    notify = cache_calls(lambda note: click.echo(f"losscli: {note}", err=True))
+    with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
+        return run_jobs(
+            run,
+            tasks,
+            processes_of_run.run,
+            format=format,
+            output=output,
+            saved=saved,
+            resumed=resumed,
+            keep_going=keep_going,
+        )
 
 
 def _override(

@@ -37,6 +37,8 @@ COMMANDS = {
     "list": "List losses, implementations, devices and configs.",
 }
 """Each is ``losscli/cli/NAME.py``; the help is here so that `losscli --help` imports none."""
+HIDDEN = ("worker",)
+"""Commands that losscli alone calls."""
 
 _DEBUG = click.Option(
     ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
@@ -50,7 +52,7 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in (*COMMANDS, *HIDDEN):
             return None
         command: click.Command = import_module(f"losscli.cli.{cmd_name}").command
         if _DEBUG not in command.params:
@@ -60,7 +62,7 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args[0] not in (*COMMANDS, *HIDDEN) and not args[0].startswith("-"):
             raise UsageError(unknown("command", args[0], COMMANDS))
         return super().resolve_command(ctx, args)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
@@ -11,15 +12,27 @@ import numpy as np
 from losscli.axes import HOST, Cache, Mode, PassName
 from losscli.compare.noise import (
     ENOUGH_CONTROLS,
+    LEAST_NOISE,
     Array,
     Change,
     noise_between_runs,
+    process_errors,
     ratios,
     uncertainties,
 )
 from losscli.compare.rows import Key, key, label, timed
 from losscli.machine.differences import Difference, differences
-from losscli.runs.records import FAILED, FASTER, SAME, SLOWER, UNCLEAR, BenchResult, Judgement, Run
+from losscli.runs.records import (
+    FAILED,
+    FASTER,
+    SAME,
+    SLOWER,
+    UNCLEAR,
+    BenchResult,
+    Judgement,
+    Run,
+    Seconds,
+)
 
 CONTROLS = ("reference", "functional", "compile")
 """PyTorch's own code: the same in two runs if torch is."""
@@ -86,7 +99,9 @@ class Noise:
     controls: int
     """Rows that it is known from."""
     why: str
-    """Why it is supposed and not known; empty where it is known."""
+    """Why the rows of PyTorch's own implementations do not tell it; empty where they do."""
+    from_processes: bool = False
+    """Whether, in their stead, the spread between processes tells it; else it is supposed."""
 
 
 @dataclass(frozen=True)
@@ -216,8 +231,10 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
     logs = np.log(second / first).tolist() if pairs else []
     drifts = _drifts(keys, logs, control)
     noise = _noises(groups, logs, drifts, control, _device(after))
+    errors, between = _errors(pairs, groups)
+    noise, from_processes = _without_supposed(groups, noise, control, between, _device(after))
     known = np.array([drift or 0.0 for drift in drifts])
-    found = ratios(first, second, _errors(pairs), known, np.array(noise))
+    found = ratios(first, second, errors, known, np.array(noise))
     rows = [
         Row(*pair, ratio, _verdict(ratio, tolerated), counts)
         for pair, ratio, counts in zip(pairs, found, control, strict=True)
@@ -229,16 +246,58 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
         _missing(befores, afters, after),
         _missing(afters, befores, before),
         unlike,
-        _told(groups, noise, control, why),
+        _told(groups, noise, control, why, from_processes),
         not why,
     )
 
 
-def _errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> Array:
-    """Return the standard error of the log of each ratio, as far as samples tell it."""
-    before = uncertainties([one.seconds.samples for one, _ in pairs if one.seconds])
-    after = uncertainties([other.seconds.samples for _, other in pairs if other.seconds])
-    return np.hypot(before, after)
+def _errors(
+    pairs: Sequence[tuple[BenchResult, BenchResult]], groups: Sequence[Group]
+) -> tuple[Array, Array]:
+    """Return the standard error of the log of each ratio, as far as samples tell it.
+
+    Where both runs measured in several processes, it is at least what the spread between these
+    says, which is returned as well; for other rows that is not a number.
+    """
+    sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
+    within = [uncertainties([s.samples for s in side if s]) for side in sides]
+    between = np.full(len(pairs), math.nan)
+    for group in dict.fromkeys(groups):
+        own = [index for index, other in enumerate(groups) if other == group]
+        of_group = (process_errors([_process_medians(side[i]) for i in own]) for side in sides)
+        between[own] = np.hypot(*of_group)
+    return np.fmax(np.hypot(*within), between), between
+
+
+def _process_medians(seconds: Seconds | None) -> list[float]:
+    """Return the median of each process; of one process none."""
+    if seconds is None or len(seconds.processes) < 2:
+        return []
+    return [median(samples) for samples in seconds.by_process]
+
+
+def _without_supposed(
+    groups: Sequence[Group],
+    noises: Sequence[float],
+    control: Sequence[bool],
+    between: Array,
+    device: str,
+) -> tuple[list[float], dict[Group, float]]:
+    """Replace noise that is supposed by the least there is, where the processes tell theirs.
+
+    Returns the noise of each row, and by group what the processes typically tell, for the report.
+    """
+    found, told = list(noises), {}
+    for group in dict.fromkeys(groups):
+        own = [index for index, other in enumerate(groups) if other == group]
+        if sum(control[index] for index in own) >= ENOUGH_CONTROLS:
+            continue
+        if np.isnan(between[own]).any():
+            continue
+        told[group] = float(np.median(between[own]))
+        for index in own:
+            found[index] = LEAST_NOISE["cpu" if group[0] == HOST else device]
+    return found, told
 
 
 def _drifts(
@@ -317,7 +376,11 @@ def _noises_of_group(
 
 
 def _told(
-    groups: Sequence[Group], noises: Sequence[float], control: Sequence[bool], why: str
+    groups: Sequence[Group],
+    noises: Sequence[float],
+    control: Sequence[bool],
+    why: str,
+    from_processes: Mapping[Group, float],
 ) -> tuple[Noise, ...]:
     """Return the noise of each mode and cache with what tells it."""
     found = []
@@ -326,7 +389,10 @@ def _told(
         controls = sum(control[index] for index in own)
         few = f"for want of controls: {controls} of the {ENOUGH_CONTROLS} that it takes"
         missing = "" if controls >= ENOUGH_CONTROLS else why or few
-        found.append(Noise(*group, max(noises[index] for index in own), controls, missing))
+        value = max(noises[index] for index in own)
+        if group in from_processes:
+            value = max(value, from_processes[group])
+        found.append(Noise(*group, value, controls, missing, group in from_processes))
     return tuple(found)
 
 

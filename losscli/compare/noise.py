@@ -2,7 +2,8 @@
 
 Two kinds of noise make the ratio of two medians. Within a run the samples spread; what that does to
 a median is seen in them. From run to run all of them shift together: memory lies elsewhere, clocks
-settle elsewhere, a neighbour is at work. No sample of either run shows that. What shows it are the
+settle elsewhere, a neighbour is at work. Where a run measured in several processes, the spread
+between them shows a part of that. What shows all of it are the
 controls: implementations that are the same code in both runs, as PyTorch's own are where torch is
 the same. How far their ratios are from 1 is how far a ratio gets without a reason.
 """
@@ -16,6 +17,8 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+
+from losscli.intervals import deviation
 
 CONFIDENCE = 0.99
 """With which all intervals of a comparison hold at once, however many there are."""
@@ -65,6 +68,26 @@ def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
         logs = np.log(np.array([samples[index] for index in chosen.tolist()], dtype=np.float64))
         errors[chosen] = np.maximum(_spread(logs), _drift(logs))
     return errors
+
+
+def process_errors(medians: Sequence[Sequence[float]]) -> Array:
+    """Return the standard error of the log of each median that several processes measured.
+
+    From the spread between the processes. Of few processes some agree by luck: no error is less
+    than the typical one of all that are given.
+
+    Args:
+        medians: of each process; of a result of one process none, whose error is not a number.
+    """
+    errors = np.full(len(medians), math.nan)
+    typical: list[float] = []
+    for index, each in enumerate(medians):
+        if len(each) > 1:
+            errors[index] = deviation([math.log(m) for m in each]) / math.sqrt(len(each))
+            freedom = len(each) - 1
+            # The median of a variance of so few is below the variance itself.
+            typical.append(errors[index] / (1 - 2 / (9 * freedom)) ** 1.5)
+    return np.maximum(errors, np.median(typical)) if typical else errors
 
 
 def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: Array) -> list[Change]:

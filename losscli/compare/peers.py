@@ -4,7 +4,9 @@ A cell is a case and a pass, in each table of the config; the peers are the impl
 not losscli's own. That custom is slower than a peer is tested: by the sign test, which asks of the
 times no distribution, in how many rounds it was behind by more than a hundredth, and by Holm's
 method, which keeps the risk that any of a whole run's equals is called slower below ``RISK``. The
-verdict that each ratio has takes a risk of its own; of hundreds, some come out by chance.
+rounds of one process share what that process is like, so where there were several, the ratio's own
+verdict, which is from the spread between them, has to be slower as well. The verdict that each
+ratio has takes a risk of its own; of hundreds, some come out by chance.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from losscli.cases import Case
-from losscli.runs.records import DIFFERENT_BEYOND, BenchResult, Headline, Loss, Run
+from losscli.runs.records import DIFFERENT_BEYOND, SLOWER, BenchResult, Headline, Loss, Run
 
 CUSTOM = "custom"
 RISK = 0.01
@@ -133,6 +135,9 @@ def _compare(cell: Cell, custom: BenchResult, peer: BenchResult) -> _Comparison:
     own, theirs = custom.seconds.samples, peer.seconds.samples
     pairs = list(zip(own, theirs, strict=True)) if len(own) == len(theirs) else []
     behind = sum(its * (1 + DIFFERENT_BEYOND) < ours for ours, its in pairs)
+    found = custom.ratios.get(peer.implementation)
+    if found and found.processes and found.verdict != SLOWER:  # the processes disagree
+        behind = 0
     return _Comparison(cell, peer.implementation, len(pairs), _at_least(behind, len(pairs)))
 
 

@@ -21,6 +21,7 @@ from losscli.axes import (
 )
 from losscli.config.positions import Located
 from losscli.config.schema import (
+    MOST_PROCESSES,
     OFF_DEFAULT,
     Exclude,
     Inputs,
@@ -60,6 +61,16 @@ def check_seed(text: str) -> int:
     """Return a seed from its text."""
     if not re.fullmatch("[0-9]{1,19}", text) or int(text) > LARGEST_SEED:
         raise UsageError(f"'{text}' is not a seed. Write a whole number from 0 to 2^63 - 1.")
+    return int(text)
+
+
+def check_processes(text: str) -> int:
+    """Return a number of processes from its text."""
+    if not re.fullmatch("[0-9]{1,3}", text) or not 1 <= int(text) <= MOST_PROCESSES:
+        raise UsageError(
+            f"'{text}' is not a number of processes. Write a whole number from 1 to "
+            f"{MOST_PROCESSES}."
+        )
     return int(text)
 
 
@@ -261,6 +272,7 @@ _TIMING: dict[str, Callable[[Located], object]] = {
     "confidence": lambda node: _at(node, parse_fraction),
     "cache": _name("cache", CACHES),
     "mode": _names("mode", MODES),
+    "processes": lambda node: _at(node, check_processes),
 }
 _EXCLUDE: dict[str, Callable[[Located], object]] = {
     "loss": _name("loss", LOSSES),

@@ -38,6 +38,12 @@ def off_default(spec: LossSpec) -> dict[str, float]:
     return {parameter.name: parameter.default + 0.5 for parameter in spec.parameters}
 
 
+PROCESSES = 4
+"""With 3, Student's quantile makes an interval half as wide again; with more, a run spends more on
+starting them and on judging again than on samples."""
+MOST_PROCESSES = 100
+
+
 @dataclass(frozen=True)
 class Inputs:
     """How input values are made."""
@@ -60,6 +66,8 @@ class Timing:
     mode: tuple[Mode, ...] = (DEVICE,)
     """How calls are made and timed, one after the other: ``device`` times what a call takes the
     device, ``graph`` the replay of a CUDA graph of it, ``host`` what a loop of calls takes."""
+    processes: int = PROCESSES
+    """Fresh processes that sample each case, sharing its time; 1 is the command's own process."""
 
 
 @dataclass(frozen=True)

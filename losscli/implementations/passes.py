@@ -168,7 +168,7 @@ class PassFactory:
         self.grad_outputs: list[Incoming] = []
         if pass_ == FORWARD_BACKWARD:
             self.input = input.detach().requires_grad_()
-            shape = torch.broadcast_shapes(input.shape, target.shape)
+            shape = torch.broadcast_tensors(input, target)[0].shape
             dtype = torch.promote_types(input.dtype, target.dtype)
             like = torch.empty(0, dtype=dtype, device=input.device)
             due = shape if reduction == "none" else ()

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from losscli.machine.allocator import DEFAULT
+
 CPU = "cpu"
 
-_DECISIVE = {CPU: ("cpu", "threads"), "cuda": ("gpu", "gpu_sms")}
+_DECISIVE = {CPU: ("cpu", "threads", "allocator"), "cuda": ("gpu", "gpu_sms")}
 """What makes times of a device incomparable."""
 _NOTED = (
     *("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "python", "os"),
@@ -66,11 +68,16 @@ def differences(
         return [Difference("device", kind, other, decisive=True)]
     decisive = (*_DECISIVE[kind], *(("cpu",) if host and kind != CPU else ()))
     found = [
-        Difference(fact, before.get(fact), after.get(fact), fact in decisive)
+        Difference(fact, _fact(before, fact), _fact(after, fact), fact in decisive)
         for fact in dict.fromkeys((*decisive, *_NOTED))
-        if before.get(fact) != after.get(fact)
+        if _fact(before, fact) != _fact(after, fact)
     ]
     return sorted(found, key=lambda difference: not difference.decisive)
+
+
+def _fact(facts: Mapping[str, Any], fact: str) -> Any:
+    """Return a fact; records from before the allocator was set say nothing of it."""
+    return facts.get(fact, DEFAULT if fact == "allocator" else None)
 
 
 def parts_ways(difference: Difference) -> bool:

@@ -43,6 +43,8 @@ MARKS = "=?"
 """What may stand before a ratio."""
 WORKSPACE_BYTES = 64 * 2**20
 """What a call may take for itself, whatever its size, without a word in the notes."""
+ALLOCATORS_DIFFER = 0.1
+"""Part by which the default allocator has to change a ratio before it is said."""
 SMALL = 2**16
 """Elements up to which a call may take the host longer than the GPU."""
 
@@ -142,8 +144,35 @@ def notes(run: Run) -> list[str]:
     ]
     texts += skips(results)
     texts += dict.fromkeys(f"no limit: {r.no_limit}" for r in results if r.no_limit)
+    texts += _default_allocator(results)
     texts += _conditions(results)
     return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
+
+
+def _default_allocator(results: Sequence[BenchResult]) -> list[str]:
+    """Return what an allocator that was not set makes of the ratios, by implementation and pass."""
+    reference = {
+        (r.table, r.case, r.pass_, r.mode): r.default_allocator_seconds
+        for r in results
+        if r.implementation == REFERENCE
+    }
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for r in results:
+        theirs = reference.get((r.table, r.case, r.pass_, r.mode))
+        fair, own = r.speedup.get(REFERENCE), r.default_allocator_seconds
+        if fair and own and theirs:
+            found.setdefault((r.implementation, _what_was_timed(r)), []).append(
+                (fair, theirs / own)
+            )
+    texts = []
+    for (name, pass_), pairs in found.items():
+        fair, default = (geometric_mean(each) for each in zip(*pairs, strict=True))
+        if max(fair / default, default / fair) > 1 + ALLOCATORS_DIFFER:
+            texts.append(
+                f"with the system's default allocator, which does not keep freed memory: {name} "
+                f"{_figure(default)}x reference {pass_}, not {_figure(fair)}x"
+            )
+    return texts
 
 
 def _conditions(results: Sequence[BenchResult]) -> list[str]:

@@ -169,6 +169,8 @@ def _noise_of(noise: Noise, several: bool) -> str:
     known = f"by {noise.controls} rows of PyTorch's own implementations"
     if noise.why:
         known = f"supposed, {noise.why}"
+    if noise.from_processes:
+        known = "by the spread between the processes of each run"
     where = f" ({noise.mode}, {noise.cache})" if several else ""
     return f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
 

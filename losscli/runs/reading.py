@@ -142,6 +142,9 @@ def _check(result: BenchResult) -> None:
     ):
         if not 0 < seconds < _LONGEST:
             raise RecordError(f"'seconds': '{field}': {seconds:g} s is no time")
+    counts = result.seconds.processes
+    if counts and (min(counts) < 1 or sum(counts) != len(result.seconds.samples)):
+        raise RecordError("'seconds': 'processes': not the number of samples of each process")
 
 
 def _check_case(case: Case) -> None:

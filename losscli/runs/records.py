@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Any, Final, Literal
 
 from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
@@ -58,13 +59,26 @@ class Seconds:
     min: float
     samples: tuple[float, ...]
     interval: tuple[float, float] | None = None
-    """Holds the median with a confidence of 95 %; None where the samples are too few."""
+    """Holds the median with a confidence of 95 %; None where the samples are too few. Of several
+    processes it holds what the next run will find."""
+    processes: tuple[int, ...] = ()
+    """How many of the samples each process took, which stand one process after the other. Empty
+    where the process of the command took all, as in records from before there were several."""
+
+    @property
+    def by_process(self) -> list[tuple[float, ...]]:
+        """The samples of each process."""
+        if not self.processes:
+            return [self.samples]
+        ends = list(accumulate(self.processes))
+        return [self.samples[end - n : end] for end, n in zip(ends, self.processes, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields, the samples to as many digits as any clock has."""
         return asdict(self) | {
             "samples": [float(f"{sample:.6g}") for sample in self.samples],
             "interval": list(self.interval) if self.interval else None,
+            "processes": list(self.processes),
         }
 
 
@@ -79,6 +93,8 @@ class Speedup:
     confident: bool = True
     """Whether there were rounds enough for an interval; of fewer no verdict is right often enough.
     Records from before this was told have no false."""
+    processes: tuple[float, ...] = ()
+    """What each process found, where there were several."""
 
     @property
     def verdict(self) -> Judgement:
@@ -94,7 +110,7 @@ class Speedup:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields and the verdict."""
-        return asdict(self) | {"verdict": self.verdict}
+        return asdict(self) | {"processes": list(self.processes), "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
@@ -151,6 +167,9 @@ class BenchResult:
     gbps: float | None = None
     limit_gbps: float | None = None
     """What kernels that only move the bytes reached in the same run, on the same sizes."""
+    default_allocator_seconds: float | None = None
+    """Median in one more process, whose allocator gives freed memory back to the system as glibc
+    does by default; None where the allocator was not set for the others."""
     speedup: Mapping[str, float] = field(default_factory=dict)
     """Time of each other implementation over this one's, the median over the rounds in which they
     were sampled side by side: above 1 this one is faster."""
@@ -210,6 +229,7 @@ class BenchResult:
             "gbps": self.gbps,
             "limit_gbps": self.limit_gbps,
             "impossible": self.impossible,
+            "default_allocator_seconds": self.default_allocator_seconds,
             "speedup": dict(self.speedup),
             "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
             "planned_extra_bytes": self.planned_extra_bytes,

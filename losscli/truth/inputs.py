@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,7 +67,7 @@ def loss_dtype(case: Case) -> torch.dtype:
 
 def make_grad_output(case: Case) -> Tensor:
     """Return an incoming gradient for a loss without a reduction: standard normal values."""
-    shape = torch.broadcast_shapes(case.shape, case.target_shape)
+    shape = np.broadcast_shapes(case.shape, case.target_shape)
     empty = torch.empty(shape, dtype=loss_dtype(case), device=case.device)
     return _fill(empty, _Source(case, stream=2).normal)
 

@@ -52,8 +52,11 @@ class Oracle:
 
     @cached_property
     def shape(self) -> torch.Size:
-        """The shape that both operands broadcast to."""
-        return torch.Size(torch.broadcast_shapes(self.input.shape, self.target.shape))
+        """The shape that both operands broadcast to.
+
+        By views: torch.broadcast_shapes imports sympy, which takes a process more than a second.
+        """
+        return torch.Size(torch.broadcast_tensors(self.input, self.target)[0].shape)
 
     @property
     def dtype(self) -> torch.dtype:
