@@ -22,6 +22,7 @@ from losscli.implementations.subject import NoSecondDerivativesError, Subject
 from losscli.runs.records import FAIL, PASS, SKIPPED, VerifyResult
 from losscli.truth.distances import misfit
 from losscli.truth.problem import Problem
+from losscli.truth.streams import make_generator
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.layouts import layout_case
 
@@ -61,7 +62,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 def _question(problem: Problem) -> Curvature:
     """Return what is asked: values of both signs toward both gradients."""
-    generator = torch.Generator().manual_seed(problem.case.seed)
+    generator = make_generator(problem.case.seed, "curvature")
 
     def drawn(like: Tensor) -> Tensor:
         values = torch.randn(like.shape, generator=generator, dtype=torch.float64)
