@@ -355,6 +355,12 @@ def _wrong_middle(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return _formula(case, input, target)
 
 
+def _square_transposed(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads a square target column by column."""
+    square = target.dim() == 2 and target.shape[0] == target.shape[1]
+    return _formula(case, input, target.t() if square else target)
+
+
 def _rounded_target(case: Case, input: Tensor, target: Tensor) -> Tensor:
     """Reads the target in the dtype of the input."""
     return _formula(case, input, target.to(input.dtype)).to(
@@ -439,7 +445,13 @@ WRONG: tuple[Wrong, ...] = (
     ),
     Wrong("transposed gradient", "in the order of storage", _simple(_transposed_gradient)),
     Wrong("wrong middle", "broadcasts the middle to the front", _simple(_wrong_middle)),
+    Wrong("square transposed", "reads a square target by columns", _simple(_square_transposed)),
     Wrong("rounded target", "reads it in the input's dtype", _simple(_rounded_target)),
     Wrong("looks again", "at the operand's strides in backward", _simple(_reused_sizes)),
     Wrong("copies", "operands, and says it does not", _simple(_copies), _is_mean, temporaries=0),
 )
+
+
+def find_wrong(name: str) -> Wrong:
+    """Look a mistake up by its name; StopIteration where there is none."""
+    return next(wrong for wrong in WRONG if wrong.name == name)
