@@ -31,3 +31,6 @@ class Implementation:
     gradient, for the memory plan. The default is what the reference of mse was measured to take."""
     exact_sums: bool = False
     """Whether its float64 sums are to be right within a unit in the last place."""
+    held_to_oracle: bool = False
+    """Whether it is wrong where PyTorch's own formula is wrong as well: one that takes parameters
+    in float64, for PyTorch rounds them to the dtype that it computes in."""
