@@ -18,6 +18,7 @@ Code = Literal[
     "overwrote",
     "wrong",
     "wrong_later",
+    "no_worse_than_torch",
     "broke_device",
     "process_died",
 ]
@@ -28,7 +29,8 @@ Skipped: ``not_applicable`` the implementation or the check has nothing of its o
 take more memory than is free, ``out_of_memory`` it took more, ``device_broken`` somebody broke the
 device before, ``throttled`` no sample was left. Failed: ``raised`` an exception, ``overwrote`` an
 operand, ``wrong`` by the oracle, ``wrong_later`` right at first, wrong while timed,
-``broke_device`` for all that come after, ``process_died`` the process that measured ended.
+``broke_device`` for all that come after, ``process_died`` the process that measured ended. Warned
+of: ``no_worse_than_torch`` wrong by the oracle, as PyTorch's own formula is on the same inputs.
 """
 
 

@@ -34,8 +34,11 @@ OFF_DEFAULT = "off_default"
 
 
 def off_default(spec: LossSpec) -> dict[str, float]:
-    """Return parameters of which none is its default, which a kernel could take without a look."""
-    return {parameter.name: parameter.default + 0.5 for parameter in spec.parameters}
+    """Return parameters of which none is its default, which a kernel could take without a look.
+
+    float32 does not hold them: a kernel that rounds them first is off.
+    """
+    return {parameter.name: parameter.default + 0.1 for parameter in spec.parameters}
 
 
 PROCESSES = 4

@@ -139,7 +139,7 @@ def _note(group: Results, asked: int) -> list[str]:
     said = {FAIL: "Fails", WARN: "Warns"}.get(status, "Alike")
     more = [f"{said} in {cases} of {asked} cases"] if cases > 1 else []
     more += [f"Shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
-    text = _fill(". ".join([f"{status.upper()} {name}: {smallest.reason}", *more]))
+    text = _fill(". ".join([f"{status.upper()} {name}: {smallest.told}", *more]))
     return [text] if status == PASS else [text, _fill(line(smallest)), ""]
 
 

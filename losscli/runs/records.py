@@ -20,6 +20,8 @@ SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 PASS: Final = "pass"
 WARN: Final = "warn"
+NO_WORSE_THAN_TORCH: Final = "no_worse_than_torch"
+"""The code of a warning: wrong by the oracle, as PyTorch's own formula is."""
 FAIL: Final = "fail"
 Judgement = Literal["faster", "slower", "same", "unclear"]
 """What two times beside each other come to."""
@@ -262,6 +264,12 @@ class VerifyResult:
     """What the reason comes to, where the result is no pass."""
     tolerance_ulp: float | None = None
     """The tolerance that the config or the loss loosened."""
+
+    @property
+    def told(self) -> str:
+        """The reason as people read it."""
+        excuse = "no worse than torch: " if self.code == NO_WORSE_THAN_TORCH else ""
+        return excuse + self.reason
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields under their public names."""

@@ -86,7 +86,7 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
         ulps = error / ulp(scale, result.dtype)
         largest, place = _largest(ulps)
         if not math.isfinite(largest):
-            agree = _agree_beyond_range(got, truth.value, result.dtype)
+            agree = agree_beyond_range(got, truth.value, result.dtype)
             error = error.masked_fill_(agree, 0.0).nan_to_num_(nan=math.inf)
             ulps = ulps.masked_fill_(agree, 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
             scale = scale.masked_fill(agree | ~scale.isfinite(), 0.0)
@@ -144,7 +144,7 @@ def _squared_norm(values: Tensor) -> float:
     return float(torch.dot(flat, flat))
 
 
-def _agree_beyond_range(got: Tensor, expected: Tensor, dtype: torch.dtype) -> Tensor:
+def agree_beyond_range(got: Tensor, expected: Tensor, dtype: torch.dtype) -> Tensor:
     """Tell where both are NaN, or both the infinity that the truth becomes in a dtype."""
     rounded = expected.to(dtype).double()
     return (got.isinf() & (got == rounded)) | (got.isnan() & rounded.isnan())

@@ -20,7 +20,7 @@ class Gate:
         self, case: Case, input: Tensor, target: Tensor, loosened: float | None = None
     ) -> None:
         """``loosened``: ULP that the config grants this case by name."""
-        self.problem = Problem(case, input.detach(), target.detach(), loosened)
+        self.problem = Problem(case, input.detach(), target.detach(), loosened, excuses=False)
 
     def judge(
         self,

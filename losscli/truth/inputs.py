@@ -1,7 +1,8 @@
 """The inputs of a case: predictions and targets, deterministic in the seed.
 
 Values are drawn block by block in float32 (float64 for float64) and rounded to the dtype of the
-case, so no temporary of full size exists. Predictions and targets come from streams of their own.
+case, so no temporary of full size exists. Predictions, targets and incoming gradients come from
+streams of their own, and no stream of a seed is a stream of another seed.
 PyTorch's generators differ between CPU and CUDA: the same seed gives other values there.
 
 Distributions (``scale`` multiplies every prediction, except at a boundary):
@@ -34,6 +35,7 @@ from torch import Tensor
 from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
 from losscli.truth.blocks import blocks, part
+from losscli.truth.streams import Stream, make_generator
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
@@ -48,10 +50,10 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 
 def make_inputs(case: Case) -> tuple[Tensor, Tensor]:
     """Return the prediction and the target of a case, on its device."""
-    source = _Source(case, stream=1)
+    source = _Source(case, "target")
     draw = source.sign if case.spec.sign_targets else source.draws[case.distribution]
     target = _fill(_empty_target(case), draw)
-    source = _Source(case, stream=0)
+    source = _Source(case, "input")
     input = _empty_input(case)
     if case.distribution == "boundary":
         return _fill_boundary(case, input, target, source), target
@@ -69,7 +71,7 @@ def make_grad_output(case: Case) -> Tensor:
     """Return an incoming gradient for a loss without a reduction: standard normal values."""
     shape = np.broadcast_shapes(case.shape, case.target_shape)
     empty = torch.empty(shape, dtype=loss_dtype(case), device=case.device)
-    return _fill(empty, _Source(case, stream=2).normal)
+    return _fill(empty, _Source(case, "incoming gradient").normal)
 
 
 def _empty_input(case: Case) -> Tensor:
@@ -101,10 +103,10 @@ def _wider(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
 class _Source:
     """One stream of the seed, and the distributions drawn from it."""
 
-    def __init__(self, case: Case, stream: int) -> None:
+    def __init__(self, case: Case, stream: Stream) -> None:
         self.device = torch.device(case.device)
         self.dtype = torch.float64 if case.dtype == "float64" else torch.float32
-        self.generator = torch.Generator(self.device).manual_seed((2 * case.seed + stream) % 2**64)
+        self.generator = make_generator(case.seed, stream, case.device)
         self.draws: dict[str, Draw] = {
             "uniform": self.uniform,
             "normal": self.normal,

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS, Case, OperandName, grad_output_values
-from losscli.implementations.calls import Call
+from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations.calls import Answer, Call
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit
+from losscli.truth.excuse import excused
 from losscli.truth.fingerprint import fingerprint
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.oracle import Oracle, Truth
@@ -54,9 +56,12 @@ class Problem:
     target: Tensor
     loosened: float | None = None
     """ULP that the config grants this case by name."""
+    excuses: bool = True
+    """Whether what PyTorch's own formula gets wrong as well is a warning."""
     _kept: dict[tuple[OperandName, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
     _marks: dict[OperandName, int] = field(default_factory=dict)
+    _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[OperandName, ...]], Incoming] = field(default_factory=dict)
 
     @classmethod
@@ -189,11 +194,19 @@ class Problem:
         if wrong or loss is None:
             return Verdict(FAIL, wrong), None
         errors = compare(loss, self._value())
-        if self.case.reduction == "none":
-            return judge_elements(errors, self.granted), errors
-        # PyTorch's own error is worth a run only where it can change the verdict.
-        reference = self.reference_errors if errors.ulp > VALUE_ULP else Errors()
-        return judge_value(errors, reference, dtype, self.granted), errors
+
+        def verdict_of(errors: Errors) -> Verdict:
+            if self.case.reduction == "none":
+                return judge_elements(errors, self.granted)
+            # PyTorch's own error is worth a run only where it can change the verdict.
+            reference = self.reference_errors if errors.ulp > VALUE_ULP else Errors()
+            return judge_value(errors, reference, dtype, self.granted)
+
+        verdict = verdict_of(errors)
+        if verdict.status == FAIL and self._may_be_excused:
+            torchs = (own.loss(self.input, self.target) for own in self.torchs_own)
+            verdict = excused(verdict, loss, self._value(), torchs, verdict_of)
+        return verdict, errors
 
     def judge_gradient(
         self,
@@ -218,9 +231,34 @@ class Problem:
                 for t in truths
             ]
         errors = compare(gradient, truths)
-        if operand.shape == self.oracle.shape:
-            return judge_elements(errors, self.granted), errors
-        return judge_sums(errors, operand.dtype, self.granted), errors
+
+        def verdict_of(errors: Errors) -> Verdict:
+            if operand.shape == self.oracle.shape:
+                return judge_elements(errors, self.granted)
+            return judge_sums(errors, operand.dtype, self.granted)
+
+        verdict = verdict_of(errors)
+        if verdict.status == FAIL and self._may_be_excused:
+            torchs = [own.gradients.get(name) for own in self._torchs_answers(incoming)]
+            verdict = excused(verdict, gradient, truths, torchs, verdict_of)
+        return verdict, errors
+
+    @property
+    def _may_be_excused(self) -> bool:
+        """Whether PyTorch's own formula is asked about a failure: a large result is not held."""
+        return self.excuses and self._keeps
+
+    @property
+    def torchs_own(self) -> list[Subject]:
+        """PyTorch's own formulas: of each it may be that it is wrong."""
+        own = (IMPLEMENTATIONS[name] for name in ("reference", "functional"))
+        return [Subject.bind(each, self.case) for each in own if not each.unavailable(self.case)]
+
+    def _torchs_answers(self, incoming: Incoming) -> list[Answer]:
+        """What PyTorch's own formulas answer."""
+        if incoming not in self._torchs:
+            self._torchs[incoming] = [own.answer(self.call(incoming)) for own in self.torchs_own]
+        return self._torchs[incoming]
 
     @property
     def _keeps(self) -> bool:

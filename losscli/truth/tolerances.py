@@ -26,6 +26,10 @@ between the two WARN.
 In float64 there is no wider type to carry tiles in, and the oracle rounds as well: a sum passes
 within the bound, and nothing warns.
 
+**What PyTorch's own formula gets wrong as well**, on the same inputs and in the same elements, by
+as much or by more, is a warning: no worse than torch (losscli/truth/excuse.py). Not of losscli's
+own kernels, which are held to the oracle alone.
+
 A tolerance that a config gives for a case by name, in ULP, replaces a bar only where it is wider.
 """
 
@@ -36,6 +40,7 @@ from dataclasses import dataclass
 
 import torch
 
+from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN, VerifyStatus
 from losscli.truth.distances import Errors
 
@@ -51,6 +56,8 @@ class Verdict:
 
     status: VerifyStatus
     reason: str = ""
+    code: Code = ""
+    """What the reason comes to, where the status does not say it."""
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:

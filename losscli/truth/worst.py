@@ -27,7 +27,8 @@ class Worst:
         rank = (_RANK[verdict.status], errors.ulp if errors else without)
         if rank > self._rank:
             reason = circumstance + verdict.reason if verdict.reason else ""
-            self.verdict, self.errors, self._rank = Verdict(verdict.status, reason), errors, rank
+            self.verdict = Verdict(verdict.status, reason, verdict.code)
+            self.errors, self._rank = errors, rank
 
     def result(
         self,
@@ -46,7 +47,7 @@ class Worst:
             reason=self.verdict.reason,
             error=error or Error(),
             reference_error=reference_error or Error(),
-            code="wrong" if self.verdict.status == FAIL else "",
+            code="wrong" if self.verdict.status == FAIL else self.verdict.code,
             tolerance=problem.tolerance,
             tolerance_ulp=problem.granted,
         )

@@ -84,7 +84,7 @@ def repeat(
     for job in jobs:
         for result in run(job):
             name = f"{result.case.name}, {implementation}, {result.check}"
-            told = f": {result.reason}" if result.reason else ""
+            told = f": {result.told}" if result.told else ""
             print(f"{result.status.upper()} {name}{told}")
 
 

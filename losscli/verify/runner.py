@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 
@@ -16,7 +16,7 @@ from losscli.implementations.subject import Subject, SubjectError
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
-from losscli.runs.records import FAIL, SKIPPED, VerifyResult, VerifyStatus
+from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, SKIPPED, VerifyResult, VerifyStatus
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import fit
@@ -176,7 +176,10 @@ def run(
             if problem is None:
                 problem = Problem.of(case, job.loosened)
                 problem.mark()
-            results = list(check.run(problem, subject(implementation)))
+            results = [
+                _held(result, implementation)
+                for result in check.run(problem, subject(implementation))
+            ]
             spoiled = problem.spoiled()
         except SubjectError as error:
             # Whatever it has left of the operands, the next shall have its own.
@@ -205,6 +208,13 @@ def run(
                 ]
                 problem = None
         yield from results
+
+
+def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
+    """Fail who is held to the oracle for what others are excused of."""
+    if result.code == NO_WORSE_THAN_TORCH and implementation.held_to_oracle:
+        return replace(result, status=FAIL, code="wrong")
+    return result
 
 
 def _remember(error: Exception, device: str, name: str) -> None:

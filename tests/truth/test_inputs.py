@@ -9,6 +9,7 @@ from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.losses import LOSSES
 from losscli.truth import blocks, inputs
 from losscli.truth.inputs import make_grad_output, make_inputs
+from losscli.truth.streams import STREAMS, make_generator
 
 
 def branches(case, input, target):
@@ -170,3 +171,19 @@ def test_an_incoming_gradient_has_the_shape_of_the_loss_and_a_stream_of_its_own(
     assert grad_output.shape == (6, 50)
     assert grad_output.unique().numel() > 250
     assert not torch.equal(grad_output, make_inputs(case)[0])
+
+
+def test_no_stream_of_a_seed_is_a_stream_of_another_seed():
+    seeds = [
+        make_generator(seed, stream).initial_seed() for seed in range(50) for stream in STREAMS
+    ]
+
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_the_incoming_gradient_of_a_seed_is_not_the_prediction_of_the_next(make_case):
+    case, following = (
+        make_case(reduction="none", distribution="normal", seed=seed) for seed in (0, 1)
+    )
+
+    assert not torch.equal(make_grad_output(case), make_inputs(following)[0])

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from test_wrong_implementations import judge, reference
+from test_wrong_implementations import put as put_to
 
 from losscli.axes import DTYPES
+from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import supplement
+from losscli.verify.selftest.wrong import find_wrong
 
 KINKED = [name for name, spec in LOSSES.items() if spec.kinks(spec.resolve({}))]
 PLAIN = ("value", "gradients")
@@ -129,3 +132,27 @@ def test_the_shares_are_counted_by_hand(make_case):
         "quadratic": 0.5,
         "linear above": 0.25,
     }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_margin_that_is_rounded_to_float32_first_is_failed(make_case, dtype):
+    wrong = find_wrong("rounded parameters").implementation()
+    case = make_case("hinge", dtype=dtype, params={"margin": 0.1}, reduction="none")
+
+    (result,) = put_to(case, wrong, checks=["branches"])
+
+    assert result.status == FAIL
+    if dtype == "float32":  # whose kink lies between two numbers
+        assert "next to a kink that the dtype rounds, " in result.reason
+
+
+@pytest.mark.parametrize("parameter", [0.1, 1 / 3, 1e-3, 1e30])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", KINKED)
+def test_losscli_is_right_next_to_a_kink_that_the_dtype_rounds(make_case, loss, dtype, parameter):
+    params = {LOSSES[loss].parameters[0].name: parameter}
+    case = make_case(loss, dtype=dtype, params=params, reduction="none")
+
+    (result,) = put_to(case, find_implementation("custom"), checks=["branches"])
+
+    assert result.status == PASS

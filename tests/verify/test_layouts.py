@@ -6,11 +6,12 @@ import math
 
 import pytest
 import torch
-from test_wrong_implementations import judge, reference
+from test_wrong_implementations import judge, put, reference
 
 from losscli.cases import Case
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.checks import CHECKS, layouts
+from losscli.verify.selftest.wrong import find_wrong
 
 PLAIN = ("value", "gradients")
 
@@ -143,3 +144,13 @@ def test_one_size_is_asked_for_its_layouts(make_case):
 
     assert len(keys) == 1
     assert CHECKS["layouts"].key(make_case("mse", dtype="float16")) not in keys
+
+
+def test_a_square_target_that_is_read_transposed_is_failed(make_case):
+    wrong = find_wrong("square transposed").implementation()
+
+    (result,) = put(make_case("mse"), wrong, checks=("layouts",))
+
+    assert result.status == FAIL
+    assert "square operands" in result.reason
+    assert "five dimensions" not in result.reason

@@ -44,6 +44,20 @@ def test_the_honest_pass(make_case, name, loss, dtype):
     assert (result.status, result.reason) == (PASS, "")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("parameter", [0.1, 1 / 3, 1e-3])
+@pytest.mark.parametrize("loss", [name for name, spec in LOSSES.items() if spec.parameters])
+def test_a_parameter_between_the_numbers_of_a_dtype_is_no_lean(make_case, loss, parameter, dtype):
+    params = {LOSSES[loss].parameters[0].name: parameter}
+    case = make_case(loss, dtype=dtype, reduction="none", params=params)
+
+    (result,) = put(case, find_implementation("custom"), checks=CHECKS)
+    (wrong,) = judge(case, cut_off, checks=CHECKS)
+
+    assert (result.status, result.reason) == (PASS, "")
+    assert wrong.status == FAIL
+
+
 @pytest.mark.parametrize("changes", [{"reduction": "mean"}, {"dtype": "float32"}])
 def test_what_is_summed_or_wider_is_not_asked(make_case, changes):
     case = make_case(**{"dtype": "bfloat16", "reduction": "none"} | changes)

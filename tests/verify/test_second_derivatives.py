@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_wrong_implementations import judge, put, reference
 
+from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS, SKIPPED
@@ -92,3 +93,20 @@ def test_the_honest_pass(make_case, loss, reduction, name):
     (result,) = put(case, find_implementation(name), checks=CHECKS)
 
     assert (result.status, result.reason) == (PASS, "")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["reference", "functional"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pytorchs_own_is_not_failed_next_to_a_kink(make_case, loss, name, dtype):
+    params = {p.name: 0.1 for p in LOSSES[loss].parameters}
+    case = make_case(loss, dtype=dtype, params=params, distribution="boundary")
+    implementation = find_implementation(name)
+
+    results = put(case, implementation, checks=CHECKS)
+
+    assert FAIL not in {result.status for result in results}
+    assert {result.code for result in results if result.reason} <= {
+        "no_worse_than_torch",
+        "not_applicable",
+    }

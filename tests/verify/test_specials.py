@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_wrong_implementations import judge, put, reference
@@ -9,7 +11,7 @@ from test_wrong_implementations import judge, put, reference
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
-from losscli.runs.records import FAIL, PASS
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.selftest.surgery import graft, regrade
 
 CHECKS = ("specials",)
@@ -77,3 +79,29 @@ def test_any_gradient_will_do_where_pytorchs_is_nan(make_case):
     (result,) = judge(make_case("mse"), other, checks=CHECKS)
 
     assert result.status == PASS
+
+
+def test_an_overflow_that_torch_has_as_well_is_no_worse_than_torch(make_case):
+    case = make_case("mse", dtype="float16")
+
+    for name in ("reference", "functional"):
+        (result,) = put(case, find_implementation(name), checks=("specials",))
+
+        assert (result.status, result.code) == (WARN, "no_worse_than_torch")
+        assert result.told.startswith("no worse than torch: a number whose square is out of range")
+
+
+def test_one_that_is_held_to_the_oracle_gets_no_excuse(make_case):
+    own = replace(find_implementation("reference"), held_to_oracle=True)
+
+    (result,) = put(make_case("mse", dtype="float16"), own, checks=("specials",))
+
+    assert (result.status, result.code) == (FAIL, "wrong")
+
+
+def test_a_mistake_beside_those_of_torch_is_not_excused(make_case):
+    """Where a square is out of range it is as wrong as torch; with NaN it is wrong by itself."""
+    (result,) = judge(make_case("mse", dtype="float16"), scrubbed, checks=("specials",))
+
+    assert (result.status, result.code) == (FAIL, "wrong")
+    assert "NaN in the input" in result.reason

@@ -4,14 +4,16 @@ Catches: a formula of one branch only, a clamp that is left out, ``<`` for ``<=`
 a kink in the wrong place. A case says nothing of a branch that its inputs do not reach: uniform
 inputs never clamp a hinge with a margin of 1.5; and of a kink if they never meet it. So the
 implementation is put to a small case of its own as well: inputs on every branch, exactly at the
-kinks, and the next numbers below and above them. The share of the elements on each side of each
-kink is counted, and the result says where one is below 1 %. A loss without a kink has no branch to
+kinks, and the next numbers below and above them. A kink that the dtype does not hold lies between
+two numbers: an implementation that is held to the oracle has to be right on both sides of it. The
+share of the elements on each side of each kink is counted, and the result says where one is below
+1 %. A loss without a kink has no branch to
 miss and is not asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -56,6 +58,11 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         for name, got in answer.items().items():
             if name != "loss" or incoming is own.usual:
                 judge(own, incoming, name, got, where, worst)
+    if subject.implementation.held_to_oracle and _rounded(problem):
+        close = problem.variant("rounded kinks", lambda: supplement(problem, _rounded(problem)))
+        answer = fresh.answer(close.call(close.usual))
+        for name, got in answer.items().items():
+            judge(close, close.usual, name, got, "next to a kink that the dtype rounds", worst)
     result = worst.result(problem, subject.name, "branches")
     yield replace(result, reason=result.reason or supplemented)
 
@@ -66,8 +73,11 @@ def has_branches(case: Case) -> bool:
     return elements > 0 and len(case.spec.branches(case.params)) > 1
 
 
-def supplement(problem: Problem) -> Problem:
-    """Return a small problem whose inputs lie on every branch and at the kinks."""
+def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
+    """Return a small problem whose inputs lie on every branch and at the kinks.
+
+    ``at``: coordinates to be met instead of the kinks, with the numbers next to them.
+    """
     spec = problem.case.spec
     case = problem.case.reshaped(SHAPE, distribution="own")
     dtype, device = problem.input.dtype, problem.input.device
@@ -80,7 +90,8 @@ def supplement(problem: Problem) -> Problem:
     intercept = spec.branch_coordinate(torch.zeros_like(y), y)
     slope = spec.branch_coordinate(torch.ones_like(y), y) - intercept
     kinks = spec.kinks(case.params)
-    coordinates = torch.tensor([*_between(kinks), *_exact(kinks, dtype)], dtype=torch.float64)
+    met = at or _exact(kinks, dtype)
+    coordinates = torch.tensor([*_between(kinks), *met], dtype=torch.float64)
     at_kink = torch.arange(len(coordinates)) >= len(_between(kinks))
     number = torch.arange(y.numel()).view(SHAPE)
     kind = number % len(coordinates)
@@ -111,6 +122,13 @@ def _exact(kinks: tuple[float, ...], dtype: torch.dtype) -> list[float]:
     """
     held: Tensor = torch.tensor(kinks, dtype=torch.float64)
     return held[held.to(dtype).double() == held].tolist()
+
+
+def _rounded(problem: Problem) -> list[float]:
+    """Return the numbers nearest to the kinks that the dtype of a problem does not hold."""
+    kinks = torch.tensor(problem.case.spec.kinks(problem.case.params), dtype=torch.float64)
+    nearest = kinks.to(problem.input.dtype).double()
+    return nearest[(nearest != kinks) & nearest.isfinite()].tolist()
 
 
 CHECK = Check(

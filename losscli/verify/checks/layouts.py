@@ -3,9 +3,10 @@
 Catches: operands taken for contiguous, a storage offset that is ignored, vectors loaded from
 addresses that are not aligned for them, strides of one operand used for the other, gaps that are
 read, the wrong axis of a broadcast, gradients that are not summed over it, or summed over the
-wrong one, operands of two dtypes of which one is read as the other or rounded to it. The shape is
-never square, so that a wrong axis cannot fit. What lies in gaps and before
-offsets is NaN: who reads it has it in the result. One size is enough for all of it.
+wrong one, operands of two dtypes of which one is read as the other or rounded to it. Most shapes
+are not square, so that a wrong axis cannot fit; some are, for there an operand that is read
+transposed has the shape that is due. What lies in gaps and before offsets is NaN: who reads it has
+it in the result. One size is enough for all of it.
 """
 
 from __future__ import annotations
@@ -118,6 +119,15 @@ BROADCAST: dict[str, tuple[Callable[[int, int], Shape], Callable[[int, int], Sha
 }
 """Shapes of input and target, from rows and columns."""
 
+SQUARE: dict[str, tuple[Shape, Place, Place]] = {
+    "square operands": ((64, 64), _as_is, _as_is),
+    "square operands of an odd size": ((37, 37), _as_is, _as_is),
+    "square operands, the input transposed": ((37, 37), _transposed, _as_is),
+    "square operands, the target transposed": ((37, 37), _as_is, _transposed),
+    "square input, target of one row": ((37,), _as_is, _as_is),
+    "square input, target of one column": ((37, 1), _as_is, _as_is),
+}
+"""The shape of the target, and how operands lie of which the input is square."""
 
 FIVE = (3, 4, 5, 6, 7)
 PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -161,6 +171,8 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
         yield name, problem.variant(name, partial(_stored, problem, *places))
     for name, shapes in BROADCAST.items():
         yield name, problem.variant(name, partial(_broadcast, problem, *shapes))
+    for name, square in SQUARE.items():
+        yield name, problem.variant(name, partial(_square, problem, *square))
     for name, orders in PERMUTED.items():
         yield name, problem.variant(name, partial(_in_five, problem, *orders))
     own = problem.input.dtype
@@ -202,6 +214,12 @@ def _broadcast(
     rows, columns = problem.case.shape
     case = problem.case.reshaped(input(rows, columns), target(rows, columns))
     return Problem(case, *make_inputs(case), problem.loosened)
+
+
+def _square(problem: Problem, target: Shape, place_input: Place, place_target: Place) -> Problem:
+    case = problem.case.reshaped((target[0], target[0]), target)
+    x, y = make_inputs(case)
+    return Problem(case, place_input(x), place_target(y), problem.loosened)
 
 
 CHECK = Check(

@@ -26,6 +26,7 @@ from losscli.cases import OPERANDS, Case
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
+from losscli.truth.streams import make_generator
 from losscli.truth.tolerances import ELEMENT_ULP, Verdict, sum_bound
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
@@ -51,7 +52,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     own = problem.variant("away from kinks", lambda: _away_from_kinks(problem))
     weights = own.usual.grad_output
     gradients = subject.answer(own.call(own.usual)).gradients
-    generator = torch.Generator().manual_seed(problem.case.seed)
+    generator = make_generator(problem.case.seed, "direction")
     for title, reach in DIRECTIONS.items():
         along = [
             (torch.randint(2, o.shape, generator=generator) * 2.0 - 1.0).to(o) * far

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +32,8 @@ class Wrong:
     applies: Callable[[Case], bool] = lambda case: True
     """Whether it is a mistake in a case: only where there are branches is one to be left out."""
     temporaries: int | None = None
-    """What it claims of itself; see :class:`Implementation`."""
+    """What it claims of itself, as the next; see :class:`Implementation`."""
+    held_to_oracle: bool = False
 
     def implementation(self) -> Implementation:
         """Return it as verification takes implementations."""
@@ -41,6 +43,7 @@ class Wrong:
             self.bind,
             self._unavailable,
             self.temporaries,
+            held_to_oracle=self.held_to_oracle,
         )
 
     def _unavailable(self, case: Case) -> Reason | None:
@@ -108,6 +111,13 @@ def _dropped_tail(case: Case, input: Tensor, target: Tensor) -> Tensor:
 
 def _ignored_parameters(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return _formula(case, input, target, **{p.name: p.default for p in case.spec.parameters})
+
+
+def _rounded_parameters(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes the parameters as float32 holds them, and is right otherwise."""
+    rounded = {name: struct.unpack("f", struct.pack("f", v))[0] for name, v in case.params.items()}
+    wide = _formula(case, input.double(), target.double(), **rounded)
+    return wide.to(torch.promote_types(input.dtype, target.dtype))
 
 
 def _flat_below(case: Case, input: Tensor, target: Tensor) -> Tensor:
@@ -355,6 +365,12 @@ def _wrong_middle(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return _formula(case, input, target)
 
 
+def _square_transposed(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads a square target column by column."""
+    square = target.dim() == 2 and target.shape[0] == target.shape[1]
+    return _formula(case, input, target.t() if square else target)
+
+
 def _rounded_target(case: Case, input: Tensor, target: Tensor) -> Tensor:
     """Reads the target in the dtype of the input."""
     return _formula(case, input, target.to(input.dtype)).to(
@@ -390,6 +406,13 @@ def _has_kinks(case: Case) -> bool:
     return bool(case.spec.kinks(case.params))
 
 
+def _nothing_is_left_at_a_kink(case: Case) -> bool:
+    """Tell whether the loss beside a kink is what the parameters and operands leave of it."""
+    kinks = [kink for kink in case.spec.kinks(case.params) if kink]
+    at = [torch.tensor(value, dtype=torch.float64) for value in (*kinks, 1.0)]
+    return any(float(_elements(case, kink, at[-1])) == 0 for kink in at[:-1])
+
+
 def _on_a_gpu(case: Case) -> bool:
     return case.device != "cpu"
 
@@ -408,6 +431,13 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("one percent", "reads every hundredth row", _simple(_one_percent)),
     Wrong("dropped tail", "leaves out what does not fill a vector of 8", _simple(_dropped_tail)),
     Wrong("ignored parameter", "takes the default", _simple(_ignored_parameters), _has_parameters),
+    Wrong(
+        "rounded parameters",
+        "takes them in float32",
+        _simple(_rounded_parameters),
+        _nothing_is_left_at_a_kink,
+        held_to_oracle=True,
+    ),
     Wrong("branch left out", "constant below the first kink", _simple(_flat_below), _has_kinks),
     Wrong("branches swapped", "each side of the first kink", _simple(_mirrored), _has_kinks),
     Wrong("wrong axis", "broadcasts the target down the rows", _simple(_wrong_axis), _broadcasts),
@@ -439,7 +469,13 @@ WRONG: tuple[Wrong, ...] = (
     ),
     Wrong("transposed gradient", "in the order of storage", _simple(_transposed_gradient)),
     Wrong("wrong middle", "broadcasts the middle to the front", _simple(_wrong_middle)),
+    Wrong("square transposed", "reads a square target by columns", _simple(_square_transposed)),
     Wrong("rounded target", "reads it in the input's dtype", _simple(_rounded_target)),
     Wrong("looks again", "at the operand's strides in backward", _simple(_reused_sizes)),
     Wrong("copies", "operands, and says it does not", _simple(_copies), _is_mean, temporaries=0),
 )
+
+
+def find_wrong(name: str) -> Wrong:
+    """Look a mistake up by its name; StopIteration where there is none."""
+    return next(wrong for wrong in WRONG if wrong.name == name)

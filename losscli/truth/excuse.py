@@ -1,0 +1,62 @@
+"""What PyTorch's own formula gets wrong as well: where a result is no worse than torch's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN
+from losscli.truth.distances import Errors, agree_beyond_range, compare, ulp
+from losscli.truth.oracle import Truth
+from losscli.truth.tolerances import ELEMENT_ULP, Verdict
+
+
+def excused(
+    verdict: Verdict,
+    result: Tensor,
+    truths: Iterable[Truth],
+    torchs: Iterable[Tensor | None],
+    judge: Callable[[Errors], Verdict],
+) -> Verdict:
+    """Return a failure as a warning if torch's own result is wrong in each place that failed.
+
+    Args:
+        verdict: the failure.
+        result: what was judged.
+        truths: what it has to be.
+        torchs: what each of PyTorch's own formulas gives; None where one gives nothing.
+        judge: judges the errors that are left when those are taken away that torch makes as well.
+    """
+    truths = list(truths)
+    for own in torchs:
+        if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):
+            continue
+        if judge(compare(result, _lenient(result, truths, own))).status != FAIL:
+            return Verdict(WARN, verdict.reason, NO_WORSE_THAN_TORCH)
+    return verdict
+
+
+def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Tensor:
+    """Tell which errors are no larger than torch's; those near them pass where torch's is wrong."""
+    return (error <= torchs) | (wrong & (error <= torchs + slack))
+
+
+def _lenient(result: Tensor, truths: Iterable[Truth], torchs: Tensor) -> Iterator[Truth]:
+    """Yield the truths, with the result itself wherever torch's own is at least as wrong."""
+    for truth in truths:
+        got = result.detach()[truth.block].double()
+        own = torchs.detach()[truth.block].double()
+        errors = [_errors(value, truth, result.dtype) for value in (got, own)]
+        slack = ELEMENT_ULP * ulp(truth.scale, result.dtype)
+        excuse = no_worse(errors[0], errors[1], errors[1] > slack, slack)
+        yield replace(truth, value=torch.where(excuse, got, truth.value))
+
+
+def _errors(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
+    """Return the distance of each element, which is infinite where NaN or an infinity differs."""
+    error = (got - truth.value).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+    return error.masked_fill(agree_beyond_range(got, truth.value, dtype), 0.0)
