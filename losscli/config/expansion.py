@@ -61,7 +61,15 @@ def _meets(fact: object, values: tuple[object, ...]) -> bool:
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:
-    """Yield the cases of a config in the order written, on a device that is no longer ``auto``."""
+    """Yield the cases of a config in the order written, on a device that is no longer ``auto``.
+
+    A case that is written twice, as by ``[smooth_l1, {smooth_l1: {beta: 1}}]``, is yielded once.
+    """
+    return iter(dict.fromkeys(_expand(config, device)))
+
+
+def _expand(config: Config, device: str) -> Iterator[Case]:
+    """Yield the cases as written."""
     grad_outputs = config.grad_outputs
     if FORWARD in config.passes and 1.0 not in grad_outputs:
         grad_outputs = (1.0, *grad_outputs)

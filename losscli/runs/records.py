@@ -377,6 +377,8 @@ class Run:
     """Stands for all that was asked for: what goes on with a run has to ask for the same."""
     headline: Headline | None = None
     """Of a bench that is finished and has peers."""
+    cut_off: bool = field(default=False, compare=False)
+    """Whether the run was read from a file whose last line is cut; no part of the record."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that users script against."""
