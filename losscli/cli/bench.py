@@ -15,6 +15,7 @@ from losscli.cli import bench_selftest, resuming
 from losscli.cli.dry_run import print_names, print_plans
 from losscli.cli.options import axis_options, named_axis, one_of, output_options, resolve_config
 from losscli.cli.running import begin, run_jobs
+from losscli.config.expansion import excluded
 from losscli.config.schema import Config, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.machine import devices, memory
@@ -103,7 +104,7 @@ def command(
     tasks = plan(config, device)
     if threads is not None:
         devices.set_threads(threads)
-    run = begin("bench", device, plan_id(tasks))
+    run = begin("bench", device, plan_id(tasks), excluded(config, device))
     resumed = None
     if resume is not None:
         rest = resuming.resume(resume, run, tasks)

@@ -12,6 +12,7 @@ import click
 from losscli.cli.dry_run import print_cases, print_names
 from losscli.cli.options import axis, axis_options, given_besides, output_options, resolve_config
 from losscli.cli.running import begin, run_jobs
+from losscli.config.expansion import excluded
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.machine import devices, memory
@@ -101,7 +102,7 @@ def command(
 
     jobs = plan(config, device, checks=checks)
     return run_jobs(
-        begin("verify", device),
+        begin("verify", device, excluded=excluded(config, device)),
         jobs,
         results_of,
         format=format,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from fnmatch import fnmatchcase
 
 from losscli import layouts
@@ -12,6 +11,7 @@ from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.cases import Case
 from losscli.config.schema import Config, Exclude, Filter
 from losscli.losses import LOSSES
+from losscli.runs.records import Exclusion
 
 
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
@@ -20,9 +20,29 @@ def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) 
     No rule of ``exclude`` may match, and where there are filters one of them has to. The pass
     ``forward`` has no incoming gradient: it belongs to the case whose own is 1.
     """
+    kept, rule = _judge(config, case, implementation, pass_)
+    return kept and rule is None
+
+
+def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
+    """Return each rule of ``exclude`` that leaves rows out, with how many it leaves out."""
+    counts: dict[Exclude, int] = {}
+    for block in config.blocks:
+        for case in expand(block, device) if block.exclude else ():
+            for name, pass_ in itertools.product(block.implementations, block.passes):
+                kept, rule = _judge(block, case, name, pass_)
+                if kept and rule is not None:
+                    counts[rule] = counts.get(rule, 0) + 1
+    return tuple(Exclusion(str(rule), rows, rule.reason) for rule, rows in counts.items())
+
+
+def _judge(
+    config: Config, case: Case, implementation: str, pass_: PassName
+) -> tuple[bool, Exclude | None]:
+    """Tell whether the axes and filters keep a row, and return the first rule that excludes it."""
     if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
-        return False
-    facts = {
+        return False, None
+    facts: dict[str, object] = {
         **case.params,
         "loss": case.loss,
         "size": case.size,
@@ -36,14 +56,12 @@ def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) 
         "grad_output": case.grad_output,
         "table": config.title,
     }
-    if any(_excludes(rule, facts) for rule in config.exclude):
-        return False
-    return not config.filters or any(_keeps(filter, facts) for filter in config.filters)
+    kept = not config.filters or any(_keeps(filter, facts) for filter in config.filters)
+    return kept, next((rule for rule in config.exclude if _excludes(rule, facts)), None)
 
 
 def _excludes(rule: Exclude, facts: Mapping[str, object]) -> bool:
-    wanted = {field.name: getattr(rule, field.name) for field in fields(rule)}
-    return all(value is None or value == facts[name.rstrip("_")] for name, value in wanted.items())
+    return all(value == facts[name] for name, value in rule.conditions.items())
 
 
 def _keeps(filter: Filter, facts: Mapping[str, object]) -> bool:

@@ -21,6 +21,7 @@ from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_obje
 from losscli.runs.records import (
     SCHEMA_VERSION,
     BenchResult,
+    Exclusion,
     Headline,
     Loss,
     Run,
@@ -50,6 +51,7 @@ class _Envelope(msgspec.Struct):
     created: Any = ""
     environment: Any = {}
     plan: Any = ""
+    excluded: Any = ()
     headline: Any = None
     results: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -62,6 +64,7 @@ class _Facts(msgspec.Struct):
     created: str
     environment: dict[str, Any]
     plan: str
+    excluded: tuple[Exclusion, ...]
     headline: dict[str, Any] | None
 
 
