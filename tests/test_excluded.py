@@ -5,7 +5,7 @@ import json
 import pytest
 
 from losscli.cli import main
-from losscli.config.expansion import excluded
+from losscli.config.exclusions import excluded
 from losscli.config.loader import load_config
 from losscli.config.schema import Exclude
 from losscli.report import render

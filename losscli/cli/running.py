@@ -12,6 +12,7 @@ from typing import NoReturn, Protocol, TypeVar
 
 import click
 
+from losscli.cli.interrupts import raise_if_received
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
 from losscli.report import conclusion, render
@@ -124,6 +125,7 @@ def _keeper(writer: Writer, keep_going: bool) -> Callable[[Result], None]:
 
     def keep(result: Result) -> None:
         writer.add(result)
+        raise_if_received()
         if not keep_going and result.status in (FAIL, FAILED):
             raise _FirstFailureError
 
@@ -144,6 +146,7 @@ def _run_all(
     try:
         with bar:
             for job in bar:
+                raise_if_received()
                 with closing(results_of(job)) as results:
                     for result in results:
                         keep(result)

@@ -11,7 +11,6 @@ from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.cases import Case
 from losscli.config.schema import Config, Exclude, Filter
 from losscli.losses import LOSSES
-from losscli.runs.records import Exclusion
 
 
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
@@ -20,23 +19,11 @@ def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) 
     No rule of ``exclude`` may match, and where there are filters one of them has to. The pass
     ``forward`` has no incoming gradient: it belongs to the case whose own is 1.
     """
-    kept, rule = _judge(config, case, implementation, pass_)
+    kept, rule = judge(config, case, implementation, pass_)
     return kept and rule is None
 
 
-def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
-    """Return each rule of ``exclude`` that leaves rows out, with how many it leaves out."""
-    counts: dict[Exclude, int] = {}
-    for block in config.blocks:
-        for case in expand(block, device) if block.exclude else ():
-            for name, pass_ in itertools.product(block.implementations, block.passes):
-                kept, rule = _judge(block, case, name, pass_)
-                if kept and rule is not None:
-                    counts[rule] = counts.get(rule, 0) + 1
-    return tuple(Exclusion(str(rule), rows, rule.reason) for rule, rows in counts.items())
-
-
-def _judge(
+def judge(
     config: Config, case: Case, implementation: str, pass_: PassName
 ) -> tuple[bool, Exclude | None]:
     """Tell whether the axes and filters keep a row, and return the first rule that excludes it."""
