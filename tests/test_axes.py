@@ -30,6 +30,12 @@ def cases(*sizes, **axes):
     return list(expand(Config(losses=ONE_LOSS, sizes=sizes, **axes), "cpu"))
 
 
+def test_a_case_that_is_written_twice_is_yielded_once():
+    losses = (LossChoice("smooth_l1"), LossChoice("smooth_l1", {"beta": (1.0, 2.0)}))
+    found = expand(Config(losses=losses, sizes=((8,),)), "cpu")
+    assert [case.params["beta"] for case in found] == [1.0, 2.0]
+
+
 def of_layout(layout, size=(6, 8), **changes):
     (case,) = cases(size, layouts=(layout,), dtypes=(changes.pop("dtype", "float32"),))
     return replace(case, **changes)

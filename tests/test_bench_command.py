@@ -262,7 +262,10 @@ def test_a_dry_run_measures_nothing(capsys, monkeypatch):
 def test_everything_excluded_is_an_error_of_usage(capsys, config):
     path = config("{losses: mse, sizes: 8x8, implementations: reference, exclude: [{device: cpu}]}")
     assert run(["bench", "-c", path, "--device", "cpu"]) == 2
-    assert "the config excludes every case" in capsys.readouterr().err
+    assert (
+        "nothing is left to run: excluded 2 rows by the config's rule {device: cpu}. "
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_a_kernel_slowed_by_a_tenth_exits_1_after_the_report_and_names_the_cases
     report = capsys.readouterr().out
     conclusion = report.split("\n\n")[-1].splitlines()
     assert conclusion[0].startswith("new.json against base.json: 48 rows, ")
-    assert conclusion[1] == "16 rows slower by more than 5 % and than noise explains"
+    assert conclusion[1] == "16 rows slower by more than 5 % and beyond the measured noise"
     assert len(conclusion) == 18
     assert all(line.startswith("    ") and ", custom, " in line for line in conclusion[2:])
     assert compare("base.json", "new.json", "--fail-on", "0.2") == 0
@@ -100,25 +101,122 @@ def test_the_report_fits_a_terminal(slower, capsys):
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
 
 
-def test_noise_exits_0(write):
-    write("base.json", machine(1, between=0.005))
-    write("new.json", machine(2, between=0.005))
+def test_noise_below_the_threshold_exits_0(write):
+    write("base.json", machine(1, between=0.002))
+    write("new.json", machine(2, between=0.002))
     assert compare("base.json", "new.json", "--fail-on", "5%") == 0
 
 
-def test_noise_that_would_hide_whatever_is_slower_is_told_of(write, capsys):
+@pytest.mark.parametrize("slowdown", [1.0, 1.1], ids=["unchanged", "slowed by 10 %"])
+def test_noise_that_can_hide_a_slowdown_exits_1(write, capsys, slowdown):
     write("base.json", machine(1, between=0.1))
-    write("new.json", machine(2, between=0.1))
-    assert compare("base.json", "new.json", "--fail-on", "5%") == 0
+    write("new.json", machine(2, between=0.1, slowed="custom", by=slowdown))
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 1
     told = capsys.readouterr()
     assert "\n16 of 16 rows are too noisy to tell 5 %\nno row slower by more" in told.out
-    assert told.err.startswith("losscli: no row of new.json could be told to be slower by 5")
+    assert "FAILED: 16 rows of custom are undecided; --no-fail-on-undecided accepts" in told.out
     assert "quieter machine, take more samples, have" in told.err
+    assert compare("base.json", "new.json", "--fail-on", "5%", "--no-fail-on-undecided") == 0
+    assert "FAILED" not in capsys.readouterr().out
     assert compare("base.json", "new.json") == 0
-    assert "no row" not in capsys.readouterr().err
-    assert compare("base.json", "new.json", "--fail-on", "5%", "--format", "json") == 0
-    (comparison,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert capsys.readouterr().err == ""
+    assert compare("base.json", "new.json", "--fail-on", "5%", "--format", "json") == 1
+    record = json.loads(capsys.readouterr().out)
+    (comparison,) = record["comparisons"]
     assert comparison["undecided"] == sum(row["undecided"] for row in comparison["rows"]) == 16
+    assert record["failed"]
+
+
+def test_a_comparison_that_judges_no_row_exits_1(write, capsys):
+    write("base.json", run(result("reference")))
+    assert compare("base.json", "base.json", "--fail-on", "5%") == 1
+    assert "FAILED: no row of base.json was judged" in capsys.readouterr().out
+    assert compare("base.json", "base.json", "--fail-on", "5%", "--no-fail-on-undecided") == 0
+
+
+def without(made, *, implementation):
+    return replace(
+        made, results=tuple(r for r in made.results if r.implementation != implementation)
+    )
+
+
+def test_one_row_left_of_48_exits_1(write, capsys):
+    write("base.json", machine(1))
+    write("new.json", replace(machine(2), results=machine(2).results[2:3]))
+    assert compare("base.json", "new.json", "--fail-on", "50%") == 1
+    out = capsys.readouterr().out
+    assert "FAILED: 15 rows of custom are missing; --no-fail-on-missing accepts that" in out
+    assert out.endswith("    and 5 more\n")
+    assert compare("base.json", "new.json", "--fail-on", "50%", "--no-fail-on-missing") == 0
+
+
+@pytest.mark.parametrize("status", ["absent", "skipped"])
+def test_custom_rows_that_are_absent_or_skipped_exit_1(write, status):
+    left = without(machine(2), implementation="custom").results
+    passed_over = [
+        skipped(case=r.case, pass_=r.pass_, implementation="custom")
+        for r in machine(2).results
+        if r.implementation == "custom" and status == "skipped"
+    ]
+    write("base.json", machine(1))
+    write("new.json", run(*left, *passed_over))
+    assert compare("base.json", "new.json", "--fail-on", "5%") == 1
+    assert compare("base.json", "new.json") == 0
+
+
+def test_missing_rows_of_other_implementations_fail_only_by_name(write, capsys):
+    write("base.json", machine(1))
+    write("new.json", without(machine(2), implementation="functional"))
+    assert compare("base.json", "new.json", "--fail-on", "20%") == 0
+    assert compare("base.json", "new.json", "--fail-on", "20%", "--fail-on-missing") == 1
+    assert "FAILED: 16 rows of functional are missing" in capsys.readouterr().out
+    assert compare("base.json", "new.json", "--fail-on-missing") == 1
+
+
+def test_fail_on_undecided_needs_a_fraction(write, capsys):
+    write("base.json", machine(1))
+    assert compare("base.json", "base.json", "--fail-on-undecided") == 2
+    assert "--fail-on-undecided needs a FRACTION" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("names", [("base.json", "cut.jsonl"), ("cut.jsonl", "base.json")])
+def test_a_file_that_is_cut_in_its_last_line_fails_the_gate(write, capsys, names):
+    write("base.json", machine(1))
+    write("cut.jsonl", machine(1), "jsonl")
+    # The last row is a control's here: nothing else would show that it is gone.
+    lines = Path("cut.jsonl").read_text().splitlines()
+    Path("cut.jsonl").write_text("\n".join([*lines[:-1], lines[-3][:200]]))
+    assert compare(*names, "--fail-on", "50%") == 1
+    assert "FAILED: the last line of cut.jsonl is cut off" in capsys.readouterr().out
+    assert compare(*names, "--fail-on", "50%", "--no-fail-on-missing") == 0
+
+
+def test_the_report_says_how_far_controls_are_off_beside_the_noise(write, capsys):
+    write("base.json", machine(1))
+    write("new.json", machine(2, slowed="functional", by=1.2))
+    compare("base.json", "new.json")
+    noise = " ".join(capsys.readouterr().out.split("\n\n")[-2].split())
+    assert "of PyTorch's own implementations; their ratios are off by " in noise
+    assert " % in the median, 2" in noise
+
+
+def test_a_result_that_is_there_twice_is_refused(write, capsys):
+    write("base.json", machine(1))
+    write("twice.jsonl", run(result(), result("reference"), result(median=1.0)), "jsonl")
+    assert compare("base.json", "twice.jsonl") == 2
+    told = capsys.readouterr().err
+    assert "twice.jsonl: result 3 is not one of losscli: it repeats result 1 (mse 4096" in told
+    assert told.endswith("mean, custom, forward); remove one of the two.\n")
+
+
+def test_a_result_without_samples_is_refused(write, capsys):
+    made = result()
+    write("base.json", run(made))
+    write("empty.json", run(replace(made, seconds=replace(made.seconds, samples=()))))
+    assert compare("base.json", "empty.json") == 2
+    assert "result 1 is not one of losscli: 'seconds': 'samples' is empty" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_kernel_that_fails_exits_1_and_is_named(write, capsys):
@@ -137,7 +235,7 @@ def test_a_kernel_that_fails_exits_1_and_is_named(write, capsys):
     assert compare("base.json", "new.json") == 0
 
 
-def test_so_does_a_run_of_which_nothing_is_left(write, capsys):
+def test_a_run_in_which_every_kernel_failed_exits_1(write, capsys):
     write("base.json", run(result()))
     write("new.json", run(failed()))
     assert compare("base.json", "new.json", "--fail-on", "5%") == 1

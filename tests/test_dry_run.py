@@ -30,7 +30,9 @@ CONFIG = Config(
 
 def rows(capsys, free):
     print_cases(CONFIG, "cpu", bytes_of, fit, free)
-    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    told = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert told[-1].startswith("excluded 3 rows by the config's rule {loss: mse, size: 4096}")
+    return told[:-1]
 
 
 def test_each_case_that_is_left_is_a_row_with_its_bytes(capsys):

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+from importlib import metadata
 
 import pytest
 
@@ -74,7 +75,7 @@ class FakeDriver:
 
 def test_gpus_come_from_the_driver(capsys, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
-    monkeypatch.setattr(devices, "version", lambda name: "2.13.0+cu130")
+    monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cu130")
     lines = listing(capsys, "devices").splitlines()
     assert [line.split()[0] for line in lines] == ["cpu", "cuda:0", "cuda:1"]
     assert lines[2].endswith("Model B, 2.0 GiB")
@@ -82,7 +83,7 @@ def test_gpus_come_from_the_driver(capsys, monkeypatch):
 
 def test_a_gpu_that_torch_cannot_use_says_so(capsys, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
-    monkeypatch.setattr(devices, "version", lambda name: "2.13.0+cpu")
+    monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
     last = listing(capsys, "devices").splitlines()[-1]
     assert "out of reach, torch 2.13.0+cpu is built without CUDA" in last
 

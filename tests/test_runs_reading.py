@@ -30,7 +30,9 @@ def written(tmp_path):
 
 @pytest.mark.parametrize("format", ["json", "jsonl"])
 def test_a_run_is_read_as_it_was_written(written, format):
-    made = run(*PAIR, failed(), skipped(table="peers"), result(pass_="forward_backward"))
+    made = run(
+        *PAIR, failed(table="peers"), skipped(table="others"), result(pass_="forward_backward")
+    )
     assert read_run(written(render(made, format)), "bench") == made
 
 
@@ -42,7 +44,7 @@ def test_a_run_is_read_as_it_was_written(written, format):
     ],
 )
 @pytest.mark.parametrize("format", ["json", "jsonl"])
-def test_so_is_a_run_of_another_kind(written, result, format):
+def test_runs_of_verify_and_self_test_are_read_as_they_were_written(written, result, format):
     kind = "verify" if isinstance(result, VerifyResult) else "self-test"
     made = Run(kind, ("losscli",), "2026", {"cpu": None}, (result,), "0123")
     assert read_run(written(render(made, format)), kind) == made
@@ -66,7 +68,7 @@ def test_a_run_without_results_is_one(written):
 
 
 @pytest.mark.parametrize("end", ["\n", "\n\n", '\n{"case": {"lo\n', "\r\n"])
-def test_so_is_what_stands_below_the_last_whole_line(written, end):
+def test_what_stands_below_the_last_whole_line_is_passed_over(written, end):
     assert read_run(written(render(run(*PAIR), "jsonl") + end), "bench") == run(*PAIR)
 
 

@@ -11,16 +11,18 @@ from typing import Any
 import click
 
 from losscli.axes import CACHES, MODES, Cache
-from losscli.bench.plan import plan, plan_id
-from losscli.cli import bench_selftest, resuming
-from losscli.cli.dry_run import print_names, print_plans
-from losscli.cli.options import axis_options, named_axis, one_of, output_options, resolve_config
-from losscli.cli.running import begin, run_jobs
+from losscli.cli.options import (
+    axis_options,
+    given_besides,
+    named_axis,
+    one_of,
+    output_options,
+    resolve_config,
+)
 from losscli.config.fields import check_processes
 from losscli.config.schema import PROCESSES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
-from losscli.machine import devices, memory
-from losscli.runs.saved import check_run_name, prepare
+from losscli.runs.saved import check_run_name
 from losscli.units import parse_fraction, parse_seconds
 
 MOST_THREADS = 1024
@@ -83,7 +85,7 @@ def command(
     what was finished is reported.
     """
     if self_test:
-        bench_selftest.refuse_others(click.get_current_context())
+        refuse_others(click.get_current_context())
     if resume is not None and output is None and save is None:
         raise UsageError(
             "--resume needs -o PATH or --save NAME, so that what follows is kept as well."
@@ -97,6 +99,17 @@ def command(
         return replace(block, timing=times, tables=tuple(map(timed, block.tables)))
 
     config = timed(config)
+
+    # Whatever follows needs torch, or takes long to import: an error above answers at once.
+    from losscli.bench.plan import plan, plan_id
+    from losscli.bench.processes import Processes, environment
+    from losscli.cli import bench_selftest, resuming
+    from losscli.cli.dry_run import print_names, print_plans
+    from losscli.cli.running import begin, run_jobs
+    from losscli.config.exclusions import excluded
+    from losscli.machine import devices, memory
+    from losscli.runs.saved import prepare
+
     device = devices.resolve_device(config.device)
     if self_test:
         if threads is not None:
@@ -113,9 +126,7 @@ def command(
     tasks = plan(config, device)
     if threads is not None:
         devices.set_threads(threads)
-    from losscli.bench.processes import Processes, environment
-
-    run = begin("bench", device, plan_id(tasks))
+    run = begin("bench", device, plan_id(tasks), excluded(config, device))
     run = replace(run, environment={**run.environment, **environment(device, tasks)})
     resumed = None
     if resume is not None:
@@ -133,6 +144,20 @@ def command(
             saved=saved,
             resumed=resumed,
             keep_going=keep_going,
+        )
+
+
+TAKEN = {"self_test", "device", "threads", "keep_going", "format", "output", "debug"}
+"""Parameters of the command that mean something beside --self-test."""
+
+
+def refuse_others(context: click.Context) -> None:
+    """Refuse options about cases beside --self-test, which would not heed them."""
+    given = [max(option.opts, key=len) for option in given_besides(context, TAKEN)]
+    if given:
+        raise UsageError(
+            f"--self-test times cases of its own and does not go with {', '.join(given)}. Leave "
+            "out --self-test or the others."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from losscli.cli.options import output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UnfitError, UsageError
 from losscli.runs.files import is_replaceable, replace_file
 from losscli.units import parse_fraction
+
+if TYPE_CHECKING:
+    from losscli.compare.gate import Gate
 
 
 @click.command("compare")
@@ -21,31 +25,56 @@ from losscli.units import parse_fraction
     "threshold",
     type=parse_fraction,
     metavar="FRACTION",
-    help="Exit with 1 if a case is slower by more than this, 5% say, and than noise explains.",
+    help="Exit with 1 if a row is slower by more than FRACTION (e.g. 5%) and beyond the measured "
+    "noise.",
 )
-@click.option("--force", is_flag=True, help="Compare runs of machines that do not compare.")
+@click.option(
+    "--fail-on-missing/--no-fail-on-missing",
+    "missing",
+    default=None,
+    help="Exit with 1 if NEW did not time a row that BASE timed. On by default with --fail-on for "
+    "the rows of losscli's own implementations (custom*); given by name, for every row.",
+)
+@click.option(
+    "--fail-on-undecided/--no-fail-on-undecided",
+    "undecided",
+    default=None,
+    help="Exit with 1 if noise can hide a slowdown by FRACTION. Same default.",
+)
+@click.option("--force", is_flag=True, help="Compare runs even if their machines differ.")
 @output_options
 def command(
-    names: tuple[str, ...], threshold: float | None, force: bool, format: str, output: Path | None
+    names: tuple[str, ...],
+    threshold: float | None,
+    missing: bool | None,
+    undecided: bool | None,
+    force: bool,
+    format: str,
+    output: Path | None,
 ) -> int:
-    """Compare runs of `losscli bench` with a baseline, the first.
+    """Compare each run NEW of `losscli bench` with the baseline BASE.
 
-    Each is a result in JSON or JSONL, or a run kept by `losscli bench --save NAME`.
+    A run is a result in JSON or JSONL, or the name of a run kept by `losscli bench --save NAME`.
 
-    Exit codes: 2 a run is missing or cannot be compared, 4 the output cannot be written; with
-    --fail-on also 1 a case is slower beyond it and the noise, or failed that BASE timed.
+    Exit codes: 1 a row is slower, failed, missing or undecided (see the --fail-on options), 2 a run
+    is missing or cannot be compared, 4 the output cannot be written.
     """
     if len(names) < 2:
         raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
 
+    if undecided and threshold is None:
+        raise UsageError(
+            "--fail-on-undecided needs a FRACTION to decide on. Add --fail-on FRACTION, e.g. 5%."
+        )
+    from losscli.compare.gate import Gate
     from losscli.garbage import without_garbage_collection
 
     with without_garbage_collection():
-        return _compare(names, threshold, force, format, output)
+        return _compare(names, Gate(threshold, missing, undecided), force, format, output)
 
 
 def _compare(
-    names: Sequence[str], threshold: float | None, force: bool, format: str, output: Path | None
+    names: Sequence[str], gate: Gate, force: bool, format: str, output: Path | None
 ) -> int:
     """Read, compare and report; numpy is imported only here."""
     from losscli.compare.comparison import TOLERATED, Comparisons, compare
@@ -59,7 +88,7 @@ def _compare(
     if output:
         _refuse_to_overwrite(output, paths)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
-    tolerated = TOLERATED if threshold is None else threshold
+    tolerated = TOLERATED if gate.threshold is None else gate.threshold
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
         if not comparison.comparable and not force:
@@ -71,24 +100,20 @@ def _compare(
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
-    compared = Comparisons(baseline[0], found, threshold)
+    compared = Comparisons(baseline[0], found, gate)
     _write(reports.render_comparison(compared, format), output)
     step_summary.publish("compare", lambda: reports.render_comparison(compared, "md"))
     if output:
         click.echo(f"{reports.conclusion(compared)}\n\nlosscli: wrote {output}", err=True)
-    if threshold is None:
-        return EXIT_OK
-    if compared.regressions() or compared.broken():
-        return EXIT_FAILED
-    if blind := compared.blind():
-        click.echo(
-            f"losscli: no row of {', '.join(blind)} could be told to be slower by "
-            f"{100 * threshold:g} %. Measure on a quieter machine, take more samples, have "
-            "`custom` as well as `reference` and `functional` in the config, or give a larger "
-            "--fail-on.",
-            err=True,
-        )
-    return EXIT_OK
+    if compared.undecided() or compared.blind():
+        click.echo(f"losscli: {_QUIETER}", err=True)
+    return EXIT_FAILED if compared.failed else EXIT_OK
+
+
+_QUIETER = (
+    "to decide the undecided rows, measure on a quieter machine, take more samples, have "
+    "`reference` and `functional` as well as `custom` in the config, or give a larger --fail-on."
+)
 
 
 def _refuse_to_overwrite(output: Path, paths: Mapping[str, Path]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import click
 from tabulate import tabulate
@@ -12,12 +13,15 @@ from losscli.axes import Mode, PassName
 from losscli.bench.memory_plan import MemoryPlan, fit, plan_memory, planned_extra_bytes
 from losscli.bench.plan import unavailable
 from losscli.cases import Case
+from losscli.cli.running import refuse_empty
+from losscli.config.exclusions import excluded
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
+from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation
 from losscli.reasons import Reason
 from losscli.report.bench_table import SHORT_PASSES
-from losscli.report.phrases import with_mode
+from losscli.report.phrases import count, with_mode
 from losscli.units import format_bytes
 
 DOES_NOT_FIT = "does not fit"
@@ -31,21 +35,28 @@ NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
 
 
 def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free: int) -> None:
-    """Print a row for each case and pass: what would run, its bytes, and what does not fit."""
-    rows, sizes, misfits = [], [], 0
-    for case, pass_, implementations, _ in _plan(config, device):
+    """Print a row for each case and pass: what would run, its bytes, and what does not fit.
+
+    Raises:
+        UsageError: nothing is left, as the run would say.
+        UnfitError: nothing that is left can run, as the run would say.
+    """
+    rows, tally = [], _Tally()
+    for case, pass_, implementations, _ in _plan(config, device, tally):
         if case.impossible:
             rows.append((case.name, pass_, _names(implementations), "", str(case.impossible)))
+            tally.reasons.append(str(case.impossible))
             continue
         able, left_out = fit(case, pass_, implementations, free)
         size = needed(case, pass_, able or implementations)
         fits = f"left out: {', '.join(left_out)}" if able and left_out else ""
         fits = fits if able else DOES_NOT_FIT
         rows.append((case.name, pass_, _names(able or implementations), format_bytes(size), fits))
-        sizes.append(size)
-        misfits += bool(left_out)
-    click.echo(tabulate(rows, ("case", "pass", "implementations", "bytes", ""), colalign=_ALIGN))
-    click.echo(_count(sizes, misfits, free, device))
+        tally.add(size, able, left_out)
+    if rows:
+        headers = ("case", "pass", "implementations", "bytes", "")
+        click.echo(tabulate(rows, headers, colalign=_ALIGN))
+    _conclude(config, device, tally, free)
 
 
 _ALIGN = (*["left"] * 3, "right", "left")
@@ -57,22 +68,69 @@ def print_plans(config: Config, device: str, free: int) -> None:
     """Print what each case, pass and mode is planned to take to be timed, and what for.
 
     It is a row for each implementation, or one that says why a mode is not there.
+
+    Raises:
+        UsageError: nothing is left, as the run would say.
+        UnfitError: nothing that is left can run, as the run would say.
     """
     rows: list[tuple[str, ...]] = []
-    sizes, misfits = [], 0
-    for case, pass_, implementations, modes in _plan(config, device):
+    tally = _Tally()
+    for case, pass_, implementations, modes in _plan(config, device, tally):
         for mode in modes:
             name = with_mode(SHORT_PASSES[pass_], mode)
             if why := case.impossible or unavailable(mode, device):
                 rows.append((case.name, name, _names(implementations), *[""] * 4, str(why)))
+                tally.reasons.append(str(why))
                 continue
             able, left_out = fit(case, pass_, implementations, free, mode)
             parts = plan_memory(case, pass_, able or implementations, mode)
             rows += _planned(case, name, implementations, able, parts)
-            sizes.append(parts.total)
-            misfits += bool(left_out)
-    click.echo(tabulate(rows, _PLAN_HEADERS, colalign=_PLAN_ALIGN))
-    click.echo(_count(sizes, misfits, free, device))
+            tally.add(parts.total, able, left_out)
+    if rows:
+        click.echo(tabulate(rows, _PLAN_HEADERS, colalign=_PLAN_ALIGN))
+    for reason, names in tally.skipped.items():
+        skipped = ", ".join(f"{name} ({count(n, 'row')})" for name, n in names.items())
+        click.echo(f"skipped {skipped}: {reason}")
+    if not tally.sizes and tally.skipped:
+        tally.reasons += tally.skipped
+    _conclude(config, device, tally, free)
+
+
+@dataclass
+class _Tally:
+    """What a dry run counts."""
+
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of each row that is planned."""
+    misfits: int = 0
+    """Rows of which something does not fit."""
+    runs: int = 0
+    """Rows of which something fits."""
+    reasons: list[str] = field(default_factory=list)
+    """Why rows cannot run."""
+    skipped: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Rows that an implementation does not run, by reason and implementation."""
+
+    def add(
+        self, size: int, able: Sequence[Implementation], left_out: Mapping[str, object]
+    ) -> None:
+        """Count a row that is planned, those who fit in it and why the others do not."""
+        self.sizes.append(size)
+        self.misfits += bool(left_out)
+        self.runs += bool(able)
+        self.reasons += [] if able else [str(reason) for reason in left_out.values()]
+
+
+def _conclude(config: Config, device: str, tally: _Tally, free: int) -> None:
+    """Say how much there is to run, and what the config excludes; refuse where nothing can run."""
+    rules = excluded(config, device)
+    if not tally.runs and not tally.reasons:
+        refuse_empty(rules)
+    click.echo(_count(tally.sizes, tally.misfits, free, device))
+    for rule in rules:
+        click.echo(str(rule))
+    if not tally.runs:
+        raise UnfitError(f"nothing could run: {tally.reasons[0]}.")
 
 
 def _planned(
@@ -105,22 +163,33 @@ def _count(sizes: Sequence[int], misfits: int, free: int, device: str) -> str:
 
 
 def print_names(config: Config, device: str) -> None:
-    """Print the name of each case that is left, a line each."""
-    for name in dict.fromkeys(case.name for case, *_ in _plan(config, device)):
+    """Print the name of each case that is left, a line each.
+
+    Raises:
+        UsageError: none is left.
+    """
+    names = dict.fromkeys(case.name for case, *_ in _plan(config, device, _Tally()))
+    if not names:
+        refuse_empty(excluded(config, device))
+    for name in names:
         click.echo(name)
 
 
 def _plan(
-    config: Config, device: str
+    config: Config, device: str, tally: _Tally
 ) -> Iterator[tuple[Case, PassName, list[Implementation], tuple[Mode, ...]]]:
     """Yield what runs side by side: a case, a pass, its implementations, and the modes of each."""
     for block in config.blocks:
         for case, pass_ in itertools.product(expand(block, device), block.passes):
-            implementations = [
-                find_implementation(name)
-                for name in block.implementations
-                if asked_for(block, case, name, pass_)
-            ]
-            able = [i for i in implementations if i.unavailable(case) is None]
+            able = []
+            for name in block.implementations:
+                if not asked_for(block, case, name, pass_):
+                    continue
+                implementation = find_implementation(name)
+                if reason := implementation.unavailable(case):
+                    names = tally.skipped.setdefault(str(reason), {})
+                    names[name] = names.get(name, 0) + 1
+                else:
+                    able.append(implementation)
             if able:
                 yield case, pass_, able, block.timing.mode

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 
 import click
-from tabulate import tabulate
 
 from losscli.cli.options import listing_format, one_of
 from losscli.config.loader import shipped_configs
@@ -34,9 +33,10 @@ def _implementations() -> dict[str, str]:
 def _devices() -> dict[str, str]:
     """Name the CPU and each GPU."""
     devices = {"cpu": f"{cpu_model() or 'CPU'}, {core_count()} cores"}
-    unusable = torch_without_cuda()
+    gpus = find_gpus()
+    unusable = torch_without_cuda() if gpus else None
     note = f"; out of reach, torch {unusable} is built without CUDA" if unusable else ""
-    for gpu in find_gpus():
+    for gpu in gpus:
         devices[gpu.name] = f"{gpu.model}, {format_bytes(gpu.memory_bytes)}{note}"
     return devices
 
@@ -69,6 +69,7 @@ def command(kind: str | None, format: str) -> None:
     for name, entries in listing.items():
         if kind is None:
             click.echo(f"{name}:")
-        table = tabulate(entries.items(), tablefmt="plain", disable_numparse=True)
-        for line in table.splitlines():
+        width = max(map(len, entries), default=0)
+        for entry, text in entries.items():
+            line = f"{entry:<{width}}  {text}"
             click.echo(line if kind else f"  {line}")

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
+from typing import Any
 
 import click
 
 from losscli import __version__
+from losscli.cli import interrupts
 from losscli.errors import (
     EXIT_BROKEN_PIPE,
     EXIT_FAILED,
@@ -45,8 +47,20 @@ _DEBUG = click.Option(
 )
 
 
+class _InterruptedError(Exception):
+    """A KeyboardInterrupt on its way past click, which would write an empty line for it."""
+
+
 class _LazyGroup(click.Group):
     """A group that imports a command only to run it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                click.echo(err=True)  # the terminal has written ^C
+            raise _InterruptedError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -124,27 +138,29 @@ def _replace_closed_streams() -> None:
 def _interruptible() -> Iterator[list[int]]:
     """Treat each signal that asks to end as Ctrl-C; yield those that came.
 
-    The exception alone does not do: code that is imported or called back may swallow it.
+    The exception alone does not do: code that is imported or called back may swallow it. While
+    torch or numpy is imported, which does so, the program ends at once.
     """
-    received: list[int] = []
+    received = interrupts.received
+    received.clear()
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         received.append(signum)
+        if any(map(_is_being_imported, ("torch", "numpy"))):
+            interrupts.end_at_once()
         raise KeyboardInterrupt
 
-    # Windows has no SIGHUP.
-    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    # What is ignored stays so, as SIGHUP under nohup.
-    previous = {
-        number: signal.signal(number, interrupt)
-        for number in (getattr(signal, name) for name in names)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
+    previous = {number: signal.signal(number, interrupt) for number in interrupts.numbers()}
     try:
         yield received
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _is_being_imported(name: str) -> bool:
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
 
 
 def _explain(error: BaseException) -> int:
@@ -157,7 +173,7 @@ def _explain(error: BaseException) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
         return EXIT_BROKEN_PIPE
-    if isinstance(error, click.Abort | KeyboardInterrupt):
+    if isinstance(error, click.Abort | KeyboardInterrupt | _InterruptedError):
         click.echo("losscli: interrupted", err=True)
         return EXIT_INTERRUPTED
     message, code = _message(error)

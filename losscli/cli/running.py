@@ -8,16 +8,17 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import click
 
+from losscli.cli.interrupts import raise_if_received
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
 from losscli.report import conclusion, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
-from losscli.runs.records import FAIL, FAILED, SKIPPED, Result, Run
+from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Result, Run
 
 
 class Job(Protocol):
@@ -32,13 +33,14 @@ class Job(Protocol):
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-def begin(kind: str, device: str, plan: str = "") -> Run:
+def begin(kind: str, device: str, plan: str = "", excluded: tuple[Exclusion, ...] = ()) -> Run:
     """Return a run on a device that has no results yet.
 
     Args:
         kind: ``bench``, ``verify``, ``self-test`` or ``timer-test``.
         device: it is on.
         plan: stands for all that it is to do.
+        excluded: what the config's rules leave out of it.
     """
     return Run(
         kind=kind,
@@ -47,6 +49,24 @@ def begin(kind: str, device: str, plan: str = "") -> Run:
         environment=description.describe(device),
         results=(),
         plan=plan,
+        excluded=excluded,
+    )
+
+
+def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
+    """Say what left nothing to run.
+
+    Raises:
+        UsageError: always.
+    """
+    if not excluded:
+        raise UsageError(
+            "nothing is left to run: no pass and implementation applies to any case. Change the "
+            "config or the options."
+        )
+    raise UsageError(
+        f"nothing is left to run: {'; '.join(map(str, excluded))}. Remove the rule, or name what "
+        "it excludes on the command line."
     )
 
 
@@ -74,7 +94,7 @@ def run_jobs(
         keep_going: after a result that failed.
     """
     if not jobs and not run.results:
-        raise UsageError("the config excludes every case. --dry-run shows what is left of it.")
+        refuse_empty(run.excluded)
     with Writer(run, format, output, saved=saved, resumed=resumed) as writer:
         finished = _run_all(jobs, results_of, _keeper(writer, keep_going))
     results = writer.run.results
@@ -89,7 +109,7 @@ def run_jobs(
         click.echo(f"losscli: interrupted{what}", err=True)
         return EXIT_INTERRUPTED
     if not results:
-        raise UsageError("no case of the config is asked for anything. --dry-run shows them.")
+        raise UsageError("no check applies to any configured case. --dry-run lists the cases.")
     if all(result.status == SKIPPED for result in results):
         raise UnfitError(f"nothing could run: {results[0].reason}.")
     failed = any(result.status in (FAIL, FAILED) for result in results)
@@ -105,6 +125,7 @@ def _keeper(writer: Writer, keep_going: bool) -> Callable[[Result], None]:
 
     def keep(result: Result) -> None:
         writer.add(result)
+        raise_if_received()
         if not keep_going and result.status in (FAIL, FAILED):
             raise _FirstFailureError
 
@@ -125,6 +146,7 @@ def _run_all(
     try:
         with bar:
             for job in bar:
+                raise_if_received()
                 with closing(results_of(job)) as results:
                     for result in results:
                         keep(result)

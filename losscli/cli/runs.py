@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import click
-from tabulate import tabulate
 
 from losscli.cli.options import listing_format
 from losscli.errors import UsageError
@@ -29,6 +28,8 @@ def command(format: str) -> None:
     elif not runs:
         click.echo(_NONE.format(runs_directory()), err=True)
     else:
+        from tabulate import tabulate
+
         keys = ("name", "created", "device", "cases", "commit", "problem")
         shown = keys if any(run["problem"] for run in runs) else keys[:-1]
         rows = [["" if run[key] is None else run[key] for key in shown] for run in runs]

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.dry_run import print_cases, print_names
 from losscli.cli.options import axis, axis_options, given_besides, output_options, resolve_config
-from losscli.cli.running import begin, run_jobs
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
-from losscli.machine import devices, memory
-from losscli.runs.records import VerifyResult
-from losscli.verify.memory_plan import fit, needed_bytes
+
+if TYPE_CHECKING:
+    from losscli.runs.records import VerifyResult
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
@@ -66,6 +64,13 @@ def command(
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = _of_our_own(config)
+
+    # Whatever follows needs torch, or takes long to import: an error above answers at once.
+    from losscli.cli.dry_run import print_cases, print_names
+    from losscli.cli.running import begin, run_jobs
+    from losscli.config.exclusions import excluded
+    from losscli.machine import devices, memory
+
     device = devices.resolve_device(config.device)
     if self_test:
         from losscli.verify.selftest import run as selftest
@@ -85,6 +90,8 @@ def command(
     from losscli.verify.runner import Job, plan, run
 
     if dry_run:
+        from losscli.verify.memory_plan import fit, needed_bytes
+
         free = memory.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)
         if checks:
@@ -101,7 +108,7 @@ def command(
 
     jobs = plan(config, device, checks=checks)
     return run_jobs(
-        begin("verify", device),
+        begin("verify", device, excluded=excluded(config, device)),
         jobs,
         results_of,
         format=format,

@@ -10,6 +10,7 @@ from statistics import geometric_mean, median
 import numpy as np
 
 from losscli.axes import HOST, Cache, Mode, PassName
+from losscli.compare.gate import NO_GATE, Gate
 from losscli.compare.noise import (
     ENOUGH_CONTROLS,
     LEAST_NOISE,
@@ -98,6 +99,10 @@ class Noise:
     """Standard deviation, of the rows where it is largest."""
     controls: int
     """Rows that it is known from."""
+    off: float
+    """Median distance of the controls' ratios from 1, as a fraction; 0 without controls."""
+    most_off: float
+    """The largest such distance."""
     why: str
     """Why the rows of PyTorch's own implementations do not tell it; empty where they do."""
     from_processes: bool = False
@@ -156,13 +161,18 @@ class Comparison:
         ]
 
     def undecided(self, threshold: float) -> list[Row]:
-        """Return the rows of which noise would hide that they are slower by the threshold."""
+        """Return the rows in which noise can hide a slowdown by the threshold.
+
+        The interval contains 1, and it is too wide to show the threshold, or the measured ratio
+        itself is beyond it.
+        """
+        limit = 1 + threshold
         return [
             row
             for row in self.rows
             if not row.control
             and row.verdict == UNCLEAR
-            and row.ratio.high > (1 + threshold) * row.ratio.value
+            and (row.ratio.high > limit * row.ratio.value or row.ratio.value > limit)
         ]
 
     def blind(self, threshold: float) -> bool:
@@ -193,18 +203,58 @@ class Comparisons:
     baseline: str
     comparisons: dict[str, Comparison]
     """By the name of the run that is compared."""
-    threshold: float | None = None
-    """Beyond which a case that is slower fails the comparison."""
+    gate: Gate = NO_GATE
+    """What makes the comparison fail."""
+
+    @property
+    def threshold(self) -> float | None:
+        """The slowdown beyond which a row fails the comparison, if there is a gate."""
+        return self.gate.threshold
 
     def broken(self) -> list[tuple[str, Missing]]:
         """Return what the baseline timed and a run failed, each with the name of the run."""
         return [(name, each) for name, one in self.comparisons.items() for each in one.broken]
 
-    def blind(self) -> list[str]:
-        """Return the names of the runs of which noise would hide whatever became slower."""
+    def missing(self) -> list[tuple[str, Missing]]:
+        """Return the rows whose absence fails the comparison, each with the name of the run."""
+        return [
+            (name, each)
+            for name, one in self.comparisons.items()
+            for each in one.only_before
+            if self.gate.fails_on_missing(each.result.implementation)
+        ]
+
+    def cut_off(self) -> list[str]:
+        """Return the names of the runs whose file ends in half a line, where the gate minds."""
+        if not self.gate.minds_missing or not self.comparisons:
+            return []
+        before = next(iter(self.comparisons.values())).before
+        runs = {self.baseline: before} | {n: one.after for n, one in self.comparisons.items()}
+        return [name for name, run in runs.items() if run.cut_off]
+
+    def undecided(self) -> list[tuple[str, Row]]:
+        """Return the rows whose noise fails the comparison, each with the name of its run."""
         if self.threshold is None:
             return []
+        return [
+            (name, row)
+            for name, one in self.comparisons.items()
+            for row in one.undecided(self.threshold)
+            if self.gate.fails_on_undecided(row.after.implementation)
+        ]
+
+    def blind(self) -> list[str]:
+        """Return the names of the runs in which no row could be judged, where the gate minds."""
+        if self.threshold is None or not self.gate.minds_undecided:
+            return []
         return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the gate is closed: something is slower, broken, missing or undecided."""
+        slow = self.threshold is not None and (self.regressions() or self.broken())
+        unseen = self.missing() or self.cut_off() or self.undecided() or self.blind()
+        return bool(slow or unseen)
 
     def regressions(self) -> list[tuple[str, Row]]:
         """Return what is slower beyond threshold and noise, each with the name of its run."""
@@ -246,7 +296,7 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
         _missing(befores, afters, after),
         _missing(afters, befores, before),
         unlike,
-        _told(groups, noise, control, why, from_processes),
+        _told(groups, noise, logs, control, why, from_processes),
         not why,
     )
 
@@ -378,6 +428,7 @@ def _noises_of_group(
 def _told(
     groups: Sequence[Group],
     noises: Sequence[float],
+    logs: Sequence[float],
     control: Sequence[bool],
     why: str,
     from_processes: Mapping[Group, float],
@@ -389,10 +440,12 @@ def _told(
         controls = sum(control[index] for index in own)
         few = f"for want of controls: {controls} of the {ENOUGH_CONTROLS} that it takes"
         missing = "" if controls >= ENOUGH_CONTROLS else why or few
-        value = max(noises[index] for index in own)
+        noise = max(noises[index] for index in own)
         if group in from_processes:
-            value = max(value, from_processes[group])
-        found.append(Noise(*group, value, controls, missing, group in from_processes))
+            noise = max(noise, from_processes[group])
+        off = [abs(math.expm1(logs[index])) for index in own if control[index]]
+        middle, most = (median(off), max(off)) if off else (0.0, 0.0)
+        found.append(Noise(*group, noise, controls, middle, most, missing, group in from_processes))
     return tuple(found)
 
 

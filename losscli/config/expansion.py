@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from fnmatch import fnmatchcase
 
 from losscli import layouts
@@ -20,9 +19,17 @@ def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) 
     No rule of ``exclude`` may match, and where there are filters one of them has to. The pass
     ``forward`` has no incoming gradient: it belongs to the case whose own is 1.
     """
+    kept, rule = judge(config, case, implementation, pass_)
+    return kept and rule is None
+
+
+def judge(
+    config: Config, case: Case, implementation: str, pass_: PassName
+) -> tuple[bool, Exclude | None]:
+    """Tell whether the axes and filters keep a row, and return the first rule that excludes it."""
     if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
-        return False
-    facts = {
+        return False, None
+    facts: dict[str, object] = {
         **case.params,
         "loss": case.loss,
         "size": case.size,
@@ -36,14 +43,12 @@ def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) 
         "grad_output": case.grad_output,
         "table": config.title,
     }
-    if any(_excludes(rule, facts) for rule in config.exclude):
-        return False
-    return not config.filters or any(_keeps(filter, facts) for filter in config.filters)
+    kept = not config.filters or any(_keeps(filter, facts) for filter in config.filters)
+    return kept, next((rule for rule in config.exclude if _excludes(rule, facts)), None)
 
 
 def _excludes(rule: Exclude, facts: Mapping[str, object]) -> bool:
-    wanted = {field.name: getattr(rule, field.name) for field in fields(rule)}
-    return all(value is None or value == facts[name.rstrip("_")] for name, value in wanted.items())
+    return all(value == facts[name] for name, value in rule.conditions.items())
 
 
 def _keeps(filter: Filter, facts: Mapping[str, object]) -> bool:
@@ -61,7 +66,15 @@ def _meets(fact: object, values: tuple[object, ...]) -> bool:
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:
-    """Yield the cases of a config in the order written, on a device that is no longer ``auto``."""
+    """Yield the cases of a config in the order written, on a device that is no longer ``auto``.
+
+    A case that is written twice, as by ``[smooth_l1, {smooth_l1: {beta: 1}}]``, is yielded once.
+    """
+    return iter(dict.fromkeys(_expand(config, device)))
+
+
+def _expand(config: Config, device: str) -> Iterator[Case]:
+    """Yield the cases as written."""
     grad_outputs = config.grad_outputs
     if FORWARD in config.passes and 1.0 not in grad_outputs:
         grad_outputs = (1.0, *grad_outputs)

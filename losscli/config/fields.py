@@ -141,11 +141,11 @@ def _names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[
     return lambda node: tuple(dict.fromkeys(read(item) for item in _items(node, what)))
 
 
-def _title(node: Located) -> str:
-    title = _at(node, str.strip)
-    if not title or "\n" in title:
+def _line(node: Located) -> str:
+    text = _at(node, str.strip)
+    if not text or "\n" in text:
         node.fail(f"expected a line of text, found {node.describe()}.")
-    return title
+    return text
 
 
 def _device(node: Located) -> str:
@@ -284,6 +284,7 @@ _EXCLUDE: dict[str, Callable[[Located], object]] = {
     "pass": _name("pass", PASSES),
     "layout": _name("layout", LAYOUTS),
     "grad_output": _grad_output,
+    "reason": _line,
 }
 
 
@@ -319,7 +320,7 @@ def _exclude(node: Located) -> tuple[Exclude, ...]:
     rules = []
     for item in node.value:
         values = _record(item, "a rule such as {dtype: float64}", _EXCLUDE)
-        if not values:
+        if not values.keys() - {"reason"}:
             item.fail("an empty rule would leave every case out. Name what to leave out.")
         if "pass" in values:
             values["pass_"] = values.pop("pass")
@@ -340,7 +341,7 @@ def _tolerances(node: Located) -> tuple[Tolerance, ...]:
 
 
 FIELDS: Mapping[str, Callable[[Located], object]] = {
-    "title": _title,
+    "title": _line,
     "device": _device,
     "losses": _losses,
     "sizes": _sizes,

@@ -13,7 +13,7 @@ from typing import Any, cast
 from losscli.config.expansion import expand
 from losscli.config.fields import FIELDS, check_mapping
 from losscli.config.positions import Located, read
-from losscli.config.schema import Config, LossChoice
+from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.errors import ConfigError, UsageError, unknown
 from losscli.losses import LOSSES
 
@@ -162,9 +162,26 @@ def _check_tolerances(config: Config, node: Located) -> None:
             entry.key.fail(f"{close} `--dry-run` lists the names.")
 
 
+def _named(rule: Exclude, overrides: Mapping[str, object]) -> bool:
+    """Tell whether the command line names all that a rule names, but for the device.
+
+    What a user asked for by name wins over a rule of a config.
+    """
+    wanted = {key: value for key, value in rule.conditions.items() if key != "device"}
+    given = {key: overrides.get(_OPTIONS.get(key, f"{key}s"), ()) for key in wanted}
+    return bool(wanted) and all(
+        value in cast("tuple[object, ...]", given[key]) for key, value in wanted.items()
+    )
+
+
+_OPTIONS = {"loss": "losses", "pass": "passes"}
+"""Fields of Config that are not the key of a rule with an s."""
+
+
 def _override(config: Config, overrides: Mapping[str, object]) -> Config:
     """Put the command line's choices over those of the file."""
     changes: dict[str, Any] = dict(overrides)
+    changes["exclude"] = tuple(rule for rule in config.exclude if not _named(rule, overrides))
     if "seed" in changes:
         changes["inputs"] = replace(config.inputs, seed=changes.pop("seed"))
     if "losses" in changes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from losscli.axes import (
     COLD,
@@ -19,6 +19,7 @@ from losscli.axes import (
     PassName,
 )
 from losscli.losses import LossSpec, Reduction, Shape
+from losscli.units import format_size
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Exclude:
-    """Cases that match every given field are left out."""
+    """Rows that match every given field are left out."""
 
     loss: str | None = None
     size: Shape | None = None
@@ -86,6 +87,19 @@ class Exclude:
     pass_: PassName | None = None
     layout: Layout | None = None
     grad_output: GradOutput | None = None
+    reason: str = ""
+    """Why, for the report."""
+
+    @property
+    def conditions(self) -> dict[str, object]:
+        """What a row has to match, by the keys of a config."""
+        found = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
+        return {k: v for k, v in found.items() if k != "reason" and v is not None}
+
+    def __str__(self) -> str:
+        """Return the rule as a config has it, without the reason."""
+        words = self.conditions | ({"size": format_size(self.size)} if self.size else {})
+        return "{" + ", ".join(f"{key}: {value}" for key, value in words.items()) + "}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import os
 import platform
 import re
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from losscli.errors import UnfitError, UsageError
 from losscli.machine import kernel_files
@@ -56,6 +55,8 @@ def driver_cuda() -> tuple[int, int] | None:
 
 def torch_without_cuda() -> str | None:
     """Return the version of torch if its name says that it is built for the CPU alone."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
+
     try:
         torch = version("torch")
     except PackageNotFoundError:

@@ -13,7 +13,7 @@ import csv
 import io
 import json
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -172,7 +172,11 @@ def _noise_of(noise: Noise, several: bool) -> str:
     if noise.from_processes:
         known = "by the spread between the processes of each run"
     where = f" ({noise.mode}, {noise.cache})" if several else ""
-    return f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
+    line = f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
+    if noise.controls:
+        off = f"{100 * noise.off:.1f} % in the median, {100 * noise.most_off:.1f} % at most"
+        line += f"; their ratios are off by {off}" if not noise.why else f"; controls: off by {off}"
+    return line
 
 
 def _conclusion(compared: Comparisons) -> list[str]:
@@ -186,7 +190,7 @@ def _conclusion(compared: Comparisons) -> list[str]:
     if compared.threshold is not None:
         lines += _undecided(compared, compared.threshold)
         found = compared.regressions()
-        what = f"slower by more than {100 * compared.threshold:g} % and than noise explains"
+        what = f"slower by more than {100 * compared.threshold:g} % and beyond the measured noise"
         lines.append(f"{count(len(found), 'row') if found else 'no row'} {what}")
         several = len(compared.comparisons) > 1
         lines += [
@@ -194,7 +198,33 @@ def _conclusion(compared: Comparisons) -> list[str]:
             f"({_seconds(row.before)}, then {_seconds(row.after)})"
             for name, row in found
         ]
+    return [*lines, *_not_looked(compared)]
+
+
+def _not_looked(compared: Comparisons) -> list[str]:
+    """Say which rows fail the gate because nothing could be told of them."""
+    lines = []
+    if cut := compared.cut_off():
+        lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
+    missing, undecided = compared.missing(), compared.undecided()
+    if missing:
+        rows = _counted(missing, [each.result.implementation for _, each in missing], "missing")
+        lines.append(f"FAILED: {rows}; --no-fail-on-missing accepts that")
+        lines += [f"    {label(each.result)}" for _, each in missing[:_NAMED]]
+        lines += [f"    and {len(missing) - _NAMED} more"] if len(missing) > _NAMED else []
+    if undecided:
+        rows = _counted(undecided, [row.after.implementation for _, row in undecided], "undecided")
+        lines.append(f"FAILED: {rows}; --no-fail-on-undecided accepts that")
+    elif blind := compared.blind():
+        where = ", ".join(blind)
+        lines.append(f"FAILED: no row of {where} was judged; --no-fail-on-undecided accepts that")
     return lines
+
+
+def _counted(found: Sequence[object], implementations: Iterable[str], state: str) -> str:
+    """Return ``3 rows of custom, reference are missing``."""
+    names = ", ".join(dict.fromkeys(implementations))
+    return f"{count(len(found), 'row')} of {names} {'is' if len(found) == 1 else 'are'} {state}"
 
 
 def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
@@ -236,6 +266,11 @@ def _record(compared: Comparisons) -> dict[str, Any]:
         "kind": "compare",
         "baseline": compared.baseline,
         "threshold": compared.threshold,
+        "fail_on_missing": compared.gate.minds_missing,
+        "fail_on_undecided": compared.gate.minds_undecided,
+        "missing": len(compared.missing()),
+        "cut_off": compared.cut_off(),
+        "failed": compared.failed,
         "confidence": CONFIDENCE,
         "comparisons": [
             of_comparison(name, comparison, compared.threshold)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -83,7 +84,11 @@ def lay_out(headers: list[str], rows: list[list[str]], style: str) -> str:
 
 def _notes(run: Run) -> list[str]:
     lines: list[str] = _TABLES[run.kind].notes(run)
-    return lines
+    return [*lines, *(_fill(str(exclusion)) for exclusion in run.excluded)]
+
+
+def _fill(text: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _comparison(run: Run) -> list[str]:

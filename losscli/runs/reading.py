@@ -21,6 +21,7 @@ from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_obje
 from losscli.runs.records import (
     SCHEMA_VERSION,
     BenchResult,
+    Exclusion,
     Headline,
     Loss,
     Run,
@@ -50,6 +51,7 @@ class _Envelope(msgspec.Struct):
     created: Any = ""
     environment: Any = {}
     plan: Any = ""
+    excluded: Any = ()
     headline: Any = None
     results: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -62,6 +64,7 @@ class _Facts(msgspec.Struct):
     created: str
     environment: dict[str, Any]
     plan: str
+    excluded: tuple[Exclusion, ...]
     headline: dict[str, Any] | None
 
 
@@ -91,12 +94,16 @@ def read_run(path: Path, kind: str) -> Run:
         with told():
             facts = msgspec.convert(msgspec.structs.asdict(envelope), _Facts)
         where = "a result"
-        results = _lines(path, KINDS[kind], text) if is_lines else read_array(KINDS[kind], text)
+        cut_off = False
+        if is_lines:
+            results, cut_off = _lines(path, KINDS[kind], text)
+        else:
+            results = read_array(KINDS[kind], text)
         given = msgspec.structs.asdict(facts)
         if facts.headline is not None:
             where = "the headline"
             given["headline"] = _headline(facts.headline)
-        return Run(**given, results=_checked(results))
+        return Run(**given, results=_checked(results), cut_off=cut_off)
     except RecordError as error:
         if error.index is not None:
             where = f"result {error.index + 1}"
@@ -117,6 +124,7 @@ def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:
     The results of a case follow each other, and then share it.
     """
     case = None
+    seen: dict[object, int] = {}
     for index, result in enumerate(results):
         try:
             if result.case == case:
@@ -126,15 +134,29 @@ def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:
                 _check_case(case)
             if isinstance(result, BenchResult):
                 _check(result)
+                _refuse_duplicate(result, index, seen)
         except RecordError as error:
             raise RecordError(str(error), index) from None
     return tuple(results)
 
 
+def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) -> None:
+    """Refuse a second result of a row: nobody could tell which of the two counts."""
+    row = (result.table, result.case, result.pass_, result.mode, result.cache)
+    first = seen.setdefault((*row, result.implementation), index)
+    if first != index:
+        raise RecordError(
+            f"it repeats result {first + 1} ({result.case.name}, {result.implementation}, "
+            f"{result.pass_.replace('_', '+')}); remove one of the two"
+        )
+
+
 def _check(result: BenchResult) -> None:
     if result.seconds is None:
         return
-    samples = result.seconds.samples or (result.seconds.median,)
+    samples = result.seconds.samples
+    if not samples:
+        raise RecordError("'seconds': 'samples' is empty, so no time was measured")
     for field, seconds in (
         ("median", result.seconds.median),
         ("samples", min(samples)),
@@ -193,8 +215,8 @@ def _bytes(path: Path) -> bytes:
         raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
 
 
-def _lines(path: Path, kind: type[Readable], text: bytes) -> list[Readable]:
-    """Read one result a line; of the last one half may be missing."""
+def _lines(path: Path, kind: type[Readable], text: bytes) -> tuple[list[Readable], bool]:
+    """Read one result a line; tell as well whether the last line is cut off, and left out."""
     lines = text.rstrip().split(b"\n") if text.strip() else []
     results = []
     for index, line in enumerate(lines):
@@ -204,11 +226,11 @@ def _lines(path: Path, kind: type[Readable], text: bytes) -> list[Readable]:
             raise RecordError(str(error), index) from None
         except UNREADABLE:
             if index == len(lines) - 1:
-                break
+                return results, True
             raise UsageError(
                 f"{path}:{index + 2}: this line is not JSON. The file is damaged."
             ) from None
-    return results
+    return results, False
 
 
 def _damaged(path: Path, error: Exception) -> UsageError:

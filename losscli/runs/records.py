@@ -391,6 +391,24 @@ class Headline:
 
 
 @dataclass(frozen=True)
+class Exclusion:
+    """A rule of the config's ``exclude`` that left rows out."""
+
+    rule: str
+    """As a config has it: ``{device: cpu, implementation: compile}``."""
+    rows: int
+    """Cases, passes and implementations that it left out."""
+    reason: str = ""
+    """Which the config gives."""
+
+    def __str__(self) -> str:
+        """Return a line for people."""
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        why = f": {self.reason}" if self.reason else ""
+        return f"excluded {rows} by the config's rule {self.rule}{why}"
+
+
+@dataclass(frozen=True)
 class Run:
     """Everything a command measured."""
 
@@ -405,6 +423,10 @@ class Run:
     """Stands for all that was asked for: what goes on with a run has to ask for the same."""
     headline: Headline | None = None
     """Of a bench that is finished and has peers."""
+    excluded: tuple[Exclusion, ...] = ()
+    """What the config's rules left out."""
+    cut_off: bool = field(default=False, compare=False)
+    """Whether the run was read from a file whose last line is cut; no part of the record."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that users script against."""
@@ -415,6 +437,7 @@ class Run:
             "created": self.created,
             "environment": dict(self.environment),
             "plan": self.plan,
+            "excluded": [asdict(exclusion) for exclusion in self.excluded],
             "headline": self.headline.to_json() if self.headline else None,
             "results": [result.to_json() for result in self.results],
         }

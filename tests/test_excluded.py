@@ -1,0 +1,114 @@
+"""What a config excludes is told; what the command line names is run all the same."""
+
+import json
+
+import pytest
+
+from losscli.cli import main
+from losscli.config.exclusions import excluded
+from losscli.config.loader import load_config
+from losscli.config.schema import Exclude
+from losscli.report import render
+from losscli.runs.reading import read_run
+from losscli.runs.records import Exclusion
+
+WHERE = ("--device", "cpu", "--size", "8x8")
+SMALL = (*WHERE, "--loss", "mse")
+RULE = "excluded 2 rows by the config's rule {device: cpu, implementation: compile}"
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Return a function that writes a config and returns its name."""
+
+    def write(text):
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_an_implementation_that_is_named_is_not_excluded(capsys):
+    assert main.run(["bench", *SMALL, "--impl", "compile", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "compile" in out
+    assert "excluded" not in out
+
+
+def test_a_rule_with_several_conditions_gives_way_only_where_all_are_named():
+    rule = "reduction: none, implementation: custom:atomic"
+
+    def rules(**named):
+        return [str(one) for one in load_config("smoke", named).exclude if "atomic" in str(one)]
+
+    assert rules(implementations=("custom:atomic",)) == [f"{{{rule}}}"]
+    assert rules(implementations=("custom:atomic",), reductions=("none",)) == []
+    assert rules(implementations=("custom:tree",), reductions=("none",)) == [f"{{{rule}}}"]
+
+
+def test_naming_the_device_lifts_no_rule_about_a_device():
+    config = load_config("thorough", {"device": "cpu"})
+    assert any(block.exclude for block in config.blocks)
+
+
+def test_a_rule_is_written_as_in_a_config():
+    rule = Exclude(size=(1024, 8), pass_="forward", reason="why")
+    assert str(rule) == "{size: 1024x8, pass: forward}"
+
+
+def test_a_dry_run_tells_how_much_each_rule_excludes_and_why(capsys):
+    assert main.run(["bench", *SMALL, "--dry-run"]) == 0
+    assert capsys.readouterr().out.endswith(f"{RULE}: compiling takes minutes\n")
+
+
+def test_a_report_tells_what_was_excluded(tmp_path, capsys):
+    timing = ("--min-time", "1ms", "--max-time", "10ms", "--impl", "reference", "-c")
+    path = tmp_path / "config.yaml"
+    path.write_text("{sizes: [8, 16], exclude: [{size: 16, reason: too large}]}")
+    arguments = ["bench", "--device", "cpu", "--loss", "mse", *timing, str(path)]
+    assert main.run([*arguments, "--format", "json", "-o", str(tmp_path / "out.json")]) == 0
+    made = read_run(tmp_path / "out.json", "bench")
+    assert made.excluded == (Exclusion("{size: 16}", 2, "too large"),)
+    said = "excluded 2 rows by the config's rule {size: 16}: too large"
+    assert said in capsys.readouterr().err
+    assert said in render(made, "table")
+    assert json.loads(render(made, "jsonl").splitlines()[0])["excluded"] == [
+        {"rule": "{size: 16}", "rows": 2, "reason": "too large"}
+    ]
+
+
+@pytest.mark.parametrize("command", ["bench", "verify"])
+@pytest.mark.parametrize("then", [[], ["--dry-run"], ["--list"]])
+def test_a_run_that_is_left_nothing_names_the_rule(capsys, config, command, then):
+    path = config("{losses: mse, sizes: 8x8, exclude: [{loss: mse, reason: a test}]}")
+    assert main.run([command, "-c", path, "--device", "cpu", "--impl", "custom", *then]) == 2
+    assert capsys.readouterr().err == (
+        "losscli: error: nothing is left to run: excluded 2 rows by the config's rule {loss: mse}: "
+        "a test. Remove the rule, or name what it excludes on the command line.\n"
+    )
+
+
+@pytest.mark.parametrize("then", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--mode", "graph", "--loss", "mse"), "a CUDA graph needs a GPU"),
+        (("--impl", "functional", "--loss", "smooth_l1"), "torch has no other smooth_l1 than"),
+    ],
+)
+def test_a_dry_run_of_which_nothing_can_run_exits_as_the_run(capsys, arguments, reason, then):
+    assert main.run(["bench", *WHERE, *arguments, *then]) == 4
+    assert f"losscli: error: nothing could run: {reason}" in capsys.readouterr().err
+
+
+def test_rows_are_cases_times_passes_times_implementations():
+    config = load_config(None, {"sizes": ((8,), (16,))})
+    (rule,) = excluded(config, "cpu")
+    assert rule.rows == 3 * 2 * 2
+
+
+def test_a_reason_alone_is_no_rule(capsys, config):
+    path = config("{losses: mse, sizes: 8x8, exclude: [{reason: a test}]}")
+    assert main.run(["bench", "-c", path, "--device", "cpu", "--list"]) == 2
+    assert "an empty rule would leave every case out" in capsys.readouterr().err
