@@ -57,7 +57,10 @@ def timed(*samples):
     return Timed(summarize(samples), None, 0, "as a test says")
 
 
-def found(pass_="forward", around=Surroundings(Limit(0.5), stop="confidence"), **outcomes):
+AROUND = Surroundings(Limit(0.5), stop="confidence")
+
+
+def found(pass_="forward", around=AROUND, **outcomes):
     return Found(pass_, outcomes, around)
 
 
