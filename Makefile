@@ -8,7 +8,7 @@ CSRC := find csrc -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu*' 
 INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test test-gpu sanitize mutate planted check format clean
+.PHONY: help bench test test-gpu sanitize mutate planted coverage check format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ mutate: ## break the kernels line by line and see whether verify finds out, a qu
 
 planted: ## slow a kernel by a tenth and see whether compare finds out and takes no noise for it
 	$(PYTHON) -m tests.planted $(PLANTED)
+
+coverage: ## how often the interval of a ratio holds what the next run finds, a quarter of an hour
+	$(PYTHON) -m tests.coverage $(COVERAGE)
 
 format: $(READY) ## rewrite Python and C++ in the project's style
 	@$(BIN)/ruff check --fix losscli tests docs

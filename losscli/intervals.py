@@ -23,7 +23,7 @@ _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 def student_quantile(freedom: int) -> float:
     """Return how many standard errors an interval of 95 % reaches, by degrees of freedom.
 
-    Beyond the table it is the beginning of a series, which is off by less than a thousandth.
+    Beyond the table it is the beginning of a series, which is off by less than three thousandths.
     """
     if freedom <= len(_T95):
         return _T95[freedom - 1]

@@ -114,6 +114,15 @@ def compare(base: Path, new: Path) -> tuple[int, set[str]]:
     return done.returncode, {row["implementation"] for row in slower}
 
 
+def plant_and_run(arguments: list[str]) -> None:
+    """Be losscli, with the kernel slowed if so asked."""
+    if BASE in os.environ:
+        plant(Path(os.environ[BASE]))
+    from losscli.cli.main import run
+
+    sys.exit(run(arguments))
+
+
 def main(repeats: int, options: list[str]) -> int:
     """Repeat, and return 1 if anything came out wrong."""
     wrong = []
@@ -132,11 +141,12 @@ def main(repeats: int, options: list[str]) -> int:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
+    if given[:1] == ["worker"]:  # one of the processes that bench starts
+        plant_and_run(given)
     if given and not given[0].isdigit() and "-o" in given:
-        if BASE in os.environ:
-            plant(Path(os.environ[BASE]))
-        from losscli.cli.main import run
+        from losscli.bench import processes
 
-        sys.exit(run(["bench", *given]))
+        processes.COMMAND = (sys.executable, "-m", "tests.planted", "worker")
+        plant_and_run(["bench", *given])
     repeats = int(given.pop(0)) if given and given[0].isdigit() else 20
     sys.exit(main(repeats, given or list(CASES)))

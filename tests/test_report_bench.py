@@ -301,6 +301,7 @@ def test_json_is_the_record_users_script_against():
         "gbps",
         "limit_gbps",
         "impossible",
+        "default_allocator_seconds",
         "speedup",
         "ratios",
         "planned_extra_bytes",
@@ -398,6 +399,7 @@ def test_ratios_have_their_interval_and_verdict():
             "low": 3.5,
             "high": 4.5,
             "confident": True,
+            "processes": [],
             "verdict": "faster",
         }
     }

@@ -1,0 +1,287 @@
+"""Several processes that measure a case: what they say to each other, and what comes of it."""
+
+import io
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+from fake_time import FakeClock
+from test_bench_runner import FixedLimits, Seen, StepTimer
+
+from losscli.bench import processes as pools
+from losscli.bench.limit import Limit
+from losscli.bench.merging import merge
+from losscli.bench.outcome import Found, Surroundings, Timed, Untimed
+from losscli.bench.plan import plan
+from losscli.bench.processes import ProcessDiedError, Processes, Worker, environment, share
+from losscli.bench.protocol import (
+    Broken,
+    Done,
+    Note,
+    Report,
+    read_message,
+    read_task,
+    report,
+    write_line,
+)
+from losscli.bench.runner import Runner
+from losscli.bench.statistics import summarize
+from losscli.bench.worker import serve
+from losscli.cli.main import run
+from losscli.config.schema import Config, LossChoice, Timing
+from losscli.errors import BuildError, LosscliError
+from losscli.machine import allocator
+from losscli.reasons import Reason
+from losscli.runs.decoding import read_value
+from losscli.runs.records import BenchResult
+
+TIMING = Timing(min_time=0.4, max_time=4.0, processes=4)
+NAMES = ("custom", "reference")
+WRONG = Untimed("failed", Reason("wrong", "loss: off"))
+
+
+@pytest.fixture
+def task():
+    config = Config(
+        losses=(LossChoice("smooth_l1", {"beta": (0.5,)}),),
+        sizes=((8, 8),),
+        implementations=NAMES,
+        timing=TIMING,
+    )
+    (made,) = plan(config, "cpu")
+    return made
+
+
+def timed(*samples):
+    return Timed(summarize(samples), None, 0, "as a test says")
+
+
+AROUND = Surroundings(Limit(0.5), stop="confidence")
+
+
+def found(pass_="forward", around=AROUND, **outcomes):
+    return Found(pass_, outcomes, around)
+
+
+class FakeWorker:
+    """Answers each task with what it was given, or dies."""
+
+    def __init__(self, answers, environ):
+        self.answers, self.environ = answers, environ
+        self.asked, self.ended = [], False
+
+    def wait_until_ready(self, notify):
+        pass
+
+    def measure(self, task, notify):
+        self.asked.append(task)
+        for pass_, names in task.passes.items():
+            if self.answers == "dies":
+                raise ProcessDiedError(-11)
+            yield found(pass_, **{name: self.answers[name] for name in names})
+
+    def end(self):
+        self.ended = True
+
+
+@pytest.fixture
+def pool():
+    """Make processes of which each answers in its own way; those after the last as the last."""
+
+    def make(*answers, unsettable="a test"):
+        started = []
+
+        def start(command, environ):
+            started.append(FakeWorker(answers[min(len(started), len(answers) - 1)], environ))
+            return started[-1]
+
+        made = Processes("cpu", 2, start=start, unsettable=lambda: unsettable)
+        return made, started
+
+    return make
+
+
+def test_task_survives_the_protocol(task):
+    assert read_task(write_line(task)) == task
+
+
+@pytest.mark.parametrize("message", [Done(), Note("busy"), Broken("no kernels", 3)])
+def test_message_survives_the_protocol(message):
+    assert read_message(write_line(message)) == message
+
+
+def test_report_survives_the_protocol():
+    one = found(custom=timed(1.0, 2.0), reference=WRONG)
+    assert read_message(write_line(report(one))).found == one
+
+
+def test_worker_reports_what_its_runner_measures(task):
+    runner = Runner(
+        "cpu",
+        free_bytes=lambda device: 2**40,
+        make_timer=lambda device, evicts, mode: StepTimer(FakeClock()),
+        limits=FixedLimits(Limit()),
+        conditions=Seen(),
+    )
+    answers = io.BytesIO()
+    quick = replace(task, passes={"forward": ("reference",)})
+    serve("cpu", [write_line(quick)], answers, runner)
+    ready, reported, done = map(read_message, answers.getvalue().splitlines())
+    assert (ready, done) == (Done(), Done())
+    assert isinstance(reported, Report)
+    assert reported.timed["reference"].seconds.median == 2.0
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "code"),
+    [(BuildError("no kernels"), "no kernels", 3), (ValueError("odd"), "ValueError: odd", None)],
+)
+def test_worker_tells_of_an_error_that_ends_the_run(task, error, told, code):
+    class Failing:
+        def measure(self, task):
+            raise error
+
+    answers = io.BytesIO()
+    serve("cpu", [write_line(task)], answers, Failing())
+    message = read_message(answers.getvalue().splitlines()[-1])
+    assert (message.text.splitlines()[0], message.exit_code) == (told, code)
+
+
+def process(text):
+    """Start a process that stands in for a worker."""
+    return Worker([sys.executable, "-c", f"import os, signal, sys\n{text}"], {})
+
+
+READY = """print('{"type":"done"}', flush=True); sys.stdin.readline()\n"""
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "failed", "ended by SIGSEGV"),
+        ("sys.exit(7)", "failed", "ended with exit code 7"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "skipped", "where memory runs out"),
+    ],
+)
+def test_process_that_dies_says_how(task, text, status, told):
+    worker = process(READY + text)
+    try:
+        with pytest.raises(ProcessDiedError, match="the process that measured it ended") as raised:
+            list(worker.measure(task, print))
+    finally:
+        worker.end()
+    assert raised.value.outcome.status == status
+    assert told in raised.value.outcome.reason.text
+
+
+def test_error_of_a_process_ends_the_run_with_its_exit_code(task):
+    worker = process(READY + """print('{"type":"broken","text":"no kernels","exit_code":3}')""")
+    try:
+        with pytest.raises(LosscliError, match="no kernels") as raised:
+            list(worker.measure(task, print))
+    finally:
+        worker.end()
+    assert raised.value.exit_code == 3
+
+
+def test_results_are_of_all_processes(pool, task):
+    speeds = [{"custom": timed(*[1.0] * 9), "reference": timed(*[n] * 9)} for n in (2.0, 2.2, 2.1)]
+    processes, started = pool(*speeds)
+    custom, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
+    assert len(started) == TIMING.processes
+    assert custom.seconds.processes == (9, 9, 9, 9)
+    assert custom.ratios["reference"].processes == pytest.approx((2.0, 2.2, 2.1, 2.1))
+    assert custom.ratios["reference"].verdict == "faster"
+    assert custom.reason == "confidence: 36 samples of 4 processes, median known to 0.00%"
+    assert reference.limit_gbps == pytest.approx(reference.bytes / 0.5 / 1e9)
+
+
+def test_record_with_processes_is_read_back(pool, task):
+    processes, _ = pool({name: timed(1.0, 2.0, 3.0) for name in NAMES})
+    for result in processes.run(task):
+        written = json.loads(json.dumps(result.to_json()))
+        assert read_value(BenchResult, written) == result
+
+
+def test_processes_share_the_time_of_a_case():
+    assert share(TIMING) == replace(TIMING, min_time=0.1, max_time=1.0, confidence=0.02)
+
+
+def test_implementation_that_one_process_fails_has_no_time(pool, task):
+    right = {name: timed(1.0, 1.1) for name in NAMES}
+    processes, started = pool(right, {**right, "custom": WRONG}, right)
+    custom, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
+    assert (custom.status, reference.status) == ("failed", "ok")
+    assert custom.reason == "in process 2, right in those before: loss: off"
+    assert started[2].asked[0].passes == {"forward": ("reference",)}
+
+
+def test_process_that_dies_fails_its_case_and_is_replaced_for_the_next(pool, task):
+    right = {name: timed(1.0, 1.1) for name in NAMES}
+    processes, started = pool(right, "dies", right)
+    results = list(processes.run(task))
+    assert {(r.status, r.code) for r in results} == {("failed", "process_died")}
+    assert "ended by SIGSEGV" in results[0].reason
+    assert started[1].ended
+    assert not started[2].asked
+    assert {r.status for r in processes.run(task)} == {"ok"}
+    assert len(started) == TIMING.processes + 1
+
+
+def test_allocator_is_set_and_the_default_one_stands_beside(pool, task):
+    fair = {"custom": timed(1.0, 1.0), "reference": timed(2.0, 2.0)}
+    default = {"custom": timed(1.0, 1.0), "reference": timed(9.0, 9.0)}
+    processes, started = pool(*[fair] * TIMING.processes, default, unsettable="")
+    _, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
+    environs = [worker.environ for worker in started]
+    assert environs == [allocator.KEEPING] * TIMING.processes + [{}]
+    assert (reference.seconds.median, reference.default_allocator_seconds) == (2.0, 9.0)
+
+
+def test_record_says_why_the_allocator_is_not_set(monkeypatch, task):
+    monkeypatch.setattr(allocator, "unsettable", lambda: "the C library is not glibc")
+    assert environment("cpu", [task]) == {
+        "allocator": "default",
+        "allocator_reason": "the C library is not glibc",
+    }
+    assert environment("cuda:0", [task]) == {}
+
+
+def test_end_of_the_run_ends_the_processes(pool, task):
+    processes, started = pool({name: timed(1.0) for name in NAMES})
+    with processes:
+        list(processes.run(task))
+    assert all(worker.ended for worker in started)
+
+
+def test_conditions_of_all_processes_are_joined():
+    def around(**conditions):
+        return Surroundings(Limit(0.5), stop="confidence", conditions=conditions)
+
+    one = around(celsius=[40, 50], others=0.1, host_gaps=1, throttle_reasons=["power limit"])
+    other = around(celsius=[45, 60], others=None, host_gaps=2, throttle_reasons=[])
+    merged = merge([found(around=each, custom=timed(1.0)) for each in (one, other)])
+    assert merged.around.conditions == {
+        "celsius": [40, 60],
+        "others": 0.1,
+        "host_gaps": 3,
+        "throttle_reasons": ["power limit"],
+    }
+
+
+@pytest.mark.parametrize("given", ["0", "101", "-1", "few"])
+def test_bad_number_of_processes_exits_2(capsys, given):
+    assert run(["bench", "--device", "cpu", f"--processes={given}"]) == 2
+    assert f"'{given}' is not a number of processes" in capsys.readouterr().err
+
+
+def test_bench_measures_in_real_processes(capsys, monkeypatch):
+    monkeypatch.setattr(pools.allocator, "unsettable", lambda: "a test")
+    arguments = ["--loss", "mse", "--size", "8x8", "--impl", "reference,functional"]
+    arguments += ["--cache", "warm", "--max-time", "1ms", "--processes", "2", "--pass", "forward"]
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert run(["bench", "--device", "cpu", *arguments, "--format", "json"]) == 0
+    for result in json.loads(capsys.readouterr().out)["results"]:
+        assert result["status"] == "ok"
+        assert len(result["seconds"]["processes"]) == 2
