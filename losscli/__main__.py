@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
 import sys
 
@@ -14,7 +16,14 @@ def main() -> int:
         signal.signal(number, interrupts.end_at_once)
     from losscli.cli.main import run
 
-    return run()
+    code = run()
+    if code == interrupts.INTERRUPTED:
+        # Python would end itself by SIGINT if C code evaluated what the exception passed through.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 if __name__ == "__main__":

@@ -19,6 +19,14 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.fixture(autouse=True)
+def data_directory(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep every test away from the runs that the user has saved."""
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path_factory.getbasetemp() / "data"))
+
+
 @pytest.fixture(scope="session")
 def make_case() -> MakeCase:
     """Make a small float32 mean on the CPU; keywords change what a test is about."""

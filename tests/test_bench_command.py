@@ -1,7 +1,9 @@
 """`losscli bench` from its arguments to its exit code."""
 
+import io
 import json
 import os
+import sys
 
 import pytest
 import torch
@@ -232,6 +234,35 @@ def test_a_run_is_saved_beside_its_report(capsys, tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "runs") == ["base.jsonl"]
 
 
+def test_a_saved_run_is_not_overwritten_unless_forced(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
+    assert bench(*ONE, "--save", "base") == 0
+    saved = tmp_path / "runs/base.jsonl"
+    before = saved.read_bytes()
+    capsys.readouterr()
+    assert bench(*ONE, "--save", "base") == 2
+    assert capsys.readouterr().err == (
+        "losscli: error: the run 'base' was saved before. Choose another name, or add --force to "
+        "overwrite it.\n"
+    )
+    assert saved.read_bytes() == before
+    assert bench(*ONE, "--save", "base", "--force") == 0
+    assert saved.read_bytes() != before
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2)])
+def test_on_a_terminal_save_asks_before_it_overwrites(tmp_path, monkeypatch, answer, code):
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/base.jsonl").write_text("before")
+    answers = io.StringIO(answer)
+    monkeypatch.setattr(answers, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", answers)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert bench(*ONE, "--save", "base") == code
+    assert ((tmp_path / "runs/base.jsonl").read_text() == "before") == (code == 2)
+
+
 @pytest.mark.parametrize(
     ("flags", "results"), [((), 2), (("--keep-going",), 2), (("--fail-fast",), 1)]
 )
@@ -272,6 +303,10 @@ def test_everything_excluded_is_an_error_of_usage(capsys, config):
     ("arguments", "message"),
     [
         (("--min-time", "2s", "--max-time", "1s"), "--min-time 2 s is longer than --max-time 1 s"),
+        (
+            ("--min-time", "3s"),
+            "--min-time 3 s is longer than the config's max_time of 2 s. Add --max-time TIME",
+        ),
         (("--max-time", "soon"), "'soon' is not a duration"),
         (("--confidence", "150%"), "'150%' is not a fraction"),
         (("--cache", "hot"), "unknown cache 'hot'"),

@@ -150,7 +150,7 @@ def test_what_lies_where_nobody_may_look_is_one_message(capsys, closed, argument
     assert capsys.readouterr().err == f"losscli: error: {message.format(closed)}\n"
 
 
-def test_so_is_a_config_that_extends_one_there(capsys, closed, tmp_path):
+def test_a_config_that_extends_an_unreadable_one_is_one_message(capsys, closed, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("extends: closed/x.yaml\n")
     assert main.run(["bench", "--device", "cpu", "--list", "-c", str(config)]) == EXIT_USAGE

@@ -507,7 +507,7 @@ def test_a_report_replaces_the_one_before_as_a_whole(slower, monkeypatch):
     assert sorted(os.listdir()) == ["base.json", "new.json", "report"]
 
 
-def test_an_output_that_nobody_reads_exits_141(slower):
+def test_a_closed_output_pipe_exits_141(slower):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "losscli", "compare", "base.json", "new.json"]

@@ -26,13 +26,13 @@ def test_a_kernel_slowed_by_a_tenth_is_found(between, repeat):
 
 @pytest.mark.parametrize("between", [0.0, 0.02, 0.05, 0.1, 0.3])
 @pytest.mark.parametrize("repeat", REPEATS)
-def test_noise_is_not_taken_for_it(between, repeat):
+def test_noise_is_not_taken_for_a_slowdown(between, repeat):
     base, new = (machine(seed, between=between) for seed in (repeat, 100 + repeat))
     assert compare(base, new).regressions(0.05) == []
 
 
 @pytest.mark.parametrize("repeat", REPEATS)
-def test_neither_is_a_machine_that_is_busy_at_times(repeat):
+def test_a_machine_that_is_busy_at_times_shows_no_regression(repeat):
     base, new = (machine(seed, between=0.01, bursts=0.3) for seed in (repeat, 100 + repeat))
     assert compare(base, new).regressions(0.05) == []
 

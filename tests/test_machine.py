@@ -1,6 +1,7 @@
 """The machine as the kernel's files tell it, and devices by name."""
 
 import json
+import subprocess
 
 import pytest
 import torch
@@ -157,3 +158,18 @@ def test_a_gpu_is_broken_when_it_does_not_even_wait(monkeypatch):
     assert devices.is_broken("cuda:1")
     assert not devices.is_broken("cuda:0")
     assert not devices.is_broken("cpu")
+
+
+@pytest.mark.skipif(not (description.SOURCES / ".git").exists(), reason="losscli is not a checkout")
+def test_the_commit_is_of_losscli_wherever_it_is_run(tmp_path, monkeypatch):
+    here = description.commit()
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    assert description.commit() == here
+    assert here
+
+
+def test_an_installed_losscli_has_no_commit_of_the_repository_around_it(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(description, "SOURCES", tmp_path / "venv")
+    assert description.commit() is None

@@ -281,6 +281,7 @@ def test_json_is_the_record_users_script_against():
         "created",
         "environment",
         "plan",
+        "excluded",
         "headline",
         "results",
     ]
@@ -440,6 +441,17 @@ def test_csv_is_flat_and_in_si_units():
     assert float(custom["error_value_ulp"]) == 0.5
     assert (custom["shape"], custom["seconds_samples"]) == ("4096x4096", "3")
     assert (rows[2]["status"], rows[2]["seconds_median"]) == ("skipped", "")
+
+
+def test_csv_has_the_same_columns_in_every_run():
+    others = [run(), run(skipped()), run(failed()), run(result("reference")), run(*PAIR, skipped())]
+    busy = replace(PAIR[1], conditions={"others": 0.5}, ratios={"compile": Speedup(2.0, 1.9, 2.1)})
+    headers = {render(made, "csv").splitlines()[0] for made in [*others, run(busy)]}
+    assert len(headers) == 1
+    (row,) = csv.DictReader(io.StringIO(render(run(busy), "csv")))
+    assert json.loads(row["ratios"])["compile"]["value"] == 2.0
+    assert json.loads(row["conditions"]) == {"others": 0.5}
+    assert row["ratios_reference_value"] == ""
 
 
 def test_csv_quotes_a_reason_with_commas_and_quotes():

@@ -124,7 +124,7 @@ def test_the_journal_of_a_run_that_was_killed_is_kept(tmp_path):
     assert journal.read_text() == "finished cases"
 
 
-def test_that_of_a_run_that_was_to_be_saved_is_known_by_its_name(tmp_path):
+def test_the_journal_of_a_saved_run_is_known_by_the_name_of_the_run(tmp_path):
     saved = tmp_path / "v1.2.jsonl"
     journal_path(saved).write_text("finished cases")
     with pytest.raises(

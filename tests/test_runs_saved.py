@@ -30,6 +30,11 @@ def test_the_directory(environ, directory):
     assert runs_directory(environ) == Path(directory)
 
 
+def test_no_test_reads_the_runs_of_the_user(tmp_path_factory):
+    assert runs_directory() == tmp_path_factory.getbasetemp() / "data/runs"
+    assert saved_runs() == {}
+
+
 @pytest.mark.parametrize("name", ["base", "v1.2", "2026-01-02_a+b", "0"])
 def test_names(name):
     assert check_run_name(name) == name

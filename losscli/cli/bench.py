@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from functools import cache as cache_calls
 from pathlib import Path
@@ -37,16 +38,23 @@ def _threads(text: str) -> int:
 
 @click.command("bench")
 @axis_options
-@click.option("--min-time", type=parse_seconds, metavar="TIME", help="Sample a case this long.")
-@click.option("--max-time", type=parse_seconds, metavar="TIME", help="And no longer than this.")
+@click.option(
+    "--min-time", type=parse_seconds, metavar="TIME", help="Sample a case for at least TIME."
+)
+@click.option(
+    "--max-time", type=parse_seconds, metavar="TIME", help="Stop sampling a case after TIME."
+)
 @click.option(
     "--confidence",
     type=parse_fraction,
     metavar="FRACTION",
-    help="Stop when the median is known to this, 1% say.",
+    help="Stop when the interval of the median is narrower than FRACTION (e.g. 1%).",
 )
 @click.option(
-    "--cache", type=one_of("cache", CACHES), metavar="STATE", help=f"{', '.join(CACHES)}."
+    "--cache",
+    type=one_of("cache", CACHES),
+    metavar="STATE",
+    help=f"State of the caches before a sample: {', '.join(CACHES)}.",
 )
 @named_axis("--mode", "mode", "mode", MODES)
 @click.option(
@@ -55,10 +63,11 @@ def _threads(text: str) -> int:
     metavar="N",
     help=f"Sample each case in N fresh processes, {PROCESSES} by default; 1 starts none.",
 )
-@click.option("--self-test", is_flag=True, help="Put the timer to the test on this machine.")
-@click.option("--threads", type=_threads, metavar="N", help="Threads of the CPU.")
-@click.option("--save", type=check_run_name, metavar="NAME", help="Keep the run by this name.")
-@click.option("--resume", metavar="FILE", help="Go on with a run that was killed.")
+@click.option("--self-test", is_flag=True, help="Test the timer on this machine.")
+@click.option("--threads", type=_threads, metavar="N", help="Use N threads on the CPU.")
+@click.option("--save", type=check_run_name, metavar="NAME", help="Keep the run under NAME.")
+@click.option("--force", is_flag=True, help="Overwrite the run that --save NAME names.")
+@click.option("--resume", metavar="FILE", help="Continue an interrupted run.")
 @output_options
 def command(
     *,
@@ -67,6 +76,7 @@ def command(
     keep_going: bool,
     threads: int | None,
     save: str | None,
+    force: bool,
     resume: str | None,
     min_time: float | None,
     max_time: float | None,
@@ -123,6 +133,8 @@ def command(
         return EXIT_OK
 
     saved = prepare(save) if save else None
+    if saved and saved.exists() and not force:
+        _ask_to_overwrite(saved, resume)
     tasks = plan(config, device)
     if threads is not None:
         devices.set_threads(threads)
@@ -147,6 +159,21 @@ def command(
         )
 
 
+def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
+    """Ask whether a saved run may be overwritten; refuse where nobody can be asked.
+
+    Raises:
+        UsageError: the run stays.
+    """
+    if resume is not None and resume in (saved.stem, str(saved)):
+        return  # it goes on with this very run
+    question = f"the run '{saved.stem}' was saved before."
+    asked = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    if asked and click.confirm(f"losscli: {question} Overwrite it?", err=True):
+        return
+    raise UsageError(f"{question} Choose another name, or add --force to overwrite it.")
+
+
 TAKEN = {"self_test", "device", "threads", "keep_going", "format", "output", "debug"}
 """Parameters of the command that mean something beside --self-test."""
 
@@ -164,11 +191,19 @@ def refuse_others(context: click.Context) -> None:
 def _override(
     timing: Timing, min_time: float | None, max_time: float | None, **others: Any
 ) -> Timing:
-    """Put the command line's timing over the config's; a bound given alone moves the other."""
+    """Put the command line's timing over the config's.
+
+    A maximum that is given alone lowers the config's minimum; a minimum raises no maximum.
+    """
     if min_time is not None and max_time is not None and min_time > max_time:
         raise UsageError(f"--min-time {min_time:g} s is longer than --max-time {max_time:g} s")
+    if max_time is None and min_time is not None and min_time > timing.max_time:
+        raise UsageError(
+            f"--min-time {min_time:g} s is longer than the config's max_time of "
+            f"{timing.max_time:g} s. Add --max-time TIME, no shorter than --min-time."
+        )
     if max_time is not None:
         timing = replace(timing, max_time=max_time, min_time=min(timing.min_time, max_time))
     if min_time is not None:
-        timing = replace(timing, min_time=min_time, max_time=max(timing.max_time, min_time))
+        timing = replace(timing, min_time=min_time)
     return replace(timing, **{key: value for key, value in others.items() if value is not None})

@@ -28,9 +28,15 @@ DEVICES = ("auto", "cpu", "cuda")
     metavar="NAME",
     help="auto, cpu or cuda; auto builds for CUDA where torch sees a GPU.",
 )
-@click.option("--all", "everything", is_flag=True, help="Build what only benchmarks use as well.")
-@click.option("--force", is_flag=True, help="Build again what is in the cache.")
-@click.option("--verbose", is_flag=True, help="Show commands, and what each CUDA kernel uses.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also build libraries that only benchmarks use."
+)
+@click.option("--force", is_flag=True, help="Rebuild libraries that are in the cache.")
+@click.option(
+    "--verbose",
+    is_flag=True,
+    help="Show the commands, and the registers and memory of each CUDA kernel.",
+)
 def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
     """Compile the kernels for this machine and keep them in the cache.
 

@@ -96,8 +96,8 @@ def group() -> None:
     """Build, verify and time loss kernels against PyTorch.
 
     Exit codes: 0 all well, 1 a check failed, 2 usage or config, 3 a build failed, 4 this machine
-    cannot do what was asked, 70 an error of losscli itself, 130 interrupted, 141 nobody reads the
-    output.
+    cannot do what was asked, 70 an error of losscli itself, 130 interrupted, 141 output pipe
+    closed.
     """
 
 

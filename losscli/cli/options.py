@@ -36,16 +36,18 @@ def axis_options(command: Command) -> Command:
     """
     config = click.option("-c", "--config", metavar="FILE", help=_CONFIG_HELP)
     device = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
-    seed = click.option("--seed", type=check_seed, metavar="N", help="Seed of the inputs.")
+    seed = click.option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
     filter = click.option(
         "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
     )
-    names = click.option("--list", "list_cases", is_flag=True, help="List the cases by name.")
-    dry_run = click.option("--dry-run", is_flag=True, help="List the cases and what fits, and end.")
+    names = click.option("--list", "list_cases", is_flag=True, help="List the names of the cases.")
+    dry_run = click.option(
+        "--dry-run", is_flag=True, help="List the cases, their memory and what fits; run nothing."
+    )
     keep_going = click.option(
         "--keep-going/--fail-fast",
         default=True,
-        help="Go on after a failure, which is the default, or end the run.",
+        help="Continue after a failure (default), or stop at the first.",
     )
     options = (config, *_AXES, device, seed, filter, names, dry_run, keep_going)
     return _decorate(command, options)
@@ -108,7 +110,11 @@ def output_options(command: Command) -> Command:
         help=f"{', '.join(FORMATS)}.",
     )
     output = click.option(
-        "-o", "--output", type=_output, metavar="PATH", help="Write to a file; - is stdout."
+        "-o",
+        "--output",
+        type=_output,
+        metavar="PATH",
+        help="Write the report to PATH; - is stdout.",
     )
     return _decorate(command, (format, output))
 
@@ -153,9 +159,11 @@ _AXES = (
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     named_axis("--impl", "implementations", "implementation", IMPLEMENTATIONS),
 )
-_CONFIG_HELP = "A YAML file, or a shipped config such as full.yaml."
-_FILTER_HELP = "Keep such cases: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
-_DEVICE_HELP = "auto, cpu, cuda or cuda:N."
+_CONFIG_HELP = "Read a YAML file, or a shipped config such as full.yaml."
+_FILTER_HELP = (
+    "Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
+)
+_DEVICE_HELP = "Run on a device: auto, cpu, cuda or cuda:N."
 
 
 def _output(value: str) -> Path | None:

@@ -34,8 +34,8 @@ def _check(text: str) -> tuple[str]:
 
 @click.command("verify")
 @axis_options
-@axis("--check", "checks", "NAME", _check, "Run this check alone.")
-@click.option("--self-test", is_flag=True, help="Verify the checks: the wrong must not pass.")
+@axis("--check", "checks", "NAME", _check, "Run only this check.")
+@click.option("--self-test", is_flag=True, help="Check that wrong implementations fail.")
 @output_options
 def command(
     *,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 from typing import Any
 
+import losscli
 from losscli import __version__
 from losscli.errors import UnfitError
 from losscli.machine.commands import command_in, first_line
 from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.memory import cpu_cache_bytes, memory_bytes
+
+SOURCES = Path(losscli.__file__).resolve().parents[1]
+"""Where losscli lies: its checkout, or the directory that it is installed in."""
 
 
 def describe(device: str) -> dict[str, Any]:
@@ -52,9 +57,15 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the commit of the working directory, ``+`` after it where files were changed."""
-    head = first_line(["git", "rev-parse", "--short=12", "HEAD"])
-    changed = head and first_line(["git", "status", "--porcelain", "--untracked-files=no"])
+    """Return the commit of losscli's own sources, ``+`` after it where files were changed.
+
+    None where losscli is no checkout of its own: an installed one may lie in somebody's repository.
+    """
+    if not (SOURCES / ".git").exists():
+        return None
+    git = ["git", "-C", str(SOURCES)]
+    head = first_line([*git, "rev-parse", "--short=12", "HEAD"])
+    changed = head and first_line([*git, "status", "--porcelain", "--untracked-files=no"])
     return f"{head}+" if changed else head
 
 

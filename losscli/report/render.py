@@ -13,10 +13,19 @@ from typing import Any
 import tabulate
 
 from losscli.axes import WARM
+from losscli.cases import Case
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
 from losscli.report.layout import plain
 from losscli.runs.encoding import finite, header, json_line
-from losscli.runs.records import SKIPPED, BenchResult, Result, Run, TimerTestResult
+from losscli.runs.records import (
+    SKIPPED,
+    BenchResult,
+    Result,
+    Run,
+    Seconds,
+    Speedup,
+    TimerTestResult,
+)
 from losscli.units import format_size
 
 WIDTH = 100
@@ -120,9 +129,14 @@ def _caption(run: Run) -> str:
 
 
 def _csv(run: Run) -> str:
-    """One row a result, in SI units; the samples are only counted, JSON has them."""
+    """One row a result, in SI units; the samples are only counted, JSON has them.
+
+    The columns are the same in every run of a kind. What differs from result to result, ratios to
+    other implementations and conditions, is JSON in a cell; the ratio to the reference has columns.
+    """
     rows = [_flatten(result) for result in run.results]
-    fields = dict.fromkeys(key for row in rows for key in row)
+    likely = [_flatten(_FULL)] if run.kind == "bench" else rows
+    fields = dict.fromkeys(key for row in likely for key in row)
     text = io.StringIO()
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
@@ -134,6 +148,10 @@ def _flatten(result: Result) -> dict[str, Any]:
     """Return a result without levels: ``seconds_median``, ``speedup_reference`` and so on."""
     record = result.to_json()
     row: dict[str, Any] = record.pop("case", {})
+    if isinstance(result, BenchResult):
+        for key in ("speedup", "ratios", "conditions"):
+            known = {"reference": record[key].get("reference")} if key != "conditions" else {}
+            record[key] = {**known, "": json_line(record[key]) if record[key] else ""}
     for key, value in record.items():
         row |= _level(key, value)
     if row.keys() >= {"shape", "target_shape", "params"}:
@@ -143,7 +161,21 @@ def _flatten(result: Result) -> dict[str, Any]:
         row["seconds_samples"] = len(row["seconds_samples"])
     if interval := row.pop("seconds_interval", None):
         row["seconds_low"], row["seconds_high"] = interval
+    for empty in ("seconds", "ratios_reference"):  # a result without has one cell for all columns
+        if empty in row and row[empty] is None:
+            del row[empty]
     return row
+
+
+_FULL = BenchResult(
+    case=Case("mse", (1,), (1,), "float32", "mean", "cpu", {}, "uniform", 0),
+    implementation="",
+    pass_="forward",
+    status="ok",
+    seconds=Seconds(1.0, 1.0, 1.0, 1.0, (1.0,), (1.0, 1.0)),
+    ratios={"reference": Speedup(1.0, 1.0, 1.0)},
+)
+"""A result that has everything: its columns are those of every bench."""
 
 
 def _level(key: str, value: Any) -> dict[str, Any]:
@@ -153,7 +185,7 @@ def _level(key: str, value: Any) -> dict[str, Any]:
     return {
         longer: item
         for name, below in value.items()
-        for longer, item in _level(f"{key}_{name}", below).items()
+        for longer, item in _level(f"{key}_{name}".rstrip("_"), below).items()
     }
 
 
