@@ -455,9 +455,7 @@ LEFT_BEHIND: dict[str, Callable[[], object]] = {
     "Python's random state": lambda: random.seed(1),
     "grad mode": lambda: torch.set_grad_enabled(not torch.is_grad_enabled()),
     "flush-denormal mode": lambda: torch.set_flush_denormal(True),
-    "TF32 of products": lambda: setattr(
-        torch.backends.cuda.matmul, "allow_tf32", not torch.backends.cuda.matmul.allow_tf32
-    ),
+    "TF32 of products": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "determinism of algorithms": lambda: torch.use_deterministic_algorithms(True),
     "environment variables": lambda: os.environ.update(LOSSCLI_SELF_TEST="left behind"),
     "signal handlers": lambda: signal.signal(signal.SIGUSR2, lambda *_: None),
