@@ -15,12 +15,12 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.implementations.subject import Subject, SubjectError
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
-from losscli.machine.surroundings import Surroundings
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, SKIPPED, VerifyResult, VerifyStatus
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import fit
+from losscli.verify.surroundings import Surroundings
 
 Trial = tuple[Implementation, Check]
 

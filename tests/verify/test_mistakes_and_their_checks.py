@@ -9,12 +9,12 @@ from test_wrong_implementations import put
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.machine.surroundings import Surroundings
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.exact import _coordinates, _is_exact, _placed, exact_case
 from losscli.verify.selftest.wrong import LEFT_BEHIND, find_wrong
+from losscli.verify.surroundings import Surroundings
 
 MISTAKES = [
     ("one ulp off", "exact", "mean", "on the branch"),

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 import torch
 
 from losscli.implementations.subject import Subject
-from losscli.machine.surroundings import Surroundings
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.second_derivatives import curvature_case
+from losscli.verify.surroundings import Surroundings
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
