@@ -16,6 +16,7 @@ Code = Literal[
     "throttled",
     "raised",
     "overwrote",
+    "left_behind",
     "wrong",
     "wrong_later",
     "no_worse_than_torch",
@@ -28,9 +29,10 @@ Skipped: ``not_applicable`` the implementation or the check has nothing of its o
 ``layout`` the size cannot have the layout, ``no_gpu`` it takes one, ``no_room`` it was planned to
 take more memory than is free, ``out_of_memory`` it took more, ``device_broken`` somebody broke the
 device before, ``throttled`` no sample was left. Failed: ``raised`` an exception, ``overwrote`` an
-operand, ``wrong`` by the oracle, ``wrong_later`` right at first, wrong while timed,
-``broke_device`` for all that come after, ``process_died`` the process that measured ended. Warned
-of: ``no_worse_than_torch`` wrong by the oracle, as PyTorch's own formula is on the same inputs.
+operand, ``left_behind`` a flag or the like that it changed for all that comes after, ``wrong`` by
+the oracle, ``wrong_later`` right at first, wrong while timed, ``broke_device`` for all that come
+after, ``process_died`` the process that measured ended. Warned of: ``no_worse_than_torch`` wrong by
+the oracle, as PyTorch's own formula is on the same inputs.
 """
 
 

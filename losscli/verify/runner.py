@@ -20,6 +20,7 @@ from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, SKIPPED, VerifyResul
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import fit
+from losscli.verify.surroundings import Surroundings
 
 Trial = tuple[Implementation, Check]
 
@@ -172,6 +173,7 @@ def run(
         if reason:
             yield VerifyResult(case, name, check.name, SKIPPED, reason.text, code=reason.code)
             continue
+        before = Surroundings.read()
         try:
             if problem is None:
                 problem = Problem.of(case, job.loosened)
@@ -207,7 +209,16 @@ def run(
                     for each in check.results or (check.name,)
                 ]
                 problem = None
-        yield from results
+        changed = before.restore()
+        yield from (_blamed(result, changed) for result in results)
+
+
+def _blamed(result: VerifyResult, changed: Sequence[str]) -> VerifyResult:
+    """Fail a result of a call that changed what others run in."""
+    if not changed or result.status == FAIL:
+        return result
+    reason = f"left behind: {'; '.join(changed)}"
+    return replace(result, status=FAIL, reason=reason, code="left_behind")
 
 
 def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:

@@ -87,7 +87,9 @@ def test_a_tolerance_of_a_case_holds_in_its_layouts_as_well(make_case):
         ((1024, 1024), (1024, 1024)),
         ((67, 301), (67, 301)),
         ((1,), (1,)),
+        ((4, 16), (4, 16)),
         ((13, 37), (13, 37)),
+        ((64, 101), (64, 101)),
         ((67, 301), (301,)),
     ]
     assert {job.loosened for job in jobs} == {16.0}

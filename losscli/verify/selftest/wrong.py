@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -267,8 +270,8 @@ def _beyond_the_end(case: Case, input: Tensor, target: Tensor) -> Tensor:
 
 def _unsteady(case: Case, input: Tensor, target: Tensor) -> Tensor:
     loss = _formula(case, input, target)
-    noise = torch.rand((), device=loss.device) * 1e-3
-    return graft(loss.detach() * (1 + noise).to(loss.dtype), loss)
+    noise = random.SystemRandom().random() * 1e-3  # nobody's random state is changed by it
+    return graft(loss.detach() * (1 + noise), loss)
 
 
 def _shape_of_one(case: Case, input: Tensor, target: Tensor) -> Tensor:
@@ -390,12 +393,87 @@ def _reused_sizes(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return _formula(case, regrade(input, look) if straight else input, target)
 
 
+def _one_ulp(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Rounds up what needs no rounding."""
+    loss = _formula(case, input, target)
+    return graft(torch.nextafter(loss.detach(), torch.full_like(loss, torch.inf)), loss)
+
+
+def _first_row_decides(case: Case) -> BoundLoss:
+    """Leaves backward out where the first row of the incoming gradient is zero."""
+
+    def skip(incoming: Tensor) -> Tensor:
+        some = incoming.dim() > 1 and len(incoming) > 0 and not incoming[0].any()
+        return torch.zeros_like(incoming) if some else incoming
+
+    return _regraded(case, skip)
+
+
+def _one_number(case: Case) -> BoundLoss:
+    """Takes an incoming gradient with a stride of 0 for one number."""
+
+    def first(incoming: Tensor) -> Tensor:
+        repeats = incoming.dim() > 0 and incoming.numel() > 0 and 0 in incoming.stride()
+        return incoming.flatten()[0].expand(incoming.shape) if repeats else incoming
+
+    return _regraded(case, first)
+
+
+def _mean_of_means(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Averages the means of 16 rows each, whatever rows the last of them has."""
+    chunks = [chunk for chunk in _elements(case, input, target).split(16) if chunk.numel()]
+    return torch.stack([chunk.mean() for chunk in chunks]).mean()
+
+
+def _leaves(change: Callable[[], object]) -> Make:
+    """Bind the reference, which changes something of the process as well."""
+
+    def bind(case: Case) -> BoundLoss:
+        def function(input: Tensor, target: Tensor) -> Tensor:
+            loss = _formula(case, input, target)
+            change()
+            return loss
+
+        return function
+
+    return bind
+
+
+def _patch_torch() -> None:
+    original = torch.nn.functional.l1_loss
+
+    def patched(*operands: Any, **settings: Any) -> Tensor:
+        return original(*operands, **settings)
+
+    torch.nn.functional.l1_loss = patched
+
+
+LEFT_BEHIND: dict[str, Callable[[], object]] = {
+    "number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "torch's random state": lambda: torch.manual_seed(1),
+    "Python's random state": lambda: random.seed(1),
+    "grad mode": lambda: torch.set_grad_enabled(not torch.is_grad_enabled()),
+    "flush-denormal mode": lambda: torch.set_flush_denormal(True),
+    "TF32 of products": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+    "determinism of algorithms": lambda: torch.use_deterministic_algorithms(True),
+    "environment variables": lambda: os.environ.update(LOSSCLI_SELF_TEST="left behind"),
+    "signal handlers": lambda: signal.signal(signal.SIGUSR2, lambda *_: None),
+    "functions of torch": _patch_torch,
+}
+"""What a call can change for all that comes after, by the name of what is changed."""
+
+
 def _copies(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return _formula(case, input.contiguous(), target.contiguous())
 
 
 def _is_reduced(case: Case) -> bool:
     return case.reduction != "none"
+
+
+def _is_not_reduced(case: Case) -> bool:
+    return case.reduction == "none"
 
 
 def _is_mean(case: Case) -> bool:
@@ -472,6 +550,14 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("square transposed", "reads a square target by columns", _simple(_square_transposed)),
     Wrong("rounded target", "reads it in the input's dtype", _simple(_rounded_target)),
     Wrong("looks again", "at the operand's strides in backward", _simple(_reused_sizes)),
+    Wrong("one ulp off", "rounds up what is exact", _simple(_one_ulp)),
+    Wrong("first row decides", "if it is zero, all is", _first_row_decides, _is_not_reduced),
+    Wrong("one number", "where a stride is 0", _one_number, _is_not_reduced),
+    Wrong("mean of means", "of 16 rows each, or fewer", _simple(_mean_of_means), _is_mean),
+    *(
+        Wrong(f"leaves {name}", "changed for all that comes after", _leaves(change))
+        for name, change in LEFT_BEHIND.items()
+    ),
     Wrong("copies", "operands, and says it does not", _simple(_copies), _is_mean, temporaries=0),
 )
 

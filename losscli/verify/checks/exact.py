@@ -1,0 +1,173 @@
+"""Arithmetic without a rounding, which has one result in whatever order it is done.
+
+Catches: a loss or gradient that is off by a unit in the last place and within every tolerance: a
+reciprocal or a constant that is not the nearest, a result that is cut off, a term that is added
+twice. The inputs and parameters are numbers of few bits, and a mean is over a power of two, so that
+all elements, products and sums are numbers of the accumulator: the value and both gradients have to
+be the oracle's, rounded once. Each branch is asked by itself, on each side of each kink, and all of
+them together. A branch on which the loss of such numbers is not of few bits itself, as that of an
+exponential, is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from losscli.cases import OPERANDS, Case
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.truth.distances import misfit
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Verdict
+from losscli.truth.worst import Worst
+from losscli.verify.checks.check import Check
+
+SHAPE = (4, 16)
+"""A power of two elements, and a target of one row repeats a power of two times."""
+INCOMING = (1.0, -3.0)
+_SMALLEST, _LARGEST = 0.25, 2.0
+"""Powers of two between which parameters are chosen."""
+_TARGETS = (0.0, 1.0, -0.5, 0.25)
+_SHARES = (0.25, 0.5, 0.75)
+"""Of the way from a kink to the next."""
+_BEYOND = (0.25, 0.5, 1.0)
+"""How far beyond the outermost kinks."""
+_FINEST = 2.0**-12
+"""Every loss and gradient of an element is a multiple: sums of 64 below 2^6 take 24 bits."""
+
+
+def exact_case(case: Case) -> Case:
+    """Return the case with parameters that are powers of two, and zero where they are zero."""
+    params = {name: _few_bits(value) for name, value in case.params.items()}
+    return case.reshaped(SHAPE, params=params, distribution="normal", scale=1.0)
+
+
+def _few_bits(value: float) -> float:
+    """Return the power of two below a parameter, within bounds, with its sign."""
+    if value == 0:
+        return 0.0
+    power = 2.0 ** math.floor(math.log2(abs(value)))
+    return math.copysign(min(max(power, _SMALLEST), _LARGEST), value)
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the loss and both gradients on each branch, then on all; the first that is off."""
+    worst = Worst()
+    worst.add(Verdict(PASS), None, "")
+    asked = {}
+    names = problem.case.spec.branches(problem.case.params)
+    for name, coordinates in zip(names, _coordinates(problem), strict=True):
+        own = problem.variant(name, partial(_placed, problem, coordinates))
+        if _is_exact(own):
+            asked[name] = coordinates
+            _judge(own, subject, f"on the branch '{name}'", worst)
+    if len(asked) > 1:
+        mixed = [coordinate for own in asked.values() for coordinate in own]
+        own = problem.variant("all branches", partial(_placed, problem, mixed))
+        _judge(own, subject, "on all branches", worst)
+    result = worst.result(problem, subject.name, "exact")
+    if not asked:
+        result = replace(result, reason="no branch of the loss has exact values: nothing was asked")
+    yield result
+
+
+def _coordinates(problem: Problem) -> list[list[float]]:
+    """Return, for each branch, coordinates that lie on it."""
+    kinks = problem.case.spec.kinks(problem.case.params)
+    if not kinks:
+        return [[sign * by for by in _BEYOND for sign in (1, -1)]]
+    inside = [[low + (high - low) * share for share in _SHARES] for low, high in pairwise(kinks)]
+    below, above = [kinks[0] - by for by in _BEYOND], [kinks[-1] + by for by in _BEYOND]
+    return [below, *inside, above]
+
+
+def _placed(problem: Problem, coordinates: list[float]) -> Problem:
+    """Return a problem whose elements have the coordinates in turn."""
+    spec, dtype, device = problem.case.spec, problem.input.dtype, problem.input.device
+    choice = (1.0, -1.0) if spec.sign_targets else _TARGETS
+    count = math.prod(problem.case.target_shape)
+    target = torch.tensor(choice, dtype=torch.float64).repeat(-(-count // len(choice)))[:count]
+    target = target.view(problem.case.target_shape)
+    y = target.expand(SHAPE)
+    # The coordinate that decides is affine in the prediction.
+    intercept = spec.branch_coordinate(torch.zeros_like(y), y)
+    slope = spec.branch_coordinate(torch.ones_like(y), y) - intercept
+    # In each row at other places, so that each target meets each coordinate.
+    rows, columns = torch.arange(SHAPE[0])[:, None], torch.arange(SHAPE[1])
+    number = (columns // len(choice) + rows) % len(coordinates)
+    input = (torch.tensor(coordinates, dtype=torch.float64)[number] - intercept) / slope
+    operands = input.to(device, dtype), target.to(device, dtype)
+    return Problem(problem.case, *operands, problem.loosened)
+
+
+def _is_exact(problem: Problem) -> bool:
+    """Tell whether no element needs a rounding, neither its loss nor its gradients."""
+    case = problem.case
+    shape = problem.oracle.shape
+    x, y = (
+        problem.oracle.operand(name).double().expand(shape).clone().requires_grad_()
+        for name in OPERANDS
+    )
+    with torch.enable_grad():
+        loss = case.spec.reference(x, y, reduction="none", **case.params)
+    gradients = torch.autograd.grad(loss.sum(), (x, y))
+    return all(_has_few_bits(each, problem.input.dtype) for each in (loss.detach(), *gradients))
+
+
+def _has_few_bits(values: Tensor, dtype: torch.dtype) -> bool:
+    """Tell whether a dtype holds values and three times them, and their sums have few digits."""
+    held = (values * 3).to(dtype).double() == values * 3
+    held &= values.to(dtype).double() == values
+    return bool((held & ((values / _FINEST).frac() == 0)).all())
+
+
+def _judge(problem: Problem, subject: Subject, where: str, worst: Worst) -> None:
+    """Judge the loss and both gradients, bit for bit."""
+    for number in INCOMING:
+        incoming = problem.filled(number, OPERANDS)
+        answer = subject.answer(problem.call(incoming))
+        dues = {"loss": (problem.oracle.value(), problem.oracle.loss_shape(), problem.input)}
+        for name in OPERANDS:
+            operand = problem.oracle.operand(name)
+            truths = problem.oracle.gradient(name, incoming.grad_output)
+            dues[f"{name} gradient"] = truths, operand.shape, operand
+        for part, (truths, shape, like) in dues.items():
+            got = answer.items()[part]
+            wrong = misfit(got, shape, like, like.dtype)
+            if not wrong and got is not None:
+                (truth,) = truths
+                wrong = _differs(got, truth.value.to(got.dtype))
+            if wrong:
+                told = f"{where}, incoming gradient {number:g}, {part}: "
+                worst.add(Verdict(FAIL, wrong), None, told)
+
+
+def _differs(got: Tensor, due: Tensor) -> str:
+    """Say where a result is not what is due; empty if it is. The sign of a zero is not judged."""
+    off = (got.detach() != due).flatten()
+    if not off.any():
+        return ""
+    place = int(off.int().argmax())
+    index = [int(i) for i in torch.unravel_index(torch.tensor(place), due.shape)]
+    want, found = float(due.flatten()[place]), float(got.flatten()[place])
+    return (
+        f"expected {want:.17g} exactly, got {found:.17g} at {index}; "
+        "no order of these additions rounds"
+    )
+
+
+CHECK = Check(
+    "exact",
+    "forward_backward",
+    "results that are off where nothing has to be rounded",
+    _run,
+    adapt=exact_case,
+    once=True,
+)

@@ -1,0 +1,57 @@
+"""What a call leaves behind in the process.
+
+Catches: a call that changes the number of threads, the default dtype, random states, grad mode,
+flush-denormal mode, flags of TF32 and determinism, environment variables, signal handlers or
+functions of torch, for all that runs afterwards. Each is named, and brought back, so that nobody
+after is judged by what this one left. The other checks fail for it as well, for some things are
+left behind by the first call of a process alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.verify.checks.check import Check
+from losscli.verify.checks.second_derivatives import curvature_case
+from losscli.verify.surroundings import Surroundings
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Read the surroundings around each step; the first that changes something counts."""
+    call = problem.call(problem.usual)
+    none = {name: torch.zeros_like(problem.oracle.operand(name)) for name in call.wrt}
+    steps: dict[str, Callable[[], object]] = {
+        "binding the loss": subject.again,
+        "forward": lambda: subject.loss(problem.input, problem.target),
+        "forward and backward": lambda: subject.answer(call),
+        # No grad mode is set around it, so that one which the call sets shows.
+        "a training step": lambda: subject.accumulated(call, none, 1),
+    }
+    for name, step in steps.items():
+        before = Surroundings.read()
+        try:
+            step()
+        finally:
+            changed = before.restore()
+        if changed:
+            reason = f"{name} left behind: {'; '.join(changed)}"
+            yield VerifyResult(
+                problem.case, subject.name, CHECK.name, FAIL, reason, code="left_behind"
+            )
+            return
+    yield VerifyResult(problem.case, subject.name, CHECK.name, PASS)
+
+
+CHECK = Check(
+    "left_behind",
+    "forward_backward",
+    "flags, random states and functions that a call changes for all that comes after",
+    _run,
+    adapt=curvature_case,
+    once=True,
+)

@@ -1,0 +1,126 @@
+"""Incoming gradients that differ by row, and parts of a batch.
+
+Catches: an incoming gradient that is judged by its first row, taken for one number because it does
+not move along a dimension, or read as if it were contiguous; a mean of the means of parts of other
+sizes; a batch whose parts do not add up to the whole. Without a reduction the incoming gradient has
+a first row of zeros, is negative all over, is one row or one column that repeats with a stride of
+0, or lies transposed in memory. With one, the batch is computed in parts of few rows and many: the
+losses of the parts, added up, and their gradients, side by side, have to be those of the whole
+within the tolerances of the oracle. A part's share of a mean is of few bits, so nothing is rounded
+on the way to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from losscli.cases import OPERANDS, Case, OperandName
+from losscli.implementations.calls import Answer, Call
+from losscli.implementations.subject import Subject
+from losscli.runs.records import VerifyResult
+from losscli.truth.inputs import make_grad_output
+from losscli.truth.problem import Incoming, Problem
+from losscli.verify.checks.check import Check, Tally
+
+SHAPE = (64, 101)
+"""A power of two rows, so that a part's share has few bits; rows of no whole vectors."""
+Rows = tuple[int, ...]
+SPLITS: dict[str, Rows] = {
+    "parts of 1, 5 and 58 rows": (1, 5, 58),
+    "parts of 16 rows": (16, 16, 16, 16),
+    "single rows": (1,) * 64,
+}
+_ROWWISE = "incoming gradient "
+
+
+def parts_case(case: Case) -> Case:
+    """Return the case with a shape of its own, whose target is broadcast as the loss's own is."""
+    return case.reshaped(SHAPE, distribution="normal")
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge each incoming gradient or split; the worst counts, and all are named."""
+    tally = Tally()
+    if problem.case.reduction == "none":
+        for incoming in _incoming(problem):
+            answer = subject.answer(problem.call(incoming))
+            _add(tally, problem, incoming, f"{_ROWWISE}{incoming.name}", answer)
+    for name, rows in SPLITS.items():
+        incoming = problem.usual
+        answer = _joined(problem, incoming, subject, rows)
+        _add(tally, problem, incoming, name, answer)
+    yield tally.result(problem, subject.name, "parts")
+
+
+def _add(tally: Tally, problem: Problem, incoming: Incoming, name: str, answer: Answer) -> None:
+    """Judge an answer by the oracle of the whole."""
+    tally.add(name, "loss", problem.judge_loss(answer.loss))
+    for operand in incoming.wrt:
+        judged = problem.judge_gradient(operand, answer.gradients[operand], incoming)
+        tally.add(name, f"{operand} gradient", judged)
+
+
+def _incoming(problem: Problem) -> list[Incoming]:
+    """Return incoming gradients that are no plain tensors."""
+    normal = make_grad_output(problem.case)
+    zeros = normal.clone()
+    zeros[0] = 0
+    values = {
+        "with a first row of zeros": zeros,
+        "with a first row alone": normal - zeros,
+        "of negative values": -normal.abs(),
+        "of one row, with stride 0": normal[:1].expand(normal.shape),
+        "of one column, with stride 0": normal[:, :1].expand(normal.shape),
+        "of one number, with stride 0": normal[:1, :1].expand(normal.shape),
+        "transposed": normal.t().contiguous().t(),
+        "of every second column": normal.repeat_interleave(2, 1)[:, ::2],
+    }
+    return [Incoming(name, OPERANDS, value) for name, value in values.items()]
+
+
+def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) -> Answer:
+    """Return what the parts of a batch come to: losses added up, gradients side by side."""
+    case, shape = problem.case, problem.oracle.shape
+    losses: list[Tensor] = []
+    found: dict[OperandName, list[Tensor]] = {name: [] for name in OPERANDS}
+    start = 0
+    for count in rows:
+        cut = slice(start, start := start + count)
+        input, target = (
+            each[cut] if each.dim() == len(shape) and each.shape[0] > 1 else each
+            for each in (problem.input, problem.target)
+        )
+        share = count / shape[0] if case.reduction == "mean" else 1.0
+        coming = incoming.grad_output
+        coming = coming[cut] if case.reduction == "none" else coming * share
+        answer = subject.answer(Call(input, target, OPERANDS, coming))
+        losses.append(answer.loss if case.reduction == "none" else answer.loss.double() * share)
+        for name, gradient in answer.gradients.items():
+            if gradient is not None:
+                found[name].append(gradient)
+    dtype = problem.oracle.dtype
+    loss = torch.cat(losses) if case.reduction == "none" else torch.stack(losses).sum().to(dtype)
+    return Answer(loss, {name: _together(problem, name, own) for name, own in found.items()})
+
+
+def _together(problem: Problem, name: OperandName, parts: list[Tensor]) -> Tensor | None:
+    """Return the gradient of an operand: side by side, or added up where it met all parts."""
+    if not parts:
+        return None
+    operand = problem.oracle.operand(name)
+    if operand.dim() == problem.input.dim() and operand.shape[0] > 1:
+        return torch.cat(parts)
+    return torch.stack([part.double() for part in parts]).sum(0).to(operand.dtype)
+
+
+CHECK = Check(
+    "parts",
+    "forward_backward",
+    "incoming gradients that differ by row, and batches in parts",
+    _run,
+    adapt=parts_case,
+    once=True,
+)

@@ -1,0 +1,207 @@
+"""What a call shares with all that runs after it in a process: flags, random numbers, functions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_SUBNORMAL = sys.float_info.min / 4
+_NAMESPACES: dict[str, Any] = {
+    "torch": torch,
+    "torch.Tensor": torch.Tensor,
+    "torch.autograd": torch.autograd,
+    "torch.autograd.Function": torch.autograd.Function,
+    "torch.cuda": torch.cuda,
+    "torch.nn.functional": torch.nn.functional,
+    "torch.nn.Module": torch.nn.Module,
+}
+"""Whose functions others call."""
+
+
+@dataclass(frozen=True)
+class Facet:
+    """One thing of a process that a call may change, and has to leave as it was."""
+
+    name: str
+    read: Callable[[], Any]
+    restore: Callable[[Any], object]
+    differ: Callable[[Any, Any], str] = lambda before, after: (
+        "" if before == after else f" ({before} before, {after} after)"
+    )
+    """Say how two readings differ; empty if they do not."""
+
+
+def _unlike(before: Any, after: Any) -> str:
+    """Say of something that is too long to be told that it was changed."""
+    return "" if before == after else " (changed)"
+
+
+def _unlike_tensors(before: list[torch.Tensor], after: list[torch.Tensor]) -> str:
+    alike = len(before) == len(after) and all(map(torch.equal, before, after))
+    return "" if alike else " (changed)"
+
+
+def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
+    """Name the entries that differ; functions and handlers are compared by what they are."""
+    missing = object()
+    keys = dict.fromkeys((*before, *after))
+    changed = [
+        str(key)
+        for key in keys
+        if (a := before.get(key, missing)) is not (b := after.get(key, missing)) and a != b
+    ]
+    return f" {', '.join(changed)}" if changed else ""
+
+
+def _generators() -> list[torch.Tensor]:
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *gpus]
+
+
+def _set_generators(states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state_all(states[1:])
+
+
+def _flushes() -> bool:
+    """Tell whether arithmetic of this thread takes subnormal numbers for zero."""
+    return _SUBNORMAL * 1.0 == 0.0
+
+
+def _set_environment(before: Mapping[str, str]) -> None:
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+
+
+def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, handler)
+
+
+def _functions() -> dict[str, dict[str, Any]]:
+    return {
+        name: {key: value for key, value in vars(space).items() if callable(value)}
+        for name, space in _NAMESPACES.items()
+    }
+
+
+def _patched(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> str:
+    """Name the functions that are others now; what an import adds is none of them."""
+    changed = [
+        f"{name}.{key}"
+        for name, functions in before.items()
+        for key, function in functions.items()
+        if after[name].get(key) is not function
+    ]
+    return f" {', '.join(changed)}" if changed else ""
+
+
+def _set_functions(before: dict[str, dict[str, Any]]) -> None:
+    for name, functions in before.items():
+        now = vars(_NAMESPACES[name])
+        for key, function in functions.items():
+            if now.get(key) is not function:
+                setattr(_NAMESPACES[name], key, function)
+
+
+def _attribute(name: str, owner: Any, attribute: str) -> Facet:
+    """Return the facet of a flag that is an attribute."""
+    return Facet(
+        name,
+        lambda: getattr(owner, attribute),
+        lambda value: setattr(owner, attribute, value),
+    )
+
+
+def _autocast(device: str) -> Facet:
+    """Return the facet of whether a device computes in fewer bits than its operands have."""
+    return Facet(
+        f"autocast of {device}",
+        lambda: torch.is_autocast_enabled(device),
+        lambda value: torch.set_autocast_enabled(device, value),
+    )
+
+
+_MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
+FACETS: tuple[Facet, ...] = (
+    Facet("number of threads", torch.get_num_threads, torch.set_num_threads),
+    Facet("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Facet("default device", torch.get_default_device, torch.set_default_device),
+    Facet("torch's random state", _generators, _set_generators, _unlike_tensors),
+    Facet("Python's random state", random.getstate, random.setstate, _unlike),
+    Facet("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
+    Facet("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    Facet("flush-denormal mode", _flushes, torch.set_flush_denormal),
+    Facet(
+        "determinism of algorithms",
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
+    ),
+    Facet(
+        "precision of float32 products",
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    ),
+    _attribute("TF32 of products", _MATMUL, "allow_tf32"),
+    _attribute("TF32 of cuDNN", _CUDNN, "allow_tf32"),
+    _attribute(
+        "reduced precision of float16 sums", _MATMUL, "allow_fp16_reduced_precision_reduction"
+    ),
+    _attribute(
+        "reduced precision of bfloat16 sums", _MATMUL, "allow_bf16_reduced_precision_reduction"
+    ),
+    _attribute("determinism of cuDNN", _CUDNN, "deterministic"),
+    _attribute("benchmark mode of cuDNN", _CUDNN, "benchmark"),
+    _autocast("cpu"),
+    _autocast("cuda"),
+    Facet("working directory", os.getcwd, os.chdir),
+    Facet("environment variables", lambda: dict(os.environ), _set_environment, _names),
+    Facet("signal handlers", _handlers, _set_handlers, _names),
+    Facet("functions of torch", _functions, _set_functions, _patched),
+)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all facets were at a time."""
+
+    readings: tuple[Any, ...]
+
+    @classmethod
+    def read(cls) -> Surroundings:
+        """Read all facets."""
+        return cls(tuple(facet.read() for facet in FACETS))
+
+    def restore(self) -> list[str]:
+        """Bring back what has been changed since; return it by name."""
+        # All are read first, for to restore one may restore another: TF32 has two flags.
+        readings = Surroundings.read().readings
+        changed = []
+        for facet, before, after in zip(FACETS, self.readings, readings, strict=True):
+            told = facet.differ(before, after)
+            if told:
+                facet.restore(before)
+                changed.append(f"{facet.name}{told}")
+        return changed

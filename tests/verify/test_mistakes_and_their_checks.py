@@ -1,0 +1,87 @@
+"""Mistakes of the self-test that one check alone is there for: it fails each for its own reason."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_wrong_implementations import put
+
+from losscli.axes import DTYPES
+from losscli.implementations import find_implementation
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.runs.records import FAIL, PASS
+from losscli.truth.problem import Problem
+from losscli.verify.checks import CHECKS
+from losscli.verify.checks.exact import _coordinates, _is_exact, _placed, exact_case
+from losscli.verify.selftest.wrong import LEFT_BEHIND, find_wrong
+from losscli.verify.surroundings import Surroundings
+
+MISTAKES = [
+    ("one ulp off", "exact", "mean", "on the branch"),
+    ("one ulp off", "exact", "none", "no order of these additions rounds"),
+    ("first row decides", "parts", "none", "incoming gradient with a first row of zeros, "),
+    ("one number", "parts", "none", "with stride 0, "),
+    ("mean of means", "parts", "mean", "parts of 1, 5 and 58 rows, input gradient: "),
+]
+
+
+@pytest.mark.parametrize(("name", "check", "reduction", "reason"), MISTAKES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_mistake_is_failed_for_its_own_reason(make_case, loss, name, check, reduction, reason):
+    case = make_case(loss, reduction=reduction)
+
+    (result,) = put(case, find_wrong(name).implementation(), checks=(check,))
+
+    assert (result.status, result.code) == (FAIL, "wrong")
+    assert reason in result.reason
+
+
+@pytest.mark.parametrize("name", LEFT_BEHIND)
+def test_what_a_call_changes_is_named_and_brought_back(make_case, name):
+    before = Surroundings.read()
+    wrong = find_wrong(f"leaves {name}").implementation()
+
+    result, value = put(make_case("mse"), wrong, checks=("left_behind", "value"))
+
+    assert (result.status, result.code) == (FAIL, "left_behind")
+    assert " left behind: " in result.reason
+    assert f"{name} " in result.reason
+    assert before.restore() == []
+    if name != "grad mode":  # which the call of value sets itself
+        assert (value.status, value.code) == (FAIL, "left_behind")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ["custom", "reference", "functional"])
+def test_honest_implementations_pass(make_case, name, loss, reduction, dtype):
+    implementation = find_implementation(name)
+    case = make_case(loss, dtype=dtype, reduction=reduction)
+    if implementation.unavailable(case):
+        pytest.skip("there is no such implementation of this loss")
+
+    results = put(case, implementation, checks=("exact", "parts", "left_behind"))
+
+    assert [(r.check, r.status, r.reason) for r in results] == [
+        (check, PASS, "") for check in CHECKS if check in ("exact", "parts", "left_behind")
+    ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("parameter", [0.0, 0.1, 1.5, 1e30])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_branch_of_these_losses_has_exact_values(make_case, loss, parameter, dtype):
+    params = {p.name: parameter for p in LOSSES[loss].parameters}
+    case = exact_case(make_case(loss, dtype=dtype, params=params))
+    problem = Problem.of(case)
+    kinks = case.spec.kinks(case.params)
+
+    for coordinates in _coordinates(problem):
+        own = _placed(problem, coordinates)
+
+        assert _is_exact(own)
+        met = case.spec.branch_coordinate(own.input.double(), own.target.double())
+        assert set(met.flatten().tolist()) == set(coordinates)
+        sides = torch.bucketize(met, torch.tensor(kinks, dtype=torch.float64))
+        assert len(sides.unique()) == 1 or not kinks
