@@ -100,5 +100,5 @@ def _plan(config: Config, device: str) -> list[Task]:
         passes = {pass_: names for pass_, names in passes.items() if names}
         for mode in config.timing.mode if passes else ():
             ulp = loosened.get(case.name)
-            tasks.append(Task(case, passes, config.timing, mode, ulp, config.title))
+            tasks.append(Task(case, passes, config.timing.on(device), mode, ulp, config.title))
     return tasks

@@ -157,7 +157,7 @@ class Processes:
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
         """Yield the results of a task, of all its passes when all processes are done."""
-        if task.timing.processes == 1:
+        if not task.timing.several_processes:
             self._runner = self._runner or self._new_runner()
             yield from self._runner.run(task)
             return
@@ -166,7 +166,7 @@ class Processes:
 
     def _measure(self, task: Task) -> list[Found]:
         """Ask one process after the other, each for what had a time in all before it."""
-        count = task.timing.processes
+        count = task.timing.processes or 1
         left = replace(task, timing=share(task.timing))
         found: dict[PassName, list[Found]] = {pass_: [] for pass_ in task.passes}
         self._prepare(count + self._sets_allocator)
@@ -221,7 +221,7 @@ def share(timing: Timing) -> Timing:
     A median that each process knows to the root of their number times less is known to what was
     asked for by all together.
     """
-    count = timing.processes
+    count = timing.processes or 1
     return replace(
         timing,
         min_time=timing.min_time / count,
@@ -234,7 +234,7 @@ def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     """Return what a record says of the processes: the allocator of those that measure on a CPU."""
     if device != "cpu":
         return {}
-    several = any(task.timing.processes > 1 for task in tasks)
+    several = any(task.timing.several_processes for task in tasks)
     why = allocator.unsettable() if several else "measured in the process of the command"
     if why:
         return {"allocator": allocator.DEFAULT, "allocator_reason": why}

@@ -28,6 +28,8 @@ from losscli.units import parse_fraction, parse_seconds
 
 MOST_THREADS = 1024
 
+_PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
+
 
 def _threads(text: str) -> int:
     """Read a number of threads."""
@@ -61,7 +63,7 @@ def _threads(text: str) -> int:
     "--processes",
     type=check_processes,
     metavar="N",
-    help=f"Sample each case in N fresh processes, {PROCESSES} by default; 1 starts none.",
+    help=f"Sample each case in N fresh processes; 1 starts none. By default {_PROCESSES}.",
 )
 @click.option("--self-test", is_flag=True, help="Test the timer on this machine.")
 @click.option("--threads", type=_threads, metavar="N", help="Use N threads on the CPU.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from losscli.axes import (
     COLD,
@@ -42,9 +42,10 @@ def off_default(spec: LossSpec) -> dict[str, float]:
     return {parameter.name: parameter.default + 0.1 for parameter in spec.parameters}
 
 
-PROCESSES = 4
-"""With 3, Student's quantile makes an interval half as wide again; with more, a run spends more on
-starting them and on judging again than on samples."""
+PROCESSES = {"cpu": 4, "cuda": 1}
+"""Where none are asked for. With 3, Student's quantile makes an interval half as wide again; with
+more, a run spends more on starting them and on judging again than on samples. On a GPU each process
+has a context of its own there and compiles again: what that brings has not been measured yet."""
 MOST_PROCESSES = 100
 
 
@@ -70,8 +71,20 @@ class Timing:
     mode: tuple[Mode, ...] = (DEVICE,)
     """How calls are made and timed, one after the other: ``device`` times what a call takes the
     device, ``graph`` the replay of a CUDA graph of it, ``host`` what a loop of calls takes."""
-    processes: int = PROCESSES
-    """Fresh processes that sample each case, sharing its time; 1 is the command's own process."""
+    processes: int | None = None
+    """Fresh processes that sample each case, sharing its time; 1 is the command's own process, and
+    None as many as PROCESSES says of the device."""
+
+    @property
+    def several_processes(self) -> bool:
+        """Whether fresh processes are started."""
+        return self.processes is not None and self.processes > 1
+
+    def on(self, device: str) -> Timing:
+        """Return what is asked for on a device, with the number of processes known."""
+        if self.processes is not None:
+            return self
+        return replace(self, processes=PROCESSES[device.partition(":")[0]])
 
 
 @dataclass(frozen=True)
