@@ -14,7 +14,7 @@ from losscli import environment
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
-from losscli.bench.memory import fit, measure_peak_extra, planned_extra_bytes
+from losscli.bench.memory import fit, measure_peak_extra
 from losscli.bench.passes import Captured, Pass, PassFactory, gradients
 from losscli.bench.plan import Task, unavailable
 from losscli.bench.sampling import Contender, ContenderFailedError, describe, interleave
@@ -262,7 +262,7 @@ def _conclude(
         seconds=seconds,
         host_seconds=contender.warm.host_seconds if contender.warm and host_apart else None,
         gbps=count / seconds.median / 1e9,
-        planned_extra_bytes=planned_extra_bytes(case, find_implementation(contender.name)),
+        planned_extra_bytes=find_implementation(contender.name).temporary_bytes(case),
         peak_extra_bytes=entry.peak_extra_bytes,
         error=entry.error,
     )
