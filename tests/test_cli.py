@@ -197,7 +197,7 @@ def test_axes_of_names_repeat_and_take_commas(resolved):
         *("-c", "smoke", "--loss", "hinge", "--reduction", "sum,none", "--pass", "forward"),
         *("--impl", "compile", "--impl", "custom", "--device", "cuda:1"),
     )
-    assert config.losses == (LossChoice("hinge", {"margin": (1.5,)}),)
+    assert config.losses == (LossChoice("hinge", {"margin": (0.1,)}),)
     assert (config.reductions, config.passes) == (("sum", "none"), ("forward",))
     assert (config.implementations, config.device) == (("compile", "custom"), "cuda:1")
 

@@ -313,7 +313,8 @@ def test_json_is_the_record_users_script_against():
         "cache",
         "conditions",
     ]
-    assert list(custom["seconds"]) == ["median", "p20", "p80", "min", "samples", "interval"]
+    keys = ["median", "p20", "p80", "min", "samples", "interval", "processes"]
+    assert list(custom["seconds"]) == keys
     assert custom["seconds"]["samples"] == [2e-3] * 3
     assert custom["case"]["shape"] == [4096, 4096]
     assert list(custom["error"]) == ["value_abs", "value_rel", "value_ulp", "grad_ulp", "grad_rel"]

@@ -64,17 +64,9 @@ def plan_memory(
         outputs += tensor
     if case.device == "cpu" and case.target_dtype != case.dtype:  # what it reads for the target
         inputs += tensor
-    temporaries = {i.name: planned_extra_bytes(case, i) for i in implementations}
+    temporaries = {i.name: i.temporary_bytes(case) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
     return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)
-
-
-def planned_extra_bytes(case: Case, implementation: Implementation) -> int:
-    """Return what a call is planned to hold beyond inputs, loss and gradient.
-
-    Temporaries are in the promoted dtype.
-    """
-    return implementation.most_temporaries(case) * case.elements * case.loss_item_bytes
 
 
 def needed_bytes(
@@ -95,7 +87,7 @@ def fit(
     able = list(implementations)
     reasons: dict[str, Reason] = {}
     while able and (needed := needed_bytes(case, pass_, able, mode)) > free:
-        greediest = max(able, key=lambda implementation: implementation.most_temporaries(case))
+        greediest = max(able, key=lambda implementation: implementation.temporary_bytes(case))
         able.remove(greediest)
         text = f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
         reasons[greediest.name] = Reason("no_room", text)

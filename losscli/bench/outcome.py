@@ -10,7 +10,6 @@ import torch
 
 from losscli.axes import HOST, PassName
 from losscli.bench.limit import Limit
-from losscli.bench.memory_plan import planned_extra_bytes
 from losscli.bench.plan import Task
 from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, speedups, summarize
@@ -196,7 +195,7 @@ def _timed(
         limit_gbps=limit_gbps,
         speedup={other: ratio.value for other, ratio in ratios.items()},
         ratios=ratios,
-        planned_extra_bytes=planned_extra_bytes(task.case, find_implementation(name)),
+        planned_extra_bytes=find_implementation(name).temporary_bytes(task.case),
         peak_extra_bytes=outcome.peak_extra_bytes,
         error=outcome.error,
         table=task.table,

@@ -10,7 +10,7 @@ import click
 from tabulate import tabulate
 
 from losscli.axes import Mode, PassName
-from losscli.bench.memory_plan import MemoryPlan, fit, plan_memory, planned_extra_bytes
+from losscli.bench.memory_plan import MemoryPlan, fit, plan_memory
 from losscli.bench.plan import unavailable
 from losscli.cases import Case
 from losscli.cli.running import refuse_empty
@@ -144,7 +144,7 @@ def _planned(
     inputs, outputs, total = map(format_bytes, (parts.inputs, parts.outputs, parts.total))
     names = (case.name, pass_)
     for implementation in implementations:
-        held = format_bytes(planned_extra_bytes(case, implementation))
+        held = format_bytes(implementation.temporary_bytes(case))
         fits = "" if implementation in able else DOES_NOT_FIT
         yield (*names, implementation.name, inputs, outputs, held, total, fits)
         names, inputs, outputs, total = ("", ""), "", "", ""

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from losscli.implementations.builtin import IMPLEMENTATIONS, STRATEGIES, find_implementation
-from losscli.implementations.implementation import Implementation
+from losscli.implementations.implementation import Implementation, reference_bytes
 
-__all__ = ["IMPLEMENTATIONS", "STRATEGIES", "Implementation", "find_implementation"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "STRATEGIES",
+    "Implementation",
+    "find_implementation",
+    "reference_bytes",
+]

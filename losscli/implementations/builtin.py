@@ -114,6 +114,9 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     )
 }
 
+TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
+"""PyTorch's own formulas, whatever is registered by these names later."""
+
 
 def find_implementation(name: str) -> Implementation:
     """Look an implementation up; UsageError lists the candidates."""

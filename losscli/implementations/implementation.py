@@ -35,6 +35,14 @@ class Implementation:
     """Whether it is wrong where PyTorch's own formula is wrong as well: one that takes parameters
     in float64, for PyTorch rounds them to the dtype that it computes in."""
 
-    def most_temporaries(self, case: Case) -> int:
-        """Return the most temporaries that a call holds in a case."""
-        return case.spec.temporaries if self.temporaries is None else self.temporaries
+    def temporary_bytes(self, case: Case) -> int:
+        """Return the most bytes that a call is planned to hold beside inputs, loss and gradient."""
+        if self.temporaries is None:
+            return reference_bytes(case, case.spec.temporaries)
+        return self.temporaries * case.elements * case.loss_item_bytes
+
+
+def reference_bytes(case: Case, tensors: int) -> int:
+    """Return the bytes of temporaries of a loss's reference, in the dtype that it computes in."""
+    item = max(case.loss_item_bytes, 4) if case.spec.widens else case.loss_item_bytes
+    return tensors * case.elements * item

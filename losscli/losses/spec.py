@@ -104,8 +104,9 @@ class LossSpec:
     """Whether generated targets are -1 or 1."""
     temporaries: int = 4
     """Most tensors of the prediction's size that the reference holds at once beside its operands,
-    loss and gradient, in the promoted dtype, for the memory plan. The tests measure it; the default
-    is what mse takes, and fewer may be left at it."""
+    loss and gradient, for the memory plan. The tests measure it; the default is what mse takes."""
+    widens: bool = False
+    """Whether the reference computes 16-bit operands in float32, and so holds larger tensors."""
     tolerance: Tolerance | None = None
     """Loosens the gate of 4 ulp for this loss; None for a formula that needs no such help."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS, Case, OperandName, grad_output_values
-from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.calls import Answer, Call
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL
@@ -251,8 +251,8 @@ class Problem:
     @property
     def torchs_own(self) -> list[Subject]:
         """PyTorch's own formulas: of each it may be that it is wrong."""
-        own = (IMPLEMENTATIONS[name] for name in ("reference", "functional"))
-        return [Subject.bind(each, self.case) for each in own if not each.unavailable(self.case)]
+        able = (each for each in TORCHS_OWN if not each.unavailable(self.case))
+        return [Subject.bind(each, self.case) for each in able]
 
     def _torchs_answers(self, incoming: Incoming) -> list[Answer]:
         """What PyTorch's own formulas answer."""

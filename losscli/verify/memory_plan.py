@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from losscli.axes import PassName
 from losscli.cases import Case
-from losscli.implementations import Implementation
+from losscli.implementations import Implementation, reference_bytes
 from losscli.reasons import Reason
 from losscli.truth.blocks import block_elements
 from losscli.units import format_bytes
@@ -48,9 +48,8 @@ def needed_bytes(
     loss = promoted if case.reduction == "none" else 0
     backward = pass_ == "forward_backward"
     results = held.results * (loss + input + (case.target_bytes if backward else 0))
-    temporaries = max((i.most_temporaries(case) for i in implementations), default=0)
-    own = held.streams * promoted * temporaries
-    reference = max(case.spec.temporaries - _BACKWARD_TENSORS, 0) * promoted
+    own = held.streams * max((i.temporary_bytes(case) for i in implementations), default=0)
+    reference = reference_bytes(case, max(case.spec.temporaries - _BACKWARD_TENSORS, 0))
     most = max(reference, results + own)
     most += (held.operands - 1) * case.stored_bytes + (loss if backward else 0)
     sums = 2 * math.prod(case.target_shape) if case.target_shape != case.shape else 0

@@ -112,7 +112,7 @@ INCOMING = (
     ),
     Mutation(
         "elementwise/cpu/incoming.h",
-        "    factor_ = number_of(found_);\n",
+        "    factor_ = bit_cast<double>(found_);\n",
         "",
         "gradients are written for 1 and noted for another number",
     ),
