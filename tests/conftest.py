@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from losscli.cases import Case
+from losscli.config.schema import PROCESSES
 from losscli.losses import LOSSES
 
 MakeCase = Callable[..., Case]
@@ -25,6 +26,12 @@ def data_directory(
 ) -> None:
     """Keep every test away from the runs that the user has saved."""
     monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path_factory.getbasetemp() / "data"))
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bench in the test's own process where a test does not say how many: others take seconds."""
+    monkeypatch.setitem(PROCESSES, "cpu", 1)
 
 
 @pytest.fixture(scope="session")
