@@ -19,12 +19,12 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from losscli.axes import PassName
 from losscli.bench.merging import merge, with_default_allocator
 from losscli.bench.outcome import Found, Surroundings, Untimed, results
 from losscli.bench.plan import Task
-from losscli.bench.protocol import Broken, Done, Note, Report, read_message, write_line
 from losscli.bench.runner import Runner
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
@@ -32,8 +32,14 @@ from losscli.machine import allocator
 from losscli.reasons import Reason
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
+if TYPE_CHECKING:
+    from losscli.bench.protocol import Broken
+
 COMMAND = (sys.executable, "-m", "losscli", "worker")
 """Starts a process; its device and number of threads follow."""
+
+_DEFAULT_ALLOCATOR = -1
+"""The number of the process whose allocator is not set where the others' is."""
 
 
 class ProcessDiedError(Exception):
@@ -57,7 +63,10 @@ class ProcessDiedError(Exception):
 
 
 class Worker:
-    """One process."""
+    """One process.
+
+    The protocol is imported where it is spoken: a run in one process needs no msgspec.
+    """
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         """Start it, in a session of its own: Ctrl-C is for the command, which ends it."""
@@ -84,6 +93,8 @@ class Worker:
             ProcessDiedError: it ended before the task was finished.
             LosscliError: an error that ends the run.
         """
+        from losscli.bench.protocol import write_line
+
         self.wait_until_ready(notify)
         assert self._process.stdin
         try:
@@ -103,6 +114,8 @@ class Worker:
 
     def _answers(self, notify: Callable[[str], None]) -> Iterator[Found]:
         """Yield what it reports until it says that it is done."""
+        from losscli.bench.protocol import Broken, Done, Note, Report, read_message
+
         assert self._process.stdout
         for line in self._process.stdout:
             message = read_message(line) if line.endswith(b"\n") else None
@@ -169,7 +182,7 @@ class Processes:
         count = task.timing.processes or 1
         left = replace(task, timing=share(task.timing))
         found: dict[PassName, list[Found]] = {pass_: [] for pass_ in task.passes}
-        self._prepare(count + self._sets_allocator)
+        self._prepare(count)
         for number in range(count):
             asked = left
             for each in self._ask(number, asked):
@@ -179,7 +192,7 @@ class Processes:
                 break
         merged = [merge(each) for each in found.values()]
         if self._sets_allocator and left.passes:
-            beside = {each.pass_: each for each in self._ask(count, left)}
+            beside = {each.pass_: each for each in self._ask(_DEFAULT_ALLOCATOR, left)}
             merged = [
                 with_default_allocator(each, beside[each.pass_]) if each.pass_ in beside else each
                 for each in merged
@@ -187,13 +200,11 @@ class Processes:
         return merged
 
     def _prepare(self, count: int) -> None:
-        """Start what is missing, all at once, and wait: a start would disturb what is sampled.
-
-        The last one is that whose allocator is not set, where the others' is.
-        """
-        for number in range(count):
+        """Start what is missing, all at once, and wait: a start would disturb what is sampled."""
+        numbers = [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
+        for number in numbers:
             if number not in self._workers:
-                keeps = self._sets_allocator and number < count - 1
+                keeps = self._sets_allocator and number != _DEFAULT_ALLOCATOR
                 environ = allocator.KEEPING if keeps else {}
                 self._workers[number] = self._start(self._command, environ)
         for worker in self._workers.values():
