@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,18 @@ def data_directory(
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bench in the test's own process where a test does not say how many: others take seconds."""
     monkeypatch.setitem(PROCESSES, "cpu", 1)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[str], str]:
+    """Return a function that writes a config and returns its name."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
 
 
 @pytest.fixture(scope="session")

@@ -58,18 +58,6 @@ def implementation(monkeypatch):
     return register
 
 
-@pytest.fixture
-def config(tmp_path):
-    """Write a config; implementations that a test registers can be named in it alone."""
-
-    def write(text):
-        path = tmp_path / "config.yaml"
-        path.write_text(text)
-        return str(path)
-
-    return write
-
-
 def test_json_holds_both_passes_of_each_implementation(capsys):
     assert bench("--loss", "mse", "--impl", "reference,functional", "--format", "json") == 0
     captured = capsys.readouterr()
@@ -140,7 +128,7 @@ def test_a_wrong_implementation_exits_1(capsys, implementation, config):
     assert "FAILED mse 8x8 float32 mean, theirs, forward: " in capsys.readouterr().out
 
 
-def test_what_does_not_fit_exits_4_when_nothing_else_ran(capsys):
+def test_a_run_in_which_no_case_fits_exits_4(capsys):
     assert bench("--size", "1024Kx1024K", "--impl", "reference", "--loss", "mse") == 0
     assert run(["bench", "--device", "cpu", "--size", "1024Kx1024K", "--impl", "reference"]) == 4
     captured = capsys.readouterr()

@@ -86,7 +86,7 @@ def test_each_case_begins_anew(nvml):
     assert seen.record()["throttle_reasons"] == []
 
 
-def test_what_a_gpu_does_not_tell_is_left_out(nvml):
+def test_conditions_leave_out_what_nvml_does_not_report(nvml):
     nvml.milliwatts = nvml.reasons = None
     seen = GpuConditions(nvml, "handle")
     assert not seen.slowed()

@@ -17,18 +17,6 @@ SMALL = (*WHERE, "--loss", "mse")
 RULE = "excluded 2 rows by the config's rule {device: cpu, implementation: compile}"
 
 
-@pytest.fixture
-def config(tmp_path):
-    """Return a function that writes a config and returns its name."""
-
-    def write(text):
-        path = tmp_path / "config.yaml"
-        path.write_text(text)
-        return str(path)
-
-    return write
-
-
 def test_an_implementation_that_is_named_is_not_excluded(capsys):
     assert main.run(["bench", *SMALL, "--impl", "compile", "--dry-run"]) == 0
     out = capsys.readouterr().out

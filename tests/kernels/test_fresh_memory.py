@@ -72,7 +72,7 @@ def test_the_system_may_take_the_pages_of_a_dead_gradient() -> None:
     assert kilobytes("smaps_rollup", "LazyFree") - before >= 9 * 2**15
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_blocks_are_kept_up_to_a_bound() -> None:
     """Of gradients that grow, each too large for the blocks before it, four are kept."""
     sizes = [LARGE * 5**k // 4**k for k in range(6)]
     target = torch.ones(1)

@@ -81,7 +81,7 @@ def test_an_empty_tensor_is_no_launch(device: str) -> None:
         ([4], [], 99, r"variant must be 0 to \d+, but is 99"),
     ],
 )
-def test_what_is_refused(
+def test_calls_for_which_the_probe_has_no_kernel_are_refused(
     device: str, reads: list[int], writes: list[int], variant: int, message: str
 ) -> None:
     arrays = [[torch.zeros(count, device=device) for count in counts] for counts in (reads, writes)]
@@ -89,7 +89,7 @@ def test_what_is_refused(
         probe(*arrays, variant)
 
 
-def test_what_does_not_lie_in_one_piece_is_refused(device: str) -> None:
+def test_arrays_that_are_not_contiguous_and_aligned_are_refused(device: str) -> None:
     square = torch.zeros(8, 8, device=device)
     with pytest.raises(RuntimeError, match=r"must be contiguous, but one of shape \[8, 8\]"):
         probe([square.t()], [])
