@@ -45,11 +45,6 @@ def _unlike(before: Any, after: Any) -> str:
     return "" if before == after else " (changed)"
 
 
-def _unlike_tensors(before: list[torch.Tensor], after: list[torch.Tensor]) -> str:
-    alike = len(before) == len(after) and all(map(torch.equal, before, after))
-    return "" if alike else " (changed)"
-
-
 def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
     """Name the entries that differ; functions and handlers are compared by what they are."""
     missing = object()
@@ -62,15 +57,28 @@ def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
     return f" {', '.join(changed)}" if changed else ""
 
 
-def _generators() -> list[torch.Tensor]:
-    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return [torch.get_rng_state(), *gpus]
+def _generators() -> dict[str, torch.Tensor]:
+    """Return the states by device, without those of GPUs that a kernel has broken."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        with contextlib.suppress(RuntimeError):
+            for index, state in enumerate(torch.cuda.get_rng_state_all()):
+                states[f"cuda:{index}"] = state
+    return states
 
 
-def _set_generators(states: list[torch.Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    if len(states) > 1:
-        torch.cuda.set_rng_state_all(states[1:])
+def _set_generators(before: Mapping[str, torch.Tensor]) -> None:
+    for device in _generators().keys() & before.keys():
+        if device == "cpu":
+            torch.set_rng_state(before[device])
+        else:
+            torch.cuda.set_rng_state(before[device], device)
+
+
+def _unlike_states(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> str:
+    """Compare devices that have been read both times: CUDA may have been started between."""
+    known = before.keys() & after.keys()
+    return "" if all(torch.equal(before[each], after[each]) for each in known) else " (changed)"
 
 
 def _flushes() -> bool:
@@ -146,7 +154,7 @@ FACETS: tuple[Facet, ...] = (
     Facet("number of threads", torch.get_num_threads, torch.set_num_threads),
     Facet("default dtype", torch.get_default_dtype, torch.set_default_dtype),
     Facet("default device", torch.get_default_device, torch.set_default_device),
-    Facet("torch's random state", _generators, _set_generators, _unlike_tensors),
+    Facet("torch's random state", _generators, _set_generators, _unlike_states),
     Facet("Python's random state", random.getstate, random.setstate, _unlike),
     Facet("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
     Facet("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),

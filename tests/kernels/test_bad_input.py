@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -10,6 +13,20 @@ from losscli import functional
 from .losses import NAMES, PARAMETERS, custom
 
 ONES = torch.ones(3, 4)
+
+AFTER_ANOTHERS_ERROR = """
+import time, torch
+from losscli.functional import mse_loss
+x = torch.rand(9, device="cuda")
+mse_loss(x, x)
+torch.cuda.synchronize()
+x[torch.tensor([99], device="cuda")]
+time.sleep(1)
+try:
+    mse_loss(x, x)
+except RuntimeError as error:
+    print(error)
+"""
 
 
 @pytest.mark.parametrize("loss", NAMES)
@@ -81,3 +98,12 @@ def test_an_incoming_gradient_of_another_shape(loss: str) -> None:
 def test_sparse_tensors(loss: str) -> None:
     with pytest.raises(NotImplementedError, match="losscli"):
         custom(loss)(ONES.to_sparse(), ONES)
+
+
+@pytest.mark.gpu
+def test_an_error_of_earlier_work_is_not_called_ours() -> None:
+    """In a process of its own: CUDA is of no use after an assertion on the device."""
+    command = [sys.executable, "-c", AFTER_ANOTHERS_ERROR]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.startswith("an error of work that was launched earlier was found by mse")
+    assert "CUDA_LAUNCH_BLOCKING=1" in done.stdout

@@ -96,6 +96,20 @@ def test_an_integer_target_is_promoted(loss: str, device: str) -> None:
     torch.testing.assert_close(custom(loss)(input, target), reference(loss)(input, target.float()))
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_scalar_target_is_not_rounded_to_the_dtype_of_the_loss(
+    loss: str, dtype: torch.dtype, device: str
+) -> None:
+    """257 is no bfloat16: a scalar target leaves the loss in the dtype of the input."""
+    input = torch.tensor([255.0, -1.0, 0.0, 256.0], dtype=torch.bfloat16, device=device)
+    target = torch.tensor(257, dtype=dtype, device=device)
+    result = custom(loss, "none")(input, target)
+    assert result.dtype == torch.bfloat16
+    expected = reference(loss, "none")(input.double(), target.double()).bfloat16()
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", NAMES)
 def test_the_loss_lies_in_memory_as_pytorch_lays_it(loss: str, reduction: str) -> None:

@@ -36,6 +36,26 @@ def test_a_mistake_is_failed_for_its_own_reason(make_case, loss, name, check, re
     assert reason in result.reason
 
 
+def test_nobody_is_blamed_for_the_random_state_of_a_gpu_that_cannot_be_read(monkeypatch):
+    """Not before CUDA is started, and not after a kernel has broken the GPU."""
+    gpu = "not started"
+
+    def states():
+        if gpu == "broken":
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return [torch.get_rng_state()]
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: gpu != "not started")
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", states)
+
+    before = Surroundings.read()
+    gpu = "started"
+    assert before.restore() == []
+    before = Surroundings.read()
+    gpu = "broken"
+    assert before.restore() == []
+
+
 @pytest.mark.parametrize("name", LEFT_BEHIND)
 def test_what_a_call_changes_is_named_and_brought_back(make_case, name):
     before = Surroundings.read()

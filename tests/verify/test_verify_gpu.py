@@ -66,8 +66,10 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
     implementation = find_implementation("reference")
     results = put(case, implementation)
 
-    # A shared gradient of PyTorch may be a little off: the layouts and broadcasts have many.
-    allowed = {"layouts": (PASS, WARN), "broadcasts": (PASS, WARN)}
+    # A shared gradient of PyTorch may be a little off: the layouts and broadcasts have many. Its
+    # second derivatives in 16 bits take another branch where a difference rounds to beta.
+    may_warn = ("layouts", "broadcasts", "second_derivatives")
+    allowed = dict.fromkeys(may_warn, (PASS, WARN))
     assert {find_check(r.check) for r in results} == asked(case, implementation)
     wrong = [r for r in results if r.status not in allowed.get(r.check, (PASS,))]
     assert [(r.check, r.status, r.reason) for r in wrong] == []

@@ -67,9 +67,8 @@ void run(const ElementwiseArguments& arguments, const LaunchContext& context) {
     const Loss<Real> loss(arguments.parameters);
     Reader<Stored> operands[kOperands], grad_output;
     for (int k = 0; k < kOperands; ++k)
-      operands[k].open(arguments.operands[k], arguments.space, arguments.dtype, true);
-    if (incoming.each())
-      grad_output.open(arguments.grad_output, arguments.space, kDTypeOf<Real>, true);
+      operands[k].open(arguments.operands[k], arguments.space, true);
+    if (incoming.each()) grad_output.open(arguments.grad_output, arguments.space, true);
     Writer<Stored> value, written[kOperands];
     value.open(values, arguments.dtype, size);
     for (int k = 0; k < kOperands; ++k)

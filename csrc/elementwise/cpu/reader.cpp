@@ -12,29 +12,13 @@ namespace {
 // at most where its rows are long.
 constexpr int64_t kBandBytes = int64_t{1} << 19, kMostBand = int64_t{1} << 20;
 
-template <typename Stored>
-void round_to(float* values, int64_t count) {
-  Stored stored[kLine];
-  for (int64_t i = 0; i < count; i += kLine) {
-    const int64_t run = std::min(kLine, count - i);
-    narrow_run(values + i, stored, run);
-    widen_run(stored, values + i, run);
-  }
-}
-
 }  // namespace
 
 template <typename Value>
-void Reader<Value>::open(const Operand& operand, const Space& space, DType promoted,
-                         bool in_order) {
+void Reader<Value>::open(const Operand& operand, const Space& space, bool in_order) {
   source_ = source_of<Value>(operand);
   walk_ = Walk(operand, space);
-  if constexpr (std::is_same_v<Value, float>)
-    if (operand.dtype != promoted)
-      round_ = promoted == DType::float16    ? round_to<Half>
-               : promoted == DType::bfloat16 ? round_to<BFloat16>
-                                             : nullptr;
-  direct_ = source_.is_value && !round_ && (walk_.strides[0] == 1 || walk_.dense());
+  direct_ = source_.is_value && (walk_.strides[0] == 1 || walk_.dense());
   period_ = walk_.period();
   repeats_ = period_ <= kTile && period_ < space.size;
   if (repeats_)
@@ -61,7 +45,6 @@ const Value* Reader<Value>::take(int64_t first, int64_t count) {
 template <typename Value>
 const Value* Reader<Value>::convert(int64_t first, int64_t count) {
   gather_rows(source_, walk_, first, count, buffer_);
-  if (round_) round_(buffer_, count);
   return buffer_;
 }
 
@@ -109,7 +92,6 @@ void Reader<Value>::load_band(int64_t first, int64_t count) {
   end = std::min(end, total_units_);
   if (end < least) return;
   gather_across(source_, walk_, across_, begin, end, band_);
-  if (round_) round_(band_, (end - begin) * unit_);
   band_first_ = begin * unit_;
   band_last_ = end * unit_;
 }

@@ -20,10 +20,9 @@ class Reader {
   Reader& operator=(const Reader&) = delete;
   ~Reader() { std::free(band_); }
 
-  // `promoted` is the dtype that the operand's numbers are rounded to before they are computed
-  // with. `in_order` says that the tiles will be taken one after the other, so that what is read
-  // ahead is used.
-  void open(const Operand& operand, const Space& space, DType promoted, bool in_order);
+  // `in_order` says that the tiles will be taken one after the other, so that what is read ahead is
+  // used.
+  void open(const Operand& operand, const Space& space, bool in_order);
 
   // Returns elements [first, first + count) of the space, at most a tile of them, until the next
   // call: where they lie in memory just so, else in a buffer.
@@ -46,7 +45,6 @@ class Reader {
 
   Source<Value> source_;
   Walk walk_;
-  void (*round_)(Value*, int64_t) = nullptr;
   bool direct_ = false;   // whether a run of elements is a run of Value in memory
   bool repeats_ = false;  // whether the buffer holds all that there is
   int64_t period_ = 1;

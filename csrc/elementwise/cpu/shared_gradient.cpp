@@ -64,9 +64,8 @@ class Gradients {
   explicit Gradients(const Matrix& matrix) : loss_(matrix.arguments.parameters) {
     const SharedGradientArguments& arguments = matrix.arguments;
     for (int k = 0; k < kOperands; ++k)
-      operands_[k].open(arguments.operands[k], arguments.space, arguments.dtype, false);
-    if (matrix.each)
-      grad_output_.open(arguments.grad_output, arguments.space, kDTypeOf<Real>, false);
+      operands_[k].open(arguments.operands[k], arguments.space, false);
+    if (matrix.each) grad_output_.open(arguments.grad_output, arguments.space, false);
     each_ = matrix.each;
     loop_ = gradient_loop<Real>(1u << arguments.shared, each_);
     tile_.scale = static_cast<Real>(matrix.factor);
