@@ -32,7 +32,8 @@ def data_directory(
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bench in the test's own process where a test does not say how many: others take seconds."""
-    monkeypatch.setitem(PROCESSES, "cpu", 1)
+    for device in PROCESSES:
+        monkeypatch.setitem(PROCESSES, device, 1)
 
 
 @pytest.fixture

@@ -25,6 +25,31 @@ def test_a_long_call_is_warmed_up_twice_and_no_more():
 
 
 @pytest.mark.parametrize(
+    ("fresh", "calls"),
+    [
+        ([0], 2),
+        ([256, 0, 256, 0], 5),
+        ([256], timers.FRESH_CALLS),
+    ],
+    ids=["none is needed", "until two calls need none", "who always needs some"],
+)
+def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory(fresh, calls):
+    clock, handed_out = FakeClock(), [0]
+
+    def measure():
+        handed_out[0] += (fresh.pop(0) if len(fresh) > 1 else fresh[0]) * 2**20
+        return 1e-3
+
+    assert len(timers._settle_memory(measure, clock, lambda: handed_out[0])) == calls
+
+
+def test_a_call_that_always_needs_fresh_memory_is_not_warmed_up_for_long():
+    clock, handed_out = FakeClock(), iter(range(0, 2**40, 2**28))
+    call = clock.spend(1.5)
+    assert len(timers._settle_memory(lambda: call() or 1.5, clock, lambda: next(handed_out))) == 2
+
+
+@pytest.mark.parametrize(
     ("seconds", "calls"),
     [(10e-6, 2000), (100e-6, 200), (250e-6, 200), (1e-3, 100), (3.0, 2)],
     ids=["as long as any warm-up", "both", "often enough", "no longer than that", "twice"],

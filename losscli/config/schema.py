@@ -42,7 +42,7 @@ def off_default(spec: LossSpec) -> dict[str, float]:
     return {parameter.name: parameter.default + 0.1 for parameter in spec.parameters}
 
 
-PROCESSES = {"cpu": 4, "cuda": 1}
+PROCESSES = {"cpu": 4, "cuda": 3}
 """Where none are asked for. With 3, Student's quantile makes an interval half as wide again; with
 more, a run spends more on starting them and on judging again than on samples. On a GPU each process
 has a context of its own there and compiles again: what that brings has not been measured yet."""

@@ -90,6 +90,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
             _custom,
             temporaries=0,
             exact_sums=True,
+            fixed_order=True,
             held_to_oracle=True,
         ),
         Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
@@ -107,6 +108,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
                 _finished_by(strategy),
                 _needs_no_sum,
                 temporaries=0,
+                fixed_order=strategy != "atomic",
                 held_to_oracle=True,
             )
             for strategy, description in STRATEGIES.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,10 +13,22 @@ _broken: list[torch.cuda.CUDAGraph] = []
 
 
 @contextmanager
+def without_collection() -> Iterator[None]:
+    """Keep Python from collecting garbage: a graph that is freed in a capture invalidates it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
 def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Iterator[None]:
     """Capture what is called in a graph, which is kept for ever where that fails."""
     try:
-        with torch.cuda.graph(graph, stream=stream):
+        with without_collection(), torch.cuda.graph(graph, stream=stream):
             yield
     except Exception:
         _broken.append(graph)

@@ -31,6 +31,8 @@ class Implementation:
     gradient, for the memory plan; None for as many as the reference of the loss."""
     exact_sums: bool = False
     """Whether its float64 sums are to be right within a unit in the last place."""
+    fixed_order: bool = False
+    """Whether it promises to take each sum in one order, whatever runs beside it."""
     held_to_oracle: bool = False
     """Whether it is wrong where PyTorch's own formula is wrong as well: one that takes parameters
     in float64, for PyTorch rounds them to the dtype that it computes in."""

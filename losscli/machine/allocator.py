@@ -35,6 +35,18 @@ def unsettable() -> str:
     return ""
 
 
+def keeps() -> bool:
+    """Tell whether this process was started to keep what it frees."""
+    return all(os.environ.get(name) == value for name, value in KEEPING.items())
+
+
+def fresh_bytes() -> int:
+    """Return the bytes that the system has handed out to this process, page by page, so far."""
+    import resource  # not on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize()
+
+
 def give_back() -> None:
     """Give the system all that was freed, so that a process that waits holds nothing."""
     with contextlib.suppress(OSError, AttributeError):

@@ -18,7 +18,7 @@ from losscli.truth.tolerances import ELEMENT_ULP, Verdict
 def excused(
     verdict: Verdict,
     result: Tensor,
-    truths: Iterable[Truth],
+    truths: Callable[[], Iterable[Truth]],
     torchs: Iterable[Tensor | None],
     judge: Callable[[Errors], Verdict],
 ) -> Verdict:
@@ -27,15 +27,14 @@ def excused(
     Args:
         verdict: the failure.
         result: what was judged.
-        truths: what it has to be.
+        truths: computes what it has to be, a block at a time.
         torchs: what each of PyTorch's own formulas gives; None where one gives nothing.
         judge: judges the errors that are left when those are taken away that torch makes as well.
     """
-    truths = list(truths)
     for own in torchs:
         if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):
             continue
-        if judge(compare(result, _lenient(result, truths, own))).status != FAIL:
+        if judge(compare(result, _lenient(result, truths(), own))).status != FAIL:
             return Verdict(WARN, verdict.reason, NO_WORSE_THAN_TORCH)
     return verdict
 

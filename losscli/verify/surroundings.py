@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ _NAMESPACES: dict[str, Any] = {
     "torch.nn.Module": torch.nn.Module,
 }
 """Whose functions others call."""
+_OF_COMPILERS = ("TORCHINDUCTOR_", "TRITON_")
+"""Environment variables that torch.compile sets when it compiles for the first time."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,13 @@ def _flushes() -> bool:
     return _SUBNORMAL * 1.0 == 0.0
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment variables, without those that torch.compile sets for itself."""
+    return {name: os.environ[name] for name in os.environ if not name.startswith(_OF_COMPILERS)}
+
+
 def _set_environment(before: Mapping[str, str]) -> None:
-    for name in set(os.environ) - set(before):
+    for name in _environment().keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
 
@@ -112,23 +119,35 @@ def _functions() -> dict[str, dict[str, Any]]:
     }
 
 
+def _is_torchs(function: object) -> bool:
+    """Tell whether PyTorch has written a function: torch.compile patches torch.nn.Module itself."""
+    module: str = getattr(function, "__globals__", {}).get("__name__", "")
+    return module.startswith("torch.")
+
+
+def _others(
+    before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """Yield which functions somebody has put others in place of; an import adds, and replaces none.
+
+    As the name of a namespace and that of the function.
+    """
+    for name, functions in before.items():
+        for key, function in functions.items():
+            now = after[name].get(key)
+            if now is not function and not _is_torchs(now):
+                yield name, key
+
+
 def _patched(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> str:
-    """Name the functions that are others now; what an import adds is none of them."""
-    changed = [
-        f"{name}.{key}"
-        for name, functions in before.items()
-        for key, function in functions.items()
-        if after[name].get(key) is not function
-    ]
+    """Name the functions that are others now."""
+    changed = [f"{name}.{key}" for name, key in _others(before, after)]
     return f" {', '.join(changed)}" if changed else ""
 
 
 def _set_functions(before: dict[str, dict[str, Any]]) -> None:
-    for name, functions in before.items():
-        now = vars(_NAMESPACES[name])
-        for key, function in functions.items():
-            if now.get(key) is not function:
-                setattr(_NAMESPACES[name], key, function)
+    for name, key in _others(before, _functions()):
+        setattr(_NAMESPACES[name], key, before[name][key])
 
 
 def _attribute(name: str, owner: Any, attribute: str) -> Facet:
@@ -185,7 +204,7 @@ FACETS: tuple[Facet, ...] = (
     _autocast("cpu"),
     _autocast("cuda"),
     Facet("working directory", os.getcwd, os.chdir),
-    Facet("environment variables", lambda: dict(os.environ), _set_environment, _names),
+    Facet("environment variables", _environment, _set_environment, _names),
     Facet("signal handlers", _handlers, _set_handlers, _names),
     Facet("functions of torch", _functions, _set_functions, _patched),
 )

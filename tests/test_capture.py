@@ -1,0 +1,55 @@
+"""Captures of CUDA graphs that garbage does not disturb."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from losscli.implementations.capture import capture, without_collection
+
+
+@pytest.fixture
+def eager_collector() -> Iterator[None]:
+    """Have Python collect garbage after every few objects."""
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    yield
+    gc.set_threshold(*before)
+
+
+def test_nothing_is_collected_until_the_capture_ends():
+    with without_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_a_collector_that_is_off_stays_off():
+    gc.disable()
+    try:
+        with without_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.gpu
+def test_a_graph_that_is_garbage_does_not_invalidate_another_ones_capture(eager_collector):
+    ones, stream = torch.ones(8, device="cuda"), torch.cuda.Stream()
+    garbage = [torch.cuda.CUDAGraph()]
+    with torch.cuda.graph(garbage[0], stream=stream):
+        ones * 2
+    garbage.append(garbage)  # only a collection frees it
+    graph = torch.cuda.CUDAGraph()
+
+    with capture(graph, stream):
+        del garbage
+        cycles = [[] for _ in range(1000)]
+        doubled = ones * 2
+
+    graph.replay()
+    assert doubled.tolist() == [2.0] * 8
+    assert len(cycles) == 1000

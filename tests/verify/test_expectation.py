@@ -1,0 +1,68 @@
+"""What other ways of running are held against: the bits of plain runs, or the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations.calls import Answer
+from losscli.implementations.subject import Subject
+from losscli.runs.records import FAIL, PASS, WARN
+from losscli.truth.problem import Problem
+from losscli.truth.worst import Worst
+from losscli.verify.checks.expectation import Expectation
+
+REFERENCE = IMPLEMENTATIONS["reference"]
+
+
+@pytest.fixture
+def judged(make_case) -> Callable[..., str]:
+    """Return a function that judges an answer which somebody gave beside other work."""
+
+    def judge(change: Callable[[Answer], Answer], *, fixed_order: bool = False, **facts) -> str:
+        case = make_case("mse", (8, 24), **facts)
+        problem = Problem.of(case)
+        subject = Subject.bind(replace(REFERENCE, fixed_order=fixed_order), case)
+        expectation = Expectation.of(problem, subject, problem.usual)
+        worst = Worst()
+        expectation.judge(change(expectation.answer), "beside other work", worst)
+        return worst.verdict.status
+
+    return judge
+
+
+def next_loss(answer: Answer) -> Answer:
+    """Return the answer with a loss that is off by the last bit."""
+    return replace(answer, loss=torch.nextafter(answer.loss, torch.full((), torch.inf)))
+
+
+def next_gradient(answer: Answer) -> Answer:
+    """Return the answer with one element of the gradient off by the last bit."""
+    gradient = answer.gradients["input"].clone()
+    gradient[3, 5] = torch.nextafter(gradient[3, 5], torch.full((), torch.inf))
+    return replace(answer, gradients={**answer.gradients, "input": gradient})
+
+
+def test_the_same_bits_pass(judged):
+    assert judged(lambda answer: answer) == PASS
+
+
+def test_another_order_of_a_sum_is_warned_of(judged):
+    assert judged(next_loss) == WARN
+
+
+def test_who_promises_one_order_is_failed_for_another(judged):
+    assert judged(next_loss, fixed_order=True) == FAIL
+
+
+def test_a_sum_that_is_wrong_by_the_oracle_is_failed(judged):
+    assert judged(lambda answer: replace(answer, loss=answer.loss * 1.01)) == FAIL
+
+
+def test_no_order_explains_other_bits_of_an_element(judged):
+    assert judged(next_gradient) == FAIL
+    assert judged(next_loss, reduction="none") == FAIL
