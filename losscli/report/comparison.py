@@ -19,8 +19,9 @@ from typing import Any
 
 from losscli.axes import Cache, Mode, PassName
 from losscli.cases import distinct_names
-from losscli.compare.comparison import Comparison, Comparisons, Noise
-from losscli.compare.noise import CONFIDENCE
+from losscli.compare.change import CONFIDENCE
+from losscli.compare.comparison import Comparison, Comparisons
+from losscli.compare.noise import Noise
 from losscli.compare.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.comparison_record import of_comparison, of_rows
