@@ -101,13 +101,12 @@ def noises(
     What a GPU takes for a call tells nothing of what the host takes for it.
     """
     noises = [0.0] * len(logs)
-    for group in dict.fromkeys(groups):
-        own = [index for index, other in enumerate(groups) if other == group]
+    for group, own in _by_group(groups).items():
         found = _noises_of_group(
             [logs[index] for index in own],
             [drifts[index] for index in own],
             [control[index] for index in own],
-            "cpu" if group[0] == HOST else device,
+            _place(group, device),
         )
         for index, noise in zip(own, found, strict=True):
             noises[index] = noise
@@ -125,8 +124,7 @@ def standard_errors(
     sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
     within = [uncertainties([s.samples for s in side if s]) for side in sides]
     between = np.full(len(pairs), math.nan)
-    for group in dict.fromkeys(groups):
-        own = [index for index, other in enumerate(groups) if other == group]
+    for own in _by_group(groups).values():
         of_group = (process_errors([_process_medians(side[i]) for i in own]) for side in sides)
         between[own] = np.hypot(*of_group)
     return np.fmax(np.hypot(*within), between), between
@@ -144,15 +142,14 @@ def without_supposed(
     Returns the noise of each row, and by group what the processes typically tell, for the report.
     """
     found, told = list(noises), {}
-    for group in dict.fromkeys(groups):
-        own = [index for index, other in enumerate(groups) if other == group]
+    for group, own in _by_group(groups).items():
         if sum(control[index] for index in own) >= ENOUGH_CONTROLS:
             continue
         if np.isnan(between[own]).any():
             continue
         told[group] = float(np.median(between[own]))
         for index in own:
-            found[index] = LEAST_NOISE["cpu" if group[0] == HOST else device]
+            found[index] = LEAST_NOISE[_place(group, device)]
     return found, told
 
 
@@ -174,8 +171,7 @@ def told(
 ) -> tuple[Noise, ...]:
     """Return the noise of each mode and cache with what tells it."""
     found = []
-    for group in dict.fromkeys(groups):
-        own = [index for index, other in enumerate(groups) if other == group]
+    for group, own in _by_group(groups).items():
         controls = sum(control[index] for index in own)
         few = f"for want of controls: {controls} of the {ENOUGH_CONTROLS} that it takes"
         missing = "" if controls >= ENOUGH_CONTROLS else why or few
@@ -186,6 +182,19 @@ def told(
         middle, most = (median(off), max(off)) if off else (0.0, 0.0)
         found.append(Noise(*group, noise, controls, middle, most, missing, group in from_processes))
     return tuple(found)
+
+
+def _by_group(groups: Sequence[Group]) -> dict[Group, list[int]]:
+    """Return the indices of the rows of each group."""
+    found: dict[Group, list[int]] = {}
+    for index, group in enumerate(groups):
+        found.setdefault(group, []).append(index)
+    return found
+
+
+def _place(group: Group, device: str) -> str:
+    """Return where the noise of a group arises: what the host takes for a call, in the CPU."""
+    return "cpu" if group[0] == HOST else device
 
 
 def _noises_of_group(
