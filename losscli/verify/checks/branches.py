@@ -86,16 +86,13 @@ def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
     targets = torch.tensor(choice, dtype=dtype).repeat(-(-count // len(choice)))[:count]
     targets = targets.view(case.target_shape)
     y = targets.double().expand(SHAPE)
-    # The coordinate that decides is affine in the prediction.
-    intercept = spec.branch_coordinate(torch.zeros_like(y), y)
-    slope = spec.branch_coordinate(torch.ones_like(y), y) - intercept
     kinks = spec.kinks(case.params)
     met = at or _exact(kinks, dtype)
     coordinates = torch.tensor([*_between(kinks), *met], dtype=torch.float64)
     at_kink = torch.arange(len(coordinates)) >= len(_between(kinks))
     number = torch.arange(y.numel()).view(SHAPE)
     kind = number % len(coordinates)
-    input = ((coordinates[kind] - intercept) / slope).to(dtype)
+    input = spec.input_at(coordinates[kind], y).to(dtype)
     side = torch.where(at_kink[kind], number // len(coordinates) % 3, 0)
     for which, toward in ((1, torch.inf), (2, -torch.inf)):
         step = torch.nextafter(input, torch.full_like(input, toward))

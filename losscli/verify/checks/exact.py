@@ -96,13 +96,10 @@ def _placed(problem: Problem, coordinates: list[float]) -> Problem:
     target = torch.tensor(choice, dtype=torch.float64).repeat(-(-count // len(choice)))[:count]
     target = target.view(problem.case.target_shape)
     y = target.expand(SHAPE)
-    # The coordinate that decides is affine in the prediction.
-    intercept = spec.branch_coordinate(torch.zeros_like(y), y)
-    slope = spec.branch_coordinate(torch.ones_like(y), y) - intercept
     # In each row at other places, so that each target meets each coordinate.
     rows, columns = torch.arange(SHAPE[0])[:, None], torch.arange(SHAPE[1])
     number = (columns // len(choice) + rows) % len(coordinates)
-    input = (torch.tensor(coordinates, dtype=torch.float64)[number] - intercept) / slope
+    input = spec.input_at(torch.tensor(coordinates, dtype=torch.float64)[number], y)
     operands = input.to(device, dtype), target.to(device, dtype)
     return Problem(problem.case, *operands, problem.loosened)
 

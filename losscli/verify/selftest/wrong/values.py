@@ -61,9 +61,7 @@ def flat_below(case: Case, input: Tensor, target: Tensor) -> Tensor:
     first = case.spec.kinks(case.params)[0]
     with torch.no_grad():
         y = target.expand(torch.broadcast_shapes(input.shape, target.shape))
-        intercept = case.spec.branch_coordinate(torch.zeros_like(y), y)
-        slope = case.spec.branch_coordinate(torch.ones_like(y), y) - intercept
-        at_kink = ((first - intercept) / slope).to(input.dtype)
+        at_kink = case.spec.input_at(first, y).to(input.dtype)
         below = case.spec.branch_coordinate(input, y) < first
     return formula(case, torch.where(below, at_kink, input), target)
 
@@ -73,10 +71,8 @@ def mirrored(case: Case, input: Tensor, target: Tensor) -> Tensor:
     first = case.spec.kinks(case.params)[0]
     with torch.no_grad():
         y = target.expand(torch.broadcast_shapes(input.shape, target.shape))
-        intercept = case.spec.branch_coordinate(torch.zeros_like(y), y)
-        slope = case.spec.branch_coordinate(torch.ones_like(y), y) - intercept
-        twice = (2 * (first - intercept) / slope).to(input.dtype)
-    return formula(case, twice - input, target)
+        at_kink = case.spec.input_at(first, y).to(input.dtype)
+    return formula(case, 2 * at_kink - input, target)
 
 
 def wrong_axis(case: Case, input: Tensor, target: Tensor) -> Tensor:
