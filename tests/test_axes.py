@@ -19,7 +19,7 @@ from losscli.config.filters import parse_filter
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
-from losscli.report import render
+from losscli.report.render import render
 from losscli.runs.reading import read_run
 from losscli.truth.inputs import make_inputs
 

@@ -17,7 +17,7 @@ from test_report_bench import case, failed, result, run, skipped
 
 import losscli
 from losscli.cli import main
-from losscli.report import render
+from losscli.report.render import render
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from losscli.cases import Case
-from losscli.report import render
+from losscli.report.render import render
 from losscli.runs.records import (
     FAILED,
     OK,

@@ -8,8 +8,8 @@ import pytest
 from test_report_bench import case, failed, result, run
 
 from losscli.compare.peers import cells
-from losscli.report import conclusion, render
 from losscli.report.peers import lines
+from losscli.report.render import conclusion, render
 from losscli.report.writer import Writer
 from losscli.runs.reading import read_run
 from losscli.runs.records import Seconds

@@ -9,7 +9,7 @@ from test_report_bench import PAIR, failed, result, run, skipped
 
 from losscli.cases import Case
 from losscli.errors import UsageError
-from losscli.report import render
+from losscli.report.render import render
 from losscli.runs.decoding import RecordError, read_array
 from losscli.runs.reading import read_run
 from losscli.runs.records import Error, Run, SelfTestResult, VerifyResult

@@ -19,7 +19,7 @@ from losscli.bench.plan import Task, plan_id, remaining
 from losscli.cli import main, running
 from losscli.config.schema import Timing
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.report import render
+from losscli.report.render import render
 from losscli.runs.journal import journal_path
 
 REFERENCE = IMPLEMENTATIONS["reference"]

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from losscli.report import render
 from losscli.report.phrases import format_ulp
+from losscli.report.render import render
 from losscli.report.verify_figures import table
 from losscli.report.verify_table import notes
 from losscli.runs.records import FAIL, SKIPPED, WARN, Error, VerifyResult
