@@ -21,7 +21,7 @@ from statistics import geometric_mean
 
 from losscli.axes import CACHES, COLD, MODES, WARM
 from losscli.cases import distinct_names
-from losscli.report.layout import beside_case, shorten
+from losscli.report.layout import IMPOSSIBLE, beside_case, shorten
 from losscli.report.phrases import count, format_ulp, skips, with_mode
 from losscli.runs.records import (
     FAILED,
@@ -38,9 +38,6 @@ from losscli.units import format_bytes, format_seconds
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 LONG_PASSES = {"forward": "forward", "forward_backward": "forward+backward"}
 REFERENCE = "reference"
-IMPOSSIBLE = "IMPOSSIBLE"
-MARKS = "=?"
-"""What may stand before a ratio."""
 WORKSPACE_BYTES = 64 * 2**20
 """What a call may take for itself, whatever its size, without a word in the notes."""
 ALLOCATORS_DIFFER = 0.1
