@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_report_bench import result, run
+from handmade import result, run
 
 from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
 from losscli.bench.memory_plan import plan_memory

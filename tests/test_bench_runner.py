@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fake_time import ClockTimer, FakeClock
+from fake_bench import TIMING, FixedLimits, Seen, StepTimer, mean_square
+from fake_time import FakeClock
 
 from losscli.bench import runner as runners
 from losscli.bench.limit import Limit
@@ -19,35 +20,10 @@ from losscli.config.schema import Config, Exclude, LossChoice, Timing, Tolerance
 from losscli.errors import BuildError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 
-TIMING = Timing(min_time=0.0, max_time=60.0)
-
-
-class StepTimer(ClockTimer):
-    """Takes 1 s a call; 2 s for the reference."""
-
-    def measure(self, queue):
-        super().measure(queue)
-        return [2.0 if warm.call.name == "reference" else 1.0 for warm in queue]
-
 
 @pytest.fixture
 def timer():
     return StepTimer(FakeClock())
-
-
-class FixedLimits:
-    """Finds one limit for all, or another when asked again; remembers what it was asked."""
-
-    def __init__(self, limit, second=None, mover=None):
-        self.limit, self.second, self.mover = limit, second or limit, mover
-        self.asked = []
-
-    def find(self, case, pass_, timer, reads, again=False):
-        self.asked.append((pass_, [tuple(tensor.shape) for tensor in reads]))
-        return self.second if again else self.limit
-
-    def contender(self, case, pass_, timer, reads):
-        return self.mover
 
 
 @pytest.fixture
@@ -93,10 +69,6 @@ def implementation(monkeypatch):
         return name
 
     return register
-
-
-def mean_square(input, target):
-    return ((input - target) ** 2).mean()
 
 
 def test_results_come_in_the_order_asked_for(bench):
@@ -437,22 +409,6 @@ def ticking():
 def test_each_pass_begins_with_contents_that_are_judged_as_they_are(bench):
     results = bench(implementations=("reference",), losses=(LossChoice("smooth_l1"),))
     assert [r.status for r in results] == ["ok", "ok"]
-
-
-class Seen:
-    """Conditions that stay as they are."""
-
-    def __init__(self, slowed=False, **record):
-        self._slowed, self._record = slowed, record
-
-    def begin(self):
-        pass
-
-    def slowed(self):
-        return self._slowed
-
-    def record(self):
-        return self._record
 
 
 def test_one_whose_samples_were_all_throttled_is_skipped_and_says_so(bench):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from fabricated import elsewhere, machine
-from test_cli import run_without_torch
-from test_report_bench import case, failed, result, run, skipped
+from handmade import case, failed, result, run, skipped
+from without_torch import run_without_torch
 
 import losscli
 from losscli.cli import main

@@ -5,25 +5,13 @@ import math
 import random
 
 import pytest
-from test_report_bench import case, failed, result, run
+from handmade import around, case, failed, run, timed
 
 from losscli.compare.peers import cells
 from losscli.report.peers import lines
 from losscli.report.render import conclusion, render
 from losscli.report.writer import Writer
 from losscli.runs.reading import read_run
-from losscli.runs.records import Seconds
-
-
-def timed(name, samples, **changes):
-    middle = sorted(samples)[len(samples) // 2]
-    seconds = Seconds(middle, min(samples), max(samples), min(samples), tuple(samples))
-    return result(name, seconds=seconds, **changes)
-
-
-def around(median, width=0.001, count=11):
-    """Return samples within a width on both sides of a median."""
-    return [median * (1 + width * (n - count // 2) / (count // 2)) for n in range(count)]
 
 
 def test_the_verdict_is_in_the_record_and_read_back(tmp_path):

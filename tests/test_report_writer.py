@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from test_report_bench import PAIR, run
+from handmade import PAIR, run
 
 from losscli.errors import UnfitError, UsageError
 from losscli.report.render import render

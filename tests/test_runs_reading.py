@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, field
 
 import pytest
-from test_report_bench import PAIR, failed, result, run, skipped
+from handmade import PAIR, failed, result, run, skipped
 
 from losscli.cases import Case
 from losscli.errors import UsageError

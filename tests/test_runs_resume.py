@@ -11,8 +11,8 @@ from pathlib import Path
 
 import killable
 import pytest
-from test_report_bench import case, result
-from test_report_bench import run as made
+from handmade import case, result
+from handmade import run as made
 
 from losscli.bench import limit
 from losscli.bench.plan import Task, plan_id, remaining

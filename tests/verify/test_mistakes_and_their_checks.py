@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_wrong_implementations import put
+from judging import put
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation

@@ -1,0 +1,50 @@
+"""A timer, limits and conditions that a test decides, for a bench without a clock."""
+
+from fake_time import ClockTimer
+
+from losscli.config.schema import Timing
+
+TIMING = Timing(min_time=0.0, max_time=60.0)
+
+
+class StepTimer(ClockTimer):
+    """Takes 1 s a call; 2 s for the reference."""
+
+    def measure(self, queue):
+        super().measure(queue)
+        return [2.0 if warm.call.name == "reference" else 1.0 for warm in queue]
+
+
+class FixedLimits:
+    """Finds one limit for all, or another when asked again; remembers what it was asked."""
+
+    def __init__(self, limit, second=None, mover=None):
+        self.limit, self.second, self.mover = limit, second or limit, mover
+        self.asked = []
+
+    def find(self, case, pass_, timer, reads, again=False):
+        self.asked.append((pass_, [tuple(tensor.shape) for tensor in reads]))
+        return self.second if again else self.limit
+
+    def contender(self, case, pass_, timer, reads):
+        return self.mover
+
+
+def mean_square(input, target):
+    return ((input - target) ** 2).mean()
+
+
+class Seen:
+    """Conditions that stay as they are."""
+
+    def __init__(self, slowed=False, **record):
+        self._slowed, self._record = slowed, record
+
+    def begin(self):
+        pass
+
+    def slowed(self):
+        return self._slowed
+
+    def record(self):
+        return self._record
