@@ -5,12 +5,16 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from losscli.cases import Case
 from losscli.config.schema import PROCESSES
 from losscli.losses import LOSSES
+
+if TYPE_CHECKING:
+    from standin import Standin
 
 MakeCase = Callable[..., Case]
 
@@ -34,6 +38,14 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bench in the test's own process where a test does not say how many: others take seconds."""
     for device in PROCESSES:
         monkeypatch.setitem(PROCESSES, device, 1)
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Standin:
+    """Return a machine with stand-in compilers."""
+    from standin import Standin
+
+    return Standin(tmp_path)
 
 
 @pytest.fixture

@@ -25,11 +25,6 @@ from losscli.extension.cache import (
 from losscli.extension.targets import Target
 
 
-@pytest.fixture
-def workshop(tmp_path: Path) -> Standin:
-    return Standin(tmp_path)
-
-
 def test_a_key_stays_while_nothing_changes(workshop: Standin) -> None:
     assert build_key(workshop.plan()) == build_key(workshop.plan())
 
