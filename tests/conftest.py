@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,12 @@ import pytest
 
 from losscli.cases import Case
 from losscli.config.schema import PROCESSES
+from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.losses import LOSSES
+from losscli.runs.records import BenchResult
 
 if TYPE_CHECKING:
+    from fake_bench import StepTimer
     from standin import Standin
 
 MakeCase = Callable[..., Case]
@@ -82,3 +86,32 @@ def make_case() -> MakeCase:
         return Case(loss=loss, shape=shape, **fields)
 
     return make
+
+
+@pytest.fixture
+def timer() -> StepTimer:
+    """Return a timer without a clock: 1 s a call, 2 s for the reference."""
+    from fake_bench import StepTimer
+    from fake_time import FakeClock
+
+    return StepTimer(FakeClock())
+
+
+@pytest.fixture
+def bench(timer: StepTimer) -> Callable[..., list[BenchResult]]:
+    """Return a function that runs a small config, every contender's samples constant."""
+    from fake_bench import run
+
+    return partial(run, timer)
+
+
+@pytest.fixture
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return a function that registers an implementation, of what it is bound to."""
+
+    def register(function: object, name: str = "theirs") -> str:
+        entry = Implementation(name, "", lambda case: function)
+        monkeypatch.setitem(IMPLEMENTATIONS, name, entry)
+        return name
+
+    return register

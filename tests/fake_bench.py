@@ -2,7 +2,10 @@
 
 from fake_time import ClockTimer
 
-from losscli.config.schema import Timing
+from losscli.bench.limit import Limit
+from losscli.bench.plan import plan
+from losscli.bench.runner import Runner
+from losscli.config.schema import Config, LossChoice, Timing
 
 TIMING = Timing(min_time=0.0, max_time=60.0)
 
@@ -48,3 +51,32 @@ class Seen:
 
     def record(self):
         return self._record
+
+
+def run(
+    timer,
+    free=2**40,
+    limits=None,
+    device="cpu",
+    conditions=None,
+    make_timer=None,
+    notify=print,
+    **changes,
+):
+    """Run a small config, some of whose fields may be changed."""
+    fields = {
+        "losses": (LossChoice("mse"),),
+        "sizes": ((8, 8),),
+        "implementations": ("reference", "functional"),
+        "timing": TIMING,
+    }
+    config = Config(**(fields | changes))
+    runner = Runner(
+        device,
+        free_bytes=lambda device: free,
+        make_timer=make_timer or (lambda device, evicts, mode: timer),
+        limits=limits or FixedLimits(Limit()),
+        conditions=conditions or Seen(),
+        notify=notify,
+    )
+    return [result for task in plan(config, device) for result in runner.run(task)]
