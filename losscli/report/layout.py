@@ -16,6 +16,10 @@ IMPOSSIBLE = "IMPOSSIBLE"
 """What may stand in the place of a figure."""
 MARKS = "=?"
 """What may stand before a figure: a ratio has them."""
+WIDTH = 100
+"""Of what is written for a terminal."""
+INDENT = "    "
+"""Before all lines of a note but the first."""
 CASE = "case"
 GAP = 2
 """Between columns."""
@@ -84,6 +88,13 @@ def lay_out(
     if titles:
         written.insert(len(titles), rule)
     return "\n".join(written)
+
+
+def fill(text: str) -> str:
+    """Break a note into lines; what is to be pasted has nothing before its first."""
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def shorten(implementation: str) -> str:

@@ -6,14 +6,13 @@ import csv
 import io
 import json
 import re
-import textwrap
 from collections.abc import Callable
 from typing import Any
 
 from losscli.axes import WARM
 from losscli.cases import Case
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
-from losscli.report.layout import MARKDOWN, TEXT, Style, lay_out
+from losscli.report.layout import MARKDOWN, TEXT, WIDTH, Style, fill, lay_out
 from losscli.runs.encoding import finite, header, json_line
 from losscli.runs.records import (
     SKIPPED,
@@ -25,8 +24,6 @@ from losscli.runs.records import (
     TimerTestResult,
 )
 from losscli.units import format_size
-
-WIDTH = 100
 
 _TABLES: dict[str, Any] = {
     "bench": bench_table,
@@ -77,11 +74,7 @@ def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list
 
 def _notes(run: Run) -> list[str]:
     lines: list[str] = _TABLES[run.kind].notes(run)
-    return [*lines, *(_fill(str(exclusion)) for exclusion in run.excluded)]
-
-
-def _fill(text: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    return [*lines, *(fill(str(exclusion)) for exclusion in run.excluded)]
 
 
 def _comparison(run: Run) -> list[str]:
