@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from fabricated import machine
-
 import losscli
 from losscli.cli import main
 from losscli.report.render import render
@@ -22,12 +20,6 @@ def writer_in(folder, monkeypatch):
         path.write_text(render(made, format) + "\n")
 
     return write
-
-
-def write_slower(write):
-    """Have a baseline and a run whose custom kernel is slower by a tenth."""
-    write("base.json", machine(1))
-    write("new.json", machine(2, slowed="custom", by=1.1), "jsonl")
 
 
 def compare(*arguments):

@@ -115,3 +115,20 @@ def implementation(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         return name
 
     return register
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that writes a run into the directory that the test runs in."""
+    from comparing import writer_in
+
+    return writer_in(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def slower(write: Callable[..., None]) -> None:
+    """Have a baseline and a run whose custom kernel is slower by a tenth."""
+    from fabricated import machine
+
+    write("base.json", machine(1))
+    write("new.json", machine(2, slowed="custom", by=1.1), "jsonl")

@@ -11,22 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from comparing import compare, write_slower, writer_in
+from comparing import compare
 from fabricated import elsewhere, machine
 from handmade import case, result, run, skipped
 from without_torch import run_without_torch
 
 from losscli.cli import main
-
-
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    return writer_in(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def slower(write):
-    write_slower(write)
 
 
 def test_the_table(write, capsys):

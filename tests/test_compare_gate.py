@@ -5,19 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from comparing import compare, write_slower, writer_in
+from comparing import compare
 from fabricated import machine
 from handmade import failed, result, run, skipped
-
-
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    return writer_in(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def slower(write):
-    write_slower(write)
 
 
 def test_a_kernel_slowed_by_a_tenth_exits_1_after_the_report_and_names_the_cases(slower, capsys):
