@@ -16,9 +16,9 @@ from losscli.compare.noise import (
     Noise,
     control_drifts,
     no_controls,
-    noises,
+    noise_of_groups,
+    noise_of_rows,
     standard_errors,
-    told,
     without_supposed,
 )
 from losscli.compare.rows import Key, key, label, timed
@@ -254,7 +254,7 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
     first, second = (np.array([_median(pair[i]) for pair in pairs]) for i in (0, 1))
     logs = np.log(second / first).tolist() if pairs else []
     drifts = control_drifts(keys, logs, control)
-    noise = noises(groups, logs, drifts, control, _device(after))
+    noise = noise_of_rows(groups, logs, drifts, control, _device(after))
     errors, between = standard_errors(pairs, groups)
     noise, from_processes = without_supposed(groups, noise, control, between, _device(after))
     known = np.array([drift or 0.0 for drift in drifts])
@@ -270,7 +270,7 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
         _missing(befores, afters, after),
         _missing(afters, befores, before),
         unlike,
-        told(groups, noise, logs, control, why, from_processes),
+        noise_of_groups(groups, noise, logs, control, why, from_processes),
         not why,
     )
 

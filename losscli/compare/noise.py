@@ -89,7 +89,7 @@ def control_drifts(
     return [median(logs[i] for i in found) if found else None for found in others]
 
 
-def noises(
+def noise_of_rows(
     groups: Sequence[Group],
     logs: Sequence[float],
     drifts: Sequence[float | None],
@@ -161,7 +161,7 @@ def no_controls(unlike: Sequence[Difference]) -> str:
     return ""
 
 
-def told(
+def noise_of_groups(
     groups: Sequence[Group],
     noises: Sequence[float],
     logs: Sequence[float],
