@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from losscli.cases import Case
 from losscli.config.schema import PROCESSES
+from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.losses import LOSSES
+from losscli.runs.records import BenchResult
+
+if TYPE_CHECKING:
+    from fake_bench import StepTimer
+    from standin import Standin
 
 MakeCase = Callable[..., Case]
 
@@ -34,6 +42,14 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bench in the test's own process where a test does not say how many: others take seconds."""
     for device in PROCESSES:
         monkeypatch.setitem(PROCESSES, device, 1)
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Standin:
+    """Return a machine with stand-in compilers."""
+    from standin import Standin
+
+    return Standin(tmp_path)
 
 
 @pytest.fixture
@@ -70,3 +86,49 @@ def make_case() -> MakeCase:
         return Case(loss=loss, shape=shape, **fields)
 
     return make
+
+
+@pytest.fixture
+def timer() -> StepTimer:
+    """Return a timer without a clock: 1 s a call, 2 s for the reference."""
+    from fake_bench import StepTimer
+    from fake_time import FakeClock
+
+    return StepTimer(FakeClock())
+
+
+@pytest.fixture
+def bench(timer: StepTimer) -> Callable[..., list[BenchResult]]:
+    """Return a function that runs a small config, every contender's samples constant."""
+    from fake_bench import run
+
+    return partial(run, timer)
+
+
+@pytest.fixture
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return a function that registers an implementation, of what it is bound to."""
+
+    def register(function: object, name: str = "theirs") -> str:
+        entry = Implementation(name, "", lambda case: function)
+        monkeypatch.setitem(IMPLEMENTATIONS, name, entry)
+        return name
+
+    return register
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that writes a run into the directory that the test runs in."""
+    from comparing import writer_in
+
+    return writer_in(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def slower(write: Callable[..., None]) -> None:
+    """Have a baseline and a run whose custom kernel is slower by a tenth."""
+    from fabricated import machine
+
+    write("base.json", machine(1))
+    write("new.json", machine(2, slowed="custom", by=1.1), "jsonl")

@@ -4,7 +4,7 @@ import math
 import random
 from dataclasses import replace
 
-from test_report_bench import case, result, run
+from handmade import case, result, run
 
 from losscli.bench.statistics import summarize
 

@@ -164,3 +164,8 @@ class Standin:
     def published(self) -> list[Path]:
         """Return the folders of finished libraries."""
         return sorted(path.parent for path in self.cache.root.glob("*/manifest.json"))
+
+
+def cut_short(library: Path) -> str:
+    library.write_bytes(library.read_bytes()[:50])
+    return r"50 of \d+ bytes are there"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_report_bench import result, run
+from handmade import result, run
 
 from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
 from losscli.bench.memory_plan import plan_memory
@@ -19,7 +19,7 @@ from losscli.config.filters import parse_filter
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
-from losscli.report import render
+from losscli.report.render import render
 from losscli.runs.reading import read_run
 from losscli.truth.inputs import make_inputs
 

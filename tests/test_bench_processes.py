@@ -7,8 +7,8 @@ import sys
 from dataclasses import replace
 
 import pytest
+from fake_bench import FixedLimits, Seen, StepTimer
 from fake_time import FakeClock
-from test_bench_runner import FixedLimits, Seen, StepTimer
 
 from losscli.bench import processes as pools
 from losscli.bench.limit import Limit

@@ -1,102 +1,19 @@
 """The runner: what is wrong is never timed, what does not fit is never allocated, all else runs."""
 
 import gc
-import itertools
 import weakref
 from dataclasses import replace
 
 import pytest
 import torch
-from fake_time import ClockTimer, FakeClock
+from fake_bench import TIMING, FixedLimits, Seen, mean_square
 
 from losscli.bench import runner as runners
 from losscli.bench.limit import Limit
 from losscli.bench.plan import plan
 from losscli.bench.runner import Runner
-from losscli.bench.sampling import Contender
-from losscli.bench.timer import CpuTimer
-from losscli.config.schema import Config, Exclude, LossChoice, Timing, Tolerance
+from losscli.config.schema import Config, Exclude, LossChoice, Timing
 from losscli.errors import BuildError
-from losscli.implementations import IMPLEMENTATIONS, Implementation
-
-TIMING = Timing(min_time=0.0, max_time=60.0)
-
-
-class StepTimer(ClockTimer):
-    """Takes 1 s a call; 2 s for the reference."""
-
-    def measure(self, queue):
-        super().measure(queue)
-        return [2.0 if warm.call.name == "reference" else 1.0 for warm in queue]
-
-
-@pytest.fixture
-def timer():
-    return StepTimer(FakeClock())
-
-
-class FixedLimits:
-    """Finds one limit for all, or another when asked again; remembers what it was asked."""
-
-    def __init__(self, limit, second=None, mover=None):
-        self.limit, self.second, self.mover = limit, second or limit, mover
-        self.asked = []
-
-    def find(self, case, pass_, timer, reads, again=False):
-        self.asked.append((pass_, [tuple(tensor.shape) for tensor in reads]))
-        return self.second if again else self.limit
-
-    def contender(self, case, pass_, timer, reads):
-        return self.mover
-
-
-@pytest.fixture
-def bench(timer):
-    """Run a small config, every contender's samples constant."""
-
-    def run(
-        free=2**40,
-        limits=None,
-        device="cpu",
-        conditions=None,
-        make_timer=None,
-        notify=print,
-        **changes,
-    ):
-        fields = {
-            "losses": (LossChoice("mse"),),
-            "sizes": ((8, 8),),
-            "implementations": ("reference", "functional"),
-            "timing": TIMING,
-        }
-        config = Config(**(fields | changes))
-        runner = Runner(
-            device,
-            free_bytes=lambda device: free,
-            make_timer=make_timer or (lambda device, evicts, mode: timer),
-            limits=limits or FixedLimits(Limit()),
-            conditions=conditions or Seen(),
-            notify=notify,
-        )
-        return [result for task in plan(config, device) for result in runner.run(task)]
-
-    return run
-
-
-@pytest.fixture
-def implementation(monkeypatch):
-    """Register an implementation of the given function, or of what raises when bound."""
-
-    def register(function, name="theirs"):
-        entry = Implementation(name, "", lambda case: function)
-        monkeypatch.setitem(IMPLEMENTATIONS, name, entry)
-        return name
-
-    return register
-
-
-def mean_square(input, target):
-    return ((input - target) ** 2).mean()
 
 
 def test_results_come_in_the_order_asked_for(bench):
@@ -124,111 +41,6 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.error.grad_ulp is None
     assert functional.peak_extra_bytes >= 0
     assert functional.reason == "confidence: 13 samples, median known to 0.00%"
-
-
-def test_the_limit_stands_beside_the_traffic(bench):
-    limits = FixedLimits(Limit(seconds=0.5))
-    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
-    assert result.limit_gbps == pytest.approx(1024e-9)
-    assert result.limit_share == pytest.approx(0.5)
-    assert not result.impossible
-
-
-def test_the_probe_reads_the_operands_and_the_incoming_gradient(bench):
-    limits = FixedLimits(Limit())
-    bench(implementations=("reference",), reductions=("none",), limits=limits)
-    square = (8, 8)
-    assert limits.asked == [
-        ("forward", [square] * 2),
-        ("forward_backward", [square] * 3),
-    ]
-
-
-def test_who_is_faster_than_the_memory_is_called_impossible(bench):
-    limits = FixedLimits(Limit(seconds=1.1))
-    reference, functional = bench(passes=("forward",), limits=limits)
-    assert not reference.impossible
-    assert functional.impossible
-    assert functional.reason.startswith("IMPOSSIBLE, 110% of what moving the bytes alone allows; ")
-
-
-def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
-    limits = FixedLimits(Limit(seconds=1.1), second=Limit(seconds=0.9))
-    reference, functional = bench(passes=("forward",), limits=limits)
-    assert len(limits.asked) == 2
-    assert not functional.impossible
-    assert functional.reason.startswith("confidence: ")
-    assert functional.reason.endswith("; limit measured twice")
-    assert functional.limit_share == pytest.approx(0.9)
-    assert reference.limit_share == pytest.approx(0.45)
-
-
-@pytest.fixture
-def _no_cache(monkeypatch):
-    monkeypatch.setattr(runners.memory, "cache_bytes", lambda device: 0)
-
-
-def test_what_the_cache_can_hold_is_timed_alone(bench):
-    mover = Contender("", lambda: None, awaited=False)
-    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
-    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
-    assert (mover.samples, result.limit_share) == ([], pytest.approx(0.5))
-
-
-@pytest.mark.usefixtures("_no_cache")
-def test_on_a_cpu_the_bytes_are_moved_in_the_same_rounds(bench):
-    moved = []
-    mover = Contender("", lambda: moved.append(None), awaited=False)
-    limits = FixedLimits(Limit(seconds=9.0), mover=mover)
-    reference, functional = bench(passes=("forward",), limits=limits)
-    assert len(mover.samples) == len(functional.seconds.samples)
-    assert len(moved) >= len(mover.samples)
-    assert functional.limit_gbps == pytest.approx(functional.bytes / mover.samples[0] / 1e9)
-    assert reference.limit_gbps == functional.limit_gbps
-    assert mover.warm is None
-    assert not functional.ratios.keys() - {"reference"}
-
-
-@pytest.mark.usefixtures("_no_cache")
-def test_a_mover_that_fails_leaves_the_limit_that_was_found(bench):
-    mover = Contender("", lambda: 1 / 0, awaited=False)
-    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
-    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
-    assert (result.status, result.limit_share) == ("ok", pytest.approx(0.5))
-
-
-@pytest.mark.usefixtures("_no_cache")
-def test_a_second_limit_that_is_slower_does_not_replace_that_of_the_rounds(bench):
-    mover = Contender("", lambda: None, awaited=False)
-    limits = FixedLimits(Limit(seconds=9.0), second=Limit(seconds=5.0), mover=mover)
-    _, functional = bench(passes=("forward",), limits=limits)
-    assert functional.limit_gbps == pytest.approx(functional.bytes / mover.samples[0] / 1e9)
-
-
-@pytest.mark.usefixtures("_no_cache")
-def test_a_mover_that_fails_midway_leaves_the_limit_that_was_found(bench):
-    calls = itertools.count()
-    mover = Contender("", lambda: 1 / (5 - next(calls)), awaited=False)
-    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
-    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
-    assert mover.samples
-    assert result.limit_share == pytest.approx(0.5)
-
-
-def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):
-    limits = FixedLimits(Limit(seconds=1.1))
-    busy = Seen(others=0.5)
-    _, functional = bench(passes=("forward",), limits=limits, conditions=busy, notify=len)
-    assert not functional.impossible
-    assert functional.reason.startswith("confidence: ")
-
-
-def test_a_limit_that_is_not_known_says_why(bench):
-    limits = FixedLimits(Limit(reason="out of memory"))
-    (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
-    assert (result.limit_gbps, result.impossible) == (None, False)
-    assert result.reason.endswith("; no limit: out of memory")
-    assert (result.stop, result.no_limit) == ("confidence", "out of memory")
 
 
 def test_the_host_is_as_long_busy_as_the_call_takes_on_a_cpu(bench):
@@ -339,122 +151,6 @@ def test_tables_are_run_one_after_the_other_each_in_its_own_way(bench):
     ]
 
 
-def test_the_gradient_is_judged_where_it_is_timed(bench):
-    (result,) = bench(passes=("forward_backward",), implementations=("reference",))
-    assert result.error.grad_ulp <= 4
-
-
-def test_a_wrong_implementation_is_never_timed(bench, timer, implementation):
-    wrong = implementation(lambda x, y: mean_square(x, y) * 1.001)
-    reference, result = bench(implementations=("reference", wrong), passes=("forward",))
-    assert (result.status, result.seconds, result.gbps) == ("failed", None, None)
-    assert "ulp" in result.reason
-    assert reference.status == "ok"
-    assert reference.speedup == {}
-    assert {name for batch in timer.batches for name in batch} == {"reference"}
-
-
-def test_a_wrong_gradient_fails_the_backward_pass_alone(bench, implementation):
-    wrong = implementation(lambda x, y: mean_square(x, y) + 0 * x.sum() + (x - x.detach()).sum())
-    forward, backward = bench(implementations=(wrong,))
-    assert forward.status == "ok"
-    assert backward.status == "failed"
-    assert backward.reason.startswith("gradient: ")
-
-
-def remembering(key):
-    """Return an implementation that computes nothing twice for the same key of its prediction."""
-    known = {}
-
-    def remembered(input, target):
-        if key(input) not in known:
-            known[key(input)] = mean_square(input, target)
-        return known[key(input)]
-
-    return remembered
-
-
-def test_a_result_remembered_by_address_is_found_out(bench, implementation):
-    (result,) = bench(
-        implementations=(implementation(remembering(torch.Tensor.data_ptr)),), passes=("forward",)
-    )
-    assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("right at first, wrong while timed: loss: ")
-
-
-class RememberedGradient(torch.autograd.Function):
-    """A loss that is right and a gradient that was right once."""
-
-    gradient = None
-
-    @staticmethod
-    def forward(ctx, input, target):
-        if RememberedGradient.gradient is None:
-            RememberedGradient.gradient = 2 * (input - target) / input.numel()
-        return mean_square(input, target)
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        return RememberedGradient.gradient * grad_output, None
-
-
-def test_a_remembered_gradient_is_found_out(bench, implementation):
-    RememberedGradient.gradient = None
-    (result,) = bench(
-        implementations=(implementation(RememberedGradient.apply),), passes=("forward_backward",)
-    )
-    assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("right at first, wrong while timed: gradient: ")
-
-
-def test_what_is_remembered_until_the_operands_change_is_computed_for_each_sample(
-    bench, implementation
-):
-    computed = []
-    remembered = remembering(lambda tensor: (tensor.data_ptr(), tensor._version))
-
-    def counted(input, target):
-        before = input._version
-        computed.append(before)
-        return remembered(input, target)
-
-    (result,) = bench(
-        implementations=(implementation(counted),),
-        passes=("forward",),
-        make_timer=lambda device, evicts, mode: CpuTimer(clock=ticking(), evict=lambda: None),
-    )
-    assert result.status == "ok"
-    samples = computed[-len(result.seconds.samples) :]
-    assert len(set(samples)) == len(samples) >= 10
-
-
-def ticking():
-    """Return a clock of which each reading is a millisecond later."""
-    readings = itertools.count(step=10**6)
-    return lambda: next(readings)
-
-
-def test_each_pass_begins_with_contents_that_are_judged_as_they_are(bench):
-    results = bench(implementations=("reference",), losses=(LossChoice("smooth_l1"),))
-    assert [r.status for r in results] == ["ok", "ok"]
-
-
-class Seen:
-    """Conditions that stay as they are."""
-
-    def __init__(self, slowed=False, **record):
-        self._slowed, self._record = slowed, record
-
-    def begin(self):
-        pass
-
-    def slowed(self):
-        return self._slowed
-
-    def record(self):
-        return self._record
-
-
 def test_one_whose_samples_were_all_throttled_is_skipped_and_says_so(bench):
     timing = Timing(min_time=0.0, max_time=0.01)
     seen = Seen(slowed=True, celsius=[99, 99])
@@ -492,36 +188,6 @@ def test_that_the_machine_is_busy_is_noted_once(bench):
     assert notes == []
     bench(conditions=Seen(others=0.5), notify=notes.append)
     assert notes == [runners.BUSY_NOTE]
-
-
-def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementation):
-    calls = []
-
-    def lazy(input, target):
-        calls.append(1)
-        return mean_square(input, target) if len(calls) < 9 else torch.zeros(())
-
-    (result,) = bench(implementations=(implementation(lazy),), passes=("forward",))
-    assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("right at first, wrong while timed: ")
-
-
-@pytest.mark.parametrize("good_calls", [0, 1, 2, 5], ids=["gate", "warm-up", "memory", "samples"])
-def test_an_exception_fails_its_implementation_and_no_other(bench, implementation, good_calls):
-    calls = []
-
-    def broken(input, target):
-        calls.append(1)
-        if len(calls) > good_calls:
-            raise ValueError("first line\nsecond line")
-        return mean_square(input, target)
-
-    result, reference = bench(
-        implementations=(implementation(broken), "reference"), passes=("forward",)
-    )
-    assert (result.status, result.code) == ("failed", "raised")
-    assert result.reason == "raised ValueError: first line"
-    assert (reference.status, reference.speedup) == ("ok", {})
 
 
 @pytest.mark.parametrize(
@@ -615,20 +281,3 @@ def test_excluded_implementations_do_not_run(bench):
         ("forward_backward", "reference"),
         ("forward_backward", "functional"),
     ]
-
-
-def test_a_tolerance_given_by_name_loosens_the_gate(bench, implementation):
-    wrong = implementation(lambda x, y: mean_square(x, y) * (1 + 2**-15))
-    arguments = {"implementations": (wrong,), "passes": ("forward",)}
-    (strict,) = bench(**arguments)
-    (loose,) = bench(**arguments, tolerances=(Tolerance("mse 8x8 float32 mean", 1024.0),))
-    assert (strict.status, loose.status) == ("failed", "ok")
-
-
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
-def test_every_loss_and_reduction_passes_through(bench, loss, reduction):
-    results = bench(
-        losses=(LossChoice(loss),), reductions=(reduction,), implementations=("reference",)
-    )
-    assert [r.status for r in results] == ["ok", "ok"]

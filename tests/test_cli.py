@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 import torch  # noqa: F401  its errors are told apart once it is imported
+from without_torch import run_without_torch
 
 from losscli.cli import main
 from losscli.cli.options import axis_options, resolve_config
@@ -33,19 +34,6 @@ from losscli.errors import (
 )
 from losscli.losses import LOSSES
 
-WITHOUT_TORCH = """
-import sys
-
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise AssertionError("imported torch")
-
-sys.meta_path.insert(0, Refuse())
-from losscli.cli.main import run
-sys.exit(run())
-"""
-
 
 @pytest.fixture
 def run(monkeypatch):
@@ -66,11 +54,6 @@ def fail(error):
         raise error
 
     return action
-
-
-def run_without_torch(*arguments):
-    command = [sys.executable, "-c", WITHOUT_TORCH, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("help", ["-h", "--help"])

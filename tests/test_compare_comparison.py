@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fabricated import elsewhere, machine
-from test_report_bench import case, failed, result, run, skipped
+from handmade import case, failed, result, run, skipped
 
 from losscli.bench.statistics import summarize
 from losscli.compare.comparison import FASTER, SAME, SLOWER, UNCLEAR, compare

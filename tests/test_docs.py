@@ -1,31 +1,17 @@
 """The documents follow the program."""
 
-import importlib.util
 import json
 import re
-from pathlib import Path
 
 import pytest
+from documents import RESULTS, ROOT, tables
 
 from losscli.cli.main import COMMANDS
 from losscli.config.loader import shipped_configs
 from losscli.losses import LOSSES
 from losscli.verify.checks import CHECKS
 
-ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-RESULTS = ROOT / "docs" / "results"
-
-
-def load_tables():
-    """Load docs/tables.py, which is a program and no part of the package."""
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tables = load_tables()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,9 +1,8 @@
 """What the tables of the documents make of a record."""
 
 import pytest
-from test_docs import tables
-from test_report_bench import case, result, run
-from test_report_peers import around, timed
+from documents import tables
+from handmade import around, case, result, run, timed
 
 from losscli.runs.records import Speedup
 

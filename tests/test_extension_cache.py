@@ -25,11 +25,6 @@ from losscli.extension.cache import (
 from losscli.extension.targets import Target
 
 
-@pytest.fixture
-def workshop(tmp_path: Path) -> Standin:
-    return Standin(tmp_path)
-
-
 def test_a_key_stays_while_nothing_changes(workshop: Standin) -> None:
     assert build_key(workshop.plan()) == build_key(workshop.plan())
 
@@ -137,14 +132,18 @@ def test_copied_sources_keep_their_times_until_their_content_changes(tmp_path: P
     [
         ({"LOSSCLI_CACHE_DIR": "/a", "XDG_CACHE_HOME": "/b"}, "/a"),
         ({"XDG_CACHE_HOME": "/b"}, "/b/losscli"),
+        ({"XDG_CACHE_HOME": "relative"}, "{home}/.cache/losscli"),
         ({}, "{home}/.cache/losscli"),
     ],
 )
 def test_where_the_cache_is(
     environ: dict[str, str], root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert user_cache(environ) == Cache(Path(root.replace("{home}", str(tmp_path))))
+    for name in ("LOSSCLI_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": str(tmp_path), **environ}.items():
+        monkeypatch.setenv(name, value)
+    assert user_cache() == Cache(Path(root.replace("{home}", str(tmp_path))))
 
 
 def test_folders_unused_for_a_month_go_and_others_stay(workshop: Standin) -> None:

@@ -34,11 +34,6 @@ from losscli.extension.targets import (
 from losscli.losses import LOSSES as REAL_LOSSES
 
 
-@pytest.fixture
-def workshop(tmp_path: Path) -> Standin:
-    return Standin(tmp_path)
-
-
 def outputs(plan: Plan) -> list[str]:
     return [step.output for step in plan.steps]
 

@@ -5,38 +5,28 @@ import math
 import random
 
 import pytest
-from test_report_bench import case, failed, result, run
+from handmade import around, case, failed, run, timed
 
 from losscli.compare.peers import cells
-from losscli.report import conclusion, render
 from losscli.report.peers import lines
+from losscli.report.render import conclusion, render
 from losscli.report.writer import Writer
 from losscli.runs.reading import read_run
-from losscli.runs.records import Seconds
 
-
-def timed(name, samples, **changes):
-    middle = sorted(samples)[len(samples) // 2]
-    seconds = Seconds(middle, min(samples), max(samples), min(samples), tuple(samples))
-    return result(name, seconds=seconds, **changes)
-
-
-def around(median, width=0.001, count=11):
-    """Return samples within a width on both sides of a median."""
-    return [median * (1 + width * (n - count // 2) / (count // 2)) for n in range(count)]
+ONE_LOSS = (
+    timed("custom", around(1.0e-3)),
+    timed("reference", around(0.99e-3)),
+    timed("compile", around(0.95e-3)),
+    timed("custom", around(1.0e-3), pass_="forward_backward"),
+    timed("compile", around(2.0e-3), pass_="forward_backward"),
+)
+"""Slower than one peer in one of two cells."""
 
 
 def test_the_verdict_is_in_the_record_and_read_back(tmp_path):
-    results = [
-        timed("custom", around(1.0e-3)),
-        timed("reference", around(0.99e-3)),
-        timed("compile", around(0.95e-3)),
-        timed("custom", around(1.0e-3), pass_="forward_backward"),
-        timed("compile", around(2.0e-3), pass_="forward_backward"),
-    ]
     path = tmp_path / "run.json"
     with Writer(run(), "json", path) as writer:
-        for each in results:
+        for each in ONE_LOSS:
             writer.add(each)
     loss = {"case": "mse 4096x4096 float32 mean", "pass": "forward", "mode": "device", "table": ""}
     loss |= {"peer": "compile", "ratio": pytest.approx(0.95)}
@@ -51,14 +41,7 @@ def test_one_line_where_there_is_no_loss():
 
 
 def test_a_loss_is_named_with_the_best_peer_and_the_ratio():
-    results = [
-        timed("custom", around(1.0e-3)),
-        timed("reference", around(0.99e-3)),
-        timed("compile", around(0.95e-3)),
-        timed("custom", around(1.0e-3), pass_="forward_backward"),
-        timed("compile", around(2.0e-3), pass_="forward_backward"),
-    ]
-    assert lines(run(*results)) == [
+    assert lines(run(*ONE_LOSS)) == [
         "custom is slower than the best peer in 1 of 2 cells",
         "    mse 4096x4096 float32 mean, forward: 0.950x compile (1.000 ms against 950.0 us)",
     ]

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from test_report_bench import PAIR, run
+from handmade import PAIR, run
 
 from losscli.errors import UnfitError, UsageError
-from losscli.report import render
+from losscli.report.render import render
 from losscli.report.writer import Writer
 from losscli.runs.journal import journal_path
 

@@ -5,11 +5,11 @@ import math
 from dataclasses import dataclass, field
 
 import pytest
-from test_report_bench import PAIR, failed, result, run, skipped
+from handmade import PAIR, failed, result, run, skipped
 
 from losscli.cases import Case
 from losscli.errors import UsageError
-from losscli.report import render
+from losscli.report.render import render
 from losscli.runs.decoding import RecordError, read_array
 from losscli.runs.reading import read_run
 from losscli.runs.records import Error, Run, SelfTestResult, VerifyResult

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import killable
 import pytest
-from test_report_bench import case, result
-from test_report_bench import run as made
+from handmade import case, result
+from handmade import run as made
 
 from losscli.bench import limit
 from losscli.bench.plan import Task, plan_id, remaining
 from losscli.cli import main, running
 from losscli.config.schema import Timing
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.report import render
+from losscli.report.render import render
 from losscli.runs.journal import journal_path
 
 REFERENCE = IMPLEMENTATIONS["reference"]

@@ -22,12 +22,16 @@ from losscli.runs.saved import (
         ({"LOSSCLI_DATA_DIR": "/data"}, "/data/runs"),
         ({"LOSSCLI_DATA_DIR": "/data", "XDG_DATA_HOME": "/xdg"}, "/data/runs"),
         ({"XDG_DATA_HOME": "/xdg"}, "/xdg/losscli/runs"),
-        ({"XDG_DATA_HOME": "relative"}, str(Path.home() / ".local/share/losscli/runs")),
-        ({}, str(Path.home() / ".local/share/losscli/runs")),
+        ({"XDG_DATA_HOME": "relative"}, "/home/user/.local/share/losscli/runs"),
+        ({}, "/home/user/.local/share/losscli/runs"),
     ],
 )
-def test_the_directory(environ, directory):
-    assert runs_directory(environ) == Path(directory)
+def test_the_directory(monkeypatch, environ, directory):
+    for name in ("LOSSCLI_DATA_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/user", **environ}.items():
+        monkeypatch.setenv(name, value)
+    assert runs_directory() == Path(directory)
 
 
 def test_no_test_reads_the_runs_of_the_user(tmp_path_factory):
@@ -60,11 +64,12 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path, monkeypatch):
         prepare("base")
 
 
-def test_a_home_that_is_nobodys_is_told():
+def test_a_home_that_is_nobodys_is_told(monkeypatch):
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", "~nosuchuser")
     with pytest.raises(
         UsageError, match=r"LOSSCLI_DATA_DIR is '~nosuchuser', but there is no such"
     ):
-        runs_directory({"LOSSCLI_DATA_DIR": "~nosuchuser"})
+        runs_directory()
 
 
 @pytest.fixture

@@ -42,5 +42,5 @@ def test_a_signal_during_an_import_that_swallows_it_ends_the_program(interrupted
 
 
 def test_a_signal_later_is_one_line_as_well(interrupted):
-    done = interrupted("tabulate", "SIGTERM", "bench", "--loss", "mse", "--size", "8", "--dry-run")
+    done = interrupted("yaml", "SIGTERM", "bench", "--loss", "mse", "--size", "8", "--dry-run")
     assert (done.returncode, done.stderr) == (130, "losscli: interrupted\n")

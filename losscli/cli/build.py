@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from losscli.report.layout import lay_out
 from losscli.units import format_bytes
 
 from .options import one_of
@@ -93,10 +94,8 @@ class _StatusLine:
 
 def _targets(outcomes: Sequence[Outcome]) -> str:
     """Return the table of what was built."""
-    from tabulate import tabulate
-
-    rows = [(outcome.target, outcome.status, outcome.path or "") for outcome in outcomes]
-    return tabulate(rows, ("library", "status", "path"), disable_numparse=True)
+    rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]
+    return lay_out(("library", "status", "path"), rows)
 
 
 def _reasons(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[str]]:
@@ -119,8 +118,6 @@ def _show_log(outcome: Outcome) -> None:
 
 def _show_kernels(outcomes: Sequence[Outcome]) -> None:
     """Show what each CUDA kernel uses of a GPU."""
-    from tabulate import tabulate
-
     from losscli.extension.ptxas import parse, readable_names
 
     kernels = [kernel for outcome in outcomes for kernel in parse(outcome.log)]
@@ -131,7 +128,7 @@ def _show_kernels(outcomes: Sequence[Outcome]) -> None:
         (
             name,
             kernel.architecture,
-            kernel.registers,
+            str(kernel.registers),
             format_bytes(kernel.shared_bytes),
             format_bytes(kernel.stack_bytes),
             format_bytes(kernel.spill_store_bytes),
@@ -149,6 +146,5 @@ def _show_kernels(outcomes: Sequence[Outcome]) -> None:
         "spill loads",
     )
     spills = sum(kernel.spill_store_bytes > 0 or kernel.spill_load_bytes > 0 for kernel in kernels)
-    align = ("left", "left", *["right"] * 5)
-    click.echo("\n" + tabulate(rows, headers, colalign=align, disable_numparse=True))
+    click.echo("\n" + lay_out(headers, rows))
     click.echo(f"\n{len(kernels)} kernels, {spills} of them spill registers")

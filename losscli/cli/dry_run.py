@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import click
-from tabulate import tabulate
 
 from losscli.axes import Mode, PassName
 from losscli.bench.memory_plan import MemoryPlan, fit, plan_memory
@@ -21,6 +20,7 @@ from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation
 from losscli.reasons import Reason
 from losscli.report.bench_table import SHORT_PASSES
+from losscli.report.layout import Side, lay_out
 from losscli.report.phrases import count, with_mode
 from losscli.units import format_bytes
 
@@ -55,12 +55,12 @@ def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free
         tally.add(size, able, left_out)
     if rows:
         headers = ("case", "pass", "implementations", "bytes", "")
-        click.echo(tabulate(rows, headers, colalign=_ALIGN))
+        click.echo(lay_out(headers, rows, align=_ALIGN))
     _conclude(config, device, tally, free)
 
 
-_ALIGN = (*["left"] * 3, "right", "left")
-_PLAN_ALIGN = (*["left"] * 3, *["right"] * 4, "left")
+_ALIGN: tuple[Side, ...] = ("left", "left", "left", "right", "left")
+_PLAN_ALIGN: tuple[Side, ...] = (*_ALIGN[:3], "right", "right", "right", "right", "left")
 _PLAN_HEADERS = ("case", "pass", "impl", "inputs", "outputs", "temporaries", "bytes", "")
 
 
@@ -87,7 +87,7 @@ def print_plans(config: Config, device: str, free: int) -> None:
             rows += _planned(case, name, implementations, able, parts)
             tally.add(parts.total, able, left_out)
     if rows:
-        click.echo(tabulate(rows, _PLAN_HEADERS, colalign=_PLAN_ALIGN))
+        click.echo(lay_out(_PLAN_HEADERS, rows, align=_PLAN_ALIGN))
     for reason, names in tally.skipped.items():
         skipped = ", ".join(f"{name} ({count(n, 'row')})" for name, n in names.items())
         click.echo(f"skipped {skipped}: {reason}")

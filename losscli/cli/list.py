@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable
 
 import click
@@ -12,6 +13,7 @@ from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
+from losscli.report.layout import lay_out
 from losscli.units import format_bytes
 
 
@@ -67,9 +69,5 @@ def command(kind: str | None, format: str) -> None:
         click.echo(json.dumps(listing, indent=2))
         return
     for name, entries in listing.items():
-        if kind is None:
-            click.echo(f"{name}:")
-        width = max(map(len, entries), default=0)
-        for entry, text in entries.items():
-            line = f"{entry:<{width}}  {text}"
-            click.echo(line if kind else f"  {line}")
+        table = lay_out((), list(entries.items()), align=("left", "left"))
+        click.echo(table if kind else f"{name}:\n{textwrap.indent(table, '  ')}")

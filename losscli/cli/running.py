@@ -15,7 +15,7 @@ import click
 from losscli.cli.interrupts import raise_if_received
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
-from losscli.report import conclusion, render
+from losscli.report.render import conclusion, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Result, Run

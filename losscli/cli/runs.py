@@ -9,6 +9,7 @@ import click
 
 from losscli.cli.options import listing_format
 from losscli.errors import UsageError
+from losscli.report.layout import lay_out
 from losscli.runs.records import BenchResult
 from losscli.runs.saved import runs_directory, saved_runs
 
@@ -28,12 +29,10 @@ def command(format: str) -> None:
     elif not runs:
         click.echo(_NONE.format(runs_directory()), err=True)
     else:
-        from tabulate import tabulate
-
         keys = ("name", "created", "device", "cases", "commit", "problem")
         shown = keys if any(run["problem"] for run in runs) else keys[:-1]
-        rows = [["" if run[key] is None else run[key] for key in shown] for run in runs]
-        click.echo(tabulate(rows, shown, disable_numparse=True))
+        rows = [["" if run[key] is None else str(run[key]) for key in shown] for run in runs]
+        click.echo(lay_out(shown, rows, align=["left"] * len(shown)))
 
 
 def _describe(name: str, path: Path) -> dict[str, object]:

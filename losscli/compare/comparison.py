@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 
 import numpy as np
 
 from losscli.axes import HOST, Cache, Mode, PassName
+from losscli.compare.change import Change, ratios
 from losscli.compare.gate import NO_GATE, Gate
 from losscli.compare.noise import (
-    ENOUGH_CONTROLS,
-    LEAST_NOISE,
-    Array,
-    Change,
-    noise_between_runs,
-    process_errors,
-    ratios,
-    uncertainties,
+    CONTROLS,
+    Noise,
+    control_drifts,
+    no_controls,
+    noise_of_groups,
+    noise_of_rows,
+    standard_errors,
+    without_supposed,
 )
 from losscli.compare.rows import Key, key, label, timed
 from losscli.machine.differences import Difference, differences
@@ -32,16 +32,10 @@ from losscli.runs.records import (
     BenchResult,
     Judgement,
     Run,
-    Seconds,
 )
 
-CONTROLS = ("reference", "functional", "compile")
-"""PyTorch's own code: the same in two runs if torch is."""
 TOLERATED = 0.05
 """How far from 1 a ratio may be that is called the same, unless another threshold is given."""
-
-Group = tuple[Mode, Cache]
-"""Mode and cache: rows that are called and timed alike, and so are as noisy."""
 
 
 @dataclass(frozen=True)
@@ -87,26 +81,6 @@ class Mean:
     implementation: str
     ratio: float
     rows: int
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How much the ratios of one mode and cache vary between runs, and what tells it."""
-
-    mode: Mode
-    cache: Cache
-    value: float
-    """Standard deviation, of the rows where it is largest."""
-    controls: int
-    """Rows that it is known from."""
-    off: float
-    """Median distance of the controls' ratios from 1, as a fraction; 0 without controls."""
-    most_off: float
-    """The largest such distance."""
-    why: str
-    """Why the rows of PyTorch's own implementations do not tell it; empty where they do."""
-    from_processes: bool = False
-    """Whether, in their stead, the spread between processes tells it; else it is supposed."""
 
 
 @dataclass(frozen=True)
@@ -275,14 +249,14 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
     groups = [(one.mode, one.cache) for one, _ in pairs]
     host = any(mode == HOST for mode, _ in groups)
     unlike = tuple(differences(before.environment, after.environment, host=host))
-    why = _no_controls(unlike)
+    why = no_controls(unlike)
     control = [not why and one.implementation in CONTROLS for one, _ in pairs]
     first, second = (np.array([_median(pair[i]) for pair in pairs]) for i in (0, 1))
     logs = np.log(second / first).tolist() if pairs else []
-    drifts = _drifts(keys, logs, control)
-    noise = _noises(groups, logs, drifts, control, _device(after))
-    errors, between = _errors(pairs, groups)
-    noise, from_processes = _without_supposed(groups, noise, control, between, _device(after))
+    drifts = control_drifts(keys, logs, control)
+    noise = noise_of_rows(groups, logs, drifts, control, _device(after))
+    errors, between = standard_errors(pairs, groups)
+    noise, from_processes = without_supposed(groups, noise, control, between, _device(after))
     known = np.array([drift or 0.0 for drift in drifts])
     found = ratios(first, second, errors, known, np.array(noise))
     rows = [
@@ -296,157 +270,9 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
         _missing(befores, afters, after),
         _missing(afters, befores, before),
         unlike,
-        _told(groups, noise, logs, control, why, from_processes),
+        noise_of_groups(groups, noise, logs, control, why, from_processes),
         not why,
     )
-
-
-def _errors(
-    pairs: Sequence[tuple[BenchResult, BenchResult]], groups: Sequence[Group]
-) -> tuple[Array, Array]:
-    """Return the standard error of the log of each ratio, as far as samples tell it.
-
-    Where both runs measured in several processes, it is at least what the spread between these
-    says, which is returned as well; for other rows that is not a number.
-    """
-    sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
-    within = [uncertainties([s.samples for s in side if s]) for side in sides]
-    between = np.full(len(pairs), math.nan)
-    for group in dict.fromkeys(groups):
-        own = [index for index, other in enumerate(groups) if other == group]
-        of_group = (process_errors([_process_medians(side[i]) for i in own]) for side in sides)
-        between[own] = np.hypot(*of_group)
-    return np.fmax(np.hypot(*within), between), between
-
-
-def _process_medians(seconds: Seconds | None) -> list[float]:
-    """Return the median of each process; of one process none."""
-    if seconds is None or len(seconds.processes) < 2:
-        return []
-    return [median(samples) for samples in seconds.by_process]
-
-
-def _without_supposed(
-    groups: Sequence[Group],
-    noises: Sequence[float],
-    control: Sequence[bool],
-    between: Array,
-    device: str,
-) -> tuple[list[float], dict[Group, float]]:
-    """Replace noise that is supposed by the least there is, where the processes tell theirs.
-
-    Returns the noise of each row, and by group what the processes typically tell, for the report.
-    """
-    found, told = list(noises), {}
-    for group in dict.fromkeys(groups):
-        own = [index for index, other in enumerate(groups) if other == group]
-        if sum(control[index] for index in own) >= ENOUGH_CONTROLS:
-            continue
-        if np.isnan(between[own]).any():
-            continue
-        told[group] = float(np.median(between[own]))
-        for index in own:
-            found[index] = LEAST_NOISE["cpu" if group[0] == HOST else device]
-    return found, told
-
-
-def _drifts(
-    keys: Sequence[Key], logs: Sequence[float], control: Sequence[bool]
-) -> list[float | None]:
-    """Return by how much the controls of each pair's case and pass are off, but for itself.
-
-    They were timed side by side with it: what came upon the machine then came upon them too. None
-    where there are none.
-    """
-    beside: dict[object, list[int]] = {}
-    places = [key.beside for key in keys]
-    for index, counts in enumerate(control):
-        if counts:
-            beside.setdefault(places[index], []).append(index)
-    others = [[i for i in beside.get(place, ()) if i != own] for own, place in enumerate(places)]
-    return [median(logs[i] for i in found) if found else None for found in others]
-
-
-def _no_controls(unlike: Sequence[Difference]) -> str:
-    """Return why PyTorch's own code is not the same in both runs, if it is not."""
-    for difference in unlike:
-        if difference.decisive or difference.fact in ("torch", "torch_cuda"):
-            return f"for the runs are of another {difference}"
-    return ""
-
-
-def _noises(
-    groups: Sequence[Group],
-    logs: Sequence[float],
-    drifts: Sequence[float | None],
-    control: Sequence[bool],
-    device: str,
-) -> list[float]:
-    """Return the noise between runs of each row: that of the controls of its mode and cache.
-
-    What a GPU takes for a call tells nothing of what the host takes for it.
-    """
-    noises = [0.0] * len(logs)
-    for group in dict.fromkeys(groups):
-        own = [index for index, other in enumerate(groups) if other == group]
-        found = _noises_of_group(
-            [logs[index] for index in own],
-            [drifts[index] for index in own],
-            [control[index] for index in own],
-            "cpu" if group[0] == HOST else device,
-        )
-        for index, noise in zip(own, found, strict=True):
-            noises[index] = noise
-    return noises
-
-
-def _noises_of_group(
-    logs: Sequence[float],
-    drifts: Sequence[float | None],
-    control: Sequence[bool],
-    device: str,
-) -> list[float]:
-    """Return the noise of rows of one mode and cache.
-
-    Of a row beside controls of its own case, it is that of a control beside the others of its case,
-    if this is less: what they all share is left out there. As the interval reaches to both the
-    ratio as measured and the one beside the controls, it is enough that one of them is as noisy.
-    """
-    alone = [log for log, counts in zip(logs, control, strict=True) if counts]
-    beside = [
-        log - drift
-        for log, drift, counts in zip(logs, drifts, control, strict=True)
-        if counts and drift is not None
-    ]
-    anywhere = noise_between_runs(alone, device)
-    if len(beside) < ENOUGH_CONTROLS:
-        return [anywhere] * len(logs)
-    accompanied = min(noise_between_runs(beside, device), anywhere)
-    return [anywhere if drift is None else accompanied for drift in drifts]
-
-
-def _told(
-    groups: Sequence[Group],
-    noises: Sequence[float],
-    logs: Sequence[float],
-    control: Sequence[bool],
-    why: str,
-    from_processes: Mapping[Group, float],
-) -> tuple[Noise, ...]:
-    """Return the noise of each mode and cache with what tells it."""
-    found = []
-    for group in dict.fromkeys(groups):
-        own = [index for index, other in enumerate(groups) if other == group]
-        controls = sum(control[index] for index in own)
-        few = f"for want of controls: {controls} of the {ENOUGH_CONTROLS} that it takes"
-        missing = "" if controls >= ENOUGH_CONTROLS else why or few
-        noise = max(noises[index] for index in own)
-        if group in from_processes:
-            noise = max(noise, from_processes[group])
-        off = [abs(math.expm1(logs[index])) for index in own if control[index]]
-        middle, most = (median(off), max(off)) if off else (0.0, 0.0)
-        found.append(Noise(*group, noise, controls, middle, most, missing, group in from_processes))
-    return tuple(found)
 
 
 def _verdict(ratio: Change, tolerated: float) -> Judgement:

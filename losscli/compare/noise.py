@@ -1,114 +1,59 @@
-"""How much longer a run took than another, and how much of that may be noise. Without torch.
+"""How much the times of one run differ from those of another for no reason. Without torch.
 
-Two kinds of noise make the ratio of two medians. Within a run the samples spread; what that does to
-a median is seen in them. From run to run all of them shift together: memory lies elsewhere, clocks
-settle elsewhere, a neighbour is at work. Where a run measured in several processes, the spread
-between them shows a part of that. What shows all of it are the
-controls: implementations that are the same code in both runs, as PyTorch's own are where torch is
-the same. How far their ratios are from 1 is how far a ratio gets without a reason.
+What shows all of it are the controls: implementations that are the same code in both runs, as
+PyTorch's own are where torch is the same. How far their ratios are from 1 is how far a ratio gets
+without a reason. Where they are too few, the spread between the processes of a run tells the noise;
+where a run has one process, it is supposed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, median
 
 import numpy as np
-from numpy.typing import NDArray
 
-from losscli.intervals import deviation
+from losscli.axes import HOST, Cache, Mode
+from losscli.compare.change import Array, process_errors, uncertainties
+from losscli.compare.rows import Key
+from losscli.machine.differences import Difference
+from losscli.runs.records import BenchResult, Seconds
 
-CONFIDENCE = 0.99
-"""With which all intervals of a comparison hold at once, however many there are."""
 ENOUGH_CONTROLS = 6
 """From which on the noise between runs is known and not supposed."""
 SUPPOSED_NOISE = {"cpu": 0.02, "cuda": 0.01}
 """Standard deviation from run to run of a log of a median, where there are too few controls."""
 LEAST_NOISE = {"cpu": 0.01, "cuda": 0.005}
 """And where controls that agree by luck would make it less."""
-
-Array = NDArray[np.float64]
-
-_BATCHES = 8
-"""Parts of a run, one after the other, whose medians tell how a run drifts."""
-_BATCHED = 3 * _BATCHES
-_FEWEST = 3
-"""Samples from which anything is known of a spread."""
-_ORDERED = 6
-"""Samples from which two of them enclose the median with 95 %."""
-_Z95 = NormalDist().inv_cdf(0.975)
+CONTROLS = ("reference", "functional", "compile")
+"""PyTorch's own code: the same in two runs if torch is."""
 _MAD = 1 / NormalDist().inv_cdf(0.75)
 """Standard deviations in a median of absolute deviations."""
 
+Group = tuple[Mode, Cache]
+"""Mode and cache: rows that are called and timed alike, and so are as noisy."""
+
 
 @dataclass(frozen=True)
-class Change:
-    """A time over another, and the interval in which noise leaves it."""
+class Noise:
+    """How much the ratios of one mode and cache vary between runs, and what tells it."""
 
+    mode: Mode
+    cache: Cache
     value: float
-    low: float
-    high: float
-
-
-def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of the median of each list of samples.
-
-    The larger of what the spread of the samples says, by the two that enclose the median, and what
-    the medians of successive parts of the run say; the latter sees a drift that the former takes
-    for few samples' luck. Infinite where there are fewer than three.
-    """
-    errors = np.full(len(samples), math.inf)
-    counts = np.array([len(each) for each in samples], dtype=int)
-    for count in np.unique(counts):
-        if count < _FEWEST:
-            continue
-        chosen = np.flatnonzero(counts == count)
-        logs = np.log(np.array([samples[index] for index in chosen.tolist()], dtype=np.float64))
-        errors[chosen] = np.maximum(_spread(logs), _drift(logs))
-    return errors
-
-
-def process_errors(medians: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of each median that several processes measured.
-
-    From the spread between the processes. Of few processes some agree by luck: no error is less
-    than the typical one of all that are given.
-
-    Args:
-        medians: of each process; of a result of one process none, whose error is not a number.
-    """
-    errors = np.full(len(medians), math.nan)
-    typical: list[float] = []
-    for index, each in enumerate(medians):
-        if len(each) > 1:
-            errors[index] = deviation([math.log(m) for m in each]) / math.sqrt(len(each))
-            freedom = len(each) - 1
-            # The median of a variance of so few is below the variance itself.
-            typical.append(errors[index] / (1 - 2 / (9 * freedom)) ** 1.5)
-    return np.maximum(errors, np.median(typical)) if typical else errors
-
-
-def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: Array) -> list[Change]:
-    """Return the ratio of each pair of medians and its interval.
-
-    Args:
-        before: medians of one run.
-        after: those of the other.
-        errors: the standard error of the log of each ratio, from the samples of both.
-        drifts: log of the ratio of the controls of the same case, 0 where there are none. The
-            interval spans the ratio as it was measured and as it is beside its controls.
-        noise: standard deviation between runs of the log of each ratio.
-    """
-    if not len(before):
-        return []
-    logs = np.log(after / before)
-    half = joint_z(len(logs)) * np.hypot(errors, noise)
-    low = np.exp(np.minimum(logs, logs - drifts) - half)
-    high = np.exp(np.maximum(logs, logs - drifts) + half)
-    values = (array.tolist() for array in (np.exp(logs), low, high))
-    return [Change(*each) for each in zip(*values, strict=True)]
+    """Standard deviation, of the rows where it is largest."""
+    controls: int
+    """Rows that it is known from."""
+    off: float
+    """Median distance of the controls' ratios from 1, as a fraction; 0 without controls."""
+    most_off: float
+    """The largest such distance."""
+    why: str
+    """Why the rows of PyTorch's own implementations do not tell it; empty where they do."""
+    from_processes: bool = False
+    """Whether, in their stead, the spread between processes tells it; else it is supposed."""
 
 
 def noise_between_runs(control_logs: Sequence[float], device: str) -> float:
@@ -127,30 +72,158 @@ def noise_between_runs(control_logs: Sequence[float], device: str) -> float:
     return max(LEAST_NOISE[device], _MAD * float(np.median(np.abs(control_logs))))
 
 
-def joint_z(count: int) -> float:
-    """Return how many standard deviations an interval reaches on either side.
+def control_drifts(
+    keys: Sequence[Key], logs: Sequence[float], control: Sequence[bool]
+) -> list[float | None]:
+    """Return by how much the controls of each pair's case and pass are off, but for itself.
 
-    So many that all of ``count`` intervals hold with the confidence asked for, by Bonferroni.
+    They were timed side by side with it: what came upon the machine then came upon them too. None
+    where there are none.
     """
-    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(count, 1))
+    beside: dict[object, list[int]] = {}
+    places = [key.beside for key in keys]
+    for index, counts in enumerate(control):
+        if counts:
+            beside.setdefault(places[index], []).append(index)
+    others = [[i for i in beside.get(place, ()) if i != own] for own, place in enumerate(places)]
+    return [median(logs[i] for i in found) if found else None for found in others]
 
 
-def _spread(logs: Array) -> Array:
-    """Return the standard error by order statistics; by all that they span where they are few."""
-    ordered = np.sort(logs, axis=1)
-    count = logs.shape[1]
-    if count < _ORDERED:
-        return np.asarray(ordered[:, -1] - ordered[:, 0])
-    middle, half = (count - 1) / 2, _Z95 * math.sqrt(count) / 2
-    low, high = max(math.floor(middle - half), 0), min(math.ceil(middle + half), count - 1)
-    return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / _Z95)
+def noise_of_rows(
+    groups: Sequence[Group],
+    logs: Sequence[float],
+    drifts: Sequence[float | None],
+    control: Sequence[bool],
+    device: str,
+) -> list[float]:
+    """Return the noise between runs of each row: that of the controls of its mode and cache.
+
+    What a GPU takes for a call tells nothing of what the host takes for it.
+    """
+    noises = [0.0] * len(logs)
+    for group, own in _by_group(groups).items():
+        found = _noises_of_group(
+            [logs[index] for index in own],
+            [drifts[index] for index in own],
+            [control[index] for index in own],
+            _place(group, device),
+        )
+        for index, noise in zip(own, found, strict=True):
+            noises[index] = noise
+    return noises
 
 
-def _drift(logs: Array) -> Array:
-    """Return the standard error by the medians of successive parts."""
-    count = logs.shape[1]
-    if count < _BATCHED:
-        return np.zeros(len(logs))
-    size = count // _BATCHES
-    parts = logs[:, : size * _BATCHES].reshape(len(logs), _BATCHES, size)
-    return np.asarray(np.std(np.median(parts, axis=2), axis=1, ddof=1) / math.sqrt(_BATCHES))
+def standard_errors(
+    pairs: Sequence[tuple[BenchResult, BenchResult]], groups: Sequence[Group]
+) -> tuple[Array, Array]:
+    """Return the standard error of the log of each ratio, as far as samples tell it.
+
+    Where both runs measured in several processes, it is at least what the spread between these
+    says, which is returned as well; for other rows that is not a number.
+    """
+    sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
+    within = [uncertainties([s.samples for s in side if s]) for side in sides]
+    between = np.full(len(pairs), math.nan)
+    for own in _by_group(groups).values():
+        of_group = (process_errors([_process_medians(side[i]) for i in own]) for side in sides)
+        between[own] = np.hypot(*of_group)
+    return np.fmax(np.hypot(*within), between), between
+
+
+def without_supposed(
+    groups: Sequence[Group],
+    noises: Sequence[float],
+    control: Sequence[bool],
+    between: Array,
+    device: str,
+) -> tuple[list[float], dict[Group, float]]:
+    """Replace noise that is supposed by the least there is, where the processes tell theirs.
+
+    Returns the noise of each row, and by group what the processes typically tell, for the report.
+    """
+    found, told = list(noises), {}
+    for group, own in _by_group(groups).items():
+        if sum(control[index] for index in own) >= ENOUGH_CONTROLS:
+            continue
+        if np.isnan(between[own]).any():
+            continue
+        told[group] = float(np.median(between[own]))
+        for index in own:
+            found[index] = LEAST_NOISE[_place(group, device)]
+    return found, told
+
+
+def no_controls(unlike: Sequence[Difference]) -> str:
+    """Return why PyTorch's own code is not the same in both runs, if it is not."""
+    for difference in unlike:
+        if difference.decisive or difference.fact in ("torch", "torch_cuda"):
+            return f"for the runs are of another {difference}"
+    return ""
+
+
+def noise_of_groups(
+    groups: Sequence[Group],
+    noises: Sequence[float],
+    logs: Sequence[float],
+    control: Sequence[bool],
+    why: str,
+    from_processes: Mapping[Group, float],
+) -> tuple[Noise, ...]:
+    """Return the noise of each mode and cache with what tells it."""
+    found = []
+    for group, own in _by_group(groups).items():
+        controls = sum(control[index] for index in own)
+        few = f"for want of controls: {controls} of the {ENOUGH_CONTROLS} that it takes"
+        missing = "" if controls >= ENOUGH_CONTROLS else why or few
+        noise = max(noises[index] for index in own)
+        if group in from_processes:
+            noise = max(noise, from_processes[group])
+        off = [abs(math.expm1(logs[index])) for index in own if control[index]]
+        middle, most = (median(off), max(off)) if off else (0.0, 0.0)
+        found.append(Noise(*group, noise, controls, middle, most, missing, group in from_processes))
+    return tuple(found)
+
+
+def _by_group(groups: Sequence[Group]) -> dict[Group, list[int]]:
+    """Return the indices of the rows of each group."""
+    found: dict[Group, list[int]] = {}
+    for index, group in enumerate(groups):
+        found.setdefault(group, []).append(index)
+    return found
+
+
+def _place(group: Group, device: str) -> str:
+    """Return where the noise of a group arises: what the host takes for a call, in the CPU."""
+    return "cpu" if group[0] == HOST else device
+
+
+def _noises_of_group(
+    logs: Sequence[float],
+    drifts: Sequence[float | None],
+    control: Sequence[bool],
+    device: str,
+) -> list[float]:
+    """Return the noise of rows of one mode and cache.
+
+    Of a row beside controls of its own case, it is that of a control beside the others of its case,
+    if this is less: what they all share is left out there. As the interval reaches to both the
+    ratio as measured and the one beside the controls, it is enough that one of them is as noisy.
+    """
+    alone = [log for log, counts in zip(logs, control, strict=True) if counts]
+    beside = [
+        log - drift
+        for log, drift, counts in zip(logs, drifts, control, strict=True)
+        if counts and drift is not None
+    ]
+    anywhere = noise_between_runs(alone, device)
+    if len(beside) < ENOUGH_CONTROLS:
+        return [anywhere] * len(logs)
+    accompanied = min(noise_between_runs(beside, device), anywhere)
+    return [anywhere if drift is None else accompanied for drift in drifts]
+
+
+def _process_medians(seconds: Seconds | None) -> list[float]:
+    """Return the median of each process; of one process none."""
+    if seconds is None or len(seconds.processes) < 2:
+        return []
+    return [median(samples) for samples in seconds.by_process]

@@ -22,11 +22,12 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from losscli.directories import user_directory
 from losscli.errors import UnfitError
 
 from . import manifest
@@ -181,12 +182,9 @@ class Cache:
             ) from None
 
 
-def user_cache(environ: Mapping[str, str] = os.environ) -> Cache:
+def user_cache() -> Cache:
     """Return the cache of this user: $LOSSCLI_CACHE_DIR, $XDG_CACHE_HOME/losscli, ~/.cache."""
-    if environ.get(VARIABLE):
-        return Cache(Path(environ[VARIABLE]).expanduser().absolute())
-    base = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Cache(Path(base).absolute() / "losscli")
+    return Cache(user_directory("cache", VARIABLE, "kernels").absolute())
 
 
 def configuration_key(plan: Plan) -> str:

@@ -36,19 +36,7 @@ _loaded: dict[Target, ctypes.CDLL] = {}
 
 
 def load(device: str | None = None) -> None:
-    """Make the operators usable, and with a device load the kernels of all losses ahead.
-
-    Importing ``losscli.functional`` is enough for programs that PyTorch saved; the first call of a
-    loss loads what it needs.
-
-    Args:
-        device: ``cpu``, ``cuda`` or ``cuda:N``.
-
-    Raises:
-        UsageError: the device is none of these.
-        UnfitError: a library has to be built and there is no compiler, or nowhere to write.
-        BuildError: a compiler failed, or a finished library does not load.
-    """
+    """Make the operators usable, and with a device load the kernels: see :func:`losscli.load`."""
     kind = device.partition(":")[0] if device else None
     if kind and kind not in DEVICES:
         raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")

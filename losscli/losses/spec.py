@@ -114,6 +114,17 @@ class LossSpec:
         """Return every parameter with its value, defaults filled in, in order."""
         return {p.name: float(given.get(p.name, p.default)) for p in self.parameters}
 
+    def branch_line(self, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return intercept and slope of the branch coordinate, which is affine in the input."""
+        zeros = target.new_zeros(target.shape)
+        intercept = self.branch_coordinate(zeros, target)
+        return intercept, self.branch_coordinate(zeros + 1, target) - intercept
+
+    def input_at(self, coordinate: Tensor | float, target: Tensor) -> Tensor:
+        """Return the input that has a branch coordinate beside each target."""
+        intercept, slope = self.branch_line(target)
+        return (coordinate - intercept) / slope
+
 
 def same_shape(shape: Shape) -> Shape:
     """The target has the shape of the input."""

@@ -15,13 +15,12 @@ last place; ``extra`` is the most memory that a call takes beyond its inputs, lo
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
 from losscli.axes import CACHES, COLD, MODES, WARM
 from losscli.cases import distinct_names
-from losscli.report.layout import beside_case, shorten
+from losscli.report.layout import IMPOSSIBLE, beside_case, fill, shorten
 from losscli.report.phrases import count, format_ulp, skips, with_mode
 from losscli.runs.records import (
     FAILED,
@@ -38,9 +37,6 @@ from losscli.units import format_bytes, format_seconds
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 LONG_PASSES = {"forward": "forward", "forward_backward": "forward+backward"}
 REFERENCE = "reference"
-IMPOSSIBLE = "IMPOSSIBLE"
-MARKS = "=?"
-"""What may stand before a ratio."""
 WORKSPACE_BYTES = 64 * 2**20
 """What a call may take for itself, whatever its size, without a word in the notes."""
 ALLOCATORS_DIFFER = 0.1
@@ -146,7 +142,7 @@ def notes(run: Run) -> list[str]:
     texts += dict.fromkeys(f"no limit: {r.no_limit}" for r in results if r.no_limit)
     texts += _default_allocator(results)
     texts += _conditions(results)
-    return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
+    return [fill(text) for text in texts]
 
 
 def _default_allocator(results: Sequence[BenchResult]) -> list[str]:

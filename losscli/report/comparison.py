@@ -19,14 +19,14 @@ from typing import Any
 
 from losscli.axes import Cache, Mode, PassName
 from losscli.cases import distinct_names
-from losscli.compare.comparison import Comparison, Comparisons, Noise
-from losscli.compare.noise import CONFIDENCE
+from losscli.compare.change import CONFIDENCE
+from losscli.compare.comparison import Comparison, Comparisons
+from losscli.compare.noise import Noise
 from losscli.compare.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.comparison_record import of_comparison, of_rows
-from losscli.report.layout import beside_case, shorten
+from losscli.report.layout import MARKDOWN, TEXT, WIDTH, Style, beside_case, lay_out, shorten
 from losscli.report.phrases import count
-from losscli.report.render import WIDTH, lay_out
 from losscli.runs.encoding import json_line
 from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, SLOWER, BenchResult, Run
 from losscli.units import format_seconds
@@ -46,20 +46,20 @@ def conclusion(compared: Comparisons) -> str:
 
 
 def _table(compared: Comparisons) -> str:
-    return _page(compared, "simple", WIDTH)
+    return _page(compared, TEXT, WIDTH)
 
 
 def _markdown(compared: Comparisons) -> str:
-    return _page(compared, "github", None)
+    return _page(compared, MARKDOWN, None)
 
 
-def _page(compared: Comparisons, style: str, width: int | None) -> str:
+def _page(compared: Comparisons, style: Style, width: int | None) -> str:
     before = next(iter(compared.comparisons.values())).before
     told = partial(_tell, width)
     parts = [told(_caption(title, run) for title, run in _runs(compared, before))]
     for name, comparison in compared.comparisons.items():
         if len(compared.comparisons) > 1:
-            parts += [name if style == "simple" else f"### {name}"]
+            parts += [name if style == TEXT else f"### {name}"]
         parts += [told(_unlike(comparison)), _rows(comparison, style, width)]
         parts += [_means(comparison, style), told(_missing(compared.baseline, name, comparison))]
         parts += [told(_noise(comparison))]
@@ -96,7 +96,7 @@ def _unlike(comparison: Comparison) -> list[str]:
     ]
 
 
-def _rows(comparison: Comparison, style: str, width: int | None) -> str:
+def _rows(comparison: Comparison, style: Style, width: int | None) -> str:
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     groups: dict[str, list[list[str]]] = {}
     names = distinct_names(row.after.case for row in comparison.rows)
@@ -126,7 +126,7 @@ def _seconds(result: BenchResult) -> str:
     return format_seconds(result.seconds.median) if result.seconds else ""
 
 
-def _means(comparison: Comparison, style: str) -> str:
+def _means(comparison: Comparison, style: Style) -> str:
     """Lay out the geometric means by loss, pass, mode and cache."""
     headers = ["loss", "pass", "impl", "cases", "geometric mean of new/base"]
     rows = [

@@ -1,11 +1,25 @@
-"""How both reports lay out their rows: a case's name once, beside the figures of the case."""
+"""How tables are laid out: the columns, and a case's name once beside the figures of the case."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from typing import Literal
 
+Style = Literal["text", "markdown"]
+TEXT: Style = "text"
+MARKDOWN: Style = "markdown"
+Side = Literal["left", "right"]
+
+IMPOSSIBLE = "IMPOSSIBLE"
+"""What may stand in the place of a figure."""
+MARKS = "=?"
+"""What may stand before a figure: a ratio has them."""
+WIDTH = 100
+"""Of what is written for a terminal."""
+INDENT = "    "
+"""Before all lines of a note but the first."""
 CASE = "case"
 GAP = 2
 """Between columns."""
@@ -26,8 +40,7 @@ def beside_case(
     cells = [row for group in groups.values() for row in group]
     room = 0
     if width is not None:
-        titles = zip_longest(*(header.split("\n") for header in headers), fillvalue="")
-        widths = [max(map(len, column)) for column in zip(*titles, *cells, strict=True)]
+        widths = _widths(_titles(headers), cells)
         room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
     rows = []
     for name, group in groups.items():
@@ -39,23 +52,49 @@ def beside_case(
     return [CASE, *headers], rows
 
 
-def plain(headers: Sequence[str], rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
-    """Lay out a table for a terminal; tabulate takes seconds for ten thousand rows.
+def lay_out(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    style: Style = TEXT,
+    align: Sequence[Side] | None = None,
+) -> str:
+    """Lay out a table, the only way in which losscli draws one; without rows there is none.
+
+    It is written here, for tabulate takes seconds for ten thousand rows.
 
     Args:
-        headers: of the columns; they may have several lines.
+        headers: of the columns; they may have several lines. None are for rows that need no title.
         rows: their cells.
-        align: ``left`` or ``right``, for each column.
+        style: for a terminal, or Markdown.
+        align: for each column; None aligns to the right the columns that hold figures.
     """
-    titles = list(zip_longest(*(header.split("\n") for header in headers), fillvalue=""))
-    widths = [max(map(len, column)) for column in zip(*titles, *rows, strict=True)]
-    sides = [">" if side == "right" else "<" for side in align]
-    form = (" " * GAP).join(
-        f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True)
+    if not rows:
+        return ""
+    columns = list(zip(*rows, strict=True))
+    sides = align or ["right" if _are_figures(column) else "left" for column in columns]
+    if style == MARKDOWN:  # which has no room for headers of several lines
+        headers = [header.replace("\n", " ") for header in headers]
+    titles = _titles(headers)
+    widths = _widths(titles, rows)
+    marks = [">" if side == "right" else "<" for side in sides]
+    cells = [f"{{:{mark}{width}}}" for mark, width in zip(marks, widths, strict=True)]
+    if style == MARKDOWN:
+        form = f"| {' | '.join(cells)} |"
+        rule = f"|{'|'.join('-' * (width + 2) for width in widths)}|"
+    else:
+        form = (" " * GAP).join(cells)
+        rule = (" " * GAP).join("-" * width for width in widths)
+    written = [form.format(*row).rstrip() for row in (*titles, *rows)]
+    if titles:
+        written.insert(len(titles), rule)
+    return "\n".join(written)
+
+
+def fill(text: str) -> str:
+    """Break a note into lines; what is to be pasted has nothing before its first."""
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
     )
-    rule = (" " * GAP).join("-" * width for width in widths)
-    lines = [form.format(*row).rstrip() for row in titles]
-    return "\n".join([*lines, rule, *(form.format(*row).rstrip() for row in rows)])
 
 
 def shorten(implementation: str) -> str:
@@ -63,3 +102,19 @@ def shorten(implementation: str) -> str:
     if len(implementation) <= WIDEST_IMPLEMENTATION:
         return implementation
     return f"{implementation[: WIDEST_IMPLEMENTATION - 1]}…"
+
+
+def _titles(headers: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the lines above the columns."""
+    return list(zip_longest(*(header.split("\n") for header in headers), fillvalue=""))
+
+
+def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return how wide each column is."""
+    return [max(map(len, column)) for column in zip(*titles, *rows, strict=True)]
+
+
+def _are_figures(cells: Sequence[str]) -> bool:
+    """Tell whether a column holds figures."""
+    figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
+    return bool(figures) and all(cell.lstrip(MARKS)[0].isdigit() for cell in figures)

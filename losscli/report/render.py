@@ -6,16 +6,13 @@ import csv
 import io
 import json
 import re
-import textwrap
 from collections.abc import Callable
 from typing import Any
-
-import tabulate
 
 from losscli.axes import WARM
 from losscli.cases import Case
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
-from losscli.report.layout import plain
+from losscli.report.layout import MARKDOWN, TEXT, WIDTH, Style, fill, lay_out
 from losscli.runs.encoding import finite, header, json_line
 from losscli.runs.records import (
     SKIPPED,
@@ -28,8 +25,6 @@ from losscli.runs.records import (
 )
 from losscli.units import format_size
 
-WIDTH = 100
-
 _TABLES: dict[str, Any] = {
     "bench": bench_table,
     "verify": verify_table,
@@ -37,9 +32,6 @@ _TABLES: dict[str, Any] = {
     "timer-test": timer_test_table,
 }
 """Who lays out a run, by its kind."""
-
-tabulate.MIN_PADDING = 0
-"""Headers take no more room than they need."""
 
 
 def render(run: Run, format: str) -> str:
@@ -53,22 +45,22 @@ def conclusion(run: Run) -> str:
 
 
 def _table(run: Run) -> str:
-    return _page(run, "simple", WIDTH)
+    return _page(run, TEXT, WIDTH)
 
 
 def _markdown(run: Run) -> str:
-    return _page(run, "github", None)
+    return _page(run, MARKDOWN, None)
 
 
-def _page(run: Run, style: str, width: int | None) -> str:
+def _page(run: Run, style: Style, width: int | None) -> str:
     """Lay out what people read: the machine, the tables, the notes, the line to quote."""
     parts = [_caption(run)]
     for title, headers, rows in _tables(run, width):
-        parts += [title and (title if style == "simple" else f"### {title}")]
+        parts += [title and (title if style == TEXT else f"### {title}")]
         parts += [lay_out(headers, rows, style)]
     # Markdown runs lines together that no empty line parts.
-    line = "\n" if style == "simple" else "\n\n"
-    noted = [note for note in _notes(run) if note or style == "simple"]
+    line = "\n" if style == TEXT else "\n\n"
+    noted = [note for note in _notes(run) if note or style == TEXT]
     parts += [line.join(noted), line.join(_comparison(run)), line.join(_summary(run))]
     return "\n\n".join(part for part in parts if part)
 
@@ -80,24 +72,9 @@ def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list
     return laid_out
 
 
-def lay_out(headers: list[str], rows: list[list[str]], style: str) -> str:
-    """Lay out one table; only plain text has room for headers of several lines."""
-    if not rows:
-        return ""
-    align = ["right" if _is_figure(rows, column) else "left" for column in range(len(headers))]
-    if style == "simple":
-        return plain(headers, rows, align)
-    headers = [" ".join(header.split("\n")) for header in headers]
-    return tabulate.tabulate(rows, headers, style, colalign=align, disable_numparse=True)
-
-
 def _notes(run: Run) -> list[str]:
     lines: list[str] = _TABLES[run.kind].notes(run)
-    return [*lines, *(_fill(str(exclusion)) for exclusion in run.excluded)]
-
-
-def _fill(text: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    return [*lines, *(fill(str(exclusion)) for exclusion in run.excluded)]
 
 
 def _comparison(run: Run) -> list[str]:
@@ -107,12 +84,6 @@ def _comparison(run: Run) -> list[str]:
 def _summary(run: Run) -> list[str]:
     text: str = _TABLES[run.kind].summary(run)
     return text.splitlines()
-
-
-def _is_figure(rows: list[list[str]], column: int) -> bool:
-    """Tell whether a column holds figures, which are aligned to the right."""
-    cells = [row[column] for row in rows if row[column] not in ("", "-", bench_table.IMPOSSIBLE)]
-    return bool(cells) and all(cell.lstrip(bench_table.MARKS)[0].isdigit() for cell in cells)
 
 
 def _caption(run: Run) -> str:

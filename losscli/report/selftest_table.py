@@ -6,11 +6,9 @@ there is none; for an honest one ``passed``, or FAILED with the check.
 
 from __future__ import annotations
 
-import textwrap
-
+from losscli.report.layout import fill
 from losscli.runs.records import Run, SelfTestResult
 
-WIDTH = 100
 SURVIVED = "SURVIVED"
 
 
@@ -30,11 +28,7 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
 
 def notes(run: Run) -> list[str]:
     """Return, in full, what should not have happened."""
-    return [
-        textwrap.fill(_complaint(result), WIDTH, subsequent_indent="    ")
-        for result in _results(run)
-        if result.surprising
-    ]
+    return [fill(_complaint(result)) for result in _results(run) if result.surprising]
 
 
 def summary(run: Run) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-
+from losscli.report.layout import fill
 from losscli.runs.records import FAIL, KNOWN_TIME, Run, TimerTestResult
 from losscli.units import format_seconds
 
@@ -22,9 +21,7 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
 def notes(run: Run) -> list[str]:
     """Return what did not come out right, and how else it did."""
     return [
-        textwrap.fill(
-            f"{result.test}, {result.subject}: {result.reason}", 100, subsequent_indent="    "
-        )
+        fill(f"{result.test}, {result.subject}: {result.reason}")
         for result in _results(run)
         if result.status == FAIL
     ]

@@ -11,20 +11,17 @@ with the count of the others and the line of Python that repeats it.
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from losscli.report import verify_figures
-from losscli.report.layout import GAP
+from losscli.report.layout import GAP, fill
 from losscli.report.phrases import count, format_ulp, skips
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
 from losscli.verify.repeating import line
 
-WIDTH = 100
 FEW_ROWS = 12
 """Of figures: that many do not hide the table above them."""
-_INDENT = "    "
 
 Results = Sequence[VerifyResult]
 Table = tuple[str, list[str], list[list[str]]]
@@ -63,7 +60,7 @@ def notes(run: Run) -> list[str]:
             asked = [r for r in results if (r.implementation, r.check, r.case.loss) == key]
             texts += _note(group, sum(map(_counts, asked)))
     reasons = [f"{r.case.loss} may be off by {r.tolerance}" for r in results if ":" in r.tolerance]
-    texts += [_fill(text) for text in (*dict.fromkeys(reasons), *skips(results))]
+    texts += [fill(text) for text in (*dict.fromkeys(reasons), *skips(results))]
     return texts[:-1] if texts[-1:] == [""] else texts
 
 
@@ -139,12 +136,5 @@ def _note(group: Results, asked: int) -> list[str]:
     said = {FAIL: "Fails", WARN: "Warns"}.get(status, "Alike")
     more = [f"{said} in {cases} of {asked} cases"] if cases > 1 else []
     more += [f"Shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
-    text = _fill(". ".join([f"{status.upper()} {name}: {smallest.told}", *more]))
-    return [text] if status == PASS else [text, _fill(line(smallest)), ""]
-
-
-def _fill(text: str) -> str:
-    """Break a text into lines; what is to be pasted has nothing before its first."""
-    return textwrap.fill(
-        text, WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False, break_long_words=False
-    )
+    text = fill(". ".join([f"{status.upper()} {name}: {smallest.told}", *more]))
+    return [text] if status == PASS else [text, fill(line(smallest)), ""]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
+from losscli.directories import user_directory
 from losscli.errors import UnfitError, UsageError, unknown
 
 VARIABLE = "LOSSCLI_DATA_DIR"
@@ -15,20 +15,9 @@ _JOURNAL = ".jsonl.journal.jsonl"
 """How the name of a journal ends that lies beside a run; it is no run of its own."""
 
 
-def runs_directory(environ: Mapping[str, str] = os.environ) -> Path:
+def runs_directory() -> Path:
     """Return where runs are kept: $LOSSCLI_DATA_DIR, or losscli in $XDG_DATA_HOME."""
-    given = environ.get(VARIABLE, "")
-    try:
-        if given:
-            return Path(given).expanduser() / "runs"
-        # The standard has relative paths passed over.
-        base = Path(environ.get("XDG_DATA_HOME", ""))
-        return (base if base.is_absolute() else Path.home() / ".local/share") / "losscli/runs"
-    except RuntimeError:
-        whose = f"{VARIABLE} is '{given}', but" if given else "to keep runs in,"
-        raise UsageError(
-            f"{whose} there is no such home directory. Name a directory in {VARIABLE}."
-        ) from None
+    return user_directory("data", VARIABLE, "runs") / "runs"
 
 
 def is_there(path: Path) -> bool:

@@ -178,9 +178,7 @@ def _fill_boundary(case: Case, tensor: Tensor, target: Tensor, source: _Source) 
         coordinate = torch.where(kind < 3, coordinate, coordinate + around)
 
         y = part(target, block).double()
-        intercept = case.spec.branch_coordinate(torch.zeros_like(y), y)
-        slope = case.spec.branch_coordinate(torch.ones_like(y), y) - intercept
-        x = ((coordinate - intercept) / slope).to(tensor.dtype).double()
+        x = case.spec.input_at(coordinate, y).to(tensor.dtype).double()
         step = torch.finfo(tensor.dtype).eps * x.abs().clamp_(min=1.0)
         x += step * ((kind == 2).double() - (kind == 1).double())
         view.copy_(x)

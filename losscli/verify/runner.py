@@ -20,7 +20,7 @@ from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, SKIPPED, VerifyResul
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import fit
-from losscli.verify.surroundings import Surroundings
+from losscli.verify.process_state import ProcessState
 
 Trial = tuple[Implementation, Check]
 
@@ -173,7 +173,7 @@ def run(
         if reason:
             yield VerifyResult(case, name, check.name, SKIPPED, reason.text, code=reason.code)
             continue
-        before = Surroundings.read()
+        before = ProcessState.read()
         try:
             if problem is None:
                 problem = Problem.of(case, job.loosened)

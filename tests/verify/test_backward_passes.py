@@ -15,7 +15,7 @@ from losscli.runs.records import FAIL, PASS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest.surgery import graft, regrade
-from losscli.verify.selftest.wrong import WRONG
+from losscli.verify.selftest.wrong import find_wrong
 
 NEW = ("retained", "accumulation", "numeric")
 ON_A_CPU = [name for name, check in CHECKS.items() if not check.needs_gpu]
@@ -72,7 +72,7 @@ def test_other_bits_each_time_are_no_failure(make_case):
 )
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_mistake_that_few_checks_find(make_case, loss, name, checks):
-    wrong = next(each for each in WRONG if each.name == name)
+    wrong = find_wrong(name)
 
     results = put(make_case(loss, shape=(37, 101)), wrong.implementation(), ON_A_CPU)
 
@@ -80,7 +80,7 @@ def test_a_mistake_that_few_checks_find(make_case, loss, name, checks):
 
 
 def test_the_second_backward_is_named(make_case):
-    wrong = next(each for each in WRONG if each.name == "scales in place")
+    wrong = find_wrong("scales in place")
 
     (result,) = put(make_case("mse"), wrong.implementation(), ["retained"]).values()
 
@@ -134,7 +134,7 @@ def test_a_graph_that_does_not_outlive_its_first_backward_is_found(make_case):
 
 
 def test_what_was_in_grad_is_told(make_case):
-    wrong = next(each for each in WRONG if each.name == "clears .grad")
+    wrong = find_wrong("clears .grad")
 
     (result,) = put(make_case("mse"), wrong.implementation(), ["accumulation"]).values()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_wrong_implementations import judge, reference
-from test_wrong_implementations import put as put_to
+from judging import judge, reference
+from judging import put as put_to
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation

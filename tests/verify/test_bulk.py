@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_wrong_implementations import judge, put, reference
+from judging import judge, put, reference
 
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES

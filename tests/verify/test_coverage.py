@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_wrong_implementations import judge, reference
+from judging import judge, reference
 
 from losscli.axes import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS

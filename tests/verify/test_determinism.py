@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from test_wrong_implementations import judge, reference
+from judging import judge, reference
 
 from losscli.axes import DTYPES
 from losscli.runs.records import FAIL, PASS, WARN

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from test_wrong_implementations import judge, put, reference
+from judging import judge, put, reference
 
 from losscli.cases import Case
 from losscli.runs.records import FAIL, PASS

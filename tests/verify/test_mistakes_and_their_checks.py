@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_wrong_implementations import put
+from judging import put
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
@@ -13,8 +13,9 @@ from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.exact import _coordinates, _is_exact, _placed, exact_case
-from losscli.verify.selftest.wrong import LEFT_BEHIND, find_wrong
-from losscli.verify.surroundings import Surroundings
+from losscli.verify.process_state import ProcessState
+from losscli.verify.selftest.wrong import find_wrong
+from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
 
 MISTAKES = [
     ("one ulp off", "exact", "mean", "on the branch"),
@@ -48,17 +49,17 @@ def test_nobody_is_blamed_for_the_random_state_of_a_gpu_that_cannot_be_read(monk
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: gpu != "not started")
     monkeypatch.setattr(torch.cuda, "get_rng_state_all", states)
 
-    before = Surroundings.read()
+    before = ProcessState.read()
     gpu = "started"
     assert before.restore() == []
-    before = Surroundings.read()
+    before = ProcessState.read()
     gpu = "broken"
     assert before.restore() == []
 
 
 @pytest.mark.parametrize("name", LEFT_BEHIND)
 def test_what_a_call_changes_is_named_and_brought_back(make_case, name):
-    before = Surroundings.read()
+    before = ProcessState.read()
     wrong = find_wrong(f"leaves {name}").implementation()
 
     result, value = put(make_case("mse"), wrong, checks=("left_behind", "value"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_wrong_implementations import judge, put, reference
+from judging import judge, put, reference
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_wrong_implementations import judge, put, reference
+from judging import judge, put, reference
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation

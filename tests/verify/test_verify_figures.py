@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from losscli.report import render
 from losscli.report.phrases import format_ulp
+from losscli.report.render import render
 from losscli.report.verify_figures import table
 from losscli.report.verify_table import notes
 from losscli.runs.records import FAIL, SKIPPED, WARN, Error, VerifyResult
@@ -51,24 +52,27 @@ def test_the_case_names_parameters_and_distributions(make_run, case_results):
     ]
 
 
+def of_each(case_results, **changes):
+    """Return the results of two dtypes, two reductions and two implementations."""
+    axes = product(("float32", "bfloat16"), ("none", "mean"), ("reference", "functional"))
+    return [
+        result
+        for dtype, reduction, implementation in axes
+        for result in case_results(
+            dtype=dtype, reduction=reduction, implementation=implementation, **changes
+        )
+    ]
+
+
 def test_a_table_of_long_names_fits_100_columns_and_loses_nothing(make_run, case_results):
-    run = make_run(
-        *[
-            result
-            for dtype in ("float32", "bfloat16")
-            for reduction in ("none", "mean")
-            for implementation in ("reference", "functional")
-            for result in case_results(
-                shape=(1048576, 11, 12, 13, 1, 1, 1),
-                params={"beta": 0.123456},
-                distribution="heavy_tailed",
-                dtype=dtype,
-                reduction=reduction,
-                implementation=implementation,
-                tolerance="16 ulp",
-            )
-        ]
+    results = of_each(
+        case_results,
+        shape=(1048576, 11, 12, 13, 1, 1, 1),
+        params={"beta": 0.123456},
+        distribution="heavy_tailed",
+        tolerance="16 ulp",
     )
+    run = make_run(*results)
 
     lines = render(run, "table").splitlines()
     assert max(map(len, lines)) <= 100
@@ -79,23 +83,13 @@ def test_a_table_of_long_names_fits_100_columns_and_loses_nothing(make_run, case
 
 
 def test_the_widest_usual_table_fits_100_columns(make_run, case_results):
-    run = make_run(
-        *[
-            result
-            for dtype in ("float32", "bfloat16")
-            for reduction in ("none", "mean")
-            for implementation in ("reference", "functional")
-            for result in case_results(
-                "smooth_l1",
-                shape=(32768, 32768),
-                dtype=dtype,
-                reduction=reduction,
-                implementation=implementation,
-                status=FAIL,
-                reason="expected 0.123456789, got 0.987654321 at [12345, 12345] " * 4,
-            )
-        ]
+    results = of_each(
+        case_results,
+        shape=(32768, 32768),
+        status=FAIL,
+        reason="expected 0.123456789, got 0.987654321 at [12345, 12345] " * 4,
     )
+    run = make_run(*results)
 
     assert max(map(len, render(run, "table").splitlines())) <= 100
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from losscli.report import render
+from losscli.report.render import render
 from losscli.report.verify_table import notes, summary, tables
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from judging import judge, put, reference
 
 from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.errors import BuildError
@@ -17,13 +18,7 @@ from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 from losscli.verify.selftest.surgery import graft, regrade
 
-PLENTY = 2**40
 PLANTED = Implementation("planted", "", lambda case: lambda x, y: x)
-
-
-def reference(case, input, target, **changes):
-    options = {"reduction": case.reduction, **case.params, **changes}
-    return case.spec.reference(input, target, **options)
 
 
 def zero_gradient(case, input, target):
@@ -158,19 +153,6 @@ WRONG = [
     (wrong_only_when_recording, {}, "value"),
     (raises, {}, "value"),
 ]
-
-
-def judge(case, function, *, checks=CHECKS, free=PLENTY):
-    """Put a function to a case through checks."""
-    implementation = Implementation("planted", "", lambda case: lambda x, y: function(case, x, y))
-    return put(case, implementation, checks=checks, free=free)
-
-
-def put(case, implementation, *, checks=CHECKS, free=PLENTY, loosened=None):
-    """Put an implementation to a case through checks, those that its device can do."""
-    trials = [(implementation, CHECKS[name]) for name in checks if not CHECKS[name].missing(case)]
-    jobs = runner.split(case, trials, loosened)
-    return [result for job in jobs for result in runner.run(job, lambda device: free)]
 
 
 @pytest.mark.parametrize(

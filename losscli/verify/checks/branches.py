@@ -23,6 +23,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.subject import Subject
+from losscli.losses.spec import LossSpec
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -36,8 +37,6 @@ SHAPE = (30, 59)
 """Odd, so that targets of either sign meet every coordinate."""
 _REACH = (0.25, 1.0, 3.0)
 """How far beyond the outermost kinks, over their own size or 1."""
-_TARGETS = (0.0, 1.0, -0.5, 0.25)
-"""Of few bits, so that a prediction at a kink is exact in every dtype."""
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
@@ -81,26 +80,32 @@ def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
     spec = problem.case.spec
     case = problem.case.reshaped(SHAPE, distribution="own")
     dtype, device = problem.input.dtype, problem.input.device
-    choice = (1.0, -1.0) if spec.sign_targets else _TARGETS
-    count = torch.Size(case.target_shape).numel()
-    targets = torch.tensor(choice, dtype=dtype).repeat(-(-count // len(choice)))[:count]
-    targets = targets.view(case.target_shape)
+    targets = short_targets(case).to(dtype)
     y = targets.double().expand(SHAPE)
-    # The coordinate that decides is affine in the prediction.
-    intercept = spec.branch_coordinate(torch.zeros_like(y), y)
-    slope = spec.branch_coordinate(torch.ones_like(y), y) - intercept
     kinks = spec.kinks(case.params)
     met = at or _exact(kinks, dtype)
     coordinates = torch.tensor([*_between(kinks), *met], dtype=torch.float64)
     at_kink = torch.arange(len(coordinates)) >= len(_between(kinks))
     number = torch.arange(y.numel()).view(SHAPE)
     kind = number % len(coordinates)
-    input = ((coordinates[kind] - intercept) / slope).to(dtype)
+    input = spec.input_at(coordinates[kind], y).to(dtype)
     side = torch.where(at_kink[kind], number // len(coordinates) % 3, 0)
     for which, toward in ((1, torch.inf), (2, -torch.inf)):
         step = torch.nextafter(input, torch.full_like(input, toward))
         input = torch.where(side == which, step, input)
     return Problem(case, input.to(device), targets.to(device), problem.loosened)
+
+
+def short_values(spec: LossSpec) -> tuple[float, ...]:
+    """Return targets of so few bits that a prediction at a kink is exact in every dtype."""
+    return (1.0, -1.0) if spec.sign_targets else (0.0, 1.0, -0.5, 0.25)
+
+
+def short_targets(case: Case) -> Tensor:
+    """Return a target of float64 on the CPU whose elements are short values in turn."""
+    values, count = short_values(case.spec), prod(case.target_shape)
+    repeated = torch.tensor(values, dtype=torch.float64).repeat(-(-count // len(values)))
+    return repeated[:count].view(case.target_shape)
 
 
 def _between(kinks: tuple[float, ...]) -> list[float]:

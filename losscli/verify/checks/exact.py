@@ -27,6 +27,7 @@ from losscli.truth.distances import misfit
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst
+from losscli.verify.checks.branches import short_targets, short_values
 from losscli.verify.checks.check import Check
 
 SHAPE = (4, 16)
@@ -34,7 +35,6 @@ SHAPE = (4, 16)
 INCOMING = (1.0, -3.0)
 _SMALLEST, _LARGEST = 0.25, 2.0
 """Powers of two between which parameters are chosen."""
-_TARGETS = (0.0, 1.0, -0.5, 0.25)
 _SHARES = (0.25, 0.5, 0.75)
 """Of the way from a kink to the next."""
 _BEYOND = (0.25, 0.5, 1.0)
@@ -91,18 +91,12 @@ def _coordinates(problem: Problem) -> list[list[float]]:
 def _placed(problem: Problem, coordinates: list[float]) -> Problem:
     """Return a problem whose elements have the coordinates in turn."""
     spec, dtype, device = problem.case.spec, problem.input.dtype, problem.input.device
-    choice = (1.0, -1.0) if spec.sign_targets else _TARGETS
-    count = math.prod(problem.case.target_shape)
-    target = torch.tensor(choice, dtype=torch.float64).repeat(-(-count // len(choice)))[:count]
-    target = target.view(problem.case.target_shape)
+    target = short_targets(problem.case)
     y = target.expand(SHAPE)
-    # The coordinate that decides is affine in the prediction.
-    intercept = spec.branch_coordinate(torch.zeros_like(y), y)
-    slope = spec.branch_coordinate(torch.ones_like(y), y) - intercept
     # In each row at other places, so that each target meets each coordinate.
     rows, columns = torch.arange(SHAPE[0])[:, None], torch.arange(SHAPE[1])
-    number = (columns // len(choice) + rows) % len(coordinates)
-    input = (torch.tensor(coordinates, dtype=torch.float64)[number] - intercept) / slope
+    number = (columns // len(short_values(spec)) + rows) % len(coordinates)
+    input = spec.input_at(torch.tensor(coordinates, dtype=torch.float64)[number], y)
     operands = input.to(device, dtype), target.to(device, dtype)
     return Problem(problem.case, *operands, problem.loosened)
 

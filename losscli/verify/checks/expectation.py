@@ -9,6 +9,7 @@ beside them. Who promises one order is failed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -75,6 +76,15 @@ class Expectation:
         """Tell whether a part of an answer is made of sums, in an order that nobody promised."""
         elementwise = part.shape == self.problem.oracle.shape
         return not elementwise and not self.subject.implementation.fixed_order
+
+
+def judge_each(
+    expected: Sequence[Expectation], answers: Sequence[Sequence[Answer]], where: str, worst: Worst
+) -> None:
+    """Judge all answers that each expectation met, which ``where`` numbers."""
+    for expectation, own in zip(expected, answers, strict=True):
+        for number, answer in enumerate(own, 1):
+            expectation.judge(answer, f"{where} {number}", worst)
 
 
 def judge(

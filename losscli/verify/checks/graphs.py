@@ -18,7 +18,7 @@ from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
-from losscli.verify.checks.expectation import Expectation
+from losscli.verify.checks.expectation import Expectation, judge_each
 from losscli.verify.checks.streams import rounds
 from losscli.verify.memory_plan import Held
 
@@ -59,9 +59,7 @@ def _at_once(problem: Problem, sibling: Problem, subject: Subject, worst: Worst)
             ("a graph beside plain calls", calls[1]),
         ):
             answers = subject.on_streams([[Replay(one)] * times, [beside] * times])
-            for expectation, own in zip(expected, answers, strict=True):
-                for number, answer in enumerate(own, 1):
-                    expectation.judge(answer, f"{title}, number {number}", worst)
+            judge_each(expected, answers, f"{title}, number", worst)
 
 
 CHECK = Check(

@@ -18,11 +18,11 @@ from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.second_derivatives import curvature_case
-from losscli.verify.surroundings import Surroundings
+from losscli.verify.process_state import ProcessState
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Read the surroundings around each step; the first that changes something counts."""
+    """Read the state of the process around each step; the first that changes something counts."""
     call = problem.call(problem.usual)
     none = {name: torch.zeros_like(problem.oracle.operand(name)) for name in call.wrt}
     steps: dict[str, Callable[[], object]] = {
@@ -33,7 +33,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         "a training step": lambda: subject.accumulated(call, none, 1),
     }
     for name, step in steps.items():
-        before = Surroundings.read()
+        before = ProcessState.read()
         try:
             step()
         finally:

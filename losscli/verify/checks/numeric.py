@@ -98,9 +98,7 @@ def _away_from_kinks(problem: Problem) -> Problem:
     """Return the problem with its inputs moved where no step meets a kink."""
     spec, shape = problem.case.spec, problem.oracle.shape
     x, y = (operand.expand(shape) for operand in (problem.input, problem.target))
-    # What decides the branch is affine in the input.
-    intercept = spec.branch_coordinate(torch.zeros_like(x), y)
-    slope = spec.branch_coordinate(torch.ones_like(x), y) - intercept
+    _, slope = spec.branch_line(y)
     for kink in spec.kinks(problem.case.params):
         distance = spec.branch_coordinate(x, y) - kink
         moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope

@@ -18,7 +18,7 @@ from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
-from losscli.verify.checks.expectation import Expectation
+from losscli.verify.checks.expectation import Expectation, judge_each
 from losscli.verify.memory_plan import Held
 
 
@@ -41,9 +41,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     (answers,) = subject.on_streams([[calls[0]]])
     expected[0].judge(answers.pop(), "on a side stream", worst)
     both = subject.on_streams([[call] * rounds(problem.case) for call in calls])
-    for expectation, answers in zip(expected, both, strict=True):
-        for number, answer in enumerate(answers, 1):
-            expectation.judge(answer, f"two streams at once, launch {number}", worst)
+    judge_each(expected, both, "two streams at once, launch", worst)
     yield worst.result(problem, subject.name, "streams")
 
 

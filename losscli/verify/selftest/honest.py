@@ -9,14 +9,10 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.verify.selftest.formula import unreduced
 from losscli.verify.selftest.surgery import graft
 
 _LANES = 1024
-
-
-def _elements(case: Case, input: Tensor, target: Tensor) -> Tensor:
-    settings = case.spec.resolve(case.params)
-    return case.spec.reference(input, target, reduction="none", **settings)
 
 
 def _finished(case: Case, total: Tensor, elements: Tensor) -> Tensor:
@@ -32,7 +28,7 @@ def _by(add: object) -> object:
 
     def bind(case: Case) -> object:
         def function(input: Tensor, target: Tensor) -> Tensor:
-            elements = _elements(case, input, target)
+            elements = unreduced(case, input, target)
             if case.reduction == "none":
                 return elements
             wide = elements.detach().to(torch.promote_types(elements.dtype, torch.float32))

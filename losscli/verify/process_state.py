@@ -211,20 +211,20 @@ FACETS: tuple[Facet, ...] = (
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ProcessState:
     """What all facets were at a time."""
 
     readings: tuple[Any, ...]
 
     @classmethod
-    def read(cls) -> Surroundings:
+    def read(cls) -> ProcessState:
         """Read all facets."""
         return cls(tuple(facet.read() for facet in FACETS))
 
     def restore(self) -> list[str]:
         """Bring back what has been changed since; return it by name."""
         # All are read first, for to restore one may restore another: TF32 has two flags.
-        readings = Surroundings.read().readings
+        readings = ProcessState.read().readings
         changed = []
         for facet, before, after in zip(FACETS, self.readings, readings, strict=True):
             told = facet.differ(before, after)

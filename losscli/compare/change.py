@@ -1,0 +1,130 @@
+"""How much longer a run took than another, and the interval that noise leaves. Without torch.
+
+Two kinds of noise make the ratio of two medians. Within a run the samples spread; what that does to
+a median is seen in them. From run to run all of them shift together: memory lies elsewhere, clocks
+settle elsewhere, a neighbour is at work. Where a run measured in several processes, the spread
+between them shows a part of that. What shows all of it are the controls: see
+:mod:`losscli.compare.noise`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from losscli.intervals import deviation
+
+CONFIDENCE = 0.99
+"""With which all intervals of a comparison hold at once, however many there are."""
+Array = NDArray[np.float64]
+
+_BATCHES = 8
+"""Parts of a run, one after the other, whose medians tell how a run drifts."""
+_BATCHED = 3 * _BATCHES
+_FEWEST = 3
+"""Samples from which anything is known of a spread."""
+_ORDERED = 6
+"""Samples from which two of them enclose the median with 95 %."""
+_Z95 = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A time over another, and the interval in which noise leaves it."""
+
+    value: float
+    low: float
+    high: float
+
+
+def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
+    """Return the standard error of the log of the median of each list of samples.
+
+    The larger of what the spread of the samples says, by the two that enclose the median, and what
+    the medians of successive parts of the run say; the latter sees a drift that the former takes
+    for few samples' luck. Infinite where there are fewer than three.
+    """
+    errors = np.full(len(samples), math.inf)
+    counts = np.array([len(each) for each in samples], dtype=int)
+    for count in np.unique(counts):
+        if count < _FEWEST:
+            continue
+        chosen = np.flatnonzero(counts == count)
+        logs = np.log(np.array([samples[index] for index in chosen.tolist()], dtype=np.float64))
+        errors[chosen] = np.maximum(_spread(logs), _drift(logs))
+    return errors
+
+
+def process_errors(medians: Sequence[Sequence[float]]) -> Array:
+    """Return the standard error of the log of each median that several processes measured.
+
+    From the spread between the processes. Of few processes some agree by luck: no error is less
+    than the typical one of all that are given.
+
+    Args:
+        medians: of each process; of a result of one process none, whose error is not a number.
+    """
+    errors = np.full(len(medians), math.nan)
+    typical: list[float] = []
+    for index, each in enumerate(medians):
+        if len(each) > 1:
+            errors[index] = deviation([math.log(m) for m in each]) / math.sqrt(len(each))
+            freedom = len(each) - 1
+            # The median of a variance of so few is below the variance itself.
+            typical.append(errors[index] / (1 - 2 / (9 * freedom)) ** 1.5)
+    return np.maximum(errors, np.median(typical)) if typical else errors
+
+
+def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: Array) -> list[Change]:
+    """Return the ratio of each pair of medians and its interval.
+
+    Args:
+        before: medians of one run.
+        after: those of the other.
+        errors: the standard error of the log of each ratio, from the samples of both.
+        drifts: log of the ratio of the controls of the same case, 0 where there are none. The
+            interval spans the ratio as it was measured and as it is beside its controls.
+        noise: standard deviation between runs of the log of each ratio.
+    """
+    if not len(before):
+        return []
+    logs = np.log(after / before)
+    half = joint_z(len(logs)) * np.hypot(errors, noise)
+    low = np.exp(np.minimum(logs, logs - drifts) - half)
+    high = np.exp(np.maximum(logs, logs - drifts) + half)
+    values = (array.tolist() for array in (np.exp(logs), low, high))
+    return [Change(*each) for each in zip(*values, strict=True)]
+
+
+def joint_z(count: int) -> float:
+    """Return how many standard deviations an interval reaches on either side.
+
+    So many that all of ``count`` intervals hold with the confidence asked for, by Bonferroni.
+    """
+    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(count, 1))
+
+
+def _spread(logs: Array) -> Array:
+    """Return the standard error by order statistics; by all that they span where they are few."""
+    ordered = np.sort(logs, axis=1)
+    count = logs.shape[1]
+    if count < _ORDERED:
+        return np.asarray(ordered[:, -1] - ordered[:, 0])
+    middle, half = (count - 1) / 2, _Z95 * math.sqrt(count) / 2
+    low, high = max(math.floor(middle - half), 0), min(math.ceil(middle + half), count - 1)
+    return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / _Z95)
+
+
+def _drift(logs: Array) -> Array:
+    """Return the standard error by the medians of successive parts."""
+    count = logs.shape[1]
+    if count < _BATCHED:
+        return np.zeros(len(logs))
+    size = count // _BATCHES
+    parts = logs[:, : size * _BATCHES].reshape(len(logs), _BATCHES, size)
+    return np.asarray(np.std(np.median(parts, axis=2), axis=1, ddof=1) / math.sqrt(_BATCHES))

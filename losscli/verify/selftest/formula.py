@@ -1,0 +1,40 @@
+"""The reference, taken apart so that an implementation of the self-test can change a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from losscli.cases import Case
+
+if TYPE_CHECKING:
+    from losscli.implementations.implementation import BoundLoss
+
+Make = Callable[[Case], "BoundLoss"]
+
+
+def formula(case: Case, input: Tensor, target: Tensor, **changes: object) -> Tensor:
+    """Return the reference, some of whose settings may be changed."""
+    settings = {"reduction": case.reduction, **case.spec.resolve(case.params), **changes}
+    return case.spec.reference(input, target, **settings)
+
+
+def unreduced(case: Case, input: Tensor, target: Tensor, **changes: object) -> Tensor:
+    """Return the loss of each element, unreduced."""
+    return formula(case, input, target, reduction="none", **changes)
+
+
+def reduced(case: Case, elements: Tensor, count: int | None = None) -> Tensor:
+    """Reduce elements as the case asks for; a mean over ``count``, or over all that are given."""
+    if case.reduction == "none":
+        return elements
+    total = elements.sum()
+    return total / (count or elements.numel()) if case.reduction == "mean" else total
+
+
+def simple(function: Callable[[Case, Tensor, Tensor], Tensor]) -> Make:
+    """Bind a function of case, input and target."""
+    return lambda case: partial(function, case)

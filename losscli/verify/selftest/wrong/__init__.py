@@ -1,0 +1,176 @@
+"""Implementations that are wrong on purpose, one mistake each: what people write, and believe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from losscli.cases import Case
+from losscli.implementations import Implementation
+from losscli.reasons import Reason
+from losscli.verify.selftest.formula import Make, simple, unreduced
+from losscli.verify.selftest.wrong import behaviour, gradients, values
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One mistake."""
+
+    name: str
+    mistake: str
+    bind: Make
+    applies: Callable[[Case], bool] = lambda case: True
+    """Whether it is a mistake in a case: only where there are branches is one to be left out."""
+    temporaries: int | None = None
+    """What it claims of itself, as the next; see :class:`Implementation`."""
+    held_to_oracle: bool = False
+
+    def implementation(self) -> Implementation:
+        """Return it as verification takes implementations."""
+        return Implementation(
+            f"wrong:{self.name}",
+            self.mistake,
+            self.bind,
+            self._unavailable,
+            self.temporaries,
+            held_to_oracle=self.held_to_oracle,
+        )
+
+    def _unavailable(self, case: Case) -> Reason | None:
+        if self.applies(case):
+            return None
+        return Reason("not_applicable", f"{self.name} is no mistake here")
+
+
+def _is_reduced(case: Case) -> bool:
+    return case.reduction != "none"
+
+
+def _is_not_reduced(case: Case) -> bool:
+    return case.reduction == "none"
+
+
+def _is_mean(case: Case) -> bool:
+    return case.reduction == "mean"
+
+
+def _has_kinks(case: Case) -> bool:
+    return bool(case.spec.kinks(case.params))
+
+
+def _nothing_is_left_at_a_kink(case: Case) -> bool:
+    """Tell whether the loss beside a kink is what the parameters and operands leave of it."""
+    kinks = [kink for kink in case.spec.kinks(case.params) if kink]
+    at = [torch.tensor(value, dtype=torch.float64) for value in (*kinks, 1.0)]
+    return any(float(unreduced(case, kink, at[-1])) == 0 for kink in at[:-1])
+
+
+def _on_a_gpu(case: Case) -> bool:
+    return case.device != "cpu"
+
+
+def _has_parameters(case: Case) -> bool:
+    return bool(case.spec.parameters)
+
+
+def _broadcasts(case: Case) -> bool:
+    return case.target_shape != case.shape
+
+
+WRONG: tuple[Wrong, ...] = (
+    Wrong("constant", "returns a number of its own", simple(values.constant)),
+    Wrong("zeros", "gradients of zero", simple(gradients.zeros)),
+    Wrong("one percent", "reads every hundredth row", simple(values.one_percent)),
+    Wrong(
+        "dropped tail", "leaves out what does not fill a vector of 8", simple(values.dropped_tail)
+    ),
+    Wrong(
+        "ignored parameter", "takes the default", simple(values.ignored_parameters), _has_parameters
+    ),
+    Wrong(
+        "rounded parameters",
+        "takes them in float32",
+        simple(values.rounded_parameters),
+        _nothing_is_left_at_a_kink,
+        held_to_oracle=True,
+    ),
+    Wrong(
+        "branch left out", "constant below the first kink", simple(values.flat_below), _has_kinks
+    ),
+    Wrong("branches swapped", "each side of the first kink", simple(values.mirrored), _has_kinks),
+    Wrong(
+        "wrong axis", "broadcasts the target down the rows", simple(values.wrong_axis), _broadcasts
+    ),
+    Wrong("sum for mean", "does not divide", simple(values.sum_for_mean), _is_mean),
+    Wrong("1/rows for 1/N", "divides by the rows", simple(values.rows_for_elements), _is_mean),
+    Wrong(
+        "ignored incoming", "the incoming gradient counts as 1", simple(gradients.ignored_incoming)
+    ),
+    Wrong("wrong sign", "of the target's gradient", simple(gradients.wrong_sign)),
+    Wrong("absent gradient", "of the target", simple(gradients.absent_target)),
+    Wrong("detached", "the loss has no history", simple(gradients.detached)),
+    Wrong("float16 inside", "computes in float16", simple(values.half_inside)),
+    Wrong(
+        "narrow accumulator",
+        "adds up in few digits",
+        simple(values.narrow_accumulator),
+        _is_reduced,
+    ),
+    Wrong("assumes contiguous", "reads as if all lay in one piece", simple(values.contiguous)),
+    Wrong("NaN scrubbed", "takes NaN and infinity for numbers", simple(values.scrubbed)),
+    Wrong("in place", "writes over its input", simple(behaviour.in_place)),
+    Wrong("cached", "remembers results by address", behaviour.cached),
+    Wrong("first call only", "right once", behaviour.first_call_only),
+    Wrong("uninitialised", "returns what was in the memory", simple(behaviour.uninitialised)),
+    Wrong("beyond the end", "reads one element too many", simple(behaviour.beyond_the_end)),
+    Wrong("unsteady", "other results from run to run", simple(behaviour.unsteady)),
+    Wrong("shape (1,)", "for ()", simple(values.shape_of_one), _is_reduced),
+    Wrong("other dtype", "float64 for float32", simple(values.other_dtype)),
+    Wrong("no curvature", "second derivatives of zero", simple(gradients.no_curvature)),
+    Wrong(
+        "scales in place",
+        "the gradient that it stores",
+        simple(gradients.scales_in_place),
+        _is_reduced,
+    ),
+    Wrong("clears .grad", "so that nothing accumulates", simple(gradients.clears_gradients)),
+    Wrong("last incoming", "the gradient of the call before", gradients.last_incoming),
+    Wrong("habit", "what came three times comes again", gradients.habit, _is_reduced),
+    Wrong(
+        "skips in a capture",
+        "1 comes in when replayed",
+        simple(gradients.skips_in_a_capture),
+        _on_a_gpu,
+    ),
+    Wrong("transposed gradient", "in the order of storage", simple(gradients.transposed_gradient)),
+    Wrong("wrong middle", "broadcasts the middle to the front", simple(values.wrong_middle)),
+    Wrong(
+        "square transposed", "reads a square target by columns", simple(values.square_transposed)
+    ),
+    Wrong("rounded target", "reads it in the input's dtype", simple(values.rounded_target)),
+    Wrong("looks again", "at the operand's strides in backward", simple(gradients.reused_sizes)),
+    Wrong("one ulp off", "rounds up what is exact", simple(values.one_ulp)),
+    Wrong(
+        "first row decides", "if it is zero, all is", gradients.first_row_decides, _is_not_reduced
+    ),
+    Wrong("one number", "where a stride is 0", gradients.one_number, _is_not_reduced),
+    Wrong("mean of means", "of 16 rows each, or fewer", simple(values.mean_of_means), _is_mean),
+    *(
+        Wrong(f"leaves {name}", "changed for all that comes after", behaviour.leaves(change))
+        for name, change in behaviour.LEFT_BEHIND.items()
+    ),
+    Wrong(
+        "copies",
+        "operands, and says it does not",
+        simple(behaviour.copies),
+        _is_mean,
+        temporaries=0,
+    ),
+)
+
+
+def find_wrong(name: str) -> Wrong:
+    """Look a mistake up by its name; StopIteration where there is none."""
+    return next(wrong for wrong in WRONG if wrong.name == name)

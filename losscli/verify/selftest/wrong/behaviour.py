@@ -1,0 +1,127 @@
+"""Losses that do on purpose what none may do to memory, to the next call or to the process."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.verify.selftest.formula import Make, formula, reduced, unreduced
+from losscli.verify.selftest.surgery import graft
+
+if TYPE_CHECKING:
+    from losscli.implementations.implementation import BoundLoss
+
+
+def in_place(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Writes over its input."""
+    loss = formula(case, input, target)
+    with torch.no_grad():
+        input.view_as(input).add_(0.25)
+    return loss
+
+
+def cached(case: Case) -> BoundLoss:
+    """Return a loss that remembers its results by address."""
+    known: dict[object, Tensor] = {}
+
+    def function(input: Tensor, target: Tensor) -> Tensor:
+        loss = formula(case, input, target)
+        key = (input.data_ptr(), target.data_ptr(), input.shape)
+        return graft(known.setdefault(key, loss.detach().clone()), loss)
+
+    return function
+
+
+def first_call_only(case: Case) -> BoundLoss:
+    """Return a loss that is right at its first call alone."""
+    calls = 0
+
+    def function(input: Tensor, target: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        loss = formula(case, input, target)
+        return loss if calls == 1 else graft(loss.detach() * 2, loss)
+
+    return function
+
+
+def uninitialised(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Adds up blocks in memory of which the last has never been written."""
+    elements = unreduced(case, input, target)
+    if case.reduction == "none":
+        out = torch.empty_like(elements)
+        out.flatten()[:-1] = elements.detach().flatten()[:-1]
+        return graft(out, elements)
+    rows = torch.empty(len(elements) + 1, dtype=elements.dtype, device=elements.device)
+    rows[:-1] = elements.detach().flatten(1).sum(1) if elements.dim() > 1 else elements.detach()
+    loss = reduced(case, elements)
+    total = rows.sum()
+    return graft(total / elements.numel() if case.reduction == "mean" else total, loss)
+
+
+def beyond_the_end(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads the element behind the last, where the memory is there to be read."""
+    loss = formula(case, input, target)
+    behind = input.storage_offset() + input.numel()
+    if not input.is_contiguous() or behind >= input.untyped_storage().nbytes() // input.itemsize:
+        return loss
+    more = input.detach().as_strided((1,), (1,), behind)
+    return graft(loss.detach() + 0 * more.sum(), loss)
+
+
+def unsteady(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Differs from call to call."""
+    loss = formula(case, input, target)
+    noise = random.SystemRandom().random() * 1e-3  # nobody's random state is changed by it
+    return graft(loss.detach() * (1 + noise), loss)
+
+
+def leaves(change: Callable[[], object]) -> Make:
+    """Bind the reference, which changes something of the process as well."""
+
+    def bind(case: Case) -> BoundLoss:
+        def function(input: Tensor, target: Tensor) -> Tensor:
+            loss = formula(case, input, target)
+            change()
+            return loss
+
+        return function
+
+    return bind
+
+
+def _patch_torch() -> None:
+    original = torch.nn.functional.l1_loss
+
+    def patched(*operands: Any, **settings: Any) -> Tensor:
+        return original(*operands, **settings)
+
+    torch.nn.functional.l1_loss = patched
+
+
+LEFT_BEHIND: dict[str, Callable[[], object]] = {
+    "number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "torch's random state": lambda: torch.manual_seed(1),
+    "Python's random state": lambda: random.seed(1),
+    "grad mode": lambda: torch.set_grad_enabled(not torch.is_grad_enabled()),
+    "flush-denormal mode": lambda: torch.set_flush_denormal(True),
+    "TF32 of products": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+    "determinism of algorithms": lambda: torch.use_deterministic_algorithms(True),
+    "environment variables": lambda: os.environ.update(LOSSCLI_SELF_TEST="left behind"),
+    "signal handlers": lambda: signal.signal(signal.SIGUSR2, lambda *_: None),
+    "functions of torch": _patch_torch,
+}
+"""What a call can change for all that comes after, by the name of what is changed."""
+
+
+def copies(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Copies operands that are not contiguous."""
+    return formula(case, input.contiguous(), target.contiguous())

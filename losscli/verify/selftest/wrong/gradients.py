@@ -1,0 +1,154 @@
+"""Losses whose value is right, and whose gradients are wrong on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.verify.selftest.formula import formula
+from losscli.verify.selftest.surgery import graft, linear, regrade, stored
+
+if TYPE_CHECKING:
+    from losscli.implementations.implementation import BoundLoss
+
+
+def zeros(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Has gradients of zero."""
+    loss = formula(case, input, target)
+    return graft(loss, 0 * loss)
+
+
+def ignored_incoming(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes 1 for the incoming gradient."""
+    return regrade(formula(case, input, target), torch.ones_like)
+
+
+def wrong_sign(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Negates the gradient of the target."""
+    return formula(case, input, regrade(target, torch.neg))
+
+
+def absent_target(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Has no gradient of the target."""
+    return formula(case, input, target.detach())
+
+
+def detached(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Has no history."""
+    return formula(case, input, target).detach()
+
+
+def no_curvature(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """The gradients are numbers to whoever differentiates them."""
+    return linear(partial(formula, case), input, target)
+
+
+def scales_in_place(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """A second backward pass finds what the first has scaled."""
+    return stored(partial(formula, case), input, target)
+
+
+def clears_gradients(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Clears the gradient that has been accumulated so far."""
+
+    def clearing(incoming: Tensor) -> Tensor:
+        if input.is_leaf:
+            input.grad = None
+        return incoming
+
+    return regrade(formula(case, input, target), clearing)
+
+
+def _regraded(case: Case, function: Callable[[Tensor], Tensor]) -> BoundLoss:
+    """Return the reference, whose incoming gradient goes through a function first."""
+
+    def loss(input: Tensor, target: Tensor) -> Tensor:
+        return regrade(formula(case, input, target), function)
+
+    return loss
+
+
+def last_incoming(case: Case) -> BoundLoss:
+    """Keeps the gradient for the incoming gradient of the call before."""
+    last: list[Tensor] = []
+
+    def reuse(incoming: Tensor) -> Tensor:
+        used = last.pop() if last and last[0].shape == incoming.shape else incoming
+        last[:] = [incoming.clone()]
+        return used.expand(incoming.shape)
+
+    return _regraded(case, reuse)
+
+
+def habit(case: Case) -> BoundLoss:
+    """Takes an incoming gradient that came three times for what comes the fourth time."""
+    seen: list[float] = []
+
+    def expect(incoming: Tensor) -> Tensor:
+        flat = incoming.flatten()
+        number = float(flat[0]) if len(flat) else 0.0
+        if seen[-3:] == [number] * 3 or len(set(seen[-3:])) != 1 or len(seen) < 3:
+            used = incoming
+        else:
+            used = torch.full_like(incoming, seen[-1])
+        seen.append(number)
+        return used
+
+    return _regraded(case, expect)
+
+
+def skips_in_a_capture(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Leaves out of a captured backward pass what an incoming gradient of 1 does not need."""
+
+    def skip(incoming: Tensor) -> Tensor:
+        capturing = torch.cuda.is_current_stream_capturing()
+        return torch.ones_like(incoming) if capturing else incoming
+
+    return regrade(formula(case, input, target), skip)
+
+
+def transposed_gradient(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Writes the gradient in the order in which the input is stored, and calls it dense."""
+
+    def misplace(incoming: Tensor) -> Tensor:
+        return incoming.t().reshape(incoming.shape)
+
+    stored_across = input.dim() == 2 and input.stride(0) < input.stride(1)
+    return formula(case, regrade(input, misplace) if stored_across else input, target)
+
+
+def reused_sizes(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Looks in backward at where the operand lies then."""
+
+    def look(incoming: Tensor) -> Tensor:
+        strides = torch.empty(input.shape).stride()
+        moved = input.stride() != strides and input.dim() == 2
+        return incoming.t().reshape(incoming.shape) if moved else incoming
+
+    straight = input.dim() != 2 or input.is_contiguous()
+    return formula(case, regrade(input, look) if straight else input, target)
+
+
+def first_row_decides(case: Case) -> BoundLoss:
+    """Leaves backward out where the first row of the incoming gradient is zero."""
+
+    def skip(incoming: Tensor) -> Tensor:
+        some = incoming.dim() > 1 and len(incoming) > 0 and not incoming[0].any()
+        return torch.zeros_like(incoming) if some else incoming
+
+    return _regraded(case, skip)
+
+
+def one_number(case: Case) -> BoundLoss:
+    """Takes an incoming gradient with a stride of 0 for one number."""
+
+    def first(incoming: Tensor) -> Tensor:
+        repeats = incoming.dim() > 0 and incoming.numel() > 0 and 0 in incoming.stride()
+        return incoming.flatten()[0].expand(incoming.shape) if repeats else incoming
+
+    return _regraded(case, first)

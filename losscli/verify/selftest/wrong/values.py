@@ -1,0 +1,176 @@
+"""Losses that are wrong on purpose: their value, its shape or its dtype."""
+
+from __future__ import annotations
+
+import struct
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.verify.selftest.formula import formula, reduced, unreduced
+from losscli.verify.selftest.surgery import graft
+
+
+def constant(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Returns a number of its own."""
+    loss = formula(case, input, target)
+    return graft(torch.full_like(loss, 0.375), loss)
+
+
+def one_percent(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads every hundredth row."""
+    elements = unreduced(case, input, target)
+    seen = elements[::100]
+    if case.reduction == "none":
+        return graft(
+            torch.zeros_like(elements).index_copy(0, _every(elements, 100), seen), elements
+        )
+    mean = seen.mean()
+    value = mean if case.reduction == "mean" else mean * elements.numel()
+    return graft(value, reduced(case, elements))
+
+
+def _every(elements: Tensor, step: int) -> Tensor:
+    return torch.arange(0, len(elements), step, device=elements.device)
+
+
+def dropped_tail(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Leaves out what does not fill a vector of 8."""
+    elements = unreduced(case, input, target)
+    flat = elements.flatten()
+    kept = len(flat) - len(flat) % 8
+    cut = torch.cat([flat[:kept], 0 * flat[kept:]]).reshape(elements.shape)
+    return reduced(case, cut)
+
+
+def ignored_parameters(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes the default of each parameter."""
+    return formula(case, input, target, **{p.name: p.default for p in case.spec.parameters})
+
+
+def rounded_parameters(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes the parameters as float32 holds them, and is right otherwise."""
+    rounded = {name: struct.unpack("f", struct.pack("f", v))[0] for name, v in case.params.items()}
+    wide = formula(case, input.double(), target.double(), **rounded)
+    return wide.to(torch.promote_types(input.dtype, target.dtype))
+
+
+def flat_below(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Below the first kink the loss stays what it is there."""
+    first = case.spec.kinks(case.params)[0]
+    with torch.no_grad():
+        y = target.expand(torch.broadcast_shapes(input.shape, target.shape))
+        at_kink = case.spec.input_at(first, y).to(input.dtype)
+        below = case.spec.branch_coordinate(input, y) < first
+    return formula(case, torch.where(below, at_kink, input), target)
+
+
+def mirrored(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes what is above the first kink for what is below it."""
+    first = case.spec.kinks(case.params)[0]
+    with torch.no_grad():
+        y = target.expand(torch.broadcast_shapes(input.shape, target.shape))
+        at_kink = case.spec.input_at(first, y).to(input.dtype)
+    return formula(case, 2 * at_kink - input, target)
+
+
+def wrong_axis(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Broadcasts the target down the rows."""
+    if target.dim() == 1 and input.dim() == 2:
+        rows = torch.arange(len(input), device=input.device) % len(target)
+        return formula(case, input, target[rows][:, None])
+    return formula(case, input, target)
+
+
+def sum_for_mean(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Does not divide."""
+    return formula(case, input, target, reduction="sum")
+
+
+def rows_for_elements(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Divides by the number of rows."""
+    return formula(case, input, target, reduction="sum") / input.shape[0]
+
+
+def half_inside(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Computes in float16."""
+    return formula(case, input.half(), target.half()).to(input.dtype)
+
+
+def narrow_accumulator(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Adds in float32, one element after the other."""
+    elements = unreduced(case, input, target)
+    running = elements.detach().float().flatten().cumsum(0)
+    # PyTorch's cumsum adds in float64 on a CPU: round what has been carried so far, now and then.
+    total = torch.zeros((), dtype=torch.float32, device=input.device)
+    last = torch.zeros((), dtype=torch.float32, device=input.device)
+    for step in running[:: max(len(running) // 4096, 1)]:
+        total, last = (total + (step - last)).bfloat16().float(), step
+    loss = reduced(case, elements)
+    return graft((total / elements.numel() if case.reduction == "mean" else total).to(loss), loss)
+
+
+def contiguous(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads operands as if they lay in one piece, as a kernel that takes pointers does."""
+
+    def straight(tensor: Tensor) -> Tensor:
+        wanted = torch.empty(tensor.shape).stride()
+        last = tensor.storage_offset() + tensor.numel() - 1
+        if (
+            tensor.stride() == wanted
+            or last >= tensor.untyped_storage().nbytes() // tensor.itemsize
+        ):
+            return tensor
+        return graft(tensor.detach().as_strided(tensor.shape, wanted), tensor)
+
+    return formula(case, straight(input), straight(target))
+
+
+def scrubbed(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes NaN and infinity for numbers."""
+    return formula(case, torch.nan_to_num(input), target)
+
+
+def shape_of_one(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Returns the shape (1,) where it should be ()."""
+    return formula(case, input, target).reshape(1)
+
+
+def other_dtype(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Returns float64 for float32, and float32 for float64."""
+    loss = formula(case, input, target)
+    return loss.double() if loss.dtype != torch.float64 else loss.float()
+
+
+def wrong_middle(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes a target that repeats in the middle for one that repeats in front."""
+    if target.dim() == 3 and target.shape[1] == 1 and input.dim() == 3 and len(target) > 1:
+        rows, repeats, columns = input.shape
+        target = target.expand(input.shape).transpose(0, 1).reshape(rows, repeats, columns)
+    return formula(case, input, target)
+
+
+def square_transposed(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads a square target column by column."""
+    square = target.dim() == 2 and target.shape[0] == target.shape[1]
+    return formula(case, input, target.t() if square else target)
+
+
+def rounded_target(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Reads the target in the dtype of the input."""
+    return formula(case, input, target.to(input.dtype)).to(
+        torch.promote_types(input.dtype, target.dtype)
+    )
+
+
+def one_ulp(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Rounds up what needs no rounding."""
+    loss = formula(case, input, target)
+    return graft(torch.nextafter(loss.detach(), torch.full_like(loss, torch.inf)), loss)
+
+
+def mean_of_means(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Averages the means of 16 rows each, whatever rows the last of them has."""
+    chunks = [chunk for chunk in unreduced(case, input, target).split(16) if chunk.numel()]
+    return torch.stack([chunk.mean() for chunk in chunks]).mean()

@@ -1,0 +1,157 @@
+"""The runner and the gate: what is wrong, or turns wrong while it is timed, has no time."""
+
+import itertools
+
+import pytest
+import torch
+from fake_bench import mean_square
+
+from losscli.bench.timer import CpuTimer
+from losscli.config.schema import LossChoice, Tolerance
+
+
+def test_the_gradient_is_judged_where_it_is_timed(bench):
+    (result,) = bench(passes=("forward_backward",), implementations=("reference",))
+    assert result.error.grad_ulp <= 4
+
+
+def test_a_wrong_implementation_is_never_timed(bench, timer, implementation):
+    wrong = implementation(lambda x, y: mean_square(x, y) * 1.001)
+    reference, result = bench(implementations=("reference", wrong), passes=("forward",))
+    assert (result.status, result.seconds, result.gbps) == ("failed", None, None)
+    assert "ulp" in result.reason
+    assert reference.status == "ok"
+    assert reference.speedup == {}
+    assert {name for batch in timer.batches for name in batch} == {"reference"}
+
+
+def test_a_wrong_gradient_fails_the_backward_pass_alone(bench, implementation):
+    wrong = implementation(lambda x, y: mean_square(x, y) + 0 * x.sum() + (x - x.detach()).sum())
+    forward, backward = bench(implementations=(wrong,))
+    assert forward.status == "ok"
+    assert backward.status == "failed"
+    assert backward.reason.startswith("gradient: ")
+
+
+def remembering(key):
+    """Return an implementation that computes nothing twice for the same key of its prediction."""
+    known = {}
+
+    def remembered(input, target):
+        if key(input) not in known:
+            known[key(input)] = mean_square(input, target)
+        return known[key(input)]
+
+    return remembered
+
+
+def test_a_result_remembered_by_address_is_found_out(bench, implementation):
+    (result,) = bench(
+        implementations=(implementation(remembering(torch.Tensor.data_ptr)),), passes=("forward",)
+    )
+    assert (result.status, result.seconds) == ("failed", None)
+    assert result.reason.startswith("right at first, wrong while timed: loss: ")
+
+
+class RememberedGradient(torch.autograd.Function):
+    """A loss that is right and a gradient that was right once."""
+
+    gradient = None
+
+    @staticmethod
+    def forward(ctx, input, target):
+        if RememberedGradient.gradient is None:
+            RememberedGradient.gradient = 2 * (input - target) / input.numel()
+        return mean_square(input, target)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return RememberedGradient.gradient * grad_output, None
+
+
+def test_a_remembered_gradient_is_found_out(bench, implementation):
+    RememberedGradient.gradient = None
+    (result,) = bench(
+        implementations=(implementation(RememberedGradient.apply),), passes=("forward_backward",)
+    )
+    assert (result.status, result.seconds) == ("failed", None)
+    assert result.reason.startswith("right at first, wrong while timed: gradient: ")
+
+
+def test_what_is_remembered_until_the_operands_change_is_computed_for_each_sample(
+    bench, implementation
+):
+    computed = []
+    remembered = remembering(lambda tensor: (tensor.data_ptr(), tensor._version))
+
+    def counted(input, target):
+        before = input._version
+        computed.append(before)
+        return remembered(input, target)
+
+    (result,) = bench(
+        implementations=(implementation(counted),),
+        passes=("forward",),
+        make_timer=lambda device, evicts, mode: CpuTimer(clock=ticking(), evict=lambda: None),
+    )
+    assert result.status == "ok"
+    samples = computed[-len(result.seconds.samples) :]
+    assert len(set(samples)) == len(samples) >= 10
+
+
+def ticking():
+    """Return a clock of which each reading is a millisecond later."""
+    readings = itertools.count(step=10**6)
+    return lambda: next(readings)
+
+
+def test_each_pass_begins_with_contents_that_are_judged_as_they_are(bench):
+    results = bench(implementations=("reference",), losses=(LossChoice("smooth_l1"),))
+    assert [r.status for r in results] == ["ok", "ok"]
+
+
+def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementation):
+    calls = []
+
+    def lazy(input, target):
+        calls.append(1)
+        return mean_square(input, target) if len(calls) < 9 else torch.zeros(())
+
+    (result,) = bench(implementations=(implementation(lazy),), passes=("forward",))
+    assert (result.status, result.seconds) == ("failed", None)
+    assert result.reason.startswith("right at first, wrong while timed: ")
+
+
+@pytest.mark.parametrize("good_calls", [0, 1, 2, 5], ids=["gate", "warm-up", "memory", "samples"])
+def test_an_exception_fails_its_implementation_and_no_other(bench, implementation, good_calls):
+    calls = []
+
+    def broken(input, target):
+        calls.append(1)
+        if len(calls) > good_calls:
+            raise ValueError("first line\nsecond line")
+        return mean_square(input, target)
+
+    result, reference = bench(
+        implementations=(implementation(broken), "reference"), passes=("forward",)
+    )
+    assert (result.status, result.code) == ("failed", "raised")
+    assert result.reason == "raised ValueError: first line"
+    assert (reference.status, reference.speedup) == ("ok", {})
+
+
+def test_a_tolerance_given_by_name_loosens_the_gate(bench, implementation):
+    wrong = implementation(lambda x, y: mean_square(x, y) * (1 + 2**-15))
+    arguments = {"implementations": (wrong,), "passes": ("forward",)}
+    (strict,) = bench(**arguments)
+    (loose,) = bench(**arguments, tolerances=(Tolerance("mse 8x8 float32 mean", 1024.0),))
+    assert (strict.status, loose.status) == ("failed", "ok")
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
+def test_every_loss_and_reduction_passes_through(bench, loss, reduction):
+    results = bench(
+        losses=(LossChoice(loss),), reductions=(reduction,), implementations=("reference",)
+    )
+    assert [r.status for r in results] == ["ok", "ok"]

@@ -1,0 +1,115 @@
+"""The runner and the limit of the memory: what is faster than it, and what moves the same bytes."""
+
+import itertools
+
+import pytest
+from fake_bench import FixedLimits, Seen
+
+from losscli.bench import runner as runners
+from losscli.bench.limit import Limit
+from losscli.bench.sampling import Contender
+
+
+def test_the_limit_stands_beside_the_traffic(bench):
+    limits = FixedLimits(Limit(seconds=0.5))
+    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    assert result.limit_gbps == pytest.approx(1024e-9)
+    assert result.limit_share == pytest.approx(0.5)
+    assert not result.impossible
+
+
+def test_the_probe_reads_the_operands_and_the_incoming_gradient(bench):
+    limits = FixedLimits(Limit())
+    bench(implementations=("reference",), reductions=("none",), limits=limits)
+    square = (8, 8)
+    assert limits.asked == [
+        ("forward", [square] * 2),
+        ("forward_backward", [square] * 3),
+    ]
+
+
+def test_who_is_faster_than_the_memory_is_called_impossible(bench):
+    limits = FixedLimits(Limit(seconds=1.1))
+    reference, functional = bench(passes=("forward",), limits=limits)
+    assert not reference.impossible
+    assert functional.impossible
+    assert functional.reason.startswith("IMPOSSIBLE, 110% of what moving the bytes alone allows; ")
+
+
+def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
+    limits = FixedLimits(Limit(seconds=1.1), second=Limit(seconds=0.9))
+    reference, functional = bench(passes=("forward",), limits=limits)
+    assert len(limits.asked) == 2
+    assert not functional.impossible
+    assert functional.reason.startswith("confidence: ")
+    assert functional.reason.endswith("; limit measured twice")
+    assert functional.limit_share == pytest.approx(0.9)
+    assert reference.limit_share == pytest.approx(0.45)
+
+
+@pytest.fixture
+def _no_cache(monkeypatch):
+    monkeypatch.setattr(runners.memory, "cache_bytes", lambda device: 0)
+
+
+def test_what_the_cache_can_hold_is_timed_alone(bench):
+    mover = Contender("", lambda: None, awaited=False)
+    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
+    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    assert (mover.samples, result.limit_share) == ([], pytest.approx(0.5))
+
+
+@pytest.mark.usefixtures("_no_cache")
+def test_on_a_cpu_the_bytes_are_moved_in_the_same_rounds(bench):
+    moved = []
+    mover = Contender("", lambda: moved.append(None), awaited=False)
+    limits = FixedLimits(Limit(seconds=9.0), mover=mover)
+    reference, functional = bench(passes=("forward",), limits=limits)
+    assert len(mover.samples) == len(functional.seconds.samples)
+    assert len(moved) >= len(mover.samples)
+    assert functional.limit_gbps == pytest.approx(functional.bytes / mover.samples[0] / 1e9)
+    assert reference.limit_gbps == functional.limit_gbps
+    assert mover.warm is None
+    assert not functional.ratios.keys() - {"reference"}
+
+
+@pytest.mark.usefixtures("_no_cache")
+def test_a_mover_that_fails_leaves_the_limit_that_was_found(bench):
+    mover = Contender("", lambda: 1 / 0, awaited=False)
+    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
+    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    assert (result.status, result.limit_share) == ("ok", pytest.approx(0.5))
+
+
+@pytest.mark.usefixtures("_no_cache")
+def test_a_second_limit_that_is_slower_does_not_replace_that_of_the_rounds(bench):
+    mover = Contender("", lambda: None, awaited=False)
+    limits = FixedLimits(Limit(seconds=9.0), second=Limit(seconds=5.0), mover=mover)
+    _, functional = bench(passes=("forward",), limits=limits)
+    assert functional.limit_gbps == pytest.approx(functional.bytes / mover.samples[0] / 1e9)
+
+
+@pytest.mark.usefixtures("_no_cache")
+def test_a_mover_that_fails_midway_leaves_the_limit_that_was_found(bench):
+    calls = itertools.count()
+    mover = Contender("", lambda: 1 / (5 - next(calls)), awaited=False)
+    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
+    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    assert mover.samples
+    assert result.limit_share == pytest.approx(0.5)
+
+
+def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):
+    limits = FixedLimits(Limit(seconds=1.1))
+    busy = Seen(others=0.5)
+    _, functional = bench(passes=("forward",), limits=limits, conditions=busy, notify=len)
+    assert not functional.impossible
+    assert functional.reason.startswith("confidence: ")
+
+
+def test_a_limit_that_is_not_known_says_why(bench):
+    limits = FixedLimits(Limit(reason="out of memory"))
+    (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
+    assert (result.limit_gbps, result.impossible) == (None, False)
+    assert result.reason.endswith("; no limit: out of memory")
+    assert (result.stop, result.no_limit) == ("confidence", "out of memory")

@@ -1,0 +1,27 @@
+"""Puts a function or an implementation to a case, through the runner that all go through."""
+
+from __future__ import annotations
+
+from losscli.implementations import Implementation
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
+
+PLENTY = 2**40
+
+
+def reference(case, input, target, **changes):
+    options = {"reduction": case.reduction, **case.params, **changes}
+    return case.spec.reference(input, target, **options)
+
+
+def judge(case, function, *, checks=CHECKS, free=PLENTY):
+    """Put a function to a case through checks."""
+    implementation = Implementation("planted", "", lambda case: lambda x, y: function(case, x, y))
+    return put(case, implementation, checks=checks, free=free)
+
+
+def put(case, implementation, *, checks=CHECKS, free=PLENTY, loosened=None):
+    """Put an implementation to a case through checks, those that its device can do."""
+    trials = [(implementation, CHECKS[name]) for name in checks if not CHECKS[name].missing(case)]
+    jobs = runner.split(case, trials, loosened)
+    return [result for job in jobs for result in runner.run(job, lambda device: free)]
