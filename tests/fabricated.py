@@ -2,8 +2,8 @@
 
 import math
 import random
-from dataclasses import replace
 
+from msgspec.structs import replace
 from test_report_bench import case, result, run
 
 from losscli.bench.statistics import summarize

@@ -1,10 +1,10 @@
 """The axes of layouts and incoming gradients, from a config to cases, bytes and records."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
+from msgspec.structs import replace
 from test_report_bench import result, run
 
 from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES

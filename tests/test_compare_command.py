@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fabricated import elsewhere, machine
+from msgspec.structs import replace
 from test_cli import run_without_torch
 from test_report_bench import case, failed, result, run, skipped
 

@@ -1,9 +1,8 @@
 """Two runs compared: what was slowed down is found, and noise is not taken for it."""
 
-from dataclasses import replace
-
 import pytest
 from fabricated import elsewhere, machine
+from msgspec.structs import replace
 from test_report_bench import case, failed, result, run, skipped
 
 from losscli.bench.statistics import summarize

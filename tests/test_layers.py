@@ -25,7 +25,8 @@ PACKAGES = (
     *("losscli.cases", "losscli.layouts", "losscli.axes"),
     "losscli.losses",
     "losscli.machine",
-    *("losscli.garbage", "losscli.intervals", "losscli.reasons", "losscli.units", "losscli.errors"),
+    *("losscli.garbage", "losscli.intervals", "losscli.record", "losscli.reasons"),
+    *("losscli.units", "losscli.errors"),
     "losscli",
 )
 """From the top down: each imports itself and what is below it. A module belongs to the longest of

@@ -4,9 +4,9 @@ import csv
 import io
 import json
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from losscli.cases import Case
 from losscli.report import render

@@ -23,17 +23,8 @@ from losscli.compare.noise import (
 )
 from losscli.compare.rows import Key, key, label, timed
 from losscli.machine.differences import Difference, differences
-from losscli.runs.records import (
-    FAILED,
-    FASTER,
-    SAME,
-    SLOWER,
-    UNCLEAR,
-    BenchResult,
-    Judgement,
-    Run,
-    Seconds,
-)
+from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR, Judgement
+from losscli.runs.records import FAILED, BenchResult, Run, Seconds
 
 CONTROLS = ("reference", "functional", "compile")
 """PyTorch's own code: the same in two runs if torch is."""

@@ -28,7 +28,8 @@ from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import count
 from losscli.report.render import WIDTH, lay_out
 from losscli.runs.encoding import json_line
-from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, SLOWER, BenchResult, Run
+from losscli.runs.judgements import SLOWER
+from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, BenchResult, Run
 from losscli.units import format_seconds
 
 _NAMED = 10

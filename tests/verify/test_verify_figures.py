@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from losscli.report import render
 from losscli.report.phrases import format_ulp
