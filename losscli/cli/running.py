@@ -18,7 +18,8 @@ from losscli.machine import description
 from losscli.report import conclusion, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
-from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
+from losscli.runs.exclusion import Exclusion
+from losscli.runs.records import FAIL, FAILED, SKIPPED, Kind, Result, Run
 
 
 class Job(Protocol):

@@ -23,6 +23,7 @@ from losscli.compare.noise import (
 )
 from losscli.compare.rows import Key, key, label, timed
 from losscli.machine.differences import Difference, differences
+from losscli.record import Record
 from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, BenchResult, Run, Seconds
 
@@ -67,8 +68,7 @@ class Missing:
         return f"{self.status}: {self.reason}" if self.status else ""
 
 
-@dataclass(frozen=True)
-class Mean:
+class Mean(Record, frozen=True):
     """The geometric mean of the ratios of rows that only the case tells apart."""
 
     loss: str
@@ -80,8 +80,7 @@ class Mean:
     rows: int
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Record, frozen=True):
     """How much the ratios of one mode and cache vary between runs, and what tells it."""
 
     mode: Mode

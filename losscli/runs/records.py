@@ -12,6 +12,8 @@ from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases import Case
 from losscli.reasons import Code
 from losscli.record import Record
+from losscli.runs.exclusion import Exclusion
+from losscli.runs.headline import Headline
 from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, verdict
 
 SCHEMA_VERSION = 1
@@ -240,49 +242,6 @@ class TimerTestResult(Record, frozen=True):
 
 
 Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
-
-
-class Loss(Record, frozen=True):
-    """A cell in which losscli's own kernel is slower than a peer, beyond what noise explains."""
-
-    case: str
-    """Its name."""
-    pass_: PassName
-    mode: Mode
-    table: str
-    peer: str
-    """The one that the kernel does worst against."""
-    ratio: float
-    """The peer's time over the kernel's, below 1."""
-
-
-class Headline(Record, frozen=True):
-    """What a bench came to: in how many cells losscli's own kernel is slower than a peer."""
-
-    cells: int
-    """Cases and passes in which both the kernel and a peer were timed."""
-    slower: tuple[Loss, ...] = ()
-    too_short: int = 0
-    """Cells in which the kernel was behind in too few rounds for any test to tell."""
-    untimed: int = 0
-    """Cells in which a peer was timed and the kernel was not."""
-
-
-class Exclusion(Record, frozen=True):
-    """A rule of the config's ``exclude`` that left rows out."""
-
-    rule: str
-    """As a config has it: ``{device: cpu, implementation: compile}``."""
-    rows: int
-    """Cases, passes and implementations that it left out."""
-    reason: str = ""
-    """Which the config gives."""
-
-    def __str__(self) -> str:
-        """Return a line for people."""
-        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
-        why = f": {self.reason}" if self.reason else ""
-        return f"excluded {rows} by the config's rule {self.rule}{why}"
 
 
 Kind = Literal["bench", "verify", "self-test", "timer-test"]
