@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +15,15 @@ from losscli.record import Record
 from losscli.report import render
 from losscli.runs.decoding import RecordError, read_array
 from losscli.runs.reading import read_run
-from losscli.runs.records import Error, Run, SelfTestResult, VerifyResult
+from losscli.runs.records import (
+    RESULTS,
+    Error,
+    Kind,
+    Run,
+    SelfTestResult,
+    TimerTestResult,
+    VerifyResult,
+)
 
 CASE = PAIR[0].case
 NAN, INF = math.nan, math.inf
@@ -30,6 +39,10 @@ def written(tmp_path):
     return write
 
 
+def test_every_kind_of_run_has_a_kind_of_result():
+    assert tuple(RESULTS) == get_args(Kind)
+
+
 @pytest.mark.parametrize("format", ["json", "jsonl"])
 def test_a_run_is_read_as_it_was_written(written, format):
     made = run(
@@ -39,15 +52,17 @@ def test_a_run_is_read_as_it_was_written(written, format):
 
 
 @pytest.mark.parametrize(
-    "result",
-    [
-        VerifyResult(CASE, "custom", "value", "fail", "9 ulp", "wrong", Error(value_ulp=3.0)),
-        SelfTestResult(CASE, "sum for mean", honest=False, failed=True, check="value"),
-    ],
+    ("kind", "result"),
+    {
+        "bench": result("custom", error=Error()),
+        "verify": VerifyResult(CASE, "custom", "value", "fail", "9 ulp", "wrong", Error(1e-3)),
+        "self-test": SelfTestResult(CASE, "sum for mean", honest=False, failed=True, check="value"),
+        "timer-test": TimerTestResult("same", "kernel", "fail", right=90, runs=100),
+    }.items(),
 )
 @pytest.mark.parametrize("format", ["json", "jsonl"])
-def test_runs_of_verify_and_self_test_are_read_as_they_were_written(written, result, format):
-    kind = "verify" if isinstance(result, VerifyResult) else "self-test"
+def test_a_run_of_any_kind_is_read_as_it_was_written(written, kind, result, format):
+    assert type(result) is RESULTS[kind]
     made = Run(
         kind=kind,
         command=("losscli",),

@@ -44,7 +44,8 @@ def read_run(path: Path, kind: Kind) -> Run:
     fields, text, is_lines = _open(path)
     where = "the header"
     try:
-        facts = {key: msgspec.json.decode(raw) for key, raw in fields.items() if key != "results"}
+        keys = [key for key in Header.__struct_encode_fields__ if key in fields]
+        facts = {key: msgspec.json.decode(fields[key]) for key in keys}
         _check_kind(path, facts, kind)
         header = read_value(Header, facts)
         where = "a result"
