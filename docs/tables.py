@@ -14,10 +14,11 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from losscli.axes import CONTIGUOUS
 from losscli.cases import Case, format_grad_output
@@ -26,8 +27,9 @@ from losscli.compare.peers import CUSTOM, Cell, best_peer, cells
 from losscli.report.bench_table import SHORT_PASSES, SMALL
 from losscli.report.layout import IMPOSSIBLE
 from losscli.report.phrases import count, format_ulp
+from losscli.runs.judgements import SLOWER
 from losscli.runs.reading import read_run
-from losscli.runs.records import SLOWER, BenchResult, Run
+from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
+
+from msgspec.structs import force_setattr, replace
 
 from losscli import layouts
 from losscli.axes import (
@@ -20,6 +21,7 @@ from losscli.axes import (
 )
 from losscli.losses import LOSSES, LossSpec, Reduction, Shape
 from losscli.reasons import Reason
+from losscli.record import Record
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
@@ -62,8 +64,7 @@ class Parameters(Mapping[str, float]):
         return repr(dict(self._pairs))
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Record, frozen=True):
     """One loss on one set of inputs, on one device. It is its own key: nobody makes another."""
 
     loss: str
@@ -84,7 +85,7 @@ class Case:
     def __post_init__(self) -> None:
         """Take parameters out of any mapping, so that the case can be a key."""
         if not isinstance(self.params, Parameters):
-            object.__setattr__(self, "params", Parameters(self.params))
+            force_setattr(self, "params", Parameters(self.params))
 
     @property
     def spec(self) -> LossSpec:
@@ -190,23 +191,6 @@ class Case:
                 moved += operands + loss
         return moved
 
-    def to_json(self) -> dict[str, object]:
-        """Return the fields of a result's ``case``."""
-        return {
-            "loss": self.loss,
-            "shape": list(self.shape),
-            "target_shape": list(self.target_shape),
-            "dtype": self.dtype,
-            "reduction": self.reduction,
-            "device": self.device,
-            "params": dict(self.params),
-            "distribution": self.distribution,
-            "seed": self.seed,
-            "scale": self.scale,
-            "layout": self.layout,
-            "grad_output": self.grad_output,
-        }
-
 
 def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
     """Return the name of each case; where several share one, with the fields that part them."""
@@ -215,7 +199,7 @@ def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
         by_name.setdefault(case.name, {})[case] = None
     names: dict[Case, str] = {}
     for name, alike in by_name.items():
-        parting = [f.name for f in fields(Case) if len({getattr(c, f.name) for c in alike}) > 1]
+        parting = [f for f in Case.__struct_fields__ if len({getattr(c, f) for c in alike}) > 1]
         for case in alike:
             facts = [f"{field}={_written(getattr(case, field))}" for field in parting]
             names[case] = " ".join([name, *facts])

@@ -2,9 +2,9 @@
 
 import math
 import random
-from dataclasses import replace
 
 from handmade import case, result, run
+from msgspec.structs import replace
 
 from losscli.bench.statistics import summarize
 

@@ -1,11 +1,11 @@
 """The axes of layouts and incoming gradients, from a config to cases, bytes and records."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 from handmade import result, run
+from msgspec.structs import replace
 
 from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
 from losscli.bench.memory_plan import plan_memory

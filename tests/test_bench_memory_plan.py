@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 
@@ -49,7 +50,7 @@ def test_what_a_pass_needs(case, pass_, implementations, tensors):
 
 @pytest.mark.parametrize(("pass_", "tensors"), [("forward", 2), ("forward_backward", 3)])
 def test_on_a_gpu_no_probe_is_kept_beside_them(pass_, tensors):
-    asked = replace(case(), device="cuda:0")
+    asked = msgspec.structs.replace(case(), device="cuda:0")
     assert needed_bytes(asked, pass_, [CUSTOM]) == GPU_RESERVE + tensors * 4 * MIB
 
 
@@ -94,7 +95,9 @@ def test_what_fits_one_at_a_time_may_not_fit_as_graphs():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_no_implementation_takes_more_than_was_planned(loss, reduction, pass_, name, dtype):
     asked = case(loss, reduction, dtype)
-    asked = replace(asked, params={p.name: p.default for p in asked.spec.parameters})
+    asked = msgspec.structs.replace(
+        asked, params={p.name: p.default for p in asked.spec.parameters}
+    )
     implementation = IMPLEMENTATIONS[name]
     if implementation.unavailable(asked):
         return

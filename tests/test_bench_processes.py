@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -286,13 +285,3 @@ def test_bench_measures_in_real_processes(capsys, monkeypatch):
     for result in json.loads(capsys.readouterr().out)["results"]:
         assert result["status"] == "ok"
         assert len(result["seconds"]["processes"]) == 2
-
-
-def test_a_run_in_one_process_needs_no_msgspec():
-    code = """import sys
-sys.modules["msgspec"] = None
-from losscli.cli import main
-arguments = "bench --device cpu --processes 1 --loss mse --size 8 --impl reference --list"
-sys.exit(main.run(arguments.split()))
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

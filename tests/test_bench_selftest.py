@@ -133,7 +133,7 @@ RESULTS = (
 
 def test_the_report():
     environment = {"device": "cpu", "cpu": "A CPU", "threads": 2, "torch": "2.13.0"}
-    made = Run("timer-test", ("losscli", "bench"), "2026-01-02", environment, RESULTS)
+    made = Run(kind="timer-test", environment=environment, results=RESULTS)
     assert render(made, "table").splitlines() == [
         "A CPU, 2 threads, torch 2.13.0",
         "",

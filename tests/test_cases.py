@@ -2,9 +2,9 @@
 
 import json
 import pickle
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from losscli.cases import Case, Parameters, distinct_names
 from losscli.runs.decoding import read_object

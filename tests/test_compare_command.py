@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from comparing import compare
 from fabricated import elsewhere, machine
 from handmade import case, result, run, skipped
+from msgspec.structs import replace
 from without_torch import run_without_torch
 
 from losscli.cli import main

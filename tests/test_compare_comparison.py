@@ -1,10 +1,9 @@
 """Two runs compared: what was slowed down is found, and noise is not taken for it."""
 
-from dataclasses import replace
-
 import pytest
 from fabricated import elsewhere, machine
 from handmade import case, failed, result, run, skipped
+from msgspec.structs import replace
 
 from losscli.bench.statistics import summarize
 from losscli.compare.comparison import FASTER, SAME, SLOWER, UNCLEAR, compare

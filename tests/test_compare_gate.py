@@ -1,13 +1,13 @@
 """`losscli compare --fail-on`: what exits 1, and what it says."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from comparing import compare
 from fabricated import machine
 from handmade import failed, result, run, skipped
+from msgspec.structs import replace
 
 
 def test_a_kernel_slowed_by_a_tenth_exits_1_after_the_report_and_names_the_cases(slower, capsys):

@@ -26,6 +26,7 @@ PACKAGES = (
     "losscli.losses",
     "losscli.machine",
     *("losscli.directories", "losscli.garbage", "losscli.intervals", "losscli.reasons"),
+    "losscli.record",
     *("losscli.units", "losscli.errors"),
     "losscli",
 )
@@ -84,14 +85,14 @@ def imports(module):
     return found
 
 
-def reaches_torch(module, seen):
-    """Return the chain of imports at module level that leads to torch, or None."""
+def reaches(package, module, seen):
+    """Return the chain of imports at module level that leads to a package, or None."""
     seen.add(module)
     for name, at_module_level in imports(module):
-        if at_module_level and within(name, "torch"):
-            return [module, "torch"]
+        if at_module_level and within(name, package):
+            return [module, package]
         if at_module_level and name in MODULES and name not in seen:
-            chain = reaches_torch(name, seen)
+            chain = reaches(package, name, seen)
             if chain:
                 return [module, *chain]
     return None
@@ -128,11 +129,16 @@ def test_packages_side_by_side_know_nothing_of_each_other(package, other):
 @pytest.mark.parametrize("module", MODULES)
 def test_torch_waits_until_it_is_needed(module):
     if not any(within(module, prefix) for prefix in WITH_TORCH):
-        assert reaches_torch(module, set()) is None
+        assert reaches("torch", module, set()) is None
+
+
+@pytest.mark.parametrize("command", ["main", "list", "bench", "verify", "build", "compare"])
+def test_help_and_what_is_wrong_with_a_config_wait_for_no_records(command):
+    assert reaches("msgspec", f"losscli.cli.{command}", set()) is None
 
 
 def test_the_walk_sees_torch():
-    assert reaches_torch("losscli.nn", set()) is not None
+    assert reaches("torch", "losscli.nn", set()) is not None
 
 
 def test_every_module_has_a_layer_of_its_own():

@@ -1,9 +1,8 @@
 """A bench run in every format."""
 
-from dataclasses import replace
-
 import pytest
 from handmade import PAIR, case, failed, result, run, skipped
+from msgspec.structs import replace
 
 from losscli.report.render import render
 from losscli.runs.records import (

@@ -4,10 +4,10 @@ import csv
 import io
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from handmade import PAIR, failed, result, run, skipped
+from msgspec.structs import replace
 
 from losscli.report.render import render
 from losscli.runs.records import (

@@ -2,17 +2,28 @@
 
 import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from typing import get_args
 
 import pytest
 from handmade import PAIR, failed, result, run, skipped
+from msgspec.structs import replace
 
 from losscli.cases import Case
 from losscli.errors import UsageError
+from losscli.record import Record
 from losscli.report.render import render
 from losscli.runs.decoding import RecordError, read_array
 from losscli.runs.reading import read_run
-from losscli.runs.records import Error, Run, SelfTestResult, VerifyResult
+from losscli.runs.records import (
+    RESULTS,
+    Error,
+    Kind,
+    Run,
+    SelfTestResult,
+    TimerTestResult,
+    VerifyResult,
+)
 
 CASE = PAIR[0].case
 NAN, INF = math.nan, math.inf
@@ -28,6 +39,10 @@ def written(tmp_path):
     return write
 
 
+def test_every_kind_of_run_has_a_kind_of_result():
+    assert tuple(RESULTS) == get_args(Kind)
+
+
 @pytest.mark.parametrize("format", ["json", "jsonl"])
 def test_a_run_is_read_as_it_was_written(written, format):
     made = run(
@@ -37,16 +52,25 @@ def test_a_run_is_read_as_it_was_written(written, format):
 
 
 @pytest.mark.parametrize(
-    "result",
-    [
-        VerifyResult(CASE, "custom", "value", "fail", "wrong", Error(value_ulp=3.0)),
-        SelfTestResult(CASE, "sum for mean", honest=False, failed=True, check="value"),
-    ],
+    ("kind", "result"),
+    {
+        "bench": result("custom", error=Error()),
+        "verify": VerifyResult(CASE, "custom", "value", "fail", "9 ulp", "wrong", Error(1e-3)),
+        "self-test": SelfTestResult(CASE, "sum for mean", honest=False, failed=True, check="value"),
+        "timer-test": TimerTestResult("same", "kernel", "fail", right=90, runs=100),
+    }.items(),
 )
 @pytest.mark.parametrize("format", ["json", "jsonl"])
-def test_runs_of_verify_and_self_test_are_read_as_they_were_written(written, result, format):
-    kind = "verify" if isinstance(result, VerifyResult) else "self-test"
-    made = Run(kind, ("losscli",), "2026", {"cpu": None}, (result,), "0123")
+def test_a_run_of_any_kind_is_read_as_it_was_written(written, kind, result, format):
+    assert type(result) is RESULTS[kind]
+    made = Run(
+        kind=kind,
+        command=("losscli",),
+        created="2026",
+        environment={"cpu": None},
+        results=(result,),
+        plan="0123",
+    )
     assert read_run(written(render(made, format)), kind) == made
 
 
@@ -69,13 +93,13 @@ def test_a_run_without_results_is_one(written):
 
 @pytest.mark.parametrize("end", ["\n", "\n\n", '\n{"case": {"lo\n', "\r\n"])
 def test_what_stands_below_the_last_whole_line_is_passed_over(written, end):
-    assert read_run(written(render(run(*PAIR), "jsonl") + end), "bench") == run(*PAIR)
+    assert read_run(written(render(run(*PAIR), "jsonl") + end), "bench").results == PAIR
 
 
 @pytest.mark.parametrize("cut", [1, 10, 200])
 def test_half_a_line_at_the_end_is_passed_over(written, cut):
     text = render(run(*PAIR), "jsonl")
-    assert read_run(written(text[:-cut]), "bench") == run(PAIR[0])
+    assert read_run(written(text[:-cut]), "bench") == replace(run(PAIR[0]), cut_off=True)
 
 
 @pytest.mark.parametrize(
@@ -152,16 +176,14 @@ def test_what_json_cannot_hold_is_a_damaged_file(written, text, message):
         read_run(written(text), "bench")
 
 
-@dataclass(frozen=True)
-class Inner:
+class Inner(Record, frozen=True):
     numbers: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class Outer:
+class Outer(Record, frozen=True):
     pass_: str
     inner: Inner | None = None
-    named: dict[str, int] = field(default_factory=dict)
+    named: Mapping[str, int] = {}
 
 
 def read(value):

@@ -266,7 +266,7 @@ def test_a_plan_is_known_by_all_that_it_asks_for():
     other = Task(case(), task().passes, Timing(cache="warm"))
     assert len({plan_id(tasks) for tasks in ([task()], [other], [task(), task()], [])}) == 4
     assert plan_id([task()]) == plan_id([task()])
-    assert running.begin("bench", "cpu", plan_id([task()])).plan == plan_id([task()])
+    assert running.begin("bench", "cpu", plan=plan_id([task()])).plan == plan_id([task()])
 
 
 def test_reports_say_what_was_planned():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import torch
 
 from losscli.axes import CONTIGUOUS, PassName
@@ -200,7 +201,7 @@ def scaled(limit: Limit, case: Case, pass_: PassName) -> Limit:
     """Return the limit of a case's own bytes, from that of arrays that are all of one dtype."""
     if limit.seconds is None or case.target_dtype == case.dtype:
         return limit
-    alike = replace(case, layout=CONTIGUOUS)
+    alike = msgspec.structs.replace(case, layout=CONTIGUOUS)
     share = case.floor_bytes(pass_) / alike.floor_bytes(pass_)
     return replace(limit, seconds=limit.seconds * share)
 

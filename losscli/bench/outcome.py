@@ -17,6 +17,7 @@ from losscli.implementations import find_implementation
 from losscli.implementations.subject import SubjectError
 from losscli.machine import memory
 from losscli.reasons import Reason
+from losscli.runs.judgements import is_busy, is_impossible
 from losscli.runs.records import (
     FAILED,
     HOST_GAPS,
@@ -28,8 +29,6 @@ from losscli.runs.records import (
     Seconds,
     Speedup,
     Stop,
-    is_busy,
-    is_impossible,
 )
 
 _NO_ERROR, _NO_LIMIT = Error(), Limit()

@@ -19,21 +19,18 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from losscli.axes import PassName
 from losscli.bench.merging import merge, with_default_allocator
 from losscli.bench.outcome import Found, Surroundings, Untimed, results
 from losscli.bench.plan import Task
+from losscli.bench.protocol import Broken, Done, Note, Report, read_message, write_line
 from losscli.bench.runner import Runner
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.machine import allocator
 from losscli.reasons import Reason
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
-
-if TYPE_CHECKING:
-    from losscli.bench.protocol import Broken
 
 COMMAND = (sys.executable, "-m", "losscli", "worker")
 """Starts a process; its device and number of threads follow."""
@@ -63,10 +60,7 @@ class ProcessDiedError(Exception):
 
 
 class Worker:
-    """One process.
-
-    The protocol is imported where it is spoken: a run in one process needs no msgspec.
-    """
+    """One process."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         """Start it, in a session of its own: Ctrl-C is for the command, which ends it."""
@@ -93,8 +87,6 @@ class Worker:
             ProcessDiedError: it ended before the task was finished.
             LosscliError: an error that ends the run.
         """
-        from losscli.bench.protocol import write_line
-
         self.wait_until_ready(notify)
         assert self._process.stdin
         try:
@@ -114,8 +106,6 @@ class Worker:
 
     def _answers(self, notify: Callable[[str], None]) -> Iterator[Found]:
         """Yield what it reports until it says that it is done."""
-        from losscli.bench.protocol import Broken, Done, Note, Report, read_message
-
         assert self._process.stdout
         for line in self._process.stdout:
             message = read_message(line) if line.endswith(b"\n") else None

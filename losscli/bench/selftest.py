@@ -18,16 +18,8 @@ from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import paired_ratios
 from losscli.bench.timer import Call, Clock, Timer, make_timer
 from losscli.config.schema import Timing
-from losscli.runs.records import (
-    FAIL,
-    FASTER,
-    KNOWN_TIME,
-    OVERHEAD,
-    PASS,
-    SAME,
-    SLOWER,
-    TimerTestResult,
-)
+from losscli.runs.judgements import FASTER, SAME, SLOWER
+from losscli.runs.records import FAIL, KNOWN_TIME, OVERHEAD, PASS, TestStatus, TimerTestResult
 
 TIMING = Timing(min_time=0.03, max_time=0.3)
 """Of one comparison."""
@@ -145,17 +137,16 @@ def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
     found = _fastest(bench, bench.spin(seconds))
     right = abs(found / seconds - 1) <= SPIN_TOLERANCE
     reason = f"off by {found / seconds - 1:+.2%}, of which {SPIN_TOLERANCE:.0%} are allowed"
-    status = PASS if right else FAIL
-    return TimerTestResult(KNOWN_TIME, "spin", status, reason, found, seconds)
+    return TimerTestResult(KNOWN_TIME, "spin", _status(right), reason, found, seconds)
 
 
 def _overhead(bench: Bench) -> TimerTestResult:
     """Measure nothing."""
     found = _fastest(bench, lambda: None)
     allowed = LARGEST_OVERHEAD[torch.device(bench.device).type]
-    status = PASS if found <= allowed else FAIL
-    reason = "a call of nothing takes too long" if status == FAIL else ""
-    return TimerTestResult(OVERHEAD, "nothing", status, reason, found, allowed)
+    right = found <= allowed
+    reason = "" if right else "a call of nothing takes too long"
+    return TimerTestResult(OVERHEAD, "nothing", _status(right), reason, found, allowed)
 
 
 def _fastest(bench: Bench, call: Call) -> float:
@@ -172,8 +163,13 @@ def _compare(
     right = verdicts.count(expected)
     others = {v: verdicts.count(v) for v in dict.fromkeys(verdicts) if v != expected}
     reason = ", ".join(f"{count} times {verdict}" for verdict, count in others.items())
-    status = PASS if right >= RIGHT * runs else FAIL
+    status = _status(right >= RIGHT * runs)
     return TimerTestResult(expected, subject, status, reason, right=right, runs=runs)
+
+
+def _status(right: bool) -> TestStatus:
+    """Return what a part of the self-test comes to."""
+    return PASS if right else FAIL
 
 
 def _verdict(bench: Bench, pair: Sequence[Call], seed: int) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from losscli.intervals import Z95, next_run_half_width
 from losscli.runs.records import Seconds, Speedup

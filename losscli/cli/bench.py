@@ -140,8 +140,8 @@ def command(
     tasks = plan(config, device)
     if threads is not None:
         devices.set_threads(threads)
-    run = begin("bench", device, plan_id(tasks), excluded(config, device))
-    run = replace(run, environment={**run.environment, **environment(device, tasks)})
+    left_out, facts = excluded(config, device), environment(device, tasks)
+    run = begin("bench", device, plan=plan_id(tasks), excluded=left_out, facts=facts)
     resumed = None
     if resume is not None:
         rest = resuming.resume(resume, run, tasks)

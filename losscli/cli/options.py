@@ -12,7 +12,6 @@ import click
 from click.core import ParameterSource
 
 from losscli.axes import CHANGING, DTYPES, LAYOUTS, PASSES, GradOutput
-from losscli.config.expansion import asked_for, expand
 from losscli.config.fields import check_device, check_grad_output, check_name, check_seed
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config
@@ -70,6 +69,8 @@ def resolve_config(
 
 def _keeps_any(config: Config) -> bool:
     """Tell whether filters leave anything, on whatever device."""
+    from losscli.config.expansion import asked_for, expand  # cases take a while to import
+
     return any(
         asked_for(replace(block, exclude=()), case, name, pass_)
         for block in config.blocks

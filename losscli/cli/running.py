@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,8 @@ from losscli.machine import description
 from losscli.report.render import conclusion, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
-from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Result, Run
+from losscli.runs.exclusion import Exclusion
+from losscli.runs.records import FAIL, FAILED, SKIPPED, Kind, Result, Run
 
 
 class Job(Protocol):
@@ -33,21 +34,28 @@ class Job(Protocol):
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-def begin(kind: str, device: str, plan: str = "", excluded: tuple[Exclusion, ...] = ()) -> Run:
+def begin(
+    kind: Kind,
+    device: str,
+    *,
+    plan: str = "",
+    excluded: tuple[Exclusion, ...] = (),
+    facts: Mapping[str, object] | None = None,
+) -> Run:
     """Return a run on a device that has no results yet.
 
     Args:
-        kind: ``bench``, ``verify``, ``self-test`` or ``timer-test``.
+        kind: of the run.
         device: it is on.
         plan: stands for all that it is to do.
         excluded: what the config's rules leave out of it.
+        facts: that belong to its environment beside the machine's.
     """
     return Run(
         kind=kind,
         command=("losscli", *map(_text, sys.argv[1:])),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment=description.describe(device),
-        results=(),
+        environment={**description.describe(device), **(facts or {})},
         plan=plan,
         excluded=excluded,
     )

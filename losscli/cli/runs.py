@@ -10,7 +10,6 @@ import click
 from losscli.cli.options import listing_format
 from losscli.errors import UsageError
 from losscli.report.layout import lay_out
-from losscli.runs.records import BenchResult
 from losscli.runs.saved import runs_directory, saved_runs
 
 _NONE = "no runs in {}. `losscli bench --save NAME` keeps one."
@@ -38,6 +37,7 @@ def command(format: str) -> None:
 def _describe(name: str, path: Path) -> dict[str, object]:
     """Return what there is to say of a run; of a file that cannot be read, why."""
     from losscli.runs.reading import read_run
+    from losscli.runs.records import BenchResult
 
     facts: dict[str, object] = {"name": name, "path": str(path)}
     try:

@@ -23,16 +23,9 @@ from losscli.compare.noise import (
 )
 from losscli.compare.rows import Key, key, label, timed
 from losscli.machine.differences import Difference, differences
-from losscli.runs.records import (
-    FAILED,
-    FASTER,
-    SAME,
-    SLOWER,
-    UNCLEAR,
-    BenchResult,
-    Judgement,
-    Run,
-)
+from losscli.record import Record
+from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR, Judgement
+from losscli.runs.records import FAILED, BenchResult, Run
 
 TOLERATED = 0.05
 """How far from 1 a ratio may be that is called the same, unless another threshold is given."""
@@ -70,8 +63,7 @@ class Missing:
         return f"{self.status}: {self.reason}" if self.status else ""
 
 
-@dataclass(frozen=True)
-class Mean:
+class Mean(Record, frozen=True):
     """The geometric mean of the ratios of rows that only the case tells apart."""
 
     loss: str

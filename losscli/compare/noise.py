@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist, median
 
 import numpy as np
@@ -19,6 +18,7 @@ from losscli.axes import HOST, Cache, Mode
 from losscli.compare.change import Array, process_errors, uncertainties
 from losscli.compare.rows import Key
 from losscli.machine.differences import Difference
+from losscli.record import Record
 from losscli.runs.records import BenchResult, Seconds
 
 ENOUGH_CONTROLS = 6
@@ -36,8 +36,7 @@ Group = tuple[Mode, Cache]
 """Mode and cache: rows that are called and timed alike, and so are as noisy."""
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Record, frozen=True):
     """How much the ratios of one mode and cache vary between runs, and what tells it."""
 
     mode: Mode

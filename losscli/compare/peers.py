@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from losscli.cases import Case
-from losscli.runs.records import DIFFERENT_BEYOND, SLOWER, BenchResult, Headline, Loss, Run
+from losscli.runs.headline import Headline, Loss
+from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
+from losscli.runs.records import BenchResult, Run
 
 CUSTOM = "custom"
 RISK = 0.01

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases import Case
@@ -29,7 +29,7 @@ class Key:
     @property
     def parts(self) -> dict[str, object]:
         """Return all that tells rows apart, by the names that a user knows it by."""
-        case = {_PARTS.get(f.name, f.name): getattr(self.case, f.name) for f in fields(Case)}
+        case = {_PARTS.get(name, name): getattr(self.case, name) for name in Case.__struct_fields__}
         calls = {"pass": self.pass_, "mode": self.mode, "cache": self.cache}
         return {"table": self.table, **case, **calls, "implementation": self.implementation}
 

@@ -6,7 +6,7 @@ import itertools
 
 from losscli.config.expansion import expand, judge
 from losscli.config.schema import Config, Exclude
-from losscli.runs.records import Exclusion
+from losscli.runs.exclusion import Exclusion
 
 
 def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:

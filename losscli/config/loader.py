@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from losscli.config.expansion import expand
 from losscli.config.fields import FIELDS, check_mapping
 from losscli.config.positions import Located, read
 from losscli.config.schema import Config, Exclude, LossChoice
@@ -155,6 +154,8 @@ def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[s
 
 def _check_tolerances(config: Config, node: Located) -> None:
     """Refuse a tolerance for a case that the config does not have: it would loosen nothing."""
+    from losscli.config.expansion import expand  # cases take a while to import
+
     cases = {case.name for block in config.blocks for case in expand(block, "cpu")}
     for case, entry in cast("dict[str, Located]", node.value).items():
         if cases and case not in cases and entry.key is not None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from losscli.cases import Case
 from losscli.errors import UsageError, unknown
 from losscli.implementations.implementation import Implementation
 from losscli.reasons import Reason
@@ -14,6 +13,7 @@ from losscli.reasons import Reason
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from losscli.cases import Case
     from losscli.implementations.implementation import BoundLoss
 
 

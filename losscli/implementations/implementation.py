@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from losscli.cases import Case
 from losscli.reasons import Reason
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from losscli.cases import Case
 
     BoundLoss = Callable[[Tensor, Tensor], Tensor]
 """A loss with its reduction and parameters fixed: input and target in, differentiable loss out."""

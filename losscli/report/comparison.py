@@ -28,7 +28,8 @@ from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.layout import MARKDOWN, TEXT, WIDTH, Style, beside_case, lay_out, shorten
 from losscli.report.phrases import count
 from losscli.runs.encoding import json_line
-from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, SLOWER, BenchResult, Run
+from losscli.runs.judgements import SLOWER
+from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, BenchResult, Run
 from losscli.units import format_seconds
 
 _NAMED = 10

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
-from losscli.compare.comparison import Comparison, Mean, Missing
+from losscli.compare.comparison import Comparison, Missing
 
 
 def of_comparison(name: str, comparison: Comparison, threshold: float | None) -> dict[str, Any]:
@@ -24,10 +23,10 @@ def of_comparison(name: str, comparison: Comparison, threshold: float | None) ->
         "differences": [unlike.to_json() for unlike in comparison.differences],
         "noise": comparison.noise,
         "controls": comparison.controls,
-        "noises": [asdict(noise) for noise in comparison.noises],
+        "noises": [noise.to_json() for noise in comparison.noises],
         "undecided": undecided,
         "rows": of_rows(name, comparison, threshold),
-        "means": [_of_mean(mean) for mean in comparison.means()],
+        "means": [mean.to_json() for mean in comparison.means()],
         "only_before": _of_missing(comparison.only_before),
         "only_after": _of_missing(comparison.only_after),
     }
@@ -61,11 +60,6 @@ def of_rows(name: str, comparison: Comparison, threshold: float | None) -> list[
         }
         for row in comparison.rows
     ]
-
-
-def _of_mean(mean: Mean) -> dict[str, Any]:
-    """Return the fields under their public names."""
-    return {name.rstrip("_"): value for name, value in asdict(mean).items()}
 
 
 def _of_missing(found: Sequence[Missing]) -> list[dict[str, str]]:

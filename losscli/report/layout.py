@@ -20,6 +20,8 @@ WIDTH = 100
 """Of what is written for a terminal."""
 INDENT = "    "
 """Before all lines of a note but the first."""
+_FORMATS = {TEXT: "simple", MARKDOWN: "github"}
+"""What tabulate calls the styles."""
 CASE = "case"
 GAP = 2
 """Between columns."""
@@ -60,8 +62,6 @@ def lay_out(
 ) -> str:
     """Lay out a table, the only way in which losscli draws one; without rows there is none.
 
-    It is written here, for tabulate takes seconds for ten thousand rows.
-
     Args:
         headers: of the columns; they may have several lines. None are for rows that need no title.
         rows: their cells.
@@ -70,24 +70,22 @@ def lay_out(
     """
     if not rows:
         return ""
-    columns = list(zip(*rows, strict=True))
-    sides = align or ["right" if _are_figures(column) else "left" for column in columns]
+    import tabulate
+
+    tabulate.MIN_PADDING = 0  # two more columns a header would not fit the width of a terminal
+    sides = align or [
+        "right" if _are_figures(column) else "left" for column in zip(*rows, strict=True)
+    ]
     if style == MARKDOWN:  # which has no room for headers of several lines
         headers = [header.replace("\n", " ") for header in headers]
-    titles = _titles(headers)
-    widths = _widths(titles, rows)
-    marks = [">" if side == "right" else "<" for side in sides]
-    cells = [f"{{:{mark}{width}}}" for mark, width in zip(marks, widths, strict=True)]
-    if style == MARKDOWN:
-        form = f"| {' | '.join(cells)} |"
-        rule = f"|{'|'.join('-' * (width + 2) for width in widths)}|"
-    else:
-        form = (" " * GAP).join(cells)
-        rule = (" " * GAP).join("-" * width for width in widths)
-    written = [form.format(*row).rstrip() for row in (*titles, *rows)]
-    if titles:
-        written.insert(len(titles), rule)
-    return "\n".join(written)
+    table = tabulate.tabulate(
+        rows,
+        headers,
+        tablefmt=_FORMATS[style] if headers else "plain",
+        colalign=sides,
+        disable_numparse=True,
+    )
+    return "\n".join(line.rstrip() for line in table.splitlines())
 
 
 def fill(text: str) -> str:

@@ -13,10 +13,11 @@ from losscli.axes import WARM
 from losscli.cases import Case
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
 from losscli.report.layout import MARKDOWN, TEXT, WIDTH, Style, fill, lay_out
-from losscli.runs.encoding import finite, header, json_line
+from losscli.runs.encoding import finite, json_line
 from losscli.runs.records import (
     SKIPPED,
     BenchResult,
+    Kind,
     Result,
     Run,
     Seconds,
@@ -25,7 +26,7 @@ from losscli.runs.records import (
 )
 from losscli.units import format_size
 
-_TABLES: dict[str, Any] = {
+_TABLES: dict[Kind, Any] = {
     "bench": bench_table,
     "verify": verify_table,
     "self-test": selftest_table,
@@ -167,7 +168,7 @@ def _json(run: Run) -> str:
 
 
 def _jsonl(run: Run) -> str:
-    records = [header(run), *(result.to_json() for result in run.results)]
+    records = [run.header.to_json(), *(result.to_json() for result in run.results)]
     return "\n".join(json_line(record) for record in records)
 
 

@@ -7,19 +7,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from losscli.runs.records import Run
-
 
 def json_line(record: Mapping[str, Any]) -> str:
     """Return one line of JSON. What is not finite becomes null, for JSON has no word for it."""
     return json.dumps(finite(record), allow_nan=False)
-
-
-def header(run: Run) -> dict[str, Any]:
-    """Return the record of a run without its results: the first line of JSONL."""
-    record = run.to_json()
-    del record["results"]
-    return record
 
 
 def finite(value: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from losscli.errors import UnfitError, UsageError
-from losscli.runs.encoding import header, json_line
+from losscli.runs.encoding import json_line
 from losscli.runs.files import replace_file
 from losscli.runs.records import Result, Run
 
@@ -40,7 +40,7 @@ class Journal:
         try:
             if resumed is None or resumed.resolve() != self.path.resolve():
                 _refuse_unreported(self.path, output, run.kind, *known)
-            records = [header(run), *(result.to_json() for result in run.results)]
+            records = [run.header.to_json(), *(result.to_json() for result in run.results)]
             replace_file(self.path, map(json_line, records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
         except OSError as error:

@@ -3,72 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from losscli.axes import (
-    CHANGING,
-)
+from losscli.axes import CHANGING
 from losscli.cases import Case
 from losscli.errors import UsageError
 from losscli.losses import LOSSES
-from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value, told
+from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value
 from losscli.runs.records import (
+    RESULTS,
     SCHEMA_VERSION,
     BenchResult,
-    Exclusion,
-    Headline,
-    Loss,
+    Header,
+    Kind,
+    Result,
     Run,
-    SelfTestResult,
-    VerifyResult,
+    TimerTestResult,
 )
-
-Readable = BenchResult | VerifyResult | SelfTestResult
-
-KINDS: Mapping[str, type[Readable]] = {
-    "bench": BenchResult,
-    "verify": VerifyResult,
-    "self-test": SelfTestResult,
-}
-"""What the results of a run are, by its kind."""
 
 _LONGEST = 1e9
 """Seconds that no call takes; what is not far beyond can be divided and squared."""
 
-
-class _Envelope(msgspec.Struct):
-    """A report, or the first line of JSONL; the results are read when their kind is known."""
-
-    schema_version: Any = None
-    kind: Any = None
-    command: Any = ()
-    created: Any = ""
-    environment: Any = {}
-    plan: Any = ""
-    excluded: Any = ()
-    headline: Any = None
-    results: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+_Fields = dict[str, msgspec.Raw]
+"""The fields of a JSON object, none of them parsed."""
 
 
-class _Facts(msgspec.Struct):
-    """What a run says of itself."""
-
-    kind: str
-    command: tuple[str, ...]
-    created: str
-    environment: dict[str, Any]
-    plan: str
-    excluded: tuple[Exclusion, ...]
-    headline: dict[str, Any] | None
-
-
-def read_run(path: Path, kind: str) -> Run:
+def read_run(path: Path, kind: Kind) -> Run:
     """Return the run of a file.
 
     The last line of JSONL counts only if it is whole: a run that is killed may leave half of one.
@@ -76,34 +41,20 @@ def read_run(path: Path, kind: str) -> Run:
     Raises:
         UsageError: there is no such file, it is not ours, not of this kind or of a later version.
     """
-    envelope, text, is_lines = _open(path)
-    version = envelope.schema_version
-    if not isinstance(version, int) or envelope.kind is None:
-        raise _not_ours(path)
-    if version > SCHEMA_VERSION:
-        raise UsageError(
-            f"{path} was written by a later losscli: its schema_version is {version}, this "
-            f"losscli reads up to {SCHEMA_VERSION}. Upgrade losscli."
-        )
-    if envelope.kind != kind:
-        raise UsageError(f"{path} holds a run of '{envelope.kind}'. Name one of `losscli {kind}`.")
-    if kind not in KINDS:
-        raise _not_ours(path)
+    fields, text, is_lines = _open(path)
     where = "the header"
     try:
-        with told():
-            facts = msgspec.convert(msgspec.structs.asdict(envelope), _Facts)
+        keys = [key for key in Header.__struct_encode_fields__ if key in fields]
+        facts = {key: msgspec.json.decode(fields[key]) for key in keys}
+        _check_kind(path, facts, kind)
+        header = read_value(Header, facts)
         where = "a result"
         cut_off = False
         if is_lines:
-            results, cut_off = _lines(path, KINDS[kind], text)
+            results, cut_off = _lines(path, RESULTS[kind], text)
         else:
-            results = read_array(KINDS[kind], text)
-        given = msgspec.structs.asdict(facts)
-        if facts.headline is not None:
-            where = "the headline"
-            given["headline"] = _headline(facts.headline)
-        return Run(**given, results=_checked(results), cut_off=cut_off)
+            results = read_array(RESULTS[kind], text)
+        return Run(**msgspec.structs.asdict(header), results=_checked(results), cut_off=cut_off)
     except RecordError as error:
         if error.index is not None:
             where = f"result {error.index + 1}"
@@ -112,13 +63,21 @@ def read_run(path: Path, kind: str) -> Run:
         raise _damaged(path, error) from None
 
 
-def _headline(value: Mapping[str, Any]) -> Headline:
-    """Return what a bench came to."""
-    losses = tuple(read_value(Loss, each) for each in value.get("slower") or ())
-    return replace(read_value(Headline, {**value, "slower": ()}), slower=losses)
+def _check_kind(path: Path, facts: dict[str, Any], kind: Kind) -> None:
+    """Refuse a file that is not ours, of another kind of run, or of a later version."""
+    version, found = facts.get("schema_version"), facts.get("kind")
+    if not isinstance(version, int) or found is None:
+        raise _not_ours(path)
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{path} was written by a later losscli: its schema_version is {version}, this "
+            f"losscli reads up to {SCHEMA_VERSION}. Upgrade losscli."
+        )
+    if found != kind:
+        raise UsageError(f"{path} holds a run of '{found}'. Name one of `losscli {kind}`.")
 
 
-def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:
+def _checked(results: Sequence[Result]) -> tuple[Result, ...]:
     """Refuse what has the right types and cannot have been measured.
 
     The results of a case follow each other, and then share it.
@@ -126,9 +85,11 @@ def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:
     case = None
     seen: dict[object, int] = {}
     for index, result in enumerate(results):
+        if isinstance(result, TimerTestResult):
+            continue
         try:
             if result.case == case:
-                vars(result)["case"] = case
+                msgspec.structs.force_setattr(result, "case", case)
             else:
                 case = result.case
                 _check_case(case)
@@ -183,25 +144,25 @@ def _check_case(case: Case) -> None:
             raise RecordError(f"'{field}': {shape!s:.40} is no shape")
 
 
-def _open(path: Path) -> tuple[_Envelope, bytes, bool]:
+def _open(path: Path) -> tuple[_Fields, bytes, bool]:
     """Return what the file says of itself, its results, and whether these are one a line."""
     data = _bytes(path)
     first, newline, rest = data.partition(b"\n")
     with contextlib.suppress(*UNREADABLE):
-        envelope = msgspec.json.decode(first, type=_Envelope)
-        if isinstance(envelope.results, msgspec.UnsetType) and newline:
-            return envelope, rest, True
+        fields = msgspec.json.decode(first, type=_Fields)
+        if "results" not in fields and newline:
+            return fields, rest, True
     try:
-        envelope = msgspec.json.decode(data, type=_Envelope)
+        fields = msgspec.json.decode(data, type=_Fields)
     except msgspec.ValidationError:
         raise _not_ours(path) from None
     except UNREADABLE as error:
         if data.lstrip().startswith(b"{") and b'"schema_version"' in data[:200]:
             raise _damaged(path, error) from None
         raise _not_ours(path) from None
-    if isinstance(envelope.results, msgspec.UnsetType):
+    if "results" not in fields:
         raise _not_ours(path)
-    return envelope, bytes(envelope.results), False
+    return fields, bytes(fields["results"]), False
 
 
 def _bytes(path: Path) -> bytes:
@@ -215,7 +176,7 @@ def _bytes(path: Path) -> bytes:
         raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
 
 
-def _lines(path: Path, kind: type[Readable], text: bytes) -> tuple[list[Readable], bool]:
+def _lines(path: Path, kind: type[Result], text: bytes) -> tuple[list[Result], bool]:
     """Read one result a line; tell as well whether the last line is cut off, and left out."""
     lines = text.rstrip().split(b"\n") if text.strip() else []
     results = []

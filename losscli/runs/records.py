@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from itertools import accumulate
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
+
+from msgspec import field
 
 from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases import Case
 from losscli.reasons import Code
+from losscli.record import Record
+from losscli.runs.exclusion import Exclusion
+from losscli.runs.headline import Headline
+from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, verdict
 
 SCHEMA_VERSION = 1
 
 BenchStatus = Literal["ok", "skipped", "failed"]
 VerifyStatus = Literal["pass", "warn", "fail", "skipped"]
+TestStatus = Literal["pass", "fail"]
 OK: Final = "ok"
 SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
@@ -23,36 +29,13 @@ WARN: Final = "warn"
 NO_WORSE_THAN_TORCH: Final = "no_worse_than_torch"
 """The code of a warning: wrong by the oracle, as PyTorch's own formula is."""
 FAIL: Final = "fail"
-Judgement = Literal["faster", "slower", "same", "unclear"]
-"""What two times beside each other come to."""
-
-IMPOSSIBLE_SHARE = 1.05
-"""Of the memory's limit: whoever moves the bytes faster has not moved them."""
 Stop = Literal["confidence", "time limit", "sample limit", "throttled", "nothing left to sample"]
 """Why no more samples are taken."""
-CALL_SECONDS = 5e-6
-"""What one call may cost less than another beside the bytes: no share of a limit that is a few
-launches says anything about the memory."""
-
-
-DIFFERENT_BEYOND = 0.01
-"""Part by which two times have to differ, with confidence, to be called different: less comes from
-where a buffer happens to lie."""
-SAME_WITHIN = 0.03
-"""Part that two times differ by at most, with confidence, to be called the same: three times what
-sampling stops at, so that of equal ones nearly all are found equal."""
-BUSY = 0.1
-"""Part of the CPU's cores that others may have before it is said."""
 HOST_GAPS = "host_gaps"
 """Among a result's conditions: batches of samples in which the GPU waited for the host."""
-FASTER: Final = "faster"
-SLOWER: Final = "slower"
-SAME: Final = "same"
-UNCLEAR: Final = "unclear"
 
 
-@dataclass(frozen=True)
-class Seconds:
+class Seconds(Record, frozen=True):
     """The distribution of one call's time."""
 
     median: float
@@ -76,16 +59,12 @@ class Seconds:
         return [self.samples[end - n : end] for end, n in zip(ends, self.processes, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields, the samples to as many digits as any clock has."""
-        return asdict(self) | {
-            "samples": [float(f"{sample:.6g}") for sample in self.samples],
-            "interval": list(self.interval) if self.interval else None,
-            "processes": list(self.processes),
-        }
+        """Return the object that JSON holds, the samples to as many digits as any clock has."""
+        rounded = [float(f"{sample:.6g}") for sample in self.samples]
+        return super().to_json() | {"samples": rounded}
 
 
-@dataclass(frozen=True)
-class Speedup:
+class Speedup(Record, frozen=True):
     """How many times faster than another one is: the other's time over its own."""
 
     value: float
@@ -98,25 +77,17 @@ class Speedup:
     processes: tuple[float, ...] = ()
     """What each process found, where there were several."""
 
+    derived: ClassVar[Mapping[str, str]] = {"processes": "verdict"}
+
     @property
     def verdict(self) -> Judgement:
         """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
         if not self.confident:
             return UNCLEAR
-        if self.low > 1 + DIFFERENT_BEYOND:
-            return FASTER
-        if self.high < 1 / (1 + DIFFERENT_BEYOND):
-            return SLOWER
-        farthest = max(self.high, 1 / self.low)
-        return SAME if farthest <= 1 + SAME_WITHIN else UNCLEAR
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields and the verdict."""
-        return asdict(self) | {"processes": list(self.processes), "verdict": self.verdict}
+        return verdict(self.low, self.high)
 
 
-@dataclass(frozen=True)
-class Error:
+class Error(Record, frozen=True):
     """How far a result lies from the oracle; None where it was not asked for."""
 
     value_abs: float | None = None
@@ -128,27 +99,7 @@ class Error:
     """Norm of the difference over the norm of the gradient."""
 
 
-def is_busy(conditions: Mapping[str, Any]) -> bool:
-    """Tell whether others took so much of the machine that it has to be said."""
-    return (conditions.get("others") or 0.0) > BUSY
-
-
-def is_impossible(
-    gbps: float, limit_gbps: float, seconds: float, conditions: Mapping[str, Any]
-) -> bool:
-    """Tell whether bytes cannot have been moved so fast, for so many seconds.
-
-    Nothing is said where others kept the machine busy: the limit was measured at another moment,
-    when they may have been busier.
-    """
-    share = gbps / limit_gbps
-    if is_busy(conditions) or share <= IMPOSSIBLE_SHARE:
-        return False
-    return (share - 1) * seconds > CALL_SECONDS
-
-
-@dataclass(frozen=True)
-class BenchResult:
+class BenchResult(Record, frozen=True):
     """One implementation, one pass, one case."""
 
     case: Case
@@ -192,6 +143,8 @@ class BenchResult:
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """What the machine was like while this was sampled, flat; empty where nothing was."""
 
+    derived: ClassVar[Mapping[str, str]] = {"host_seconds": "bytes", "limit_gbps": "impossible"}
+
     @property
     def bytes(self) -> int:
         """The floor of memory traffic, from the byte model."""
@@ -214,38 +167,8 @@ class BenchResult:
             return False
         return is_impossible(self.gbps, self.limit_gbps, self.seconds.median, self.conditions)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields under their public names."""
-        return {
-            "case": self.case.to_json(),
-            "implementation": self.implementation,
-            "pass": self.pass_,
-            "status": self.status,
-            "reason": self.reason,
-            "code": self.code,
-            "stop": self.stop,
-            "no_limit": self.no_limit,
-            "seconds": self.seconds.to_json() if self.seconds else None,
-            "host_seconds": self.host_seconds,
-            "bytes": self.bytes,
-            "gbps": self.gbps,
-            "limit_gbps": self.limit_gbps,
-            "impossible": self.impossible,
-            "default_allocator_seconds": self.default_allocator_seconds,
-            "speedup": dict(self.speedup),
-            "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
-            "planned_extra_bytes": self.planned_extra_bytes,
-            "peak_extra_bytes": self.peak_extra_bytes,
-            "error": asdict(self.error),
-            "table": self.table,
-            "mode": self.mode,
-            "cache": self.cache,
-            "conditions": dict(self.conditions),
-        }
 
-
-@dataclass(frozen=True)
-class VerifyResult:
+class VerifyResult(Record, frozen=True):
     """One check of one implementation on one case."""
 
     case: Case
@@ -253,17 +176,17 @@ class VerifyResult:
     check: str
     status: VerifyStatus
     reason: str = ""
+    code: Code = ""
+    """What the reason comes to, where the result is no pass."""
     error: Error = Error()
     reference_error: Error = Error()
     """PyTorch's own distance from the oracle on the same inputs."""
     tolerance: str = ""
     """The tolerance that the config or the loss loosened, and the loss's reason."""
-    shrunk_from: str = ""
-    """Name of the config's case whose failure this shows on a smaller one."""
-    code: Code = ""
-    """What the reason comes to, where the result is no pass."""
     tolerance_ulp: float | None = None
     """The tolerance that the config or the loss loosened."""
+    shrunk_from: str = ""
+    """Name of the config's case whose failure this shows on a smaller one."""
 
     @property
     def told(self) -> str:
@@ -271,25 +194,8 @@ class VerifyResult:
         excuse = "no worse than torch: " if self.code == NO_WORSE_THAN_TORCH else ""
         return excuse + self.reason
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields under their public names."""
-        return {
-            "case": self.case.to_json(),
-            "implementation": self.implementation,
-            "check": self.check,
-            "status": self.status,
-            "reason": self.reason,
-            "code": self.code,
-            "error": asdict(self.error),
-            "reference_error": asdict(self.reference_error),
-            "tolerance": self.tolerance,
-            "tolerance_ulp": self.tolerance_ulp,
-            "shrunk_from": self.shrunk_from,
-        }
 
-
-@dataclass(frozen=True)
-class SelfTestResult:
+class SelfTestResult(Record, frozen=True):
     """What became of an implementation known to be wrong, or to be honest, on one loss."""
 
     case: Case
@@ -301,43 +207,31 @@ class SelfTestResult:
     """The first that failed it."""
     reason: str = ""
 
+    derived: ClassVar[Mapping[str, str]] = {"check": "status"}
+
     @property
     def surprising(self) -> bool:
         """Whether a wrong one passed, or an honest one did not."""
         return self.failed == self.honest
 
     @property
-    def status(self) -> str:
+    def status(self) -> TestStatus:
         """``fail`` where verification itself is at fault."""
         return FAIL if self.surprising else PASS
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields under their public names."""
-        return {
-            "case": self.case.to_json(),
-            "implementation": self.implementation,
-            "honest": self.honest,
-            "failed": self.failed,
-            "check": self.check,
-            "status": self.status,
-            "reason": self.reason,
-        }
 
 
 KNOWN_TIME, OVERHEAD = "known time", "overhead"
 """Parts of the timer's self-test; the others are called after a verdict."""
 
 
-@dataclass(frozen=True)
-class TimerTestResult:
+class TimerTestResult(Record, frozen=True):
     """What became of one part of the timer's self-test."""
 
     test: str
     """``known time``, ``overhead``, or the verdict that comparisons should come to."""
     subject: str
     """What was timed or compared."""
-    status: str
-    """``pass`` or ``fail``."""
+    status: TestStatus
     reason: str = ""
     seconds: float | None = None
     expected_seconds: float | None = None
@@ -346,98 +240,52 @@ class TimerTestResult:
     runs: int | None = None
     """Comparisons."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields under their public names."""
-        return asdict(self)
-
 
 Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A cell in which losscli's own kernel is slower than a peer, beyond what noise explains."""
-
-    case: str
-    """Its name."""
-    pass_: PassName
-    mode: Mode
-    table: str
-    peer: str
-    """The one that the kernel does worst against."""
-    ratio: float
-    """The peer's time over the kernel's, below 1."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields under their public names."""
-        return {name.rstrip("_"): value for name, value in asdict(self).items()}
+Kind = Literal["bench", "verify", "self-test", "timer-test"]
+"""What was run: the self-test is that of verify, the timer's that of bench."""
+RESULTS: Mapping[Kind, type[Result]] = {
+    "bench": BenchResult,
+    "verify": VerifyResult,
+    "self-test": SelfTestResult,
+    "timer-test": TimerTestResult,
+}
+"""What the results of a run are, by its kind."""
 
 
-@dataclass(frozen=True)
-class Headline:
-    """What a bench came to: in how many cells losscli's own kernel is slower than a peer."""
+class Header(Record, frozen=True, kw_only=True):
+    """What a run says of itself, before its results."""
 
-    cells: int
-    """Cases and passes in which both the kernel and a peer were timed."""
-    slower: tuple[Loss, ...]
-    too_short: int = 0
-    """Cells in which the kernel was behind in too few rounds for any test to tell."""
-    untimed: int = 0
-    """Cells in which a peer was timed and the kernel was not."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields under their public names."""
-        return asdict(self) | {"slower": [loss.to_json() for loss in self.slower]}
-
-
-@dataclass(frozen=True)
-class Exclusion:
-    """A rule of the config's ``exclude`` that left rows out."""
-
-    rule: str
-    """As a config has it: ``{device: cpu, implementation: compile}``."""
-    rows: int
-    """Cases, passes and implementations that it left out."""
-    reason: str = ""
-    """Which the config gives."""
-
-    def __str__(self) -> str:
-        """Return a line for people."""
-        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
-        why = f": {self.reason}" if self.reason else ""
-        return f"excluded {rows} by the config's rule {self.rule}{why}"
-
-
-@dataclass(frozen=True)
-class Run:
-    """Everything a command measured."""
-
-    kind: str
-    """``bench``, ``verify``, ``self-test`` (of verify) or ``timer-test`` (of bench)."""
-    command: tuple[str, ...]
-    created: str
+    schema_version: int = SCHEMA_VERSION
+    kind: Kind
+    command: tuple[str, ...] = ()
+    created: str = ""
     """ISO 8601, UTC."""
-    environment: Mapping[str, Any]
-    results: tuple[Result, ...]
+    environment: Mapping[str, Any] = field(default_factory=dict)
     plan: str = ""
     """Stands for all that was asked for: what goes on with a run has to ask for the same."""
-    headline: Headline | None = None
-    """Of a bench that is finished and has peers."""
     excluded: tuple[Exclusion, ...] = ()
     """What the config's rules left out."""
-    cut_off: bool = field(default=False, compare=False)
+    headline: Headline | None = None
+    """Of a bench that is finished and has peers."""
+
+
+class Run(Header, frozen=True, kw_only=True):
+    """Everything a command measured."""
+
+    results: tuple[Result, ...] = ()
+    cut_off: bool = False
     """Whether the run was read from a file whose last line is cut; no part of the record."""
+
+    @property
+    def header(self) -> Header:
+        """The run without its results."""
+        return Header(**{name: getattr(self, name) for name in Header.__struct_fields__})
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that users script against."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": self.kind,
-            "command": list(self.command),
-            "created": self.created,
-            "environment": dict(self.environment),
-            "plan": self.plan,
-            "excluded": [asdict(exclusion) for exclusion in self.excluded],
-            "headline": self.headline.to_json() if self.headline else None,
-            "results": [result.to_json() for result in self.results],
-        }
+        record = super().to_json()
+        del record["cut_off"]
+        return record

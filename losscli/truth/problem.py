@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -111,7 +112,9 @@ class Problem:
 
     def sibling(self) -> Problem:
         """Return the same case with other contents."""
-        return Problem.of(replace(self.case, seed=self.case.seed + 1), self.loosened)
+        return Problem.of(
+            msgspec.structs.replace(self.case, seed=self.case.seed + 1), self.loosened
+        )
 
     def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
         """Return a problem derived from this one; it is made once."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
+
+from msgspec.structs import replace
 
 from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand

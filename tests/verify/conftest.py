@@ -8,7 +8,7 @@ MACHINE = {"device": "cpu", "cpu": "a CPU", "threads": 2, "torch": "2"}
 @pytest.fixture
 def make_run(make_case):
     def make(*results):
-        return Run("verify", ("losscli", "verify"), "2026-01-01", MACHINE, results)
+        return Run(kind="verify", environment=MACHINE, results=results)
 
     return make
 
@@ -25,7 +25,14 @@ def case_results(make_case):
         reference = Error(value_rel=1e-7, value_ulp=1.25)
         return [
             VerifyResult(
-                case, implementation, "value", status, reason, value, reference, tolerance
+                case,
+                implementation,
+                "value",
+                status,
+                reason,
+                error=value,
+                reference_error=reference,
+                tolerance=tolerance,
             ),
             VerifyResult(case, implementation, "input_gradient", PASS, error=Error(grad_ulp=0.75)),
             VerifyResult(case, implementation, "target_gradient", PASS, error=Error(grad_ulp=2.0)),

@@ -7,6 +7,7 @@ import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 
@@ -218,7 +219,7 @@ def test_a_tolerance_that_belongs_to_a_loss_loosens_its_cases_and_is_shown(make_
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_usual_incoming_gradient_is_that_of_the_case(make_case, loss):
     for value, name in ((1.0, "1"), (0.5, "0.5")):
-        case = replace(make_case(loss), grad_output=value)
+        case = msgspec.structs.replace(make_case(loss), grad_output=value)
         assert Problem.of(case).usual.name == name
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from losscli.report.render import render
 from losscli.report.verify_table import notes, summary, tables

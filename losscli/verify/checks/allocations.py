@@ -10,8 +10,9 @@ temporaries.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from losscli import layouts
 from losscli.axes import LAYOUTS, Layout

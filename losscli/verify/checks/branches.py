@@ -14,11 +14,11 @@ miss and is not asked.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import Case

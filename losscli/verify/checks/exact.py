@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import OPERANDS, Case

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.axes import Distribution

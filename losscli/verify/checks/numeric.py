@@ -17,9 +17,9 @@ float64: no other dtype has the digits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import OPERANDS, Case

@@ -13,9 +13,10 @@ pass through a retained graph gives for that number, where two of those agree. O
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import CHANGING_VALUES, OPERANDS, OperandName

@@ -1,0 +1,53 @@
+"""What is kept as JSON: structs that are written, and read back, by their own fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+import msgspec
+
+
+def _public(name: str) -> str:
+    """Return what JSON calls a field: the ``_`` that makes ``pass_`` a name is Python's."""
+    return name.rstrip("_")
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
+    """What JSON holds as an object, with a key for each field.
+
+    A record is part of no cycle, so the garbage collector passes over it.
+    """
+
+    derived: ClassVar[Mapping[str, str]] = {}
+    """Properties that are written too, each by the name of the field that it stands behind. They
+    follow from the fields, so they are not read."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that JSON holds."""
+        return {key: _plain(getattr(self, name)) for key, name in _keys(type(self))}
+
+
+@cache
+def _keys(kind: type[Record]) -> tuple[tuple[str, str], ...]:
+    """Return the keys of a record in JSON, each with the name of what it holds."""
+    keys = []
+    for key, name in zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True):
+        keys.append((key, name))
+        if name in kind.derived:
+            keys.append((kind.derived[name], kind.derived[name]))
+    return tuple(keys)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a field as lists, dictionaries and what these hold."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Record):
+        return value.to_json()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,57 @@
+"""What times are judged to be: faster or slower than others, impossible, or disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+Judgement = Literal["faster", "slower", "same", "unclear"]
+"""What two times beside each other come to."""
+FASTER: Final = "faster"
+SLOWER: Final = "slower"
+SAME: Final = "same"
+UNCLEAR: Final = "unclear"
+
+DIFFERENT_BEYOND = 0.01
+"""Part by which two times have to differ, with confidence, to be called different: less comes from
+where a buffer happens to lie."""
+SAME_WITHIN = 0.03
+"""Part that two times differ by at most, with confidence, to be called the same: three times what
+sampling stops at, so that of equal ones nearly all are found equal."""
+
+IMPOSSIBLE_SHARE = 1.05
+"""Of the memory's limit: whoever moves the bytes faster has not moved them."""
+CALL_SECONDS = 5e-6
+"""What one call may cost less than another beside the bytes: no share of a limit that is a few
+launches says anything about the memory."""
+BUSY = 0.1
+"""Part of the CPU's cores that others may have before it is said."""
+
+
+def verdict(low: float, high: float) -> Judgement:
+    """Return what two times come to whose ratio lies between two figures; above 1 is faster."""
+    if low > 1 + DIFFERENT_BEYOND:
+        return FASTER
+    if high < 1 / (1 + DIFFERENT_BEYOND):
+        return SLOWER
+    farthest = max(high, 1 / low)
+    return SAME if farthest <= 1 + SAME_WITHIN else UNCLEAR
+
+
+def is_busy(conditions: Mapping[str, Any]) -> bool:
+    """Tell whether others took so much of the machine that it has to be said."""
+    return (conditions.get("others") or 0.0) > BUSY
+
+
+def is_impossible(
+    gbps: float, limit_gbps: float, seconds: float, conditions: Mapping[str, Any]
+) -> bool:
+    """Tell whether bytes cannot have been moved so fast, for so many seconds.
+
+    Nothing is said where others kept the machine busy: the limit was measured at another moment,
+    when they may have been busier.
+    """
+    share = gbps / limit_gbps
+    if is_busy(conditions) or share <= IMPOSSIBLE_SHARE:
+        return False
+    return (share - 1) * seconds > CALL_SECONDS
