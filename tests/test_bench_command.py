@@ -77,7 +77,7 @@ def test_without_a_probe_there_is_no_limit_and_all_else_is_there(capsys):
     assert bench(*arguments) == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert (result["status"], result["limit_gbps"]) == ("ok", None)
-    assert result["reason"].endswith("; no limit: there is no compiler")
+    assert result["reason"].endswith("; memory limit not measured: there is no compiler")
 
 
 def test_options_hold_for_each_table_of_a_config(capsys, config):
@@ -151,7 +151,7 @@ def test_an_interrupt_reports_what_was_finished_and_exits_130(capsys, implementa
     captured = capsys.readouterr()
     (result,) = json.loads(captured.out)["results"]
     assert (result["pass"], result["status"]) == ("forward", "ok")
-    assert captured.err == "losscli: interrupted; what was finished is reported\n"
+    assert captured.err == "losscli: interrupted; the report has the finished results\n"
 
 
 def test_the_output_is_a_file(capsys, tmp_path):
@@ -161,7 +161,9 @@ def test_the_output_is_a_file(capsys, tmp_path):
     assert output.read_text().startswith("loss,shape,")
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("no limit: there is no compiler\nreference: forward with a ")
+    assert captured.err.startswith(
+        "memory limit not measured: there is no compiler\nreference: forward with a "
+    )
     assert captured.err.endswith(f"\nlosscli: wrote {output}\n")
 
 
@@ -230,8 +232,8 @@ def test_a_saved_run_is_not_overwritten_unless_forced(capsys, tmp_path, monkeypa
     capsys.readouterr()
     assert bench(*ONE, "--save", "base") == 2
     assert capsys.readouterr().err == (
-        "losscli: error: the run 'base' was saved before. Choose another name, or add --force to "
-        "overwrite it.\n"
+        "losscli: error: a run named 'base' is already saved. Choose another name, or add "
+        "--force to overwrite it.\n"
     )
     assert saved.read_bytes() == before
     assert bench(*ONE, "--save", "base", "--force") == 0
@@ -260,7 +262,7 @@ def test_a_failure_ends_the_run_only_if_so_asked(capsys, implementation, config,
     assert bench("-c", path, "--format", "json", *flags) == 1
     captured = capsys.readouterr()
     assert len(json.loads(captured.out)["results"]) == results
-    assert ("ended at the first failure" in captured.err) == (flags == ("--fail-fast",))
+    assert ("stopped at the first failure" in captured.err) == (flags == ("--fail-fast",))
 
 
 def test_in_github_actions_the_step_gets_a_summary(capsys, tmp_path, monkeypatch):
@@ -300,9 +302,12 @@ def test_everything_excluded_is_an_error_of_usage(capsys, config):
         (("--cache", "hot"), "unknown cache 'hot'"),
         (("--mode", "grap"), "unknown mode 'grap'. Did you mean 'graph'?"),
         (("--format", "xml"), "unknown format 'xml'"),
-        (("-o", ""), "-o '' names no file"),
-        (("--threads", "0"), "'0' is no number of threads. Write one from 1 to 1024."),
-        (("--threads", "all"), "'all' is no number of threads."),
+        (("-o", ""), "-o '' is an empty file name"),
+        (
+            ("--threads", "0"),
+            "'0' is not a number of threads. Write a whole number from 1 to 1024.",
+        ),
+        (("--threads", "all"), "'all' is not a number of threads."),
         (("--save", "a/b"), "'a/b' cannot name a run."),
         (("--resume", "out.json"), "--resume needs -o PATH or --save NAME, so that what follows"),
         (("--resume", "", "-o", "out"), "there is no run ''."),

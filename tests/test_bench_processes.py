@@ -168,7 +168,9 @@ READY = """print('{"type":"done"}', flush=True); sys.stdin.readline()\n"""
 def test_process_that_dies_says_how(task, text, status, told):
     worker = process(READY + text)
     try:
-        with pytest.raises(ProcessDiedError, match="the process that measured it ended") as raised:
+        with pytest.raises(
+            ProcessDiedError, match="the process that measured the case ended"
+        ) as raised:
             list(worker.measure(task, print))
     finally:
         worker.end()
@@ -194,7 +196,7 @@ def test_results_are_of_all_processes(pool, task):
     assert custom.seconds.processes == (9, 9, 9, 9)
     assert custom.ratios["reference"].processes == pytest.approx((2.0, 2.2, 2.1, 2.1))
     assert custom.ratios["reference"].verdict == "faster"
-    assert custom.reason == "confidence: 36 samples of 4 processes, median known to 0.00%"
+    assert custom.reason == "confidence: 36 samples of 4 processes, median within 0.00%"
     assert reference.limit_gbps == pytest.approx(reference.bytes / 0.5 / 1e9)
 
 
@@ -214,7 +216,7 @@ def test_implementation_that_one_process_fails_has_no_time(pool, task):
     processes, started = pool(right, {**right, "custom": WRONG}, right)
     custom, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
     assert (custom.status, reference.status) == ("failed", "ok")
-    assert custom.reason == "in process 2, right in those before: loss: off"
+    assert custom.reason == "in process 2, correct in those before: loss: off"
     assert started[2].asked[0].passes == {"forward": ("reference",)}
 
 

@@ -123,7 +123,7 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.error.value_ulp <= 2
     assert functional.error.grad_ulp is None
     assert functional.peak_extra_bytes >= 0
-    assert functional.reason == "confidence: 13 samples, median known to 0.00%"
+    assert functional.reason == "confidence: 13 samples, median within 0.00%"
 
 
 def test_the_limit_stands_beside_the_traffic(bench):
@@ -149,7 +149,7 @@ def test_who_is_faster_than_the_memory_is_called_impossible(bench):
     reference, functional = bench(passes=("forward",), limits=limits)
     assert not reference.impossible
     assert functional.impossible
-    assert functional.reason.startswith("IMPOSSIBLE, 110% of what moving the bytes alone allows; ")
+    assert functional.reason.startswith("IMPOSSIBLE: 110% of the measured memory limit; ")
 
 
 def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
@@ -158,7 +158,7 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
     assert len(limits.asked) == 2
     assert not functional.impossible
     assert functional.reason.startswith("confidence: ")
-    assert functional.reason.endswith("; limit measured twice")
+    assert functional.reason.endswith("; memory limit measured twice")
     assert functional.limit_share == pytest.approx(0.9)
     assert reference.limit_share == pytest.approx(0.45)
 
@@ -227,7 +227,7 @@ def test_a_limit_that_is_not_known_says_why(bench):
     limits = FixedLimits(Limit(reason="out of memory"))
     (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
     assert (result.limit_gbps, result.impossible) == (None, False)
-    assert result.reason.endswith("; no limit: out of memory")
+    assert result.reason.endswith("; memory limit not measured: out of memory")
     assert (result.stop, result.no_limit) == ("confidence", "out of memory")
 
 
@@ -379,7 +379,7 @@ def test_a_result_remembered_by_address_is_found_out(bench, implementation):
         implementations=(implementation(remembering(torch.Tensor.data_ptr)),), passes=("forward",)
     )
     assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("right at first, wrong while timed: loss: ")
+    assert result.reason.startswith("correct before timing, wrong while timed: loss: ")
 
 
 class RememberedGradient(torch.autograd.Function):
@@ -404,7 +404,7 @@ def test_a_remembered_gradient_is_found_out(bench, implementation):
         implementations=(implementation(RememberedGradient.apply),), passes=("forward_backward",)
     )
     assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("right at first, wrong while timed: gradient: ")
+    assert result.reason.startswith("correct before timing, wrong while timed: gradient: ")
 
 
 def test_what_is_remembered_until_the_operands_change_is_computed_for_each_sample(
@@ -483,7 +483,9 @@ def test_batches_in_which_a_gpu_waited_for_the_host_are_told(bench, timer, monke
     (result,) = bench(implementations=("reference",), passes=("forward",), limits=limits)
     gaps = len(timer.batches)
     assert result.conditions == {"host_gaps": gaps}
-    assert result.reason.endswith(f"; batches with host gaps: {gaps}; no limit: no nvcc")
+    assert result.reason.endswith(
+        f"; batches with host gaps: {gaps}; memory limit not measured: no nvcc"
+    )
 
 
 def test_that_the_machine_is_busy_is_noted_once(bench):
@@ -503,7 +505,7 @@ def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementati
 
     (result,) = bench(implementations=(implementation(lazy),), passes=("forward",))
     assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("right at first, wrong while timed: ")
+    assert result.reason.startswith("correct before timing, wrong while timed: ")
 
 
 @pytest.mark.parametrize("good_calls", [0, 1, 2, 5], ids=["gate", "warm-up", "memory", "samples"])
@@ -595,7 +597,7 @@ def test_what_does_not_apply_is_skipped_with_its_reason(bench):
     )
     assert (result.status, result.reason) == (
         "skipped",
-        "torch has no other hinge than the reference",
+        "torch.nn.functional has no hinge of its own",
     )
 
 

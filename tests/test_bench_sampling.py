@@ -161,12 +161,12 @@ def sampled(count, thrown_away=0):
 @pytest.mark.parametrize(
     ("stop", "contender", "text"),
     [
-        ("confidence", sampled(12), "confidence: 12 samples, median known to 0.00%"),
+        ("confidence", sampled(12), "confidence: 12 samples, median within 0.00%"),
         ("time limit", sampled(3), "time limit: 3 samples, too few for an interval"),
         (
             "confidence",
             sampled(12, 4),
-            "confidence: 12 samples, 4 thrown away while throttled, median known to 0.00%",
+            "confidence: 12 samples, 4 discarded while throttled, median within 0.00%",
         ),
     ],
 )

@@ -228,7 +228,7 @@ def test_what_is_about_cases_is_refused(capsys, found, arguments, named):
     assert run([*SELF_TEST, *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert f"--self-test times cases of its own and does not go with {named}. " in captured.err
+    assert f"--self-test times its own cases and cannot be combined with {named}. " in captured.err
     assert captured.err.count("\n") == 1
 
 

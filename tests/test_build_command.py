@@ -97,7 +97,7 @@ def test_libraries_without_a_compiler_are_said_to_be_built_before(
     assert statuses(result) == {"torch": "cached", "alpha_cpu": "cached"}
     last = result.stdout.splitlines()[-1]
     assert last.startswith(
-        "torch, alpha_cpu cached: built before; cannot be built here: CXX should"
+        "torch, alpha_cpu cached: built before and used again; it cannot be built here: CXX should"
     )
 
 

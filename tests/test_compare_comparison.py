@@ -202,9 +202,13 @@ def test_means_are_of_one_mode_and_one_state_of_the_caches(modes):
 @pytest.mark.parametrize(
     ("facts", "forced", "why"),
     [
-        ({}, False, "for want of controls: 2 of the 6 that it takes"),
-        ({"torch": "2.14.0"}, False, "for the runs are of another torch: 2.13.0, then 2.14.0"),
-        ({"cpu": "B"}, True, "for the runs are of another CPU: A CPU, then B"),
+        ({}, False, "because there are too few controls: 2 of 6"),
+        (
+            {"torch": "2.14.0"},
+            False,
+            "because the runs have a different torch: 2.13.0, then 2.14.0",
+        ),
+        ({"cpu": "B"}, True, "because the runs have a different CPU: A CPU, then B"),
     ],
 )
 def test_why_noise_is_supposed(facts, forced, why):

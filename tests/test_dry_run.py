@@ -42,7 +42,7 @@ def test_each_case_that_is_left_is_a_row_with_its_bytes(capsys):
         "smooth_l1 beta=0.5 1024 float32 mean forward custom, reference 2.0 KiB",
         "smooth_l1 beta=0.5 4096 float32 mean forward custom, reference 8.0 KiB",
     ]
-    assert last == "3 to run, the largest 8.0 KiB; none too large for the 8.0 KiB free on cpu"
+    assert last == "3 rows to run, the largest 8.0 KiB; none too large for the 8.0 KiB free on cpu"
 
 
 def test_what_does_not_fit_beside_the_others_is_left_out(capsys):
@@ -52,7 +52,7 @@ def test_what_does_not_fit_beside_the_others_is_left_out(capsys):
         "smooth_l1 beta=0.5 1024 float32 mean forward custom, reference 2.0 KiB",
         "smooth_l1 beta=0.5 4096 float32 mean forward custom 4.0 KiB left out: reference",
     ]
-    assert last == ("3 to run, the largest 4.0 KiB; 1 too large for the 4.0 KiB free on cpu")
+    assert last == ("3 rows to run, the largest 4.0 KiB; 1 too large for the 4.0 KiB free on cpu")
 
 
 def test_a_case_of_which_nothing_fits_is_marked(capsys):
@@ -95,7 +95,7 @@ def test_each_mode_is_planned_on_its_own(capsys):
         f"{name} fwd",
         f"{name} fwd graph",
     ]
-    assert last.startswith("2 to run, ")
+    assert last.startswith("2 rows to run, ")
 
 
 def test_that_a_graph_needs_a_gpu_is_said_where_there_is_none(capsys):
@@ -103,4 +103,4 @@ def test_that_a_graph_needs_a_gpu_is_said_where_there_is_none(capsys):
     name = "mse 1048576 float32 mean"
     assert planned[0] == f"{name} fwd graph custom, reference a CUDA graph needs a GPU"
     assert planned[1].startswith(f"{name} fwd host custom 8.0 MiB ")
-    assert last.startswith("1 to run, ")
+    assert last.startswith("1 row to run, ")

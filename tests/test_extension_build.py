@@ -132,14 +132,14 @@ def test_what_another_process_built_while_this_one_waited_is_used(
 
 def cut_short(library: Path) -> str:
     library.write_bytes(library.read_bytes()[:50])
-    return r"50 of \d+ bytes are there"
+    return r"50 of \d+ bytes are present"
 
 
 def change_one_byte(library: Path) -> str:
     content = bytearray(library.read_bytes())
     content[40] ^= 1
     library.write_bytes(content)
-    return "its content is not what was built"
+    return "its content has changed since it was built"
 
 
 def remove_the_library(library: Path) -> str:

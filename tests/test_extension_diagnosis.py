@@ -55,12 +55,12 @@ def test_where_nothing_looks_like_an_error_the_last_line_is_told() -> None:
         ("g++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
         ("error: #error -- unsupported GNU version! gcc versions later than 15", "CUDAHOSTCXX"),
         ("nvcc fatal   : Unsupported gpu architecture 'compute_121'", "LOSSCLI_CUDA_ARCHITECTURES"),
-        ("g++: fatal error: cannot execute 'cc1plus': execvp: No such file", "install g++ whole"),
+        ("g++: fatal error: cannot execute 'cc1plus': execvp: No such file", "reinstall g++"),
         ("fatal error: ATen/Parallel.h: No such file or directory", "torch 2.10 or newer"),
         ("error: 'foo' is not a member of 'at'", "torch 2.10 or newer"),
         ("/usr/bin/ld: cannot find -ltorch_cpu: No such file", "reinstall torch"),
-        ("fatal error: cstdint: No such file or directory", "install g++ whole"),
-        ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is installed in part"),
+        ("fatal error: cstdint: No such file or directory", "reinstall g++"),
+        ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is only partly installed"),
     ],
 )
 def test_hints(printed: str, remedy: str) -> None:

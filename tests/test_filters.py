@@ -127,7 +127,8 @@ def test_a_filter_that_keeps_nothing_is_an_error_of_usage(command, capsys):
             run([command, "--device", "cpu", "--filter", "distribution=impulse", *arguments]) == 2
         )
         assert capsys.readouterr().err == (
-            "losscli: error: --filter leaves no case of the config. --list shows what there is.\n"
+            "losscli: error: --filter matches no case of the config. --list without --filter lists "
+            "the cases.\n"
         )
 
 

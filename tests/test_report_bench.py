@@ -161,7 +161,10 @@ def test_what_is_faster_than_the_memory_is_marked_and_counted():
 def test_why_there_is_no_limit_is_said_once_for_each_reason():
     reasons = ("no nvcc", "no nvcc", "no room")
     text = render(run(*(result(no_limit=reason) for reason in reasons)), "table")
-    assert text.split("\n\n")[2] == "no limit: no nvcc\nno limit: no room"
+    assert (
+        text.split("\n\n")[2]
+        == "memory limit not measured: no nvcc\nmemory limit not measured: no room"
+    )
 
 
 @pytest.mark.parametrize(
@@ -377,13 +380,16 @@ def test_a_busy_machine_is_said_once():
     quiet, busy, busier = (result(conditions={"others": part}) for part in (0.09, 0.11, 0.45))
     assert "busy" not in render(run(quiet, quiet), "table")
     text = render(run(quiet, busy, busier), "table")
-    assert "the machine was busy: others took up to 45% of its cores during 2 of 3 results" in text
+    assert (
+        "the machine was busy: other programs took up to 45% of its cores during 2 of 3 results"
+        in text
+    )
 
 
 def test_what_slowed_a_gpu_is_said():
     slowed = result(conditions={"celsius": [40, 90], "throttle_reasons": ["power limit"]})
     text = render(run(slowed, result(conditions={"celsius": [40, 41]})), "table")
-    assert "the GPU was slowed during 1 of 2 results: power limit" in text
+    assert "the GPU was throttled during 1 of 2 results: power limit" in text
 
 
 def test_that_the_gpu_waited_for_the_host_is_said():

@@ -88,7 +88,7 @@ def test_what_too_few_rounds_leave_open_is_told():
     results = [timed("custom", around(1.0, count=3)), timed("compile", around(0.9, count=3))]
     assert lines(run(*results)) == [
         "custom is slower than the best peer in 0 of 1 cell",
-        "custom is behind in 1 cell with too few samples to tell",
+        "custom is behind in 1 cell with too few samples to decide",
         "    mse 4096x4096 float32 mean, forward: 0.900x compile (1.000 s against 900.0 ms)",
     ]
 

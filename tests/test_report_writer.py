@@ -118,7 +118,7 @@ def test_the_journal_of_a_run_that_was_killed_is_kept(tmp_path):
     journal = tmp_path / "out.journal.jsonl"
     journal.write_text("finished cases")
     with pytest.raises(
-        UsageError, match=r"out\.journal\.jsonl holds .* --resume .*/out, move it away"
+        UsageError, match=r"out\.journal\.jsonl holds .* --resume .*/out, move the file away"
     ):
         Writer(run(), "json", tmp_path / "out")
     assert journal.read_text() == "finished cases"
@@ -128,7 +128,7 @@ def test_the_journal_of_a_saved_run_is_known_by_the_name_of_the_run(tmp_path):
     saved = tmp_path / "v1.2.jsonl"
     journal_path(saved).write_text("finished cases")
     with pytest.raises(
-        UsageError, match=r"--resume v1\.2, move it away or choose another --save\.$"
+        UsageError, match=r"--resume v1\.2, move the file away or choose another --save\.$"
     ):
         Writer(run(), "json", None, saved=saved)
 

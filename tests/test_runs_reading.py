@@ -83,7 +83,7 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
     [
         (
             lambda r: r.pop("status"),
-            "result 2 is not one of losscli: object missing required field `status`",
+            "result 2 is not valid: object missing required field `status`",
         ),
         (lambda r: r.update(status=1), "'status': expected `str`, got `int`"),
         (lambda r: r.update(gbps="x"), "'gbps': expected `float | null`, got `str`"),
@@ -103,7 +103,7 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
         (lambda r: r["case"].update(reduction="all"), "'reduction': unknown reduction 'all'."),
         (lambda r: r["case"].update(seed=10**400), "'seed': a number of more than 64 bits"),
         (lambda r: r["case"].update(target_shape=[10**400]), "'target_shape': (1000"),
-        (lambda r: r["case"].update(shape=[-5, 0]), "'shape': (-5, 0) is no shape"),
+        (lambda r: r["case"].update(shape=[-5, 0]), "'shape': (-5, 0) is not a shape"),
         (lambda r: r.update({"pass": "back"}), "'pass': unknown pass 'back'."),
         (lambda r: r.update(mode="Host"), "'mode': unknown mode 'Host'. Did you mean 'host'?"),
         (lambda r: r.update(cache="hot"), "'cache': unknown cache 'hot'."),
@@ -114,15 +114,21 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
             "damaged: JSON is malformed",
         ),
         (lambda r: r["seconds"].update(p20=-INF), "damaged: JSON is malformed"),
-        (lambda r: r["seconds"].update(median=0), "'seconds': 'median': 0 s is no time"),
-        (lambda r: r["seconds"].update(median=1e308), "'seconds': 'median': 1e+308 s is no time"),
+        (lambda r: r["seconds"].update(median=0), "'seconds': 'median': 0 s is not a valid time"),
+        (
+            lambda r: r["seconds"].update(median=1e308),
+            "'seconds': 'median': 1e+308 s is not a valid time",
+        ),
         (lambda r: r["seconds"].update(samples=[1, NAN]), "damaged: JSON is malformed"),
         (
             lambda r: r["seconds"].update(samples=[10**400]),
             "'seconds.samples[0]': number out of range",
         ),
-        (lambda r: r["seconds"].update(samples=[1, 0]), "'seconds': 'samples': 0 s is no time"),
-        (lambda r: r["seconds"].update(samples=[1, -2]), "'samples': -2 s is no time"),
+        (
+            lambda r: r["seconds"].update(samples=[1, 0]),
+            "'seconds': 'samples': 0 s is not a valid time",
+        ),
+        (lambda r: r["seconds"].update(samples=[1, -2]), "'samples': -2 s is not a valid time"),
         (lambda r: r.update(case=None), "'case': expected `object`, got `null`"),
     ],
 )
@@ -141,7 +147,7 @@ def test_what_is_not_a_result_is_told_by_its_field(written, change, message):
         ('{"schema_version": 1, "kind": "bench", "results": ' + "[" * 200_000, "nested too deeply"),
         (
             '{"schema_version": 1, "kind": "bench"}\n' + "[" * 200_000 + "\n{}\n",
-            "result 1 is not one",
+            "result 1 is not valid",
         ),
         ('{"schema_version": 1, "kind": "bench"}\n{\n{}\n', ":2: this line is not JSON"),
         ('{"schema_version": 1, "kind": "bench", "results": [' + "9" * 5000 + "]}", "out of range"),

@@ -112,7 +112,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(bench):
 
     code, told = bench.run("--resume", bench.output)
     assert code == 0, told
-    assert "12 of 16 results are there already" in told
+    assert "12 of 16 results are already measured" in told
     assert bench.computed() == [25]
     assert bench.results() == ALL
     record = json.loads(bench.output.read_text())
@@ -125,7 +125,7 @@ def test_interrupted_it_exits_130_and_goes_on_from_its_report(bench, number):
     code, told = bench.stop_at(16, number)
     assert (code, told) != (0, "")
     assert code == 130
-    assert told.endswith("losscli: interrupted; what was finished is reported\n")
+    assert told.endswith("losscli: interrupted; the report has the finished results\n")
     assert bench.results() == [k for k in ALL if k[0] in (4, 9)]
     assert bench.run("--resume", bench.output)[0] == 0
     assert bench.computed() == [16, 25]
@@ -224,23 +224,23 @@ def test_what_is_whole_is_only_reported(bench, cut_short, monkeypatch):
 def test_with_another_config_it_is_refused_and_kept(cut_short, other):
     code, left, told = cut_short(other)
     assert (code, left) == (2, 4)
-    assert "out.json.journal.jsonl is of another config: it was begun by `losscli" in told
+    assert "out.json.journal.jsonl has another config: it was begun by `losscli" in told
 
 
 @pytest.mark.parametrize("fact", ["cpu", "threads", "torch", "losscli", "commit", "compiler"])
 def test_elsewhere_or_of_another_build_it_is_refused_and_kept(cut_short, fact):
     code, left, told = cut_short(**{fact: "other"})
     assert (code, left) == (2, 4)
-    assert f"cannot go on here, for it was begun with another {fact}: other, then " in (
+    assert f"cannot be resumed here: different {fact}: other, then " in (
         told.replace("CPU: other", "cpu: other")
     )
-    assert "Go back to that, or begin anew with another -o or --save." in told
+    assert "Resume it with those, or start a new run with another -o or --save." in told
 
 
 def test_what_makes_no_other_kernel_is_told_of(cut_short):
     code, left, told = cut_short(python="3.11.0")
     assert (code, left) == (0, None)
-    assert "losscli: since the run was begun, another Python: 3.11.0, then " in told
+    assert "losscli: changed since the run began: Python: 3.11.0, then " in told
 
 
 def task(passes=("forward", "forward_backward"), **changes):

@@ -48,7 +48,7 @@ def _outcome(outcomes: Sequence[Outcome], around: Surroundings) -> Outcome:
     timed = [each for each in outcomes if isinstance(each, Timed)]
     untimed = next((each for each in outcomes if isinstance(each, Untimed)), None)
     if untimed:
-        where = f"in process {len(timed) + 1}, right in those before: " if timed else ""
+        where = f"in process {len(timed) + 1}, correct in those before: " if timed else ""
         reason = replace(untimed.reason, text=f"{where}{untimed.reason.text}")
         return replace(untimed, reason=reason)
     seconds = summarize_processes([each.seconds.samples for each in timed])

@@ -106,7 +106,7 @@ def conclude(
 ) -> Outcome:
     """Return what became of an implementation that computed the right thing to the end."""
     if not contender.samples:
-        text = f"every sample was taken while throttled, {contender.thrown_away} thrown away"
+        text = f"every sample was taken while throttled; {contender.thrown_away} discarded"
         return Untimed(SKIPPED, Reason("throttled", text), error, sampled=True)
     host_apart = task.case.device != "cpu" and task.mode != HOST
     return Timed(
@@ -175,11 +175,11 @@ def _timed(
     facts = [outcome.described, around.gaps]
     if limit_gbps and is_too_fast(task, pass_, outcome, around):
         share = gbps / limit_gbps
-        facts.insert(0, f"IMPOSSIBLE, {share:.0%} of what moving the bytes alone allows")
+        facts.insert(0, f"IMPOSSIBLE: {share:.0%} of the measured memory limit")
     if limit.reason:
-        facts.append(f"no limit: {limit.reason}")
+        facts.append(f"memory limit not measured: {limit.reason}")
     if limit_gbps and around.measured_twice:
-        facts.append("limit measured twice")
+        facts.append("memory limit measured twice")
     return BenchResult(
         task.case,
         name,

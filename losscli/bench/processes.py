@@ -51,13 +51,13 @@ class ProcessDiedError(Exception):
         how = f"with exit code {code}"
         if code < 0:
             how = f"by {signal.Signals(-code).name}"
-        super().__init__(f"the process that measured it ended {how}")
+        super().__init__(f"the process that measured the case ended {how}")
 
     @property
     def outcome(self) -> Untimed:
         """What becomes of the implementations that it ran."""
         if self.code == -signal.SIGKILL:
-            text = f"{self}, as the system ends one where memory runs out"
+            text = f"{self}, as when the system runs out of memory"
             return Untimed(SKIPPED, Reason("out_of_memory", text))
         return Untimed(FAILED, Reason("process_died", str(self)))
 

@@ -50,9 +50,7 @@ from losscli.runs.records import (
 from losscli.truth.gate import Gate
 from losscli.truth.inputs import make_inputs
 
-BUSY_NOTE = (
-    "other programs are running on this machine: times will vary, and be longer than they need be"
-)
+BUSY_NOTE = "other programs are running on this machine: times will be longer and vary more"
 
 
 @dataclass
@@ -258,7 +256,9 @@ def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop
     if contender.failure:
         return gone_wrong(contender.failure, sampled=True)
     if verdict and verdict.status == FAIL:
-        reason = Reason("wrong_later", f"right at first, wrong while timed: {verdict.reason}")
+        reason = Reason(
+            "wrong_later", f"correct before timing, wrong while timed: {verdict.reason}"
+        )
         return Untimed(FAILED, reason, verdict.error, sampled=True)
     return conclude(task, contender, entry.error, entry.peak_extra_bytes, stop)
 

@@ -129,8 +129,8 @@ def describe(stop: Stop, width: float, samples: int, thrown_away: int, processes
     """
     facts = [f"{samples} samples" + (f" of {processes} processes" if processes > 1 else "")]
     if thrown_away:
-        facts.append(f"{thrown_away} thrown away while throttled")
-    known = f"median known to {width:.2%}" if math.isfinite(width) else "too few for an interval"
+        facts.append(f"{thrown_away} discarded while throttled")
+    known = f"median within {width:.2%}" if math.isfinite(width) else "too few for an interval"
     return f"{stop}: {', '.join([*facts, known])}"
 
 

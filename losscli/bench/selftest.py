@@ -144,7 +144,7 @@ def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
     """Measure a spin."""
     found = _fastest(bench, bench.spin(seconds))
     right = abs(found / seconds - 1) <= SPIN_TOLERANCE
-    reason = f"off by {found / seconds - 1:+.2%}, of which {SPIN_TOLERANCE:.0%} are allowed"
+    reason = f"off by {found / seconds - 1:+.2%}; allowed: {SPIN_TOLERANCE:.0%}"
     status = PASS if right else FAIL
     return TimerTestResult(KNOWN_TIME, "spin", status, reason, found, seconds)
 
@@ -154,7 +154,7 @@ def _overhead(bench: Bench) -> TimerTestResult:
     found = _fastest(bench, lambda: None)
     allowed = LARGEST_OVERHEAD[torch.device(bench.device).type]
     status = PASS if found <= allowed else FAIL
-    reason = "a call of nothing takes too long" if status == FAIL else ""
+    reason = "an empty call takes too long" if status == FAIL else ""
     return TimerTestResult(OVERHEAD, "nothing", status, reason, found, allowed)
 
 

@@ -157,7 +157,7 @@ def _names(implementations: Sequence[Implementation]) -> str:
 def _count(sizes: Sequence[int], misfits: int, free: int, device: str) -> str:
     """Return the last line: how many there are, and of them too large."""
     return (
-        f"{len(sizes)} to run, the largest {format_bytes(max(sizes, default=0))}; "
+        f"{count(len(sizes), 'row')} to run, the largest {format_bytes(max(sizes, default=0))}; "
         f"{misfits or 'none'} too large for the {format_bytes(free)} free on {device}"
     )
 

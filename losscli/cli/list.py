@@ -61,7 +61,7 @@ KINDS: dict[str, Callable[[], dict[str, str]]] = {
 @click.argument("kind", type=one_of("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
 @listing_format
 def command(kind: str | None, format: str) -> None:
-    """List losses, implementations, devices and configs; all of them without an argument."""
+    """List losses, implementations, devices or configs; without an argument, all four."""
     listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
     if format == "json":
         click.echo(json.dumps(listing, indent=2))

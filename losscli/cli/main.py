@@ -34,8 +34,8 @@ COMMANDS = {
     "build": "Compile the kernels for this machine.",
     "verify": "Check implementations against a float64 oracle.",
     "bench": "Time implementations side by side.",
-    "compare": "Compare runs with a baseline.",
-    "runs": "List the runs that were kept.",
+    "compare": "Compare saved runs or result files with a baseline.",
+    "runs": "List the saved runs.",
     "list": "List losses, implementations, devices and configs.",
 }
 """Each is ``losscli/cli/NAME.py``; the help is here so that `losscli --help` imports none."""
@@ -85,20 +85,32 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+_HELP = """\
+Build, verify and time loss kernels against PyTorch.
+
+\b
+Exit codes:
+  0    success
+  1    a check failed
+  2    wrong usage or config
+  3    a build failed
+  4    this machine cannot run what was asked
+  70   internal error of losscli
+  130  interrupted
+  141  output pipe closed
+"""
+
+
 @click.group(
     name="losscli",
+    help=_HELP,
     cls=_LazyGroup,
     params=[_DEBUG],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def group() -> None:
-    """Build, verify and time loss kernels against PyTorch.
-
-    Exit codes: 0 all well, 1 a check failed, 2 usage or config, 3 a build failed, 4 this machine
-    cannot do what was asked, 70 an error of losscli itself, 130 interrupted, 141 output pipe
-    closed.
-    """
+    """Build, verify and time loss kernels against PyTorch."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -191,7 +203,7 @@ def _message(error: BaseException) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return error.format_message(), EXIT_USAGE
     if _is_out_of_memory(error):
-        return "out of memory. Choose smaller sizes; --dry-run shows what fits.", EXIT_UNFIT
+        return "out of memory. Choose smaller sizes; --dry-run shows which cases fit.", EXIT_UNFIT
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
     summary = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -40,9 +40,13 @@ def axis_options(command: Command) -> Command:
     filter = click.option(
         "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
     )
-    names = click.option("--list", "list_cases", is_flag=True, help="List the names of the cases.")
+    names = click.option(
+        "--list", "list_cases", is_flag=True, help="List the names of the cases; run nothing."
+    )
     dry_run = click.option(
-        "--dry-run", is_flag=True, help="List the cases, their memory and what fits; run nothing."
+        "--dry-run",
+        is_flag=True,
+        help="List the cases, their memory and which cases fit; run nothing.",
     )
     keep_going = click.option(
         "--keep-going/--fail-fast",
@@ -64,7 +68,9 @@ def resolve_config(
         overrides["seed"] = seed
     loaded = load_config(config, overrides)
     if loaded.filters and not _keeps_any(loaded):
-        raise UsageError("--filter leaves no case of the config. --list shows what there is.")
+        raise UsageError(
+            "--filter matches no case of the config. --list without --filter lists the cases."
+        )
     return loaded
 
 
@@ -107,14 +113,14 @@ def output_options(command: Command) -> Command:
         default=FORMATS[0],
         show_default=True,
         metavar="NAME",
-        help=f"{', '.join(FORMATS)}.",
+        help=f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.",
     )
     output = click.option(
         "-o",
         "--output",
         type=_output,
         metavar="PATH",
-        help="Write the report to PATH; - is stdout.",
+        help="Write the report to PATH; - is standard output.",
     )
     return _decorate(command, (format, output))
 
@@ -135,7 +141,7 @@ def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) ->
     def read(text: str) -> tuple[str]:
         return (check_name(kind, text, candidates),)
 
-    return axis(flag, field, "NAME", read, f"{', '.join(candidates)}.")
+    return axis(flag, field, "NAME", read, f"Choose the {kind}: {', '.join(candidates)}.")
 
 
 def _losses(text: str) -> tuple[str, ...]:
@@ -148,10 +154,14 @@ def _grad_output(text: str) -> tuple[GradOutput]:
     return (check_grad_output(text),)
 
 
-_GRAD_OUTPUT_HELP = f"Incoming gradients of forward_backward: numbers or {CHANGING}."
+_GRAD_OUTPUT_HELP = (
+    f"Choose the incoming gradient of forward_backward: a number, or {CHANGING} for another number "
+    "in every call."
+)
+_SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 _AXES = (
-    axis("--loss", "losses", "NAME", _losses, f"{', '.join(LOSSES)} or all."),
-    axis("--size", "sizes", "SIZE", parse_size, "1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."),
+    axis("--loss", "losses", "NAME", _losses, f"Choose the loss: {', '.join(LOSSES)} or all."),
+    axis("--size", "sizes", "SIZE", parse_size, _SIZE_HELP),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
     named_axis("--pass", "passes", "pass", PASSES),
@@ -159,17 +169,17 @@ _AXES = (
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     named_axis("--impl", "implementations", "implementation", IMPLEMENTATIONS),
 )
-_CONFIG_HELP = "Read a YAML file, or a shipped config such as full.yaml."
+_CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."
 _FILTER_HELP = (
     "Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
 )
-_DEVICE_HELP = "Run on a device: auto, cpu, cuda or cuda:N."
+_DEVICE_HELP = "Run on device NAME: auto, cpu, cuda or cuda:N."
 
 
 def _output(value: str) -> Path | None:
     """Refuse an output that cannot be written, before anything is measured; ``-`` is stdout."""
     if not value:
-        raise UsageError("-o '' names no file. Name one, or - for standard output.")
+        raise UsageError("-o '' is an empty file name. Name a file, or - for standard output.")
     if value == "-":
         return None
     path = Path(value)
@@ -203,6 +213,6 @@ listing_format = click.option(
     default="table",
     show_default=True,
     metavar="NAME",
-    help="table or json.",
+    help="Write the list as table or json.",
 )
 """The option of commands that only list what there is."""

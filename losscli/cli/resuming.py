@@ -42,9 +42,9 @@ def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
     host = any(task.mode == HOST for task in tasks)
     before, unlike = read_unfinished(path, run, host=host)
     for difference in unlike:
-        click.echo(f"losscli: since the run was begun, another {difference}", err=True)
+        click.echo(f"losscli: changed since the run began: {difference}", err=True)
     results = [result for result in before.results if isinstance(result, BenchResult)]
     left, kept = remaining(tasks, results)
     done = sum(map(len, tasks)) - sum(map(len, left))
-    click.echo(f"losscli: {done} of {sum(map(len, tasks))} results are there already", err=True)
+    click.echo(f"losscli: {done} of {sum(map(len, tasks))} results are already measured", err=True)
     return Resumed(path, replace(run, created=before.created, results=tuple(kept)), left)

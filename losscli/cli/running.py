@@ -105,7 +105,7 @@ def run_jobs(
     if saved and results:
         click.echo(f"losscli: saved {saved.stem}", err=True)
     if not finished:
-        what = "; what was finished is reported" if results else " before the first result"
+        what = "; the report has the finished results" if results else " before the first result"
         click.echo(f"losscli: interrupted{what}", err=True)
         return EXIT_INTERRUPTED
     if not results:
@@ -153,7 +153,7 @@ def _run_all(
     except KeyboardInterrupt:
         return False
     except _FirstFailureError:
-        click.echo("losscli: ended at the first failure, as --fail-fast asks", err=True)
+        click.echo("losscli: stopped at the first failure (--fail-fast)", err=True)
     return True
 
 

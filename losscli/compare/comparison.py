@@ -371,7 +371,7 @@ def _no_controls(unlike: Sequence[Difference]) -> str:
     """Return why PyTorch's own code is not the same in both runs, if it is not."""
     for difference in unlike:
         if difference.decisive or difference.fact in ("torch", "torch_cuda"):
-            return f"for the runs are of another {difference}"
+            return f"because the runs have a different {difference}"
     return ""
 
 
@@ -438,7 +438,7 @@ def _told(
     for group in dict.fromkeys(groups):
         own = [index for index, other in enumerate(groups) if other == group]
         controls = sum(control[index] for index in own)
-        few = f"for want of controls: {controls} of the {ENOUGH_CONTROLS} that it takes"
+        few = f"because there are too few controls: {controls} of {ENOUGH_CONTROLS}"
         missing = "" if controls >= ENOUGH_CONTROLS else why or few
         noise = max(noises[index] for index in own)
         if group in from_processes:

@@ -90,7 +90,7 @@ class Builder:
             if self.force or not found:
                 raise
             self.cache.touch(found)
-            reason = f"built before; cannot be built here: {error}"
+            reason = f"built before and used again; it cannot be built here: {error}"
             return Outcome(target.name, CACHED, reason, found)
 
     def finish(self, resolved: Sequence[Plan | Outcome]) -> list[Outcome]:
@@ -226,7 +226,7 @@ def _require_gpu(toolbox: Toolbox) -> None:
         why = "torch sees no GPU"
     else:
         return
-    raise UnfitError(f"{why}. `losscli build --device cuda` compiles the kernels all the same.")
+    raise UnfitError(f"{why}. `losscli build --device cuda` compiles the kernels anyway.")
 
 
 def _of_use(target: Target, outcome: Outcome, torch: TorchInstall) -> Outcome:

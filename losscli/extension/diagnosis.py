@@ -19,7 +19,7 @@ _HINTS = (
     ),
     (
         r"unsupported GNU version|unsupported clang version",
-        "This nvcc does not take that host compiler: name an older g++ in CUDAHOSTCXX.",
+        "This nvcc does not support the host compiler: name an older g++ in CUDAHOSTCXX.",
     ),
     (
         r"Unsupported gpu architecture 'compute_([56]\d|7[0-4])'",
@@ -33,7 +33,7 @@ _HINTS = (
     ),
     (
         r"cc1plus|cannot execute",
-        "The C++ compiler is installed in part: install g++ whole.",
+        "The C++ compiler is only partly installed: reinstall g++.",
     ),
     (
         r"(ATen|c10|torch)/\S*: No such file",
@@ -45,11 +45,11 @@ _HINTS = (
     ),
     (
         r"(stdlib|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file",
-        "The C++ standard library is missing: install g++ whole.",
+        "The C++ standard library is missing: reinstall g++.",
     ),
     (
         r"crt/\S+: No such file|cuda\w*\.h: No such file|cannot find -lcudart",
-        "The CUDA toolkit is installed in part: install its runtime headers and libraries.",
+        "The CUDA toolkit is only partly installed: install its runtime headers and libraries.",
     ),
     (
         r"(namespace|class|struct) .?(at|c10|torch)\b.* (no member|not declared)"

@@ -39,8 +39,12 @@ class Manifest:
         try:
             size = path.stat().st_size
             if size != self.bytes:
-                return f"{size:,} of {self.bytes:,} bytes are there"
-            return None if digest(path) == self.sha256 else "its content is not what was built"
+                return f"{size:,} of {self.bytes:,} bytes are present"
+            return (
+                None
+                if digest(path) == self.sha256
+                else "its content has changed since it was built"
+            )
         except OSError as error:
             return f"{self.library} cannot be read: {error.strerror}"
 

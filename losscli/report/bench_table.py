@@ -137,13 +137,15 @@ def notes(run: Run) -> list[str]:
     ]
     texts += [
         f"{r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: took "
-        f"{format_bytes(r.peak_extra_bytes or 0)} beside inputs, loss and gradient, "
+        f"{format_bytes(r.peak_extra_bytes or 0)} beyond inputs, loss and gradient; "
         f"{format_bytes(r.planned_extra_bytes or 0)} were planned"
         for r in results
         if _outgrew(r)
     ]
     texts += skips(results)
-    texts += dict.fromkeys(f"no limit: {r.no_limit}" for r in results if r.no_limit)
+    texts += dict.fromkeys(
+        f"memory limit not measured: {r.no_limit}" for r in results if r.no_limit
+    )
     texts += _default_allocator(results)
     texts += _conditions(results)
     return [textwrap.fill(text, 100, subsequent_indent="    ") for text in texts]
@@ -169,7 +171,7 @@ def _default_allocator(results: Sequence[BenchResult]) -> list[str]:
         fair, default = (geometric_mean(each) for each in zip(*pairs, strict=True))
         if max(fair / default, default / fair) > 1 + ALLOCATORS_DIFFER:
             texts.append(
-                f"with the system's default allocator, which does not keep freed memory: {name} "
+                f"with the system's default allocator, which does not keep freed memory, {name} is "
                 f"{_figure(default)}x reference {pass_}, not {_figure(fair)}x"
             )
     return texts
@@ -182,7 +184,7 @@ def _conditions(results: Sequence[BenchResult]) -> list[str]:
     texts = []
     if busy := [result.conditions["others"] for result in timed if result.busy]:
         texts.append(
-            f"the machine was busy: others took up to {max(busy):.0%} of its cores "
+            f"the machine was busy: other programs took up to {max(busy):.0%} of its cores "
             f"during {len(busy)} {of}"
         )
     if waited := sum(HOST_GAPS in result.conditions for result in timed):
@@ -191,7 +193,7 @@ def _conditions(results: Sequence[BenchResult]) -> list[str]:
     for result in timed:
         for reason in result.conditions.get("throttle_reasons", ()):
             reasons[reason] = reasons.get(reason, 0) + 1
-    texts += [f"the GPU was slowed during {n} {of}: {reason}" for reason, n in reasons.items()]
+    texts += [f"the GPU was throttled during {n} {of}: {reason}" for reason, n in reasons.items()]
     return texts
 
 

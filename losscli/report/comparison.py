@@ -91,7 +91,7 @@ def _caption(title: str, run: Run) -> str:
 
 def _unlike(comparison: Comparison) -> list[str]:
     return [
-        f"{'NOT COMPARABLE' if unlike.decisive else 'note'}: another {unlike}"
+        f"{'NOT COMPARABLE' if unlike.decisive else 'note'}: different {unlike}"
         for unlike in comparison.differences
     ]
 
@@ -146,9 +146,9 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
     lines = []
     for where, found in ((baseline, comparison.only_before), (name, comparison.only_after)):
         if found:
-            lines.append(f"timed in {where} alone: {count(len(found), 'row')}")
+            lines.append(f"timed only in {where}: {count(len(found), 'row')}")
             lines += [
-                f"    {label(each.result)}{f' (elsewhere {each.why})' if each.why else ''}"
+                f"    {label(each.result)}{f' (in the other run {each.why})' if each.why else ''}"
                 for each in found[:_NAMED]
             ]
         if len(found) > _NAMED:
@@ -161,21 +161,21 @@ def _noise(comparison: Comparison) -> list[str]:
     several = len(comparison.noises) > 1
     return [
         *(_noise_of(noise, several) for noise in comparison.noises),
-        f"all intervals hold at once with {100 * CONFIDENCE:g} %",
+        f"all intervals hold together with {100 * CONFIDENCE:g} % confidence",
     ]
 
 
 def _noise_of(noise: Noise, several: bool) -> str:
-    known = f"by {noise.controls} rows of PyTorch's own implementations"
+    known = f"measured on {noise.controls} rows of PyTorch's own implementations"
     if noise.why:
-        known = f"supposed, {noise.why}"
+        known = f"assumed, {noise.why}"
     if noise.from_processes:
-        known = "by the spread between the processes of each run"
+        known = "measured by the spread between the processes of each run"
     where = f" ({noise.mode}, {noise.cache})" if several else ""
     line = f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
     if noise.controls:
         off = f"{100 * noise.off:.1f} % in the median, {100 * noise.most_off:.1f} % at most"
-        line += f"; their ratios are off by {off}" if not noise.why else f"; controls: off by {off}"
+        line += f"; the ratios of these controls are off by {off}"
     return line
 
 
@@ -217,7 +217,9 @@ def _not_looked(compared: Comparisons) -> list[str]:
         lines.append(f"FAILED: {rows}; --no-fail-on-undecided accepts that")
     elif blind := compared.blind():
         where = ", ".join(blind)
-        lines.append(f"FAILED: no row of {where} was judged; --no-fail-on-undecided accepts that")
+        lines.append(
+            f"FAILED: no row of {where} could be judged; --no-fail-on-undecided accepts that"
+        )
     return lines
 
 
@@ -256,7 +258,7 @@ def _undecided(compared: Comparisons, threshold: float) -> list[str]:
             where = f" of {name}" if len(compared.comparisons) > 1 else ""
             are = "is" if len(undecided) == 1 else "are"
             noisy = f"{len(undecided)} of {count(own, 'row')}{where} {are} too noisy"
-            lines.append(f"{noisy} to tell {100 * threshold:g} %")
+            lines.append(f"{noisy} to detect a change of {100 * threshold:g} %")
     return lines
 
 

@@ -20,7 +20,9 @@ def lines(run: Run) -> list[str]:
     told = [f"custom is slower than the best peer in {len(slower)} of {total}"]
     told += [f"    {_describe(cell)}" for cell in slower]
     if short:
-        told.append(f"custom is behind in {count(len(short), 'cell')} with too few samples to tell")
+        told.append(
+            f"custom is behind in {count(len(short), 'cell')} with too few samples to decide"
+        )
         told += [f"    {_describe(cell)}" for cell in short]
     if untimed:
         told.append(f"custom was not timed in {count(len(untimed), 'cell')} where a peer was")

@@ -62,7 +62,9 @@ def notes(run: Run) -> list[str]:
         for key, group in groups.items():
             asked = [r for r in results if (r.implementation, r.check, r.case.loss) == key]
             texts += _note(group, sum(map(_counts, asked)))
-    reasons = [f"{r.case.loss} may be off by {r.tolerance}" for r in results if ":" in r.tolerance]
+    reasons = [
+        f"{r.case.loss} has a tolerance of {r.tolerance}" for r in results if ":" in r.tolerance
+    ]
     texts += [_fill(text) for text in (*dict.fromkeys(reasons), *skips(results))]
     return texts[:-1] if texts[-1:] == [""] else texts
 

@@ -78,8 +78,8 @@ def _refuse_unreported(path: Path, output: Path, kind: str, name: str, option: s
         return
     reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
     if not reported:
-        resume = f"Go on with it by --resume {name}, move" if kind == "bench" else "Move"
+        resume = f"Continue the run with --resume {name}, move" if kind == "bench" else "Move"
         raise UsageError(
             f"{path} holds the finished cases of a run that was killed. "
-            f"{resume} it away or choose another {option}."
+            f"{resume} the file away or choose another {option}."
         )

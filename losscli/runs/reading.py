@@ -107,7 +107,7 @@ def read_run(path: Path, kind: str) -> Run:
     except RecordError as error:
         if error.index is not None:
             where = f"result {error.index + 1}"
-        raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
+        raise UsageError(f"{path}: {where} is not valid: {error}.") from None
     except UNREADABLE as error:
         raise _damaged(path, error) from None
 
@@ -163,10 +163,10 @@ def _check(result: BenchResult) -> None:
         ("samples", max(samples)),
     ):
         if not 0 < seconds < _LONGEST:
-            raise RecordError(f"'seconds': '{field}': {seconds:g} s is no time")
+            raise RecordError(f"'seconds': '{field}': {seconds:g} s is not a valid time")
     counts = result.seconds.processes
     if counts and (min(counts) < 1 or sum(counts) != len(result.seconds.samples)):
-        raise RecordError("'seconds': 'processes': not the number of samples of each process")
+        raise RecordError("'seconds': 'processes': expected the number of samples of each process")
 
 
 def _check_case(case: Case) -> None:
@@ -175,12 +175,12 @@ def _check_case(case: Case) -> None:
     grad_output = case.grad_output
     known = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)
     if not known:
-        raise RecordError(f"'grad_output': {grad_output!s:.40} is no number and not {CHANGING}")
+        raise RecordError(f"'grad_output': {grad_output!s:.40} is neither a number nor {CHANGING}")
     if not -(2**63) <= case.seed < 2**63:
         raise RecordError("'seed': a number of more than 64 bits")
     for field, shape in (("shape", case.shape), ("target_shape", case.target_shape)):
         if not all(0 <= size < 2**63 for size in shape):
-            raise RecordError(f"'{field}': {shape!s:.40} is no shape")
+            raise RecordError(f"'{field}': {shape!s:.40} is not a shape")
 
 
 def _open(path: Path) -> tuple[_Envelope, bytes, bool]:

@@ -25,7 +25,7 @@ def find_unfinished(name: str) -> Path:
         return find_run(name)
     except UsageError as error:
         raise UsageError(
-            f"{error} One that was killed before it was saved is known by its -o, if it had one: "
+            f"{error} A run that was killed before it was saved is found by the path of its -o: "
             "--resume PATH."
         ) from None
 
@@ -44,15 +44,15 @@ def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Diff
     before = read_run(path, "bench")
     if before.plan != run.plan:
         raise UsageError(
-            f"{path} is of another config: it was begun by `{' '.join(before.command)}`. Go on "
+            f"{path} has another config: it was begun by `{' '.join(before.command)}`. Resume it "
             "with the same config and options."
         )
     unlike = differences(before.environment, run.environment, host=host)
     for difference in unlike:
         if parts_ways(difference):
             raise UsageError(
-                f"{path} cannot go on here, for it was begun with another {difference}, and a run "
-                "is of one machine and one build. Go back to that, or begin anew with another -o "
-                "or --save."
+                f"{path} cannot be resumed here: different {difference}. One machine and one build "
+                "measure a whole run. Resume it with those, or start a new run with another -o or "
+                "--save."
             )
     return before, unlike

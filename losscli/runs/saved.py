@@ -25,7 +25,7 @@ def runs_directory(environ: Mapping[str, str] = os.environ) -> Path:
         base = Path(environ.get("XDG_DATA_HOME", ""))
         return (base if base.is_absolute() else Path.home() / ".local/share") / "losscli/runs"
     except RuntimeError:
-        whose = f"{VARIABLE} is '{given}', but" if given else "to keep runs in,"
+        whose = f"{VARIABLE} is '{given}', but" if given else "runs need a home directory, but"
         raise UsageError(
             f"{whose} there is no such home directory. Name a directory in {VARIABLE}."
         ) from None

@@ -80,7 +80,7 @@ def repeat(
     trial = find_implementation(implementation), find_check(check)
     jobs = split(case, [trial], ulp)
     if not jobs:
-        print(f"NOTHING is asked of {case.name}: {trial[1].why_not(case, trial[0])}")
+        print(f"NOT RUN {case.name}: {trial[1].why_not(case, trial[0])}")
     for job in jobs:
         for result in run(job):
             name = f"{result.case.name}, {implementation}, {result.check}"

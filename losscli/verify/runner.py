@@ -94,12 +94,12 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
     ``asked`` are those that the config has cases for.
     """
     passes = {pass_ for block in config.blocks for pass_ in block.passes}
-    reasons = [f"{check.name} is for {check.needs} alone" for check in asked]
+    reasons = [f"{check.name} applies only to {check.needs}" for check in asked]
     reasons += [
         f"{check.name} needs --pass {check.pass_}" for check in checks if check.pass_ not in passes
     ]
     if reasons:
-        raise UsageError(f"nothing is asked of these cases: the check of {'; '.join(reasons)}.")
+        raise UsageError(f"no check applies to these cases: {'; '.join(reasons)}.")
 
 
 def _choose(
@@ -203,7 +203,7 @@ def run(
             results, problem = [VerifyResult(case, name, check.name, status, text, code=code)], None
         else:
             if spoiled:
-                text = f"wrote over its {spoiled}, which no result can be judged without"
+                text = f"overwrote its {spoiled}, so its result cannot be judged"
                 results = [
                     VerifyResult(case, name, each, FAIL, text, code="overwrote")
                     for each in check.results or (check.name,)
@@ -246,7 +246,7 @@ def _out_of_order(device: str) -> Reason | None:
     """Say who broke a GPU; None if nobody has."""
     if device not in broken:
         return None
-    return Reason("device_broken", f"{device} was broken by {broken[device]} before")
+    return Reason("device_broken", f"{device} was broken earlier by {broken[device]}")
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:

@@ -38,4 +38,4 @@ def test_without_a_reduction_there_is_nothing_to_finish(loss: str) -> None:
     case = case_of(loss, "none", torch.ones(2, 2), torch.ones(2, 2))
     for strategy in STRATEGIES:
         reason = find_implementation(f"custom:{strategy}").unavailable(case)
-        assert reason.text == "there is no sum to finish"
+        assert reason.text == "without a reduction there is no sum to finish"

@@ -139,7 +139,7 @@ def test_what_was_in_grad_is_told(make_case):
     (result,) = put(make_case("mse"), wrong.implementation(), ["accumulation"]).values()
 
     assert result.reason.startswith(".grad of the input: expected ")
-    assert result.reason.endswith("it was -0.75 of the gradient before")
+    assert result.reason.endswith(".grad held -0.75 times the gradient before the call")
 
 
 def test_an_absent_gradient_cannot_accumulate(make_case):

@@ -129,15 +129,15 @@ def keeps_everything():
 
 
 WRONG = {
-    "writes over its input": (writes_over_its_input, "input was written over: expected "),
-    "writes after its target": (writes_after_its_target, "target had memory after it written over"),
+    "writes over its input": (writes_over_its_input, "input was overwritten: expected "),
+    "writes after its target": (writes_after_its_target, "target has overwritten memory after it"),
     "reads beyond the end": (reads_beyond_the_end, "operands between NaN, loss: "),
     "reads beyond, drops NaN": (reads_beyond_and_drops_nan, "operands between large values, loss"),
 }
 FACTORIES = {
     "cached by pointer": (cached_by_pointer, "new contents in the same operands, loss: expected "),
     "the first forever": (the_first_forever, "new contents in the same operands, loss: expected "),
-    "keeps everything": (keeps_everything, "expected no more memory, but 100 calls more took "),
+    "keeps everything": (keeps_everything, "expected no memory growth, but 100 more calls took "),
 }
 
 

@@ -18,7 +18,7 @@ from losscli.verify.surroundings import Surroundings
 
 MISTAKES = [
     ("one ulp off", "exact", "mean", "on the branch"),
-    ("one ulp off", "exact", "none", "no order of these additions rounds"),
+    ("one ulp off", "exact", "none", "these additions are exact in every order"),
     ("first row decides", "parts", "none", "incoming gradient with a first row of zeros, "),
     ("one number", "parts", "none", "with stride 0, "),
     ("mean of means", "parts", "mean", "parts of 1, 5 and 58 rows, input gradient: "),

@@ -119,7 +119,7 @@ def test_a_check_that_asks_nothing_of_the_case_says_so(capsys):
     repeat("reference", "numeric", "mse", (3,))
 
     assert capsys.readouterr().out == (
-        "NOTHING is asked of mse 3 float32 mean: the check of numeric is for float64 alone\n"
+        "NOT RUN mse 3 float32 mean: the check numeric applies only to float64\n"
     )
 
 

@@ -29,7 +29,7 @@ def test_who_cuts_off_is_failed(make_case):
 
     assert plain.status == PASS
     assert result.status == FAIL
-    assert result.reason.startswith("loss: expected to be right on the average, is 0.4")
+    assert result.reason.startswith("loss: expected no bias on average, but results are 0.4")
     assert result.reason.endswith("ulp too small")
 
 

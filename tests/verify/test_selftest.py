@@ -137,5 +137,7 @@ def test_on_a_gpu_that_one_broke_the_next_cannot_run(monkeypatch):
     honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
     monkeypatch.setattr(runner, "broken", {"cpu": "wrong:stray"})
 
-    with pytest.raises(UnfitError, match="float64 could not run: cpu was broken by wrong:stray"):
+    with pytest.raises(
+        UnfitError, match="float64 could not run: cpu was broken earlier by wrong:stray"
+    ):
         list(selftest.run(honest))

@@ -43,7 +43,7 @@ def test_each_check_that_an_operand_is_written_over_in_says_so(make_case, operan
         make_case("mse"), (writes_over(operand), "value"), (writes_over(operand), "gradients")
     )
 
-    reason = f"wrote over its {operand}, which no result can be judged without"
+    reason = f"overwrote its {operand}, so its result cannot be judged"
     assert [(r.check, r.status, r.reason) for r in results] == [
         ("value", FAIL, reason),
         ("input_gradient", FAIL, reason),

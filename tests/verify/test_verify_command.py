@@ -125,7 +125,7 @@ def test_without_an_option_ours_are_verified_or_else_what_the_config_names(
 def test_no_case_that_can_run_exits_4(capsys):
     assert run(["verify", *SMALL, "--loss", "hinge", "--impl", "functional"]) == EXIT_UNFIT
     assert (
-        "nothing could run: torch has no other hinge than the reference" in capsys.readouterr().err
+        "nothing could run: torch.nn.functional has no hinge of its own" in capsys.readouterr().err
     )
 
 
@@ -153,7 +153,7 @@ def test_an_interrupt_reports_what_was_finished(monkeypatch):
 
     assert result.return_value == EXIT_INTERRUPTED
     assert result.stdout.splitlines()[-1].startswith("verify: 1 check of 1 case passed")
-    assert result.stderr == "losscli: interrupted; what was finished is reported\n"
+    assert result.stderr == "losscli: interrupted; the report has the finished results\n"
 
 
 def test_dry_run_lists_the_cases_and_runs_none(monkeypatch):
@@ -211,13 +211,13 @@ def test_options_replace_what_a_shipped_config_says(config):
 def test_a_check_that_asks_nothing_is_a_usage_error_that_says_what_it_is_for(capsys, then):
     assert run(["verify", *MEAN, "--check", "numeric", *then]) == EXIT_USAGE
 
-    assert "the check of numeric is for float64 alone." in capsys.readouterr().err
+    assert "numeric applies only to float64." in capsys.readouterr().err
 
 
 def test_dry_run_counts_what_the_chosen_checks_ask():
     result = invoke(*MEAN, "--size", "64x48", "--check", "value,layouts", "--dry-run")
 
-    assert result.stdout.splitlines()[-1] == "--check value,layouts: 3 to run"
+    assert result.stdout.splitlines()[-1] == "--check value,layouts: 3 checks to run"
 
 
 def test_a_run_without_a_result_is_a_usage_error(monkeypatch, capsys):

@@ -122,7 +122,7 @@ def test_why_a_loss_is_loosened_is_told_once(make_run, case_results):
         *case_results(tolerance="8 ulp: a logarithm of a sum", dtype="float16"),
     )
 
-    assert notes(run) == ["smooth_l1 may be off by 8 ulp: a logarithm of a sum"]
+    assert notes(run) == ["smooth_l1 has a tolerance of 8 ulp: a logarithm of a sum"]
 
 
 def test_what_is_skipped_has_no_row_but_a_reason(make_run, make_case, case_results):

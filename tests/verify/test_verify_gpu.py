@@ -117,4 +117,4 @@ def test_a_kernel_that_goes_astray_fails_and_the_run_ends_as_any_other():
     assert (first["implementation"], first["status"]) == ("functional", "fail")
     assert "CUDA error" in first["reason"]
     assert {each["implementation"] for each in others} == {"functional", "reference"}
-    assert {each["reason"] for each in others} == {"cuda:0 was broken by functional before"}
+    assert {each["reason"] for each in others} == {"cuda:0 was broken earlier by functional"}

@@ -315,7 +315,7 @@ def test_who_is_asked_after_that_is_skipped_and_not_blamed(make_case, strays):
 
     assert len(same) == 2
     assert {(r.status, r.reason) for r in (*same, other)} == {
-        (SKIPPED, "cpu was broken by planted before")
+        (SKIPPED, "cpu was broken earlier by planted")
     }
 
 

@@ -56,7 +56,7 @@ def _judge(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Verdict, E
     errors = compare(got, (Truth(b, due[b], scale[b]) for b in blocks(due.shape)))
     verdict = judge_sums(errors, got.dtype)
     if verdict.status != PASS:
-        reason = f"{verdict.reason}; it was {_SHARE:g} of the gradient before"
+        reason = f"{verdict.reason}; .grad held {_SHARE:g} times the gradient before the call"
         verdict = Verdict(verdict.status, reason)
     return verdict, errors
 

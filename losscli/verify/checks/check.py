@@ -49,14 +49,14 @@ class Check:
     def missing(self, case: Case) -> Reason | None:
         """Say what it needs that the device of a case does not have; None if nothing."""
         if self.needs_gpu and case.device == "cpu":
-            return Reason("no_gpu", f"the check of {self.name} needs a GPU, in every case")
+            return Reason("no_gpu", f"the check {self.name} runs only on a GPU")
         return None
 
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
         """Say why it asks nothing of an implementation on a case; None if it does."""
         if self.asks(case) and self.concerns(implementation):
             return None
-        return Reason("not_applicable", f"the check of {self.name} is for {self.needs} alone")
+        return Reason("not_applicable", f"the check {self.name} applies only to {self.needs}")
 
     def key(self, case: Case) -> tuple[object, ...]:
         """Return what cases have in common of which it needs to see one only."""

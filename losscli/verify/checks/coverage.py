@@ -193,7 +193,7 @@ def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
     if not group:
         reason = f"no change of one element of the {probe.name} shows in a loss of this dtype"
         # Not a pass of nothing: whoever reads the result has to know.
-        worst.add(Verdict(WARN, f"{reason}: only its gradient was judged"), None, "")
+        worst.add(Verdict(WARN, f"{reason}: only its gradient was checked"), None, "")
         return
     paths: tuple[tuple[str, tuple[OperandName, ...]], ...] = (
         ("", ()),

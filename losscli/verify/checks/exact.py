@@ -74,7 +74,9 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         _judge(own, subject, "on all branches", worst)
     result = worst.result(problem, subject.name, "exact")
     if not asked:
-        result = replace(result, reason="no branch of the loss has exact values: nothing was asked")
+        result = replace(
+            result, reason="no branch of the loss has exact values: nothing was checked"
+        )
     yield result
 
 
@@ -159,7 +161,7 @@ def _differs(got: Tensor, due: Tensor) -> str:
     want, found = float(due.flatten()[place]), float(got.flatten()[place])
     return (
         f"expected {want:.17g} exactly, got {found:.17g} at {index}; "
-        "no order of these additions rounds"
+        "these additions are exact in every order"
     )
 
 

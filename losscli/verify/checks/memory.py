@@ -71,11 +71,11 @@ class _Guarded:
     def changed(self) -> str:
         """Say what of it is no longer what it was; empty if all is."""
         if not same_bits(self.values, self.view):
-            return f"was written over{_where(self.view, self.values)}"
+            return f"was overwritten{_where(self.view, self.values)}"
         for name, band in (("before", self.whole[:BAND]), ("after", self.whole[-BAND:])):
             due = torch.full_like(band, self.fill)
             if not same_bits(band, due):
-                return f"had memory {name} it written over{_where(band, due)}"
+                return f"has overwritten memory {name} it{_where(band, due)}"
         return ""
 
 
@@ -208,7 +208,7 @@ def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
         if grown <= footprint.noise(CALLS):
             return
         gc.collect()
-    reason = f"expected no more memory, but {CALLS} calls more took {format_bytes(grown)} more"
+    reason = f"expected no memory growth, but {CALLS} more calls took {format_bytes(grown)} more"
     worst.add(Verdict(FAIL, f"{reason}, on operands of {format_bytes(own.input.nbytes)}"), None, "")
 
 

@@ -66,7 +66,7 @@ def _judge(
     if abs(mean) <= MOST:
         return Verdict(PASS)
     way = "large" if mean > 0 else "small"
-    reason = f"expected to be right on the average, is {abs(mean):.2f} ulp too {way}"
+    reason = f"expected no bias on average, but results are {abs(mean):.2f} ulp too {way}"
     for own in (_average(each, truths) for each in torchs if each is not None):
         if abs(own) > MOST and own * mean > 0 and abs(mean) <= abs(own) + MOST:
             return Verdict(WARN, reason, NO_WORSE_THAN_TORCH)

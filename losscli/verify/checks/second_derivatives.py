@@ -138,7 +138,9 @@ def _judge(found: Tensor | None, truth: _Truth) -> str:
     place = int(error.nan_to_num(nan=torch.inf).argmax())
     expected, got = float(truth.value.flatten()[place]), float(found.flatten()[place])
     index = [int(i) for i in torch.unravel_index(torch.tensor(place), found.shape)]
-    return f"expected {expected:.6g}, got {got:.6g} at {index}; up to {bound:.2g} is rounding"
+    return (
+        f"expected {expected:.6g}, got {got:.6g} at {index}; rounding explains at most {bound:.2g}"
+    )
 
 
 def _errors(found: Tensor, truth: _Truth) -> Tensor:

@@ -87,7 +87,9 @@ class Due:
                 self.right.add((value, name))
             elif want is not None and got is not None:
                 off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
-                reason = f"{off}; a retained graph gives other bits for the same number"
+                reason = (
+                    f"{off}; a retained graph gives different bits for the same incoming gradient"
+                )
                 worst.add(Verdict(FAIL, reason), None, f"{title}, {name} gradient: ")
 
 
