@@ -72,7 +72,7 @@ def test_json_holds_both_passes_of_each_implementation(capsys):
     assert captured.err == ""  # no bar where there is no terminal
 
 
-def test_without_a_probe_there_is_no_limit_and_all_else_is_there(capsys):
+def test_without_a_probe_results_lack_only_the_limit(capsys):
     arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward", "--format", "json")
     assert bench(*arguments) == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
@@ -80,7 +80,7 @@ def test_without_a_probe_there_is_no_limit_and_all_else_is_there(capsys):
     assert result["reason"].endswith("; memory limit not measured: there is no compiler")
 
 
-def test_options_hold_for_each_table_of_a_config(capsys, config):
+def test_options_apply_to_each_table_of_a_config(capsys, config):
     path = config(
         "{losses: mse, implementations: reference, passes: forward, tables:"
         " [{title: one, sizes: 4}, {title: two, sizes: 9, timing: {max_time: 20s}}]}"
@@ -154,7 +154,7 @@ def test_an_interrupt_reports_what_was_finished_and_exits_130(capsys, implementa
     assert captured.err == "losscli: interrupted; the report has the finished results\n"
 
 
-def test_the_output_is_a_file(capsys, tmp_path):
+def test_output_option_writes_a_file(capsys, tmp_path):
     output = tmp_path / "results.csv"
     arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward")
     assert bench(*arguments, "--format", "csv", "-o", str(output)) == 0
@@ -167,7 +167,7 @@ def test_the_output_is_a_file(capsys, tmp_path):
     assert captured.err.endswith(f"\nlosscli: wrote {output}\n")
 
 
-def test_a_dash_is_standard_output(capsys):
+def test_output_dash_is_standard_output(capsys):
     arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward")
     assert bench(*arguments, "-o", "-") == 0
     captured = capsys.readouterr()
@@ -175,7 +175,7 @@ def test_a_dash_is_standard_output(capsys):
     assert captured.err == ""
 
 
-def test_a_failure_is_told_where_the_report_is_a_file(capsys, tmp_path, implementation, config):
+def test_failure_is_on_stderr_if_the_report_is_a_file(capsys, tmp_path, implementation, config):
     implementation(lambda prediction, target: (prediction - target).mean())
     path = config("{losses: mse, sizes: 8x8, implementations: theirs, passes: forward}")
     assert bench("-c", path, "-o", str(tmp_path / "table")) == 1
@@ -256,7 +256,7 @@ def test_on_a_terminal_save_asks_before_it_overwrites(tmp_path, monkeypatch, ans
 @pytest.mark.parametrize(
     ("flags", "results"), [((), 2), (("--keep-going",), 2), (("--fail-fast",), 1)]
 )
-def test_a_failure_ends_the_run_only_if_so_asked(capsys, implementation, config, flags, results):
+def test_failure_ends_the_run_only_with_fail_fast(capsys, implementation, config, flags, results):
     implementation(lambda prediction, target: (prediction - target).mean())
     path = config("{losses: mse, sizes: 8x8, implementations: theirs}")
     assert bench("-c", path, "--format", "json", *flags) == 1
@@ -280,7 +280,7 @@ def test_a_dry_run_measures_nothing(capsys, monkeypatch):
     assert "mse 8x8 float32 mean" in capsys.readouterr().out
 
 
-def test_everything_excluded_is_an_error_of_usage(capsys, config):
+def test_run_with_every_row_excluded_exits_2(capsys, config):
     path = config("{losses: mse, sizes: 8x8, implementations: reference, exclude: [{device: cpu}]}")
     assert run(["bench", "-c", path, "--device", "cpu"]) == 2
     assert (

@@ -138,7 +138,7 @@ def test_worker_reports_what_its_runner_measures(task):
     ("error", "told", "code"),
     [(BuildError("no kernels"), "no kernels", 3), (ValueError("odd"), "ValueError: odd", None)],
 )
-def test_worker_tells_of_an_error_that_ends_the_run(task, error, told, code):
+def test_worker_sends_an_error_that_ends_the_run(task, error, told, code):
     class Failing:
         def measure(self, task):
             raise error
@@ -165,7 +165,7 @@ READY = """print('{"type":"done"}', flush=True); sys.stdin.readline()\n"""
         ("os.kill(os.getpid(), signal.SIGKILL)", "skipped", "where memory runs out"),
     ],
 )
-def test_process_that_dies_says_how(task, text, status, told):
+def test_dead_process_reports_its_exit_code_or_signal(task, text, status, told):
     worker = process(READY + text)
     try:
         with pytest.raises(
@@ -188,7 +188,7 @@ def test_error_of_a_process_ends_the_run_with_its_exit_code(task):
     assert raised.value.exit_code == 3
 
 
-def test_results_are_of_all_processes(pool, task):
+def test_results_combine_all_processes(pool, task):
     speeds = [{"custom": timed(*[1.0] * 9), "reference": timed(*[n] * 9)} for n in (2.0, 2.2, 2.1)]
     processes, started = pool(*speeds)
     custom, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
@@ -232,7 +232,7 @@ def test_process_that_dies_fails_its_case_and_is_replaced_for_the_next(pool, tas
     assert len(started) == TIMING.processes + 1
 
 
-def test_allocator_is_set_and_the_default_one_stands_beside(pool, task):
+def test_allocator_is_set_and_the_default_one_is_recorded_too(pool, task):
     fair = {"custom": timed(1.0, 1.0), "reference": timed(2.0, 2.0)}
     default = {"custom": timed(1.0, 1.0), "reference": timed(9.0, 9.0)}
     processes, started = pool(*[fair] * TIMING.processes, default, unsettable="")
@@ -251,7 +251,7 @@ def test_record_says_why_the_allocator_is_not_set(monkeypatch, task):
     assert environment("cuda:0", [task]) == {}
 
 
-def test_end_of_the_run_ends_the_processes(pool, task):
+def test_processes_end_with_the_run(pool, task):
     processes, started = pool({name: timed(1.0) for name in NAMES})
     with processes:
         list(processes.run(task))

@@ -126,7 +126,7 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.reason == "confidence: 13 samples, median within 0.00%"
 
 
-def test_the_limit_stands_beside_the_traffic(bench):
+def test_result_has_the_memory_limit_beside_its_traffic(bench):
     limits = FixedLimits(Limit(seconds=0.5))
     (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
     assert result.limit_gbps == pytest.approx(1024e-9)
@@ -144,7 +144,7 @@ def test_the_probe_reads_the_operands_and_the_incoming_gradient(bench):
     ]
 
 
-def test_who_is_faster_than_the_memory_is_called_impossible(bench):
+def test_time_faster_than_the_memory_is_impossible(bench):
     limits = FixedLimits(Limit(seconds=1.1))
     reference, functional = bench(passes=("forward",), limits=limits)
     assert not reference.impossible
@@ -168,7 +168,7 @@ def _no_cache(monkeypatch):
     monkeypatch.setattr(runners.memory, "cache_bytes", lambda device: 0)
 
 
-def test_what_the_cache_can_hold_is_timed_alone(bench):
+def test_probe_is_not_in_the_rounds_of_a_case_that_fits_the_cache(bench):
     mover = Contender("", lambda: None, awaited=False)
     limits = FixedLimits(Limit(seconds=0.5), mover=mover)
     (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
@@ -176,7 +176,7 @@ def test_what_the_cache_can_hold_is_timed_alone(bench):
 
 
 @pytest.mark.usefixtures("_no_cache")
-def test_on_a_cpu_the_bytes_are_moved_in_the_same_rounds(bench):
+def test_on_a_cpu_the_probe_is_sampled_in_the_same_rounds(bench):
     moved = []
     mover = Contender("", lambda: moved.append(None), awaited=False)
     limits = FixedLimits(Limit(seconds=9.0), mover=mover)
@@ -190,7 +190,7 @@ def test_on_a_cpu_the_bytes_are_moved_in_the_same_rounds(bench):
 
 
 @pytest.mark.usefixtures("_no_cache")
-def test_a_mover_that_fails_leaves_the_limit_that_was_found(bench):
+def test_probe_that_fails_keeps_the_earlier_limit(bench):
     mover = Contender("", lambda: 1 / 0, awaited=False)
     limits = FixedLimits(Limit(seconds=0.5), mover=mover)
     (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
@@ -198,7 +198,7 @@ def test_a_mover_that_fails_leaves_the_limit_that_was_found(bench):
 
 
 @pytest.mark.usefixtures("_no_cache")
-def test_a_second_limit_that_is_slower_does_not_replace_that_of_the_rounds(bench):
+def test_slower_second_limit_does_not_replace_that_of_the_rounds(bench):
     mover = Contender("", lambda: None, awaited=False)
     limits = FixedLimits(Limit(seconds=9.0), second=Limit(seconds=5.0), mover=mover)
     _, functional = bench(passes=("forward",), limits=limits)
@@ -206,7 +206,7 @@ def test_a_second_limit_that_is_slower_does_not_replace_that_of_the_rounds(bench
 
 
 @pytest.mark.usefixtures("_no_cache")
-def test_a_mover_that_fails_midway_leaves_the_limit_that_was_found(bench):
+def test_probe_that_fails_midway_keeps_the_earlier_limit(bench):
     calls = itertools.count()
     mover = Contender("", lambda: 1 / (5 - next(calls)), awaited=False)
     limits = FixedLimits(Limit(seconds=0.5), mover=mover)
@@ -215,7 +215,7 @@ def test_a_mover_that_fails_midway_leaves_the_limit_that_was_found(bench):
     assert result.limit_share == pytest.approx(0.5)
 
 
-def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):
+def test_reason_has_no_impossible_on_a_busy_machine(bench):
     limits = FixedLimits(Limit(seconds=1.1))
     busy = Seen(others=0.5)
     _, functional = bench(passes=("forward",), limits=limits, conditions=busy, notify=len)
@@ -223,7 +223,7 @@ def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):
     assert functional.reason.startswith("confidence: ")
 
 
-def test_a_limit_that_is_not_known_says_why(bench):
+def test_unknown_limit_has_a_reason(bench):
     limits = FixedLimits(Limit(reason="out of memory"))
     (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
     assert (result.limit_gbps, result.impossible) == (None, False)
@@ -231,12 +231,12 @@ def test_a_limit_that_is_not_known_says_why(bench):
     assert (result.stop, result.no_limit) == ("confidence", "out of memory")
 
 
-def test_the_host_is_as_long_busy_as_the_call_takes_on_a_cpu(bench):
+def test_host_time_is_absent_on_a_cpu(bench):
     assert {result.host_seconds for result in bench()} == {None}
 
 
 @pytest.mark.gpu
-def test_the_host_is_busy_for_a_while_with_a_call_to_a_gpu():
+def test_host_time_of_a_gpu_call_is_measured():
     config = Config(
         losses=(LossChoice("mse"),), sizes=((8, 8),), implementations=("reference",), timing=TIMING
     )
@@ -261,7 +261,7 @@ def test_modes_are_run_one_after_the_other(bench):
     assert {r.status for r in results} == {"ok"}
 
 
-def test_the_host_has_a_timer_of_its_own_and_a_graph_that_of_the_device(bench, timer):
+def test_mode_host_has_its_own_timer_and_graph_that_of_the_device(bench, timer):
     asked = []
 
     def make(device, evicts, mode):
@@ -281,7 +281,7 @@ def test_the_host_has_a_timer_of_its_own_and_a_graph_that_of_the_device(bench, t
         ("cpu", "host", "cold"),  # as the device
     ],
 )
-def test_the_state_of_the_cache_is_what_it_was_not_what_was_asked_for(device, mode, cache):
+def test_recorded_cache_state_is_the_actual_one(device, mode, cache):
     config = Config(losses=(LossChoice("mse"),), sizes=((8, 8),), timing=modes(mode))
     (task,) = plan(config, device)
     assert task.cache == cache
@@ -325,7 +325,7 @@ def test_an_implementation_that_cannot_be_captured_fails_and_no_other(implementa
     assert (theirs.status, reference.status) == ("failed", "ok")
 
 
-def test_tables_are_run_one_after_the_other_each_in_its_own_way(bench):
+def test_tables_run_one_after_the_other_with_their_own_timing(bench):
     common = Config(losses=(LossChoice("mse"),), passes=("forward",), timing=TIMING)
     results = bench(
         tables=(
@@ -339,7 +339,7 @@ def test_tables_are_run_one_after_the_other_each_in_its_own_way(bench):
     ]
 
 
-def test_the_gradient_is_judged_where_it_is_timed(bench):
+def test_forward_backward_result_has_the_error_of_the_gradient(bench):
     (result,) = bench(passes=("forward_backward",), implementations=("reference",))
     assert result.error.grad_ulp <= 4
 
@@ -374,7 +374,7 @@ def remembering(key):
     return remembered
 
 
-def test_a_result_remembered_by_address_is_found_out(bench, implementation):
+def test_result_cached_by_address_fails(bench, implementation):
     (result,) = bench(
         implementations=(implementation(remembering(torch.Tensor.data_ptr)),), passes=("forward",)
     )
@@ -398,7 +398,7 @@ class RememberedGradient(torch.autograd.Function):
         return RememberedGradient.gradient * grad_output, None
 
 
-def test_a_remembered_gradient_is_found_out(bench, implementation):
+def test_cached_gradient_fails(bench, implementation):
     RememberedGradient.gradient = None
     (result,) = bench(
         implementations=(implementation(RememberedGradient.apply),), passes=("forward_backward",)
@@ -407,9 +407,7 @@ def test_a_remembered_gradient_is_found_out(bench, implementation):
     assert result.reason.startswith("correct before timing, wrong while timed: gradient: ")
 
 
-def test_what_is_remembered_until_the_operands_change_is_computed_for_each_sample(
-    bench, implementation
-):
+def test_result_cached_by_version_is_computed_for_each_sample(bench, implementation):
     computed = []
     remembered = remembering(lambda tensor: (tensor.data_ptr(), tensor._version))
 
@@ -434,7 +432,7 @@ def ticking():
     return lambda: next(readings)
 
 
-def test_each_pass_begins_with_contents_that_are_judged_as_they_are(bench):
+def test_each_pass_is_judged_on_its_own_contents(bench):
     results = bench(implementations=("reference",), losses=(LossChoice("smooth_l1"),))
     assert [r.status for r in results] == ["ok", "ok"]
 
@@ -455,7 +453,7 @@ class Seen:
         return self._record
 
 
-def test_one_whose_samples_were_all_throttled_is_skipped_and_says_so(bench):
+def test_implementation_with_only_throttled_samples_is_skipped(bench):
     timing = Timing(min_time=0.0, max_time=0.01)
     seen = Seen(slowed=True, celsius=[99, 99])
     results = bench(conditions=seen, passes=("forward",), timing=timing)
@@ -464,13 +462,13 @@ def test_one_whose_samples_were_all_throttled_is_skipped_and_says_so(bench):
     assert results[0].conditions == {"celsius": [99, 99]}
 
 
-def test_results_tell_of_the_conditions(bench):
+def test_results_have_the_conditions(bench):
     seen = Seen(others=0.05)
     (result,) = bench(conditions=seen, implementations=("reference",), passes=("forward",))
     assert result.conditions == {"others": 0.05}
 
 
-def test_batches_in_which_a_gpu_waited_for_the_host_are_told(bench, timer, monkeypatch):
+def test_batches_with_host_gaps_are_reported(bench, timer, monkeypatch):
     measure = timer.measure
 
     def with_gaps(queue):
@@ -488,7 +486,7 @@ def test_batches_in_which_a_gpu_waited_for_the_host_are_told(bench, timer, monke
     )
 
 
-def test_that_the_machine_is_busy_is_noted_once(bench):
+def test_busy_machine_is_noted_once(bench):
     notes = []
     bench(conditions=Seen(others=0.05), notify=notes.append)
     assert notes == []
@@ -496,7 +494,7 @@ def test_that_the_machine_is_busy_is_noted_once(bench):
     assert notes == [runners.BUSY_NOTE]
 
 
-def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementation):
+def test_implementation_that_turns_wrong_while_timed_fails(bench, implementation):
     calls = []
 
     def lazy(input, target):
@@ -591,7 +589,7 @@ def test_the_operands_of_a_case_are_free_before_the_next_begins(bench, monkeypat
     assert alive == [0, 0, 0]
 
 
-def test_what_does_not_apply_is_skipped_with_its_reason(bench):
+def test_implementation_that_does_not_apply_is_skipped_with_its_reason(bench):
     (result,) = bench(
         losses=(LossChoice("hinge"),), implementations=("functional",), passes=("forward",)
     )
@@ -629,7 +627,7 @@ def test_a_tolerance_given_by_name_loosens_the_gate(bench, implementation):
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
-def test_every_loss_and_reduction_passes_through(bench, loss, reduction):
+def test_every_loss_and_reduction_gets_a_result(bench, loss, reduction):
     results = bench(
         losses=(LossChoice(loss),), reductions=(reduction,), implementations=("reference",)
     )

@@ -47,7 +47,7 @@ def compare(*arguments):
     return main.run(["compare", *arguments])
 
 
-def test_the_table(write, capsys):
+def test_table_of_a_comparison_as_a_whole(write, capsys):
     def timed(median, size=4096, pass_="forward"):
         where = case(shape=(size, size), target_shape=(size, size))
         return result("custom", pass_, median, case=where)
@@ -96,7 +96,7 @@ def test_a_kernel_slowed_by_a_tenth_exits_1_after_the_report_and_names_the_cases
     assert compare("base.json", "new.json") == 0
 
 
-def test_the_report_fits_a_terminal(slower, capsys):
+def test_comparison_report_fits_100_columns(slower, capsys):
     compare("base.json", "new.json", "--fail-on", "5%")
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
 
@@ -142,7 +142,7 @@ def without(made, *, implementation):
     )
 
 
-def test_one_row_left_of_48_exits_1(write, capsys):
+def test_comparison_with_one_of_48_rows_left_exits_1(write, capsys):
     write("base.json", machine(1))
     write("new.json", replace(machine(2), results=machine(2).results[2:3]))
     assert compare("base.json", "new.json", "--fail-on", "50%") == 1
@@ -202,7 +202,7 @@ def test_the_report_says_how_far_controls_are_off_beside_the_noise(write, capsys
     assert " % in the median, 2" in noise
 
 
-def test_a_result_that_is_there_twice_is_refused(write, capsys):
+def test_duplicate_result_is_refused(write, capsys):
     write("base.json", machine(1))
     write("twice.jsonl", run(result(), result("reference"), result(median=1.0)), "jsonl")
     assert compare("base.json", "twice.jsonl") == 2
@@ -261,7 +261,7 @@ def test_several_runs_are_each_compared_with_the_first(slower, write, capsys):
     assert row["ratio"] == pytest.approx(row["seconds_after"] / row["seconds_before"])
 
 
-def test_the_other_formats(slower, capsys):
+def test_comparison_in_each_other_format(slower, capsys):
     compare("base.json", "new.json", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == 48
@@ -284,14 +284,14 @@ def test_in_github_actions_the_step_gets_a_summary(slower, monkeypatch, capsys):
     assert "16 rows slower by more than 5 %" in summary
 
 
-def test_a_summary_that_cannot_be_written_ends_nothing(slower, monkeypatch, capsys):
+def test_unwritable_step_summary_does_not_end_the_command(slower, monkeypatch, capsys):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/no/where")
     assert compare("base.json", "new.json") == 0
     told = capsys.readouterr().err
     assert told == "losscli: cannot write the step summary /no/where: No such file or directory\n"
 
 
-def test_runs_of_other_machines_do_not_compare(slower, write, capsys):
+def test_runs_of_different_machines_are_refused(slower, write, capsys):
     write("other.json", elsewhere(machine(2), cpu="Another CPU", torch="2.14.0"))
     assert compare("base.json", "other.json") == 2
     assert capsys.readouterr().err == (
@@ -325,7 +325,7 @@ def test_runs_of_other_machines_do_not_compare(slower, write, capsys):
         ([skipped()], "Nothing was timed in new.json."),
     ],
 )
-def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys, rows, why):
+def test_runs_without_a_common_case_are_refused(write, capsys, rows, why):
     write("base.json", run(result()))
     write("new.json", run(*rows))
     assert compare("base.json", "new.json") == 2
@@ -373,7 +373,7 @@ def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys, rows, why):
         ),
     ],
 )
-def test_a_file_that_will_not_do_is_one_message(slower, capsys, name, text, message):
+def test_unreadable_run_is_one_message(slower, capsys, name, text, message):
     if isinstance(text, bytes):
         Path(name).write_bytes(text)
     elif text is not None:
@@ -386,7 +386,7 @@ def test_a_file_that_will_not_do_is_one_message(slower, capsys, name, text, mess
     assert told.err.count("\n") == 1
 
 
-def test_of_a_file_that_was_cut_off_the_whole_lines_count(slower, capsys):
+def test_whole_lines_of_a_cut_off_file_are_read(slower, capsys):
     whole = Path("new.json").read_text().splitlines(keepends=True)
     Path("cut.jsonl").write_text("".join([*whole[:4], whole[4][:100]]))
     assert compare("base.json", "cut.jsonl") == 0
@@ -405,19 +405,19 @@ def test_of_a_file_that_was_cut_off_the_whole_lines_count(slower, capsys):
         (("base.json", "new.json", "-o", "/no/where"), "there is no directory '/no'"),
     ],
 )
-def test_slips_on_the_command_line(slower, capsys, arguments, message):
+def test_wrong_arguments_of_compare_exit_2(slower, capsys, arguments, message):
     assert compare(*arguments) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_disk_that_is_full_is_one_message(slower, capsys):
+def test_full_disk_is_one_message_of_compare(slower, capsys):
     assert compare("base.json", "new.json", "-o", "/dev/full") == 4
     assert capsys.readouterr().err == (
         "losscli: error: cannot write /dev/full: No space left on device.\n"
     )
 
 
-def test_it_needs_no_torch(slower):
+def test_compare_needs_no_torch(slower):
     told = run_without_torch("compare", "base.json", "new.json", "--fail-on", "5%")
     assert (told.returncode, told.stderr) == (1, "")
     assert run_without_torch("runs").returncode == 0
@@ -442,7 +442,7 @@ def test_runs_that_were_saved_are_listed_and_compared_by_name(write, capsys):
     )
 
 
-def test_a_file_comes_before_a_run_of_that_name(write, capsys):
+def test_file_wins_over_a_saved_run_of_that_name(write, capsys):
     write("data/runs/base.jsonl", machine(1), "jsonl")
     write("base", run(result("reference")))
     assert compare("base", "base") == 0
@@ -459,14 +459,14 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(write, capsys):
     assert listed["good"]["path"].endswith("data/runs/good.jsonl")
 
 
-def test_without_runs_it_says_where_they_would_be(write, capsys):
+def test_without_saved_runs_the_directory_is_named(write, capsys):
     assert main.run(["runs"]) == 0
     told = capsys.readouterr()
     assert told.out == ""
     assert "data/runs. `losscli bench --save NAME` keeps one." in told.err
 
 
-def test_mode_and_cache_stand_beside_the_pass_where_they_are_not_the_usual(write, capsys):
+def test_other_mode_and_cache_stand_beside_the_pass(write, capsys):
     rows = [result(mode=mode, cache=cache) for mode, cache in (("host", "cold"), ("graph", "warm"))]
     write("base.json", run(result(), *rows))
     assert compare("base.json", "base.json") == 0
@@ -483,7 +483,7 @@ def test_mode_and_cache_stand_beside_the_pass_where_they_are_not_the_usual(write
 
 
 @pytest.mark.parametrize("output", ["base.json", "./new.json", "link"])
-def test_a_report_does_not_take_the_place_of_a_run(slower, capsys, output):
+def test_report_does_not_overwrite_a_compared_run(slower, capsys, output):
     Path("link").symlink_to("new.json")
     before = [Path(name).read_text() for name in ("base.json", "new.json")]
     assert compare("base.json", "new.json", "-o", output) == 2
@@ -491,7 +491,7 @@ def test_a_report_does_not_take_the_place_of_a_run(slower, capsys, output):
     assert [Path(name).read_text() for name in ("base.json", "new.json")] == before
 
 
-def test_a_report_replaces_the_one_before_as_a_whole(slower, monkeypatch):
+def test_report_replaces_the_earlier_report_as_a_whole(slower, monkeypatch):
     def break_off(*paths):
         raise OSError(errno.EIO, "Input/output error")
 

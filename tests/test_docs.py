@@ -63,7 +63,7 @@ def test_a_document_shows_the_measured_results(document):
 
 
 @pytest.mark.parametrize("document", tables.DOCUMENTS, ids=lambda path: path.name)
-def test_no_marker_is_overlooked(document):
+def test_every_marker_of_a_document_is_recognised(document):
     text = document.read_text()
     assert text.count("<!--") == 2 * len(tables.MARKER.findall(text)) > 0
 

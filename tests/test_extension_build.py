@@ -36,7 +36,7 @@ def workshop(tmp_path: Path) -> Standin:
     return Standin(tmp_path)
 
 
-def test_the_first_build_compiles_everything_and_says_so_in_one_line(workshop: Standin) -> None:
+def test_first_build_compiles_everything_and_prints_one_line(workshop: Standin) -> None:
     (outcome,) = workshop.ensure()
     assert workshop.compiled() == ALL
     assert (outcome.target, outcome.status, outcome.fresh) == ("alpha_cpu", "built", True)
@@ -46,7 +46,7 @@ def test_the_first_build_compiles_everything_and_says_so_in_one_line(workshop: S
     assert workshop.steps[-1] == "[3/3] linking liblosscli_alpha_cpu.so"
 
 
-def test_the_second_build_does_nothing_and_says_nothing(workshop: Standin) -> None:
+def test_second_build_compiles_and_prints_nothing(workshop: Standin) -> None:
     workshop.ensure()
     workshop.compiled(), workshop.notes.clear()
     (outcome,) = workshop.ensure()
@@ -112,7 +112,7 @@ def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Sta
     assert workshop.compiled() == ALL[1:]
 
 
-def test_what_another_process_built_while_this_one_waited_is_used(
+def test_library_built_by_another_process_during_a_wait_is_used(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workshop.ensure()
@@ -161,7 +161,7 @@ def spoil_the_manifest(library: Path) -> str:
     "damage",
     [cut_short, change_one_byte, remove_the_library, remove_the_manifest, spoil_the_manifest],
 )
-def test_a_damaged_library_is_built_again_and_said_to_be(
+def test_damaged_library_is_rebuilt_and_reported(
     workshop: Standin, damage: Callable[[Path], str]
 ) -> None:
     (first,) = workshop.ensure()
@@ -177,7 +177,7 @@ def test_a_damaged_library_is_built_again_and_said_to_be(
     assert workshop.ensure()[0].status == "cached"
 
 
-def test_a_failed_build_tells_step_first_error_and_log(workshop: Standin) -> None:
+def test_failed_build_reports_step_first_error_and_log(workshop: Standin) -> None:
     workshop.write("elementwise/cpu/sums.cpp", "csrc/x.h:3:1: error: 'ATen' is all wrong")
     with pytest.raises(BuildError) as caught:
         workshop.ensure()
@@ -192,7 +192,7 @@ def test_a_failed_build_tells_step_first_error_and_log(workshop: Standin) -> Non
     assert workshop.published() == []
 
 
-def test_what_was_built_before_a_failure_is_kept(
+def test_libraries_built_before_a_failure_are_kept(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAX_JOBS", "1")
@@ -217,13 +217,13 @@ def test_a_failed_build_publishes_no_library_of_an_earlier_one(workshop: Standin
     assert len(workshop.published()) == 1
 
 
-def test_a_known_failure_comes_with_what_to_do(workshop: Standin) -> None:
+def test_known_build_failure_has_a_hint(workshop: Standin) -> None:
     workshop.write("torch/ops.cpp", "fatal error: torch/library.h: No such file or directory")
     with pytest.raises(BuildError, match=r"\n  PyTorch's headers .*: install torch 2\.10 or newer"):
         workshop.ensure(workshop.plan(BINDING))
 
 
-def test_a_build_goes_on_from_where_it_failed(workshop: Standin) -> None:
+def test_failed_build_succeeds_after_the_source_is_fixed(workshop: Standin) -> None:
     workshop.write("elementwise/cpu/sums.cpp", "error: once")
     with pytest.raises(BuildError):
         workshop.ensure()
@@ -231,14 +231,14 @@ def test_a_build_goes_on_from_where_it_failed(workshop: Standin) -> None:
     assert workshop.ensure()[0].status == "built"
 
 
-def test_a_compiler_that_makes_nothing_is_to_blame_not_the_cache(workshop: Standin) -> None:
+def test_compiler_without_output_is_blamed_not_the_cache(workshop: Standin) -> None:
     write_program(workshop.root / "g++", "#!/bin/sh\n")
     with pytest.raises(BuildError, match=r"linking .*g\+\+ reported success but made no output"):
         workshop.ensure()
     assert workshop.published() == []
 
 
-def test_a_full_disk_is_no_fault_of_the_compiler(workshop: Standin) -> None:
+def test_full_disk_is_not_blamed_on_the_compiler(workshop: Standin) -> None:
     text = "fatal error: error writing x.s: No space left on device"
     workshop.write("elementwise/cpu/sums.cpp", text)
     with pytest.raises(UnfitError, match=r"no room is left under .*LOSSCLI_CACHE_DIR"):
@@ -319,13 +319,15 @@ class TestWithoutCompiler:
         monkeypatch.setenv("CXX", "nowhere")
         monkeypatch.setenv("CUDACXX", "nowhere")
 
-    def test_finished_libraries_are_used(self, workshop: Standin) -> None:
+    def test_without_a_compiler_finished_libraries_are_used(self, workshop: Standin) -> None:
         outcomes = workshop.build([BINDING, ALPHA, ALPHA_CUDA])
         assert [o.path for o in outcomes] == self.libraries
         assert {o.status for o in outcomes} == {"cached"}
         assert "no program 'nowhere'" in outcomes[0].reason
 
-    def test_the_newest_is_used(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_newest_finished_library_is_used(
+        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         other = workshop.root / "bin" / "g++"
         write_program(other, (workshop.root / "g++").read_text().replace("12.2.0", "13.1.0"))
         monkeypatch.setenv("CXX", str(other))
@@ -337,7 +339,7 @@ class TestWithoutCompiler:
         assert workshop.build()[0].path == newer.path
 
     @pytest.mark.parametrize("what", ["sources", "cpu", "damage", "force"])
-    def test_of_something_else_they_are_not(
+    def test_finished_library_of_other_sources_is_not_used(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, what: str
     ) -> None:
         if what == "sources":
@@ -350,7 +352,7 @@ class TestWithoutCompiler:
         with pytest.raises(UnfitError, match="no program 'nowhere'"):
             workshop.build(force=what == "force")
 
-    def test_of_another_torch_the_operators_are_not(self, workshop: Standin) -> None:
+    def test_finished_operators_of_another_torch_are_not_used(self, workshop: Standin) -> None:
         builder = workshop.builder()
         builder.toolbox.torch = workshop.torch("2.14.0")
         with pytest.raises(UnfitError):
@@ -361,7 +363,7 @@ class TestWithoutCompiler:
         ("capability", "driver", "usable"),
         [((9, 0), (13, 0), True), ((8, 0), (13, 0), False), ((9, 0), (12, 8), False)],
     )
-    def test_kernels_of_other_gpus_or_a_newer_cuda_are_not(
+    def test_finished_kernels_of_other_gpus_or_a_newer_cuda_are_not_used(
         self,
         workshop: Standin,
         monkeypatch: pytest.MonkeyPatch,
@@ -391,12 +393,12 @@ def test_jobs_are_limited_by_cores_and_memory(cores: int, free: float, jobs: int
     assert job_count(cores, free, {}) == jobs
 
 
-def test_max_jobs_wins() -> None:
+def test_max_jobs_variable_overrides_cores_and_memory() -> None:
     assert job_count(2, 1e6, {"MAX_JOBS": "7"}) == 7
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
-def test_a_max_jobs_that_is_no_number_is_an_error(given: str) -> None:
+def test_max_jobs_that_is_not_a_number_is_refused(given: str) -> None:
     with pytest.raises(UsageError, match=f"MAX_JOBS should be .* but is '{given}'"):
         job_count(2, 1e12, {"MAX_JOBS": given})
 
@@ -439,17 +441,17 @@ class TestTargets:
             csrc=workshop.csrc,
         )
 
-    def test_auto_is_both_in_one_run(self, workshop: Standin) -> None:
+    def test_device_auto_builds_cpu_and_cuda_in_one_run(self, workshop: Standin) -> None:
         outcomes = self.build(workshop, "auto")
         assert [o.target for o in outcomes] == CPU_LIBRARIES + CUDA_LIBRARIES
         assert {o.status for o in outcomes} == {"built"}
         assert len(workshop.notes) == 1
         assert {o.status for o in self.build(workshop, "cuda")} == {"cached"}
 
-    def test_cpu_is_that_alone(self, workshop: Standin) -> None:
+    def test_device_cpu_builds_only_the_cpu(self, workshop: Standin) -> None:
         assert [o.target for o in self.build(workshop, "cpu")] == CPU_LIBRARIES
 
-    def test_everything_is_what_benchmarks_use_as_well(self, workshop: Standin) -> None:
+    def test_everything_also_builds_benchmark_libraries(self, workshop: Standin) -> None:
         names = {o.target for o in self.build(workshop, "auto", everything=True)}
         for device in ("cpu", "cuda"):
             more = {f"bench_{device}", *(f"{loss}_strategies_{device}" for loss in LOSSES)}
@@ -464,7 +466,7 @@ class TestTargets:
         ],
         ids=["torch without CUDA", "no GPU", "ROCm"],
     )
-    def test_auto_compiles_no_cuda_that_nothing_could_run(
+    def test_device_auto_skips_cuda_without_a_gpu(
         self,
         workshop: Standin,
         monkeypatch: pytest.MonkeyPatch,
@@ -478,7 +480,7 @@ class TestTargets:
         assert reason in cuda.reason
         assert not [name for name in workshop.compiled() if "cuda" in name]
 
-    def test_auto_skips_cuda_without_nvcc_and_says_why(
+    def test_device_auto_skips_cuda_without_nvcc_with_a_reason(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("CUDACXX", "nowhere")
@@ -494,7 +496,7 @@ class TestTargets:
             self.build(workshop, "cuda")
         assert workshop.compiled() == []
 
-    def test_cuda_with_rocm_is_said_not_to_be_supported(
+    def test_device_cuda_with_rocm_is_refused(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.machine_with(workshop, monkeypatch, cuda=None, hip="6.2")
@@ -502,7 +504,7 @@ class TestTargets:
             self.build(workshop, "cuda")
 
     @pytest.mark.parametrize("gpus", [(), ((9, 0),)], ids=["no GPU", "GPU"])
-    def test_cuda_by_name_is_compiled_as_a_check_where_torch_has_none(
+    def test_device_cuda_compiles_without_a_torch_for_cuda(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, gpus: tuple[tuple[int, int], ...]
     ) -> None:
         self.machine_with(workshop, monkeypatch, cuda=None, gpus=gpus)
@@ -536,12 +538,12 @@ class TestTargets:
         ("Darwin", r"on Linux only, and this is macOS\. Use Linux"),
     ],
 )
-def test_another_operating_system_is_told_what_to_use(system: str, message: str) -> None:
+def test_unsupported_operating_system_names_an_alternative(system: str, message: str) -> None:
     with pytest.raises(UnfitError, match=message):
         support.require_platform(system)
 
 
-def test_building_asks_for_the_operating_system_first(
+def test_build_checks_the_operating_system_first(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.system", lambda: "Windows")

@@ -50,30 +50,30 @@ def test_runs_of_verify_and_self_test_are_read_as_they_were_written(written, res
     assert read_run(written(render(made, format)), kind) == made
 
 
-def test_the_cases_of_an_older_record_have_what_was_the_default_then(written):
+def test_cases_of_an_older_record_get_the_defaults_of_their_time(written):
     record = json.loads(render(run(*PAIR), "json"))
     del record["results"][0]["case"]["scale"], record["results"][1]["table"], record["plan"]
     assert read_run(written(json.dumps(record)), "bench") == run(*PAIR)
 
 
-def test_what_a_later_version_adds_is_passed_over(written):
+def test_unknown_fields_of_a_later_version_are_ignored(written):
     record = json.loads(render(run(*PAIR), "json"))
     record["new"] = record["results"][0]["new"] = 1
     assert read_run(written(json.dumps(record)), "bench") == run(*PAIR)
 
 
-def test_a_run_without_results_is_one(written):
+def test_run_without_results_is_read(written):
     for format in ("json", "jsonl"):
         assert read_run(written(render(run(), format) + "\n"), "bench") == run()
 
 
 @pytest.mark.parametrize("end", ["\n", "\n\n", '\n{"case": {"lo\n', "\r\n"])
-def test_what_stands_below_the_last_whole_line_is_passed_over(written, end):
+def test_text_below_the_last_whole_line_is_ignored(written, end):
     assert read_run(written(render(run(*PAIR), "jsonl") + end), "bench") == run(*PAIR)
 
 
 @pytest.mark.parametrize("cut", [1, 10, 200])
-def test_half_a_line_at_the_end_is_passed_over(written, cut):
+def test_half_a_line_at_the_end_is_ignored(written, cut):
     text = render(run(*PAIR), "jsonl")
     assert read_run(written(text[:-cut]), "bench") == run(PAIR[0])
 
@@ -132,7 +132,7 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
         (lambda r: r.update(case=None), "'case': expected `object`, got `null`"),
     ],
 )
-def test_what_is_not_a_result_is_told_by_its_field(written, change, message):
+def test_invalid_result_names_its_field(written, change, message):
     record = json.loads(render(run(*PAIR), "json"))
     change(record["results"][1])
     with pytest.raises(UsageError) as error:
@@ -153,7 +153,7 @@ def test_what_is_not_a_result_is_told_by_its_field(written, change, message):
         ('{"schema_version": 1, "kind": "bench", "results": [' + "9" * 5000 + "]}", "out of range"),
     ],
 )
-def test_what_json_cannot_hold_is_a_damaged_file(written, text, message):
+def test_malformed_json_is_a_damaged_file(written, text, message):
     with pytest.raises(UsageError, match=message):
         read_run(written(text), "bench")
 
@@ -175,7 +175,7 @@ def read(value):
     return record
 
 
-def test_defaults_are_made_anew_and_a_trailing_underscore_is_pythons():
+def test_defaults_are_not_shared_and_pass_reads_into_pass_():
     one, other = (read({"pass": "forward"}) for _ in range(2))
     assert one == other == Outer("forward")
     assert one.named is not other.named
@@ -184,7 +184,7 @@ def test_defaults_are_made_anew_and_a_trailing_underscore_is_pythons():
         read({"pass_": "forward"})
 
 
-def test_a_case_that_was_read_is_shared(written):
+def test_equal_cases_of_a_record_are_shared(written):
     first, second = read_run(written(render(run(*PAIR), "json")), "bench").results
     assert first.case is second.case
     assert isinstance(first.case, Case)

@@ -30,7 +30,7 @@ from losscli.errors import UsageError
         ("2..9*2", [(2,), (4,), (8,)]),
     ],
 )
-def test_size(text, shapes):
+def test_size_is_parsed(text, shapes):
     assert list(parse_size(text)) == shapes
 
 
@@ -62,6 +62,6 @@ def test_size(text, shapes):
         ("1..8", "'1..8' is no extent"),
     ],
 )
-def test_no_size(text, reason):
+def test_invalid_size_is_refused(text, reason):
     with pytest.raises(UsageError, match=reason):
         parse_size(text)

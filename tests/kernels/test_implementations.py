@@ -11,7 +11,7 @@ from losscli.losses import LOSSES
 from .losses import NAMES, case_of, make, reference
 
 
-def test_there_is_an_implementation_for_each_strategy() -> None:
+def test_each_strategy_is_an_implementation() -> None:
     named = [name for name in IMPLEMENTATIONS if name.startswith("custom:")]
     assert named == [f"custom:{strategy}" for strategy in STRATEGIES]
 

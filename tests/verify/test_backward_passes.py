@@ -60,7 +60,7 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
     )
 
 
-def test_other_bits_each_time_are_no_failure(make_case):
+def test_nondeterministic_backward_is_no_failure(make_case):
     results = put_function(make_case("mse"), never_the_same(), ("retained", "accumulation"))
 
     assert {r.status for r in results.values()} == {PASS}
@@ -71,7 +71,7 @@ def test_other_bits_each_time_are_no_failure(make_case):
     [("scales in place", ["retained", "steps"]), ("clears .grad", ["accumulation"])],
 )
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_mistake_that_few_checks_find(make_case, loss, name, checks):
+def test_mistake_is_found_by_the_expected_checks(make_case, loss, name, checks):
     wrong = next(each for each in WRONG if each.name == name)
 
     results = put(make_case(loss, shape=(37, 101)), wrong.implementation(), ON_A_CPU)
@@ -79,7 +79,7 @@ def test_a_mistake_that_few_checks_find(make_case, loss, name, checks):
     assert [r.check for r in results.values() if r.status == FAIL] == checks
 
 
-def test_the_second_backward_is_named(make_case):
+def test_failure_names_the_second_backward(make_case):
     wrong = next(each for each in WRONG if each.name == "scales in place")
 
     (result,) = put(make_case("mse"), wrong.implementation(), ["retained"]).values()
@@ -88,7 +88,7 @@ def test_the_second_backward_is_named(make_case):
     assert " through one graph, incoming gradient " in result.reason
 
 
-def test_what_a_later_backward_writes_over_is_found(make_case):
+def test_result_overwritten_by_a_later_backward_fails(make_case):
     class Workspace(torch.autograd.Function):
         """Hands the same memory out each time."""
 
@@ -114,7 +114,7 @@ def test_what_a_later_backward_writes_over_is_found(make_case):
     assert result.reason.startswith("what backward 1 returned, after 4 through one graph, ")
 
 
-def test_a_graph_that_does_not_outlive_its_first_backward_is_found(make_case):
+def test_graph_that_does_not_outlive_its_first_backward_fails(make_case):
     class UsedUp(torch.autograd.Function):
         @staticmethod
         def forward(ctx, loss):
@@ -133,7 +133,7 @@ def test_a_graph_that_does_not_outlive_its_first_backward_is_found(make_case):
     assert (result.status, result.reason) == (FAIL, "raised IndexError: pop from empty list")
 
 
-def test_what_was_in_grad_is_told(make_case):
+def test_failure_of_accumulation_has_the_earlier_grad(make_case):
     wrong = next(each for each in WRONG if each.name == "clears .grad")
 
     (result,) = put(make_case("mse"), wrong.implementation(), ["accumulation"]).values()
@@ -155,9 +155,7 @@ def test_an_absent_gradient_cannot_accumulate(make_case):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("factor", [1 + 1e-6, -1.0, 0.0])
-def test_a_gradient_that_is_not_the_losss_is_found_by_differences(
-    make_case, loss, reduction, factor
-):
+def test_gradient_that_differs_from_finite_differences_fails(make_case, loss, reduction, factor):
     def function(case, input, target):
         return regrade(reference(case, input, target), lambda g: g * factor)
 
@@ -189,7 +187,7 @@ def test_a_reference_with_a_wrong_derivative_misleads_the_oracle_but_not_the_dif
 
 
 @pytest.mark.parametrize("beta", [0.0, 1e-3, 1 / 64, 0.5])
-def test_kinks_wherever_they_lie_are_kept_away_from(make_case, beta):
+def test_differences_avoid_kinks(make_case, beta):
     case = make_case("smooth_l1", params={"beta": beta}, dtype="float64")
 
     (result,) = put(case, find_implementation("reference"), ["numeric"]).values()

@@ -27,7 +27,9 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("name", "check", "reduction", "reason"), MISTAKES)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_mistake_is_failed_for_its_own_reason(make_case, loss, name, check, reduction, reason):
+def test_mistake_fails_its_check_for_its_own_reason(
+    make_case, loss, name, check, reduction, reason
+):
     case = make_case(loss, reduction=reduction)
 
     (result,) = put(case, find_wrong(name).implementation(), checks=(check,))
@@ -36,7 +38,7 @@ def test_a_mistake_is_failed_for_its_own_reason(make_case, loss, name, check, re
     assert reason in result.reason
 
 
-def test_nobody_is_blamed_for_the_random_state_of_a_gpu_that_cannot_be_read(monkeypatch):
+def test_unreadable_random_state_of_a_gpu_is_not_blamed(monkeypatch):
     """Not before CUDA is started, and not after a kernel has broken the GPU."""
     gpu = "not started"
 
@@ -57,7 +59,7 @@ def test_nobody_is_blamed_for_the_random_state_of_a_gpu_that_cannot_be_read(monk
 
 
 @pytest.mark.parametrize("name", LEFT_BEHIND)
-def test_what_a_call_changes_is_named_and_brought_back(make_case, name):
+def test_state_that_a_call_changes_is_named_and_restored(make_case, name):
     before = Surroundings.read()
     wrong = find_wrong(f"leaves {name}").implementation()
 
@@ -75,7 +77,7 @@ def test_what_a_call_changes_is_named_and_brought_back(make_case, name):
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", ["custom", "reference", "functional"])
-def test_honest_implementations_pass(make_case, name, loss, reduction, dtype):
+def test_correct_implementations_pass(make_case, name, loss, reduction, dtype):
     implementation = find_implementation(name)
     case = make_case(loss, dtype=dtype, reduction=reduction)
     if implementation.unavailable(case):
