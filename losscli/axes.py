@@ -1,4 +1,4 @@
-"""What the axes of a run may be: dtypes, passes, layouts and so on, by their public names.
+"""The allowed values of each axis of a run (dtypes, passes, layouts, ...), by their public names.
 
 The losses and the implementations have registries of their own; so have the reductions.
 """

@@ -1,4 +1,4 @@
-"""Every error a user can cause: one short message, and the exit code it ends the program with.
+"""The errors that a user can cause: each is one short message and an exit code.
 
 LosscliError                 1
 |-- UsageError               2   command line, arguments

@@ -1,4 +1,4 @@
-"""The losses as functions: drop-in for those of torch.nn.functional, forward and backward fused.
+"""The losses as functions, replacements for those of torch.nn.functional, with fused backward.
 
 Every loss takes ``input`` and ``target`` of any broadcastable shapes and strides, in float32,
 float64, float16 or bfloat16 (mixed dtypes are promoted as PyTorch promotes them), on the CPU or on

@@ -1,4 +1,4 @@
-"""Work that Python's garbage collector keeps out of."""
+"""Runs code without Python's garbage collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interval of what several processes measured: from the spread within and between them.
+"""The confidence interval of a figure of several processes, from their spread and their samples.
 
 Each process gives the log of a median, or of a median of ratios, and its standard error. The model
 is one of random effects with equal weights: what a process measures is the true value, what the

@@ -1,4 +1,4 @@
-"""Why something was not done, or went wrong: a code for programs and a text for people."""
+"""Reasons for results that were skipped or failed: a code for programs and a text for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine was like while samples were taken. It is looked at and never set.
+"""The state of the machine while samples are taken. losscli reads it and never changes it.
 
 A GPU is asked through nvidia-ml-py, where that is installed, before and after each batch of
 samples: a batch that it ran slower than it can, for heat or at the word of its power supply, is

@@ -1,4 +1,4 @@
-"""What the operands hold while they are timed: never for long what they held before.
+"""The contents of the operands during timing: they change, so that no cached result is right.
 
 Whoever remembers a result by the address of its operands, or by the object, is fast and wrong. So
 the prediction is multiplied in place before each batch of samples, and divided again before the

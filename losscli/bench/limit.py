@@ -1,4 +1,4 @@
-"""What the memory can do: kernels that only move bytes, timed just as the implementations are.
+"""The memory limit: the time of kernels that only move bytes, measured as implementations are.
 
 A pass is held against as many reads and writes of whole arrays as it cannot do without. A target
 that is smaller than the prediction, a row that repeats say, stays in the cache and is left out of

@@ -1,4 +1,4 @@
-"""Memory of a case: planned before anything is allocated, and measured while it runs."""
+"""The memory of a case: planned before anything is allocated, and measured while the case runs."""
 
 from __future__ import annotations
 

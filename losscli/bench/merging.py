@@ -1,4 +1,4 @@
-"""What several processes found in a pass, put together as if one had found it."""
+"""Combines the results of several processes for one pass into one result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what became of each implementation in a pass to its results, each built once."""
+"""Builds the results of a pass from the outcome of each implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a config asks to be timed, in order. Nothing here needs torch."""
+"""The tasks of a bench run: the cases of a config in order. Nothing here needs torch."""
 
 from __future__ import annotations
 

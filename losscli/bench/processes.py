@@ -1,4 +1,4 @@
-"""Measures each task in several fresh processes: starts them, asks them in turn, ends them.
+"""Measures each task in several fresh processes: starts them, sends tasks in turn, ends them.
 
 Where memory lies, what the allocator has learnt and which pages are huge differ between processes
 and not within one. So a case is sampled by each of several processes, one after the other, and the

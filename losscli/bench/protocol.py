@@ -1,4 +1,4 @@
-"""What the command and the processes that measure for it write to each other: lines of JSON.
+"""The messages between the command and the processes that measure for it: lines of JSON.
 
 The command writes a :class:`Task` a line. The process answers with any number of :class:`Note` and
 :class:`Report`, and then with :class:`Done` or :class:`Broken`. The first line that it writes is a

@@ -1,4 +1,4 @@
-"""Take samples of contenders side by side until each one's median is known, or time is over."""
+"""Samples implementations side by side until each median is known, or the time is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timer put to the test: times that are known, differences that are there and that are not.
+"""The self-test of the timer: known times, and pairs of calls with and without a difference.
 
 What is compared goes through the same sampling, statistics and verdicts as the implementations of a
 case. Of two that are the same, and of two of which one does five percent more, at least 95 in a

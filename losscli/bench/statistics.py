@@ -1,4 +1,4 @@
-"""Order statistics of samples: no distribution is assumed, for times have none worth assuming.
+"""Order statistics of samples, which assume no distribution: times follow no known one.
 
 What several processes measured is put together by :mod:`losscli.intervals`.
 """

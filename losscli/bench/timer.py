@@ -1,4 +1,4 @@
-"""How long a call takes: one interface, by a clock on the CPU, by events on a GPU.
+"""Times calls: one interface, with the clock on a CPU and events on a GPU.
 
 With a cold cache, what the last call left there is evicted before each sample: on a GPU always, by
 writing twice the L2; on the CPU by reading a buffer larger than the last-level cache, and only

@@ -1,4 +1,4 @@
-"""A process that measures for ``losscli bench``: a task a line in, what it found a line out."""
+"""A process that measures for ``losscli bench``: reads tasks and writes results, as lines."""
 
 from __future__ import annotations
 

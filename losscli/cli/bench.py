@@ -1,4 +1,4 @@
-"""`losscli bench`: implementations side by side, by time, memory and error."""
+"""`losscli bench`: times implementations side by side, with their memory and error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``losscli compare``: runs against a baseline, and whether anything became slower."""
+"""``losscli compare``: compares runs with a baseline and fails if a row became slower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--dry-run`` prints: the cases of a config, their bytes, and whether they fit."""
+"""The output of ``--dry-run``: the cases of a config, their bytes, and whether they fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The signals that ask a run to end. Imports next to nothing: a signal may come at once."""
+"""The signals that end a run. Imports almost nothing, because a signal may come at any time."""
 
 from __future__ import annotations
 

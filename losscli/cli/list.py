@@ -1,4 +1,4 @@
-"""`losscli list`: what there is to choose from. Nothing here needs torch."""
+"""`losscli list`: the available losses, implementations, devices and configs. Needs no torch."""
 
 from __future__ import annotations
 

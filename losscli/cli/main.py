@@ -1,4 +1,4 @@
-"""The entry point: finds the command, turns what goes wrong into one message and an exit code."""
+"""The entry point of the command line: runs a command, turns errors into exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that commands share: one an axis of the config, and where results go."""
+"""The options that commands share: one per axis of the config, and the output options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``losscli bench --resume FILE``: go on with a run that was killed or interrupted."""
+"""``losscli bench --resume FILE``: continues a run that was killed or interrupted."""
 
 from __future__ import annotations
 

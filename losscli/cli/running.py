@@ -1,4 +1,4 @@
-"""What `losscli bench` and `losscli verify` share: run jobs, report their results."""
+"""The part that `losscli bench` and `losscli verify` share: run jobs, report their results."""
 
 from __future__ import annotations
 

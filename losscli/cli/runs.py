@@ -1,4 +1,4 @@
-"""``losscli runs``: what ``losscli bench --save NAME`` has kept."""
+"""``losscli runs``: lists the runs that ``losscli bench --save NAME`` saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`losscli verify`: implementations against the float64 oracle."""
+"""`losscli verify`: checks implementations against the float64 oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: each case that both timed, and those that only one has. Without torch."""
+"""The comparison of two runs: rows that both timed, and rows that only one has. Needs no torch."""
 
 from __future__ import annotations
 

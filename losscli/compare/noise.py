@@ -1,4 +1,4 @@
-"""How much longer a run took than another, and how much of that may be noise. Without torch.
+"""The ratio of two runs' medians, and the noise of that ratio. Needs no torch.
 
 Two kinds of noise make the ratio of two medians. Within a run the samples spread; what that does to
 a median is seen in them. From run to run all of them shift together: memory lies elsewhere, clocks

@@ -1,4 +1,4 @@
-"""Where losscli's own kernel is slower than the best of its peers, beyond what noise explains.
+"""The cells in which losscli's own kernel is slower than its fastest peer, beyond noise.
 
 A cell is a case and a pass, in each table of the config; the peers are the implementations that are
 not losscli's own. That custom is slower than a peer is tested: by the sign test, which asks of the

@@ -1,4 +1,4 @@
-"""The rows of a run as a comparison knows them: by what, and by which name. Without torch."""
+"""The rows of a comparison: the key and the name of each. Needs no torch."""
 
 from __future__ import annotations
 

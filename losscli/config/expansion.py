@@ -1,4 +1,4 @@
-"""From a config to its cases, and what it asks of each. Nothing here needs torch."""
+"""Expands a config into its cases, and tells which rows it wants. Nothing here needs torch."""
 
 from __future__ import annotations
 

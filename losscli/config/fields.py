@@ -1,4 +1,4 @@
-"""The keys of a config file: how each is read, with an error that points at its line."""
+"""Readers of the keys of a config file, with errors that point at the line."""
 
 from __future__ import annotations
 

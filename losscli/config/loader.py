@@ -1,4 +1,4 @@
-"""From a config's name to a Config: find the file, follow ``extends``, apply the command line.
+"""Loads a config by name: finds the file, follows ``extends``, applies the command line.
 
 A config with ``tables`` is several: each table is the config with the table's keys over its own.
 """

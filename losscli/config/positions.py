@@ -1,4 +1,4 @@
-"""YAML as values that know their line and column, read with the meaning of YAML 1.2.
+"""YAML values with their line and column, read as YAML 1.2.
 
 PyYAML reads YAML 1.1, in which ``1e-3`` is a string, ``on`` is true, ``12:30`` is 750 and ``010``
 is eight. Only its parser is used here; the scalars are told apart by the core schema of YAML 1.2.

@@ -1,4 +1,4 @@
-"""A config as frozen data: what a YAML file, its `extends` and the command line add up to."""
+"""A config as frozen data: the result of a YAML file, its `extends` and the command line."""
 
 from __future__ import annotations
 

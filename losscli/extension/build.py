@@ -1,4 +1,4 @@
-"""Build what is missing: from a device to finished libraries in the cache."""
+"""Builds missing libraries: from a device to finished libraries in the cache."""
 
 from __future__ import annotations
 

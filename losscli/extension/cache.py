@@ -1,4 +1,4 @@
-"""Where built libraries are kept: one folder a key, written beside and renamed into place.
+"""The cache of built libraries: one folder per key, written elsewhere and renamed into place.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What a failed build says, in one line: the first error, and what to do about it."""
+"""Summarizes the log of a failed build in one line: the first error, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load libraries into this process, each when it is first needed, building what is missing.
+"""Loads libraries into this process when they are first needed, and builds missing ones.
 
 The library ``torch`` implements the operators; the others only hand it tables of entry points.
 """

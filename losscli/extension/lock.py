@@ -1,4 +1,4 @@
-"""A lock on a file that says whose it is; the kernel releases it when they are gone."""
+"""A file lock that names its holder; the kernel releases it when the holder ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a finished library's folder says of it: enough to see that it is whole, and what it is for.
+"""The manifest of a finished library: tells whether it is whole, and what it was built for.
 
 Size and digest are checked at every load. SHA-256 took 1.1 ms a MB on a CPU with instructions for
 it; operators (360 KB) and a loss's CPU kernels (220 KB) take 0.7 ms together, once a process.

@@ -1,4 +1,4 @@
-"""Run ninja on a folder that holds a build.ninja."""
+"""Runs ninja in a folder with a build.ninja."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find an nvcc whose code this machine's driver and PyTorch can run."""
+"""Finds an nvcc whose code this machine's driver and PyTorch can run."""
 
 from __future__ import annotations
 

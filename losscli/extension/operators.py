@@ -1,4 +1,4 @@
-"""Define the operators of every loss; importing this module does it, and builds nothing.
+"""Defines the operators of every loss when it is imported, without building anything.
 
 For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
 

@@ -1,4 +1,4 @@
-"""What to compile and how: from csrc to a list of commands, nothing run yet.
+"""The compile commands of a library: from csrc to a list of commands, without running them.
 
 Commands are written for a folder that holds a copy of the sources, named when they are rendered.
 """

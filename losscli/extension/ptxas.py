@@ -1,4 +1,4 @@
-"""What kernels cost the GPU, read from ``ptxas -v``."""
+"""The registers and memory of each CUDA kernel, read from ``ptxas -v``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The libraries that there are, and which files of csrc each may include.
+"""The list of libraries, and the files of csrc that each may include.
 
 A library's key covers the files that it may include and no others, so that a new or edited loss
 recompiles nothing else. A build copies those files alone: an include of any other fails.

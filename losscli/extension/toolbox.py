@@ -1,4 +1,4 @@
-"""The tools of this machine, each looked for when a library first needs it."""
+"""The build tools of this machine, each searched for when a library first needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find what compiles the kernels: a C++ compiler and ninja; nvcc has a file of its own."""
+"""Finds a C++ compiler and ninja; ``nvcc.py`` finds nvcc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The implementations that losscli has: its own kernels and PyTorch's."""
+"""The built-in implementations: losscli's own kernels and PyTorch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an implementation is asked for, and what it answers."""
+"""The arguments and results of a call of an implementation."""
 
 from __future__ import annotations
 

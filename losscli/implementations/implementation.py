@@ -1,4 +1,4 @@
-"""What an implementation is: a name, and how a loss of it is bound to a case."""
+"""The data of an implementation: a name, and a function that binds it to a case."""
 
 from __future__ import annotations
 

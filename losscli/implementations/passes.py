@@ -1,4 +1,4 @@
-"""What is called again and again: a forward pass, or a forward and backward pass."""
+"""The calls that bench times: a forward pass, or a forward and backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one caller of an implementation: all that verify and bench may ask of one.
+"""The only caller of implementations: every call of verify and bench goes through it.
 
 A subject is made of plain data, the name of an implementation and a case, and takes and returns
 tensors: it can live in another process than who asks.

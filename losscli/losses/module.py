@@ -1,4 +1,4 @@
-"""What the modules of the losses have in common; ``losscli.nn`` makes them torch's."""
+"""The base of the loss modules; ``losscli.nn`` combines it with torch.nn.Module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The losses' operators, as the functions and modules of the losses call them.
+"""Calls the losses' operators for their functions and modules.
 
 ``losscli.extension.operators`` defines the operators and puts them here, as ``NAME`` and
 ``NAME_with_grad``, beside ``incoming``; importing ``losscli.functional`` or ``losscli.nn`` has it

@@ -1,4 +1,4 @@
-"""What losscli knows of one loss, beside its C++ functor of the same name."""
+"""The spec of a loss in Python, beside its C++ functor of the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The most memory that a call holds at once, by the count of PyTorch's own allocators."""
+"""The peak memory of a call, as counted by PyTorch's own allocators."""
 
 from __future__ import annotations
 

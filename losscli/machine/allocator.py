@@ -1,4 +1,4 @@
-"""How the allocator of a CPU process treats memory that is freed: kept, or given to the system.
+"""The allocator of a CPU process: whether it keeps freed memory or returns it to the system.
 
 By default glibc gives a large block back to the system when it is freed, so that each call of a
 formula that makes temporaries pays for their page faults anew. A program that runs for long comes

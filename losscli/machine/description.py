@@ -1,4 +1,4 @@
-"""What a result says of the machine that it was measured on."""
+"""The description of the machine in a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The devices of this machine. Its GPUs are asked of the driver: importing torch takes seconds."""
+"""The devices of this machine. The driver lists the GPUs, because importing torch takes seconds."""
 
 from __future__ import annotations
 

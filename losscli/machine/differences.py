@@ -1,4 +1,4 @@
-"""What differs between the machines of two runs, and whether their times compare all the same."""
+"""The differences between the machines of two runs, and whether their times are comparable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory this process holds on a device."""
+"""The memory that this process holds on a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of a device: how much is free, how large its caches are, and whether it ran out."""
+"""The memory of a device: free bytes, cache sizes, and out-of-memory errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reporters: pure functions from a run to text, and the writer that keeps results on disk."""
+"""Reports: pure functions from a run to text, and the writer that keeps results on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bench run as people read it: one row an implementation and pass, then a line to quote.
+"""The report of a bench run: a row per implementation and pass, then a summary line.
 
 A config with tables makes one of each. Columns: ``case`` is the case's name, less the dtype and
 reduction that all cases share; ``pass`` is ``fwd`` (no gradient) or ``fwd+bwd`` (the loss and the

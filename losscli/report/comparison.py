@@ -1,4 +1,4 @@
-"""A comparison of runs, in any of the formats. Pure functions, as in ``render``.
+"""The report of a comparison in every format. Pure functions, as in ``render``.
 
 A row is an implementation and pass of a case, in one mode and with one state of the caches, which
 stand beside the pass where they are not the usual. ``base`` and ``new`` are the medians,

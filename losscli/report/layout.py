@@ -1,4 +1,4 @@
-"""How both reports lay out their rows: a case's name once, beside the figures of the case."""
+"""The layout of tables: the case's name once, beside the rows of the case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines that say where losscli's own kernel is slower than the best of its peers."""
+"""The lines that name the cells in which losscli's own kernel is slower than its fastest peer."""
 
 from __future__ import annotations
 

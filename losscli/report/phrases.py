@@ -1,4 +1,4 @@
-"""How both reports say the same thing."""
+"""Phrases that several reports share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as text, in any of the formats. Pure functions: no clock, no device, no file."""
+"""Renders a run in any format. Pure functions: no clock, no device, no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-test as people read it: who caught what, and who was failed without reason.
+"""The report of verify's self-test: the check that caught each wrong implementation.
 
 A row an implementation, a column a loss: the first check that a wrong one fails, SURVIVED where
 there is none; for an honest one ``passed``, or FAILED with the check.

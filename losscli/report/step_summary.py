@@ -1,4 +1,4 @@
-"""The summary that GitHub Actions shows of a step: Markdown, appended to a file that it names."""
+"""The step summary of GitHub Actions: Markdown, appended to the file that GitHub names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timer's self-test as people read it: a row a part, what was expected and what was found."""
+"""The report of the timer's self-test: a row per part, with expected and actual result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a verify run: a row an implementation on a case.
+"""The figures of a verify run: a row per implementation and case.
 
 Columns: ``case`` is the case's name, less its dtype and reduction; ``rel`` and ``ulp`` are the
 error of the loss against the oracle, relative and in units in the last place; ``torch`` is that of

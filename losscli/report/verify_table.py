@@ -1,4 +1,4 @@
-"""A verify run as people read it: checks down and losses across, each failure in full, a line.
+"""The report of a verify run: a row per check, a column per loss, then each failure in full.
 
 A cell counts the cases of a check and a loss, and gives the largest error of an element, or of the
 loss, in units in the last place where the check measures it: ``pass 54, 0.50 ulp``; or who is not

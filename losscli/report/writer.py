@@ -1,4 +1,4 @@
-"""Where a run goes: each result to disk as it finishes, the report in the end."""
+"""Writes a run: each result to the journal as it finishes, the report at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From JSON back to records, checked: the inverse of their ``to_json``."""
+"""Decodes JSON into records and checks them: the inverse of their ``to_json``."""
 
 from __future__ import annotations
 

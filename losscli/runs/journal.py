@@ -1,4 +1,4 @@
-"""The journal beside an output: a line a result, on disk before the next is measured."""
+"""The journal beside an output: a line per result, on disk before the next is measured."""
 
 from __future__ import annotations
 

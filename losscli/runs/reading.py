@@ -1,4 +1,4 @@
-"""Read back what a run wrote: the report in JSON or JSONL, or the journal of a run cut short."""
+"""Reads runs: a report in JSON or JSONL, or the journal of an interrupted run."""
 
 from __future__ import annotations
 

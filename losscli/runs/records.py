@@ -1,4 +1,4 @@
-"""The record of a run, in SI units: seconds, bytes, GB/s of 1e9 bytes a second."""
+"""The records of a run, in SI units: seconds, bytes, GB/s of 1e9 bytes a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that was cut short: where it is, and whether it can go on here."""
+"""Finds an interrupted run, and tells whether it can be resumed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs kept by name in the user's data directory, one file of JSONL each."""
+"""Saved runs: kept by name in the user's data directory, one JSONL file each."""
 
 from __future__ import annotations
 

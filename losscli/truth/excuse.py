@@ -1,4 +1,4 @@
-"""What PyTorch's own formula gets wrong as well: where a result is no worse than torch's."""
+"""Excuses a wrong result that is no worse than that of PyTorch's own formula."""
 
 from __future__ import annotations
 

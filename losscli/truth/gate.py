@@ -1,4 +1,4 @@
-"""The gate before and after a measurement: no wrong implementation is shown as fast."""
+"""The gate before and after a measurement: no wrong implementation gets a time."""
 
 from __future__ import annotations
 

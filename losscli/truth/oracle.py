@@ -1,4 +1,4 @@
-"""The truth: the reference formula in float64 on the very same input values, in blocks.
+"""The oracle: the reference formula in float64 on the very same input values, in blocks.
 
 The oracle reads the operands as they are (float16 values become float64 exactly), applies the
 loss's ``reference`` block by block, and lets float64 autograd differentiate it. No float64 copy of

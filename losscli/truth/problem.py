@@ -1,4 +1,4 @@
-"""One case with its inputs and what is known of the truth, shared by all that it is put to."""
+"""One case with its inputs and its oracle, shared by all implementations and checks of the case."""
 
 from __future__ import annotations
 

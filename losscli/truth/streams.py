@@ -1,4 +1,4 @@
-"""Streams of random numbers: several of each seed, none of which is a stream of another seed."""
+"""Streams of random numbers: several for each seed, all different from those of other seeds."""
 
 from __future__ import annotations
 

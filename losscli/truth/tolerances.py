@@ -1,4 +1,4 @@
-"""What error passes. Every figure is derived; none was tried until the tests were green.
+"""The tolerances. Every figure is derived; none was tuned until the tests passed.
 
 Notation: ``u`` is half the spacing of a dtype at 1, the largest relative error of one rounding;
 ``u_out`` is that of the result's dtype, ``u_acc`` that of the accumulator: float32, or float64 for

@@ -1,4 +1,4 @@
-"""The worst of several judgements of one thing, as a result."""
+"""Collects several verdicts of one check and returns the worst as its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verifying a case takes, planned before anything is allocated."""
+"""The memory that verifying a case needs, planned before anything is allocated."""
 
 from __future__ import annotations
 

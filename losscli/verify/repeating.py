@@ -1,4 +1,4 @@
-"""One check of one implementation on one case, from Python: what a failure's report ends with."""
+"""Repeats one check of one implementation on one case: the line of Python below a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts implementations to every case of a config; a result at a time."""
+"""Runs the checks of every case of a config, and yields their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks for a smaller case that fails a check as a large one did."""
+"""Searches a smaller case that fails the same check as a large one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call shares with all that runs after it in a process: flags, random numbers, functions."""
+"""The state that a call shares with later code of the process: flags, random state, functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients that are added to those that are there already.
+"""Checks that gradients are added to an existing ``.grad``.
 
 Catches: a backward pass that clears ``.grad``, writes over it or adds to it by itself, and one that
 returns memory which it goes on using, so that a sum changes behind the optimizer's back. Both

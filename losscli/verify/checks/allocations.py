@@ -1,4 +1,4 @@
-"""Memory that a call takes beside its results.
+"""Checks the memory that a call takes beyond its results.
 
 Catches: operands that are copied because they are not contiguous, are of mixed dtypes or repeat,
 and temporaries of full size. The most that a forward and backward pass holds is measured by

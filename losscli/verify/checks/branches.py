@@ -1,4 +1,4 @@
-"""Every branch of the loss, and its kinks.
+"""Checks every branch of the loss, and its kinks.
 
 Catches: a formula of one branch only, a clamp that is left out, ``<`` for ``<=`` where it matters,
 a kink in the wrong place. A case says nothing of a branch that its inputs do not reach: uniform

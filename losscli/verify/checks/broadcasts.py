@@ -1,4 +1,4 @@
-"""Broadcasts around the sizes at which kernels change their ways.
+"""Checks broadcasts around the sizes at which kernels switch code paths.
 
 Catches: the end of a repeated row inside a tile or a vector, a row of one vector or of an odd
 number of them, a buffer for what repeats that is too small, the place in an element's repeats at

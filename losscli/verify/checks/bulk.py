@@ -1,4 +1,4 @@
-"""Results that are larger than the caches.
+"""Checks results that are larger than the caches.
 
 Catches: lines that are not written where results go past the caches; on a CPU, by a kernel for
 large tensors alone as well, but what a GPU's kernels take for large begins beyond this. What is

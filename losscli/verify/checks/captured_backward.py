@@ -1,4 +1,4 @@
-"""Backward passes captured in a CUDA graph.
+"""Checks backward passes that a CUDA graph captured.
 
 Catches: work that a captured backward pass leaves out because it was not needed when it was
 captured, or in the replay before; an expectation of one replay that the next one finds; memory that

@@ -1,4 +1,4 @@
-"""Operands that get other memory between forward and backward.
+"""Checks operands that get other memory between forward and backward.
 
 Catches: a backward pass that takes sizes, strides or addresses of the operands as they are now for
 those that forward wrote for, and so writes beyond the end of a gradient or permutes it. ``x.data``

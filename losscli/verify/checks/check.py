@@ -1,4 +1,4 @@
-"""What a check is, and how it counts the judgements of many variants of a case."""
+"""The data of a check, and the tally of its verdicts over many variants of a case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every part of the operands is read, and has its own gradient.
+"""Checks that every part of the operands is read, and has its own gradient.
 
 Catches: a kernel that reads one row in a hundred, a tail that is dropped, an index of 32 bits, an
 element that is read for another, a gradient that lands elsewhere. All elements are put where their

@@ -1,4 +1,4 @@
-"""The same bits every time.
+"""Checks that repeated calls return the same bits.
 
 Catches: atomics or a race in a sum, a result read before it is finished, memory that is read
 without having been written. Twenty runs on the same operands, each with a loss and gradients of its

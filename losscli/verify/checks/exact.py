@@ -1,4 +1,4 @@
-"""Arithmetic without a rounding, which has one result in whatever order it is done.
+"""Checks results on inputs whose arithmetic is exact in any order.
 
 Catches: a loss or gradient that is off by a unit in the last place and within every tolerance: a
 reciprocal or a constant that is not the nearest, a result that is cut off, a term that is added

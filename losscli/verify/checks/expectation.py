@@ -1,4 +1,4 @@
-"""What an implementation computes in the plainest way, to hold other ways of running it against.
+"""The results of plain calls, with which checks compare other ways of calling.
 
 Bitwise, where plain runs agree bitwise; else under the tolerances of the oracle, as a sum taken in
 another order each time has to be. Three runs tell as a rule; where another way of running gives

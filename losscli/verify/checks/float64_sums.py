@@ -1,4 +1,4 @@
-"""Sums of float64.
+"""Checks the accuracy of float64 sums.
 
 Catches: a float64 sum that loses digits because there is no wider type to carry it in. The loss of
 many equal numbers, and of numbers of several distributions, has to be within a unit in the last

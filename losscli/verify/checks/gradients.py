@@ -1,4 +1,4 @@
-"""The gradients of both operands.
+"""Checks the gradients of both operands.
 
 Catches: a zero, absent or detached gradient, a wrong sign or branch, 1/rows for 1/N, a gradient
 that belongs to another element, an incoming gradient that is ignored or applied twice, a target's

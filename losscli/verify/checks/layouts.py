@@ -1,4 +1,4 @@
-"""Operands that lie otherwise in memory, or are broadcast otherwise.
+"""Checks operands of other strides and broadcasts.
 
 Catches: operands taken for contiguous, a storage offset that is ignored, vectors loaded from
 addresses that are not aligned for them, strides of one operand used for the other, gaps that are

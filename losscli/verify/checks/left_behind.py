@@ -1,4 +1,4 @@
-"""What a call leaves behind in the process.
+"""Checks that a call changes no state of the process.
 
 Catches: a call that changes the number of threads, the default dtype, random states, grad mode,
 flush-denormal mode, flags of TF32 and determinism, environment variables, signal handlers or

@@ -1,4 +1,4 @@
-"""What an implementation does to memory beside its result.
+"""Checks that an implementation reads and writes only its own memory.
 
 Catches: inputs that are written over, elements read or written beyond the ends of a buffer, outputs
 that are not fully written or that share memory with the operands or with the outputs of an earlier

@@ -1,4 +1,4 @@
-"""The gradients against differences of the loss itself, in float64.
+"""Checks the gradients against differences of the loss itself, in float64.
 
 Catches: a gradient that is not that of the loss, whatever the oracle holds to be the truth. The
 oracle takes its gradients from autograd through the reference, so a reference whose derivative is

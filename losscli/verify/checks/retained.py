@@ -1,4 +1,4 @@
-"""Several backward passes through one graph.
+"""Checks several backward passes through one retained graph.
 
 Catches: a stored gradient that is scaled in place, so that the second pass scales it twice; buffers
 that are freed or used up by the first pass though the graph is retained; a result of the first

@@ -1,4 +1,4 @@
-"""Results of 16 bits that lean to one side.
+"""Checks 16-bit results for a bias of their rounding.
 
 Catches: results that are cut off, or rounded up, where they have to be rounded to the nearest. Each
 is within a unit in the last place, so no tolerance of an element sees it; but on the average over

@@ -1,4 +1,4 @@
-"""The gradients of the gradients.
+"""Checks the derivatives of the gradients.
 
 Catches: second derivatives that are silently zero, wrong in sign or in a branch, or not summed over
 what an operand was broadcast along; an incoming gradient that is no part of them. The gradients of

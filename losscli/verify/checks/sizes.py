@@ -1,4 +1,4 @@
-"""Sizes around those at which kernels change their ways.
+"""Checks sizes around those at which kernels switch code paths.
 
 Catches: a tail of one element that is dropped, a whole vector, warp or tile that is taken for a
 ragged one or the other way round, nothing at all, a single element. Vectors, groups of lanes, warps

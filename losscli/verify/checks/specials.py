@@ -1,4 +1,4 @@
-"""Values at the ends of what a dtype holds.
+"""Checks NaN, infinities and other values at the ends of a dtype's range.
 
 Catches: NaN or infinity that is scrubbed or clamped away, a branch that compares the wrong way
 where nothing compares, a gradient that is not PyTorch's there, subnormals flushed to zero, squares

@@ -1,4 +1,4 @@
-"""Incoming gradients from step to step.
+"""Checks incoming gradients over a sequence of training steps.
 
 Catches: a gradient that was computed for the incoming gradient of another call, in an
 implementation that expects the next to be as the last; a guess that two losses share, two heads of

@@ -1,4 +1,4 @@
-"""The loss itself.
+"""Checks the loss itself.
 
 Catches: a wrong formula, constant or parameter, a wrong branch, elements left out or read twice,
 a wrong broadcast axis, sum for mean, an accumulator that is too narrow, a result of the wrong

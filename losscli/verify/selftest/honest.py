@@ -1,4 +1,4 @@
-"""Implementations that are right, each in a way of its own: a gate that fails one is too narrow."""
+"""Correct implementations, each with its own method: a check that fails one is too strict."""
 
 from __future__ import annotations
 

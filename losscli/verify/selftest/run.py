@@ -1,4 +1,4 @@
-"""Puts what is wrong and what is honest through the gate that everything goes through."""
+"""Runs the checks on the wrong and the correct implementations of the self-test."""
 
 from __future__ import annotations
 

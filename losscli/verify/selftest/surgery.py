@@ -1,4 +1,4 @@
-"""Autograd functions by which a loss is made to go wrong in one place."""
+"""Autograd functions that plant one mistake into a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implementations that are wrong on purpose, one mistake each: what people write, and believe."""
+"""Implementations that are wrong on purpose, with one typical mistake each."""
 
 from __future__ import annotations
 
