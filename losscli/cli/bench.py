@@ -170,7 +170,7 @@ def command(
 
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
-    """Ask whether a saved run may be overwritten; refuse where nobody can be asked.
+    """Ask whether to overwrite a saved run; refuse without a terminal.
 
     Raises:
         UsageError: the run stays.
@@ -185,11 +185,11 @@ def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
 
 
 TAKEN = {"self_test", "device", "threads", "keep_going", "format", "output", "debug"}
-"""Parameters of the command that mean something beside --self-test."""
+"""Parameters of the command that --self-test accepts."""
 
 
 def refuse_others(context: click.Context) -> None:
-    """Refuse options about cases beside --self-test, which would not heed them."""
+    """Refuse options about cases together with --self-test, which ignores them."""
     given = [max(option.opts, key=len) for option in given_besides(context, TAKEN)]
     if given:
         raise UsageError(

@@ -71,7 +71,7 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
 
 
 class _StatusLine:
-    """One line on a terminal's stderr, written over as the build goes on."""
+    """One line on a terminal's stderr that each status replaces."""
 
     def __init__(self, terminal: bool) -> None:
         self.terminal = terminal
@@ -109,7 +109,7 @@ def _reasons(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[str]]:
 
 
 def _show_log(outcome: Outcome) -> None:
-    """Show commands and warnings; what ptxas counted has a table of its own."""
+    """Show commands and warnings; the resources that ptxas prints have a separate table."""
     from losscli.extension.ptxas import is_report
 
     for line in outcome.log.splitlines():
@@ -118,7 +118,7 @@ def _show_log(outcome: Outcome) -> None:
 
 
 def _show_kernels(outcomes: Sequence[Outcome]) -> None:
-    """Show what each CUDA kernel uses of a GPU."""
+    """Show the registers and memory of each CUDA kernel."""
     from tabulate import tabulate
 
     from losscli.extension.ptxas import parse, readable_names

@@ -117,14 +117,14 @@ _QUIETER = (
 
 
 def _refuse_to_overwrite(output: Path, paths: Mapping[str, Path]) -> None:
-    """Refuse an output that is one of the runs: a report is no result to compare again."""
+    """Refuse an output that is one of the compared runs, which the report would overwrite."""
     for name, path in paths.items():
         if os.path.exists(output) and os.path.samefile(output, path):
             raise UsageError(f"-o '{output}' is the run '{name}' itself. Name another file.")
 
 
 def _write(text: str, output: Path | None) -> None:
-    """Put the report where it goes, into a file as a whole."""
+    """Write the report to the output, a file atomically."""
     if output is None:
         click.echo(text)
         return

@@ -26,7 +26,7 @@ def _losses() -> dict[str, str]:
 
 
 def _implementations() -> dict[str, str]:
-    """Name each implementation with what it is."""
+    """Name each implementation with its description."""
     return {i.name: i.description for i in IMPLEMENTATIONS.values()}
 
 

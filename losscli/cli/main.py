@@ -38,9 +38,10 @@ COMMANDS = {
     "runs": "List the saved runs.",
     "list": "List losses, implementations, devices and configs.",
 }
-"""Each is ``losscli/cli/NAME.py``; the help is here so that `losscli --help` imports none."""
+"""Each command is ``losscli/cli/NAME.py``; the help is here, so that `losscli --help` imports
+none."""
 HIDDEN = ("worker",)
-"""Commands that losscli alone calls."""
+"""Commands that only losscli itself calls."""
 
 _DEBUG = click.Option(
     ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
@@ -140,7 +141,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replace_closed_streams() -> None:
-    """Stand /dev/null in for a stdout or stderr that was closed from the start: ``>&-``."""
+    """Replace a stdout or stderr that was closed at the start (``>&-``) by /dev/null."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -148,10 +149,10 @@ def _replace_closed_streams() -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Treat each signal that asks to end as Ctrl-C; yield those that came.
+    """Treat each signal that ends a run as Ctrl-C; yield the signals that came.
 
-    The exception alone does not do: code that is imported or called back may swallow it. While
-    torch or numpy is imported, which does so, the program ends at once.
+    The exception alone is not enough, because imported or called code may swallow it. While torch
+    or numpy is being imported, which swallow it, the program ends at once.
     """
     received = interrupts.received
     received.clear()
@@ -194,7 +195,7 @@ def _explain(error: BaseException) -> int:
 
 
 def _message(error: BaseException) -> tuple[str, int]:
-    """Return what to say about an error, and the exit code."""
+    """Return the message and the exit code of an error."""
     if isinstance(error, LosscliError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):

@@ -29,10 +29,10 @@ Decorator = Callable[[Any], Any]
 
 
 def axis_options(command: Command) -> Command:
-    """Add -c, one option an axis, --device, --seed, --filter and what is to be done with the cases.
+    """Add -c, one option per axis, --device, --seed, --filter and the options on running cases.
 
-    The command receives ``list_cases``, ``dry_run`` and ``keep_going``, and all else as keywords
-    that it hands on to ``resolve_config``.
+    The command receives ``list_cases``, ``dry_run`` and ``keep_going``, and passes all other
+    keywords on to ``resolve_config``.
     """
     config = click.option("-c", "--config", metavar="FILE", help=_CONFIG_HELP)
     device = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
@@ -60,7 +60,7 @@ def axis_options(command: Command) -> Command:
 def resolve_config(
     config: str | None, *, device: str | None, seed: int | None, **axes: tuple[Any, ...]
 ) -> Config:
-    """Load the config and put the options of ``axis_options`` over it."""
+    """Load the config and override it by the options of ``axis_options``."""
     overrides: dict[str, object] = {field: values for field, values in axes.items() if values}
     if device is not None:
         overrides["device"] = device
@@ -75,7 +75,7 @@ def resolve_config(
 
 
 def _keeps_any(config: Config) -> bool:
-    """Tell whether filters leave anything, on whatever device."""
+    """Tell whether the filters keep any row on any device."""
     return any(
         asked_for(replace(block, exclude=()), case, name, pass_)
         for block in config.blocks
@@ -86,7 +86,7 @@ def _keeps_any(config: Config) -> bool:
 
 
 def one_of(kind: str, candidates: Collection[str]) -> Callable[[str], str]:
-    """Return a type for an option or argument that is one of a few names."""
+    """Return the type of an option or argument that takes one of a few names."""
 
     def name(text: str) -> str:
         return check_name(kind, text, candidates)
@@ -136,7 +136,7 @@ def axis(flag: str, field: str, metavar: str, read: Callable[[str], Any], help: 
 
 
 def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
-    """One axis of names."""
+    """Return an axis of names."""
 
     def read(text: str) -> tuple[str]:
         return (check_name(kind, text, candidates),)
@@ -191,7 +191,7 @@ def _output(value: str) -> Path | None:
 
 
 def _check_output(path: Path) -> None:
-    """Refuse what is no file in a directory that is there; an OSError is that it cannot be seen."""
+    """Refuse a path that cannot be a file of an existing directory."""
     if path.is_dir():
         raise UsageError(f"-o '{path}' is a directory. Name a file.")
     if not path.parent.is_dir():
@@ -215,4 +215,4 @@ listing_format = click.option(
     metavar="NAME",
     help="Write the list as table or json.",
 )
-"""The option of commands that only list what there is."""
+"""The --format option of commands that only list."""

@@ -15,18 +15,18 @@ from losscli.runs.records import BenchResult, Run
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run that goes on."""
+    """A resumed run."""
 
     path: Path
-    """What it was read from."""
+    """The file that the run was read from."""
     run: Run
-    """As it would begin now, with the results that it has already."""
+    """The run as it would begin now, with the finished results."""
     tasks: list[Task]
-    """What is left to do."""
+    """The unfinished tasks."""
 
 
 def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
-    """Return what is left of a run.
+    """Return the unfinished part of a run.
 
     Args:
         name: a report or its journal, or a run that was to be saved under this name.

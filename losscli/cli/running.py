@@ -22,11 +22,11 @@ from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Result, Run
 
 
 class Job(Protocol):
-    """What is run at a time, all of one case say."""
+    """A unit of work, for example all work on one case."""
 
     @property
     def name(self) -> str:
-        """What the progress bar calls it."""
+        """The name in the progress bar."""
         ...
 
 
@@ -54,7 +54,7 @@ def begin(kind: str, device: str, plan: str = "", excluded: tuple[Exclusion, ...
 
 
 def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
-    """Say what left nothing to run.
+    """Refuse a run without any row, with the rules that excluded them.
 
     Raises:
         UsageError: always.
@@ -117,11 +117,11 @@ def run_jobs(
 
 
 class _FirstFailureError(Exception):
-    """A result failed, and no other is wanted."""
+    """A result failed, and --fail-fast stops the run."""
 
 
 def _keeper(writer: Writer, keep_going: bool) -> Callable[[Result], None]:
-    """Return what keeps a result, and ends the run at the first failure if so asked."""
+    """Return a function that keeps a result, and with --fail-fast stops at the first failure."""
 
     def keep(result: Result) -> None:
         writer.add(result)
@@ -158,5 +158,5 @@ def _run_all(
 
 
 def _text(argument: str) -> str:
-    """Return an argument as JSON can hold it: a file's name may have bytes that are no text."""
+    """Return an argument as JSON text: a file name may have bytes that are not UTF-8."""
     return argument.encode("utf-8", "backslashreplace").decode("utf-8")

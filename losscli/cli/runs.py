@@ -37,7 +37,7 @@ def command(format: str) -> None:
 
 
 def _describe(name: str, path: Path) -> dict[str, object]:
-    """Return what there is to say of a run; of a file that cannot be read, why."""
+    """Return the facts of a run, or why its file cannot be read."""
     from losscli.runs.reading import read_run
 
     facts: dict[str, object] = {"name": name, "path": str(path)}

@@ -20,9 +20,9 @@ DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
 
 OWN = "custom"
-"""What losscli's own kernels are called, before the colon of a strategy."""
+"""The name of losscli's own kernels, before the colon of a strategy."""
 BESIDE_SELF_TEST = {"self_test", "device", "format", "output", "keep_going", "debug"}
-"""Options that say where and how, not what is verified."""
+"""Options that --self-test accepts, because they do not choose cases."""
 
 
 def _check(text: str) -> tuple[str]:
@@ -122,14 +122,14 @@ def command(
 
 
 def _refuse_beside_self_test(context: click.Context) -> None:
-    """Raise UsageError for options that the self-test has no use for."""
+    """Raise UsageError for options that the self-test ignores."""
     given = [option.opts[0] for option in given_besides(context, BESIDE_SELF_TEST)]
     if given:
         raise UsageError(f"--self-test has its own cases. Leave out {', '.join(given)}.")
 
 
 def _of_our_own(config: Config) -> Config:
-    """Return a config with losscli's own kernels alone, in each of its tables that names some."""
+    """Return a config with only losscli's own kernels, in each table that names some."""
     own = tuple(name for name in config.implementations if name.partition(":")[0] == OWN)
     tables = tuple(_of_our_own(table) for table in config.tables)
     return replace(config, implementations=own or config.implementations, tables=tables)
