@@ -25,7 +25,7 @@ _KINDS = {bool: "a boolean", int: "a whole number", float: "a number", type(None
 
 @dataclass(frozen=True)
 class Located:
-    """A value of a YAML file, and where it stands."""
+    """A value of a YAML file with its position."""
 
     value: Value
     file: str
@@ -41,7 +41,7 @@ class Located:
         raise ConfigError(message, file=self.file, line=self.line, column=self.column)
 
     def describe(self) -> str:
-        """Say what stands here, as the end of ``expected ..., found``."""
+        """Describe the value, for ``expected ..., found``."""
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):

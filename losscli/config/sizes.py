@@ -10,7 +10,7 @@ from losscli.errors import UsageError
 from losscli.losses import Shape
 
 LARGEST = 2**40
-"""Elements of one tensor; more is a slip of the pen."""
+"""Most elements of one tensor; a larger size is a typing error."""
 MOST_DIMENSIONS = 64
 """PyTorch's own limit."""
 

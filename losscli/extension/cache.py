@@ -45,13 +45,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class Finding:
-    """What a cache holds of a library."""
+    """The state of a library in the cache."""
 
     path: Path
     """The library."""
     there: bool
     damage: str | None = None
-    """What is wrong with it."""
+    """The damage of the library, if any."""
 
     @property
     def usable(self) -> bool:
@@ -106,7 +106,7 @@ class Cache:
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
     def require_private(self) -> None:
-        """Refuse a cache whose libraries somebody else could replace: loading one runs it."""
+        """Refuse a cache in which another user could replace libraries that losscli runs."""
         _require_private(self.root, f"the cache {self.root}", "a folder of your own")
 
     def open_lock(self) -> IO[str]:
@@ -166,7 +166,7 @@ class Cache:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Say what to do where the cache cannot be written."""
+        """Turn a write error of the cache into an UnfitError with a remedy."""
         try:
             yield
         except OSError as error:
@@ -216,7 +216,7 @@ def _contents(plan: Plan) -> list[str]:
 
 
 def _look_at(folder: Path, library: str) -> Finding:
-    """See whether a finished library is whole, and that nobody else could have replaced it."""
+    """Check that a finished library is whole, and that no other user could have replaced it."""
     path = folder / library
     for part in (folder, path):
         if part.exists():

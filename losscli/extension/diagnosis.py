@@ -60,7 +60,7 @@ _HINTS = (
 
 
 def first_error(printed: str) -> str:
-    """Return the first line that is an error, else the last that says anything."""
+    """Return the first line that is an error, else the last line with text."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     # ninja repeats a failed command, whose words may look like an error.
     commands = {index + 1 for index, line in enumerate(lines) if line.startswith("FAILED:")}
@@ -77,6 +77,6 @@ def hint(printed: str) -> str:
 
 
 def failed_step(printed: str) -> str:
-    """Return what failed first, by the name that ninja gives it: an object or library."""
+    """Return the first failed output by ninja's name: an object or library."""
     match = re.search(r"^FAILED: (?:\[code=\d+\] )?(\S+)", printed, re.MULTILINE)
     return match[1] if match else "the build"

@@ -23,7 +23,7 @@ class Manifest:
     bytes: int
     sha256: str
     portable: str
-    """The key of all that decides the outcome but the compiler."""
+    """The key of everything that decides the outcome except the compiler."""
     cuda: str | None = None
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Manifest:
         (folder / NAME).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     def damage(self, folder: Path) -> str | None:
-        """Return what is wrong with the library beside it, or None."""
+        """Return the damage of the library beside it, or None."""
         path = folder / self.library
         try:
             size = path.stat().st_size

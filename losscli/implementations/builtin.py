@@ -41,7 +41,7 @@ def _compile(case: Case) -> BoundLoss:
 
 
 def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
-    """Return what binds our kernel with another way to finish its sum."""
+    """Return the binder of losscli's kernel with another way to finish its sum."""
 
     def bind(case: Case) -> BoundLoss:
         import torch

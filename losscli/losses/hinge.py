@@ -28,12 +28,12 @@ def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
 
 
 def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """Short of the margin it costs, beyond it is clamped."""
+    """The loss is positive below the margin and clamped beyond it."""
     return ("linear", "clamped")
 
 
 def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The product decides."""
+    """The product ``input * target`` selects the branch."""
     return input * target
 
 

@@ -32,17 +32,17 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """Smooth everywhere."""
+    """There is no kink."""
     return ()
 
 
 def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """The same everywhere."""
+    """There is one branch."""
     return ("quadratic",)
 
 
 def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference."""
+    """The difference ``input - target``."""
     return input - target
 
 

@@ -39,7 +39,7 @@ def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference decides."""
+    """The difference ``input - target`` selects the branch."""
     return input - target
 
 
