@@ -1,10 +1,10 @@
 """The report of a comparison in every format. Pure functions, as in ``render``.
 
 A row is an implementation and pass of a case, in one mode and with one state of the caches, which
-stand beside the pass where they are not the usual. ``base`` and ``new`` are the medians,
-``new/base`` is their ratio: above 1 the new run is slower. ``interval`` is where noise leaves the
-ratio. The verdict is ``slower`` or ``faster`` where the interval leaves 1 out, ``same`` where it
-stays within the threshold, else ``unclear``.
+stand beside the pass if they are not the default. ``base`` and ``new`` are the medians,
+``new/base`` is their ratio: above 1 the new run is slower. ``interval`` is the confidence interval
+of the ratio. The verdict is ``slower`` or ``faster`` if the interval excludes 1, ``same`` if it
+stays within the threshold, otherwise ``unclear``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, SLOWER, BenchR
 from losscli.units import format_seconds
 
 _NAMED = 10
-"""Cases that only one run has, of which a table names so many."""
+"""Most rows of only one run that a table names."""
 
 
 def render_comparison(compared: Comparisons, format: str) -> str:
@@ -41,7 +41,7 @@ def render_comparison(compared: Comparisons, format: str) -> str:
 
 
 def conclusion(compared: Comparisons) -> str:
-    """Return what a comparison came to: a line for each run, and each case that is too slow."""
+    """Return the conclusion of a comparison: a line for each run, and each slower row."""
     return "\n".join(_conclusion(compared))
 
 
@@ -80,7 +80,7 @@ def _runs(compared: Comparisons, before: Run) -> list[tuple[str, Run]]:
 
 
 def _caption(title: str, run: Run) -> str:
-    """Say which run this is: when, of which commit, where."""
+    """Return the facts of a run: time, commit, machine."""
     facts = run.environment
     commit = facts.get("commit")
     machine = facts.get("gpu") or facts.get("cpu")
@@ -157,7 +157,7 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
 
 
 def _noise(comparison: Comparison) -> list[str]:
-    """Say where the intervals come from, of each mode and cache where there are several."""
+    """Return the noise behind the intervals, for each mode and cache if there are several."""
     several = len(comparison.noises) > 1
     return [
         *(_noise_of(noise, several) for noise in comparison.noises),
@@ -202,7 +202,7 @@ def _conclusion(compared: Comparisons) -> list[str]:
 
 
 def _not_looked(compared: Comparisons) -> list[str]:
-    """Say which rows fail the gate because nothing could be told of them."""
+    """Return the rows that fail the gate because they are missing or undecided."""
     lines = []
     if cut := compared.cut_off():
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
@@ -230,7 +230,7 @@ def _counted(found: Sequence[object], implementations: Iterable[str], state: str
 
 
 def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
-    """Say how much of the baseline was not timed again, and name what failed."""
+    """Return how many rows of the baseline were not timed again, and the failed ones by name."""
     if not comparison.only_before:
         return []
     missing = comparison.only_before
@@ -250,7 +250,7 @@ def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
 
 
 def _undecided(compared: Comparisons, threshold: float) -> list[str]:
-    """Say of how many rows noise would hide that they are slower."""
+    """Return the number of rows in which noise can hide a slowdown."""
     lines = []
     for name, comparison in compared.comparisons.items():
         if undecided := comparison.undecided(threshold):

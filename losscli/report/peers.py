@@ -9,7 +9,7 @@ from losscli.units import format_seconds
 
 
 def lines(run: Run) -> list[str]:
-    """Return in how many cells custom is slower, then those cells; nothing without a peer."""
+    """Return the count of cells in which custom is slower, and these cells."""
     found = compared(run)
     if not found:
         return []

@@ -20,7 +20,7 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
 
 
 def notes(run: Run) -> list[str]:
-    """Return what did not come out right, and how else it did."""
+    """Return each failed part with its reason."""
     return [
         textwrap.fill(
             f"{result.test}, {result.subject}: {result.reason}", 100, subsequent_indent="    "
@@ -31,7 +31,7 @@ def notes(run: Run) -> list[str]:
 
 
 def summary(run: Run) -> str:
-    """Return the line to quote."""
+    """Return the summary line."""
     results = _results(run)
     passed = sum(result.status != FAIL for result in results)
     return f"self-test of the timer: {passed} of {len(results)} parts passed"

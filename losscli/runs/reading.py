@@ -36,7 +36,7 @@ KINDS: Mapping[str, type[Readable]] = {
     "verify": VerifyResult,
     "self-test": SelfTestResult,
 }
-"""What the results of a run are, by its kind."""
+"""The type of the results of a run, by its kind."""
 
 _LONGEST = 1e9
 """Seconds that no call takes; what is not far beyond can be divided and squared."""
@@ -57,7 +57,7 @@ class _Envelope(msgspec.Struct):
 
 
 class _Facts(msgspec.Struct):
-    """What a run says of itself."""
+    """The header of a run."""
 
     kind: str
     command: tuple[str, ...]
@@ -113,13 +113,13 @@ def read_run(path: Path, kind: str) -> Run:
 
 
 def _headline(value: Mapping[str, Any]) -> Headline:
-    """Return what a bench came to."""
+    """Return the headline of a bench run."""
     losses = tuple(read_value(Loss, each) for each in value.get("slower") or ())
     return replace(read_value(Headline, {**value, "slower": ()}), slower=losses)
 
 
 def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:
-    """Refuse what has the right types and cannot have been measured.
+    """Refuse records with the right types that cannot have been measured.
 
     The results of a case follow each other, and then share it.
     """
@@ -141,7 +141,7 @@ def _checked(results: Sequence[Readable]) -> tuple[Readable, ...]:
 
 
 def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) -> None:
-    """Refuse a second result of a row: nobody could tell which of the two counts."""
+    """Refuse a second result of a row, because it is unknown which of the two counts."""
     row = (result.table, result.case, result.pass_, result.mode, result.cache)
     first = seen.setdefault((*row, result.implementation), index)
     if first != index:

@@ -24,15 +24,15 @@ NO_WORSE_THAN_TORCH: Final = "no_worse_than_torch"
 """The code of a warning: wrong by the oracle, as PyTorch's own formula is."""
 FAIL: Final = "fail"
 Judgement = Literal["faster", "slower", "same", "unclear"]
-"""What two times beside each other come to."""
+"""The verdict of two times."""
 
 IMPOSSIBLE_SHARE = 1.05
-"""Of the memory's limit: whoever moves the bytes faster has not moved them."""
+"""Part of the memory limit above which a time is impossible."""
 Stop = Literal["confidence", "time limit", "sample limit", "throttled", "nothing left to sample"]
-"""Why no more samples are taken."""
+"""The reason that sampling stopped."""
 CALL_SECONDS = 5e-6
-"""What one call may cost less than another beside the bytes: no share of a limit that is a few
-launches says anything about the memory."""
+"""Seconds by which a call may be faster than the limit: no share of a limit of a few launches says
+anything about the memory."""
 
 
 DIFFERENT_BEYOND = 0.01
@@ -42,7 +42,7 @@ SAME_WITHIN = 0.03
 """Part that two times differ by at most, with confidence, to be called the same: three times what
 sampling stops at, so that of equal ones nearly all are found equal."""
 BUSY = 0.1
-"""Part of the CPU's cores that others may have before it is said."""
+"""Part of the CPU's cores above which the use by other programs is reported."""
 HOST_GAPS = "host_gaps"
 """Among a result's conditions: batches of samples in which the GPU waited for the host."""
 FASTER: Final = "faster"
@@ -117,7 +117,7 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Error:
-    """How far a result lies from the oracle; None where it was not asked for."""
+    """The error of a result against the oracle; None where it was not measured."""
 
     value_abs: float | None = None
     value_rel: float | None = None
@@ -157,18 +157,18 @@ class BenchResult:
     status: BenchStatus
     reason: str = ""
     code: Code = ""
-    """What the reason comes to, where the result is not one to count on."""
+    """The code of the reason, if the result is not a good one."""
     stop: Stop | None = None
     """Why no more samples were taken."""
     no_limit: str = ""
-    """Why it is not known what the memory can do."""
+    """The reason that the memory limit is unknown."""
     seconds: Seconds | None = None
     host_seconds: float | None = None
     """Median time that one call keeps the host busy while the GPU is idle; None on the CPU and
     where that is what was timed."""
     gbps: float | None = None
     limit_gbps: float | None = None
-    """What kernels that only move the bytes reached in the same run, on the same sizes."""
+    """The speed of kernels that only move the bytes, in the same run and sizes."""
     default_allocator_seconds: float | None = None
     """Median in one more process, whose allocator gives freed memory back to the system as glibc
     does by default; None where the allocator was not set for the others."""
@@ -178,7 +178,7 @@ class BenchResult:
     ratios: Mapping[str, Speedup] = field(default_factory=dict)
     """The same with its interval and verdict."""
     planned_extra_bytes: int | None = None
-    """What the memory plan set aside for the next."""
+    """The memory plan for ``peak_extra_bytes``."""
     peak_extra_bytes: int | None = None
     """Most bytes allocated during a call beyond inputs, loss and gradients, by the allocator's own
     count."""
@@ -188,9 +188,9 @@ class BenchResult:
     mode: Mode = DEVICE
     """How it was called and timed: ``device``, ``graph`` or ``host``."""
     cache: Cache = COLD
-    """What the caches held before each sample: ``cold`` or ``warm``."""
+    """The state of the caches before each sample: ``cold`` or ``warm``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """What the machine was like while this was sampled, flat; empty where nothing was."""
+    """The conditions of the machine during sampling, flat; empty where nothing was sampled."""
 
     @property
     def bytes(self) -> int:
@@ -261,7 +261,7 @@ class VerifyResult:
     shrunk_from: str = ""
     """Name of the config's case whose failure this shows on a smaller one."""
     code: Code = ""
-    """What the reason comes to, where the result is no pass."""
+    """The code of the reason, if the result is not a pass."""
     tolerance_ulp: float | None = None
     """The tolerance that the config or the loss loosened."""
 
@@ -290,10 +290,10 @@ class VerifyResult:
 
 @dataclass(frozen=True)
 class SelfTestResult:
-    """What became of an implementation known to be wrong, or to be honest, on one loss."""
+    """The outcome of the self-test for one implementation and loss."""
 
     case: Case
-    """Where it was failed, or the first that it was put to."""
+    """The case that failed, or the first case."""
     implementation: str
     honest: bool
     failed: bool
@@ -330,7 +330,7 @@ KNOWN_TIME, OVERHEAD = "known time", "overhead"
 
 @dataclass(frozen=True)
 class TimerTestResult:
-    """What became of one part of the timer's self-test."""
+    """The outcome of one part of the timer's self-test."""
 
     test: str
     """``known time``, ``overhead``, or the verdict that comparisons should come to."""
@@ -364,7 +364,7 @@ class Loss:
     mode: Mode
     table: str
     peer: str
-    """The one that the kernel does worst against."""
+    """The peer against which the kernel is worst."""
     ratio: float
     """The peer's time over the kernel's, below 1."""
 
@@ -375,7 +375,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Headline:
-    """What a bench came to: in how many cells losscli's own kernel is slower than a peer."""
+    """The headline of a bench run: the cells in which losscli's own kernel is slower."""
 
     cells: int
     """Cases and passes in which both the kernel and a peer were timed."""
@@ -420,7 +420,7 @@ class Run:
     environment: Mapping[str, Any]
     results: tuple[Result, ...]
     plan: str = ""
-    """Stands for all that was asked for: what goes on with a run has to ask for the same."""
+    """A digest of the tasks: a resumed run has to have the same."""
     headline: Headline | None = None
     """Of a bench that is finished and has peers."""
     excluded: tuple[Exclusion, ...] = ()

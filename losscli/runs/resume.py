@@ -13,7 +13,7 @@ from losscli.runs.saved import find_run, is_there, runs_directory
 
 
 def find_unfinished(name: str) -> Path:
-    """Return the file to go on with; a journal, where there is one, knows more than a report.
+    """Return the file to resume from; a journal has more results than a report.
 
     Raises:
         UsageError: there is none.
@@ -31,7 +31,7 @@ def find_unfinished(name: str) -> Path:
 
 
 def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Difference]]:
-    """Return a run of bench as it was left, and what has changed of its machine since.
+    """Return an interrupted bench run, and the changes of the machine since.
 
     Args:
         path: of the run.

@@ -14,7 +14,7 @@ CHECK = "gate"
 
 
 class Gate:
-    """Judges implementations of one case; what the oracle found is shared between them."""
+    """Judges the implementations of one case, which share the oracle's results."""
 
     def __init__(
         self, case: Case, input: Tensor, target: Tensor, loosened: float | None = None

@@ -39,7 +39,7 @@ def repeat(
     ulp: float | None = None,
     **parameters: float,
 ) -> None:
-    """Put an implementation to a check once more, and print what comes of it.
+    """Run a check of an implementation once more, and print the result.
 
     Args:
         implementation: as ``losscli list implementations`` names it.
@@ -89,7 +89,7 @@ def repeat(
 
 
 def line(result: VerifyResult) -> str:
-    """Return the line of Python that repeats a result; the seed always, else what is no default."""
+    """Return the line of Python that repeats a result: the seed, and values off their defaults."""
     case = result.case
     given: list[object] = [result.implementation, result.check, case.loss, case.size]
     usual = case.spec.default_target_shape(case.size)

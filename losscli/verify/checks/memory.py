@@ -69,7 +69,7 @@ class _Guarded:
         return cls(values, view, whole, fill)
 
     def changed(self) -> str:
-        """Say what of it is no longer what it was; empty if all is."""
+        """Describe the first change of the values or bands; empty if there is none."""
         if not same_bits(self.values, self.view):
             return f"was overwritten{_where(self.view, self.values)}"
         for name, band in (("before", self.whole[:BAND]), ("after", self.whole[-BAND:])):
@@ -91,7 +91,7 @@ def _where(now: Tensor, before: Tensor) -> str:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge one thing after the other; the worst counts."""
+    """Run each part of the check; the worst verdict counts."""
     worst = Worst()
     # Copies throughout: who writes over operands does not spoil them for others.
     own = replace(problem, input=problem.input.clone(), target=problem.target.clone())
@@ -107,7 +107,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 
 def _between_bands(expected: Expectation, subject: Subject, name: str, worst: Worst) -> None:
-    """Judge a call on operands between bands, and what it leaves of them."""
+    """Judge a call on operands between bands, and the operands and bands after it."""
     problem = expected.problem
     guarded = {
         operand: _Guarded.around(problem.oracle.operand(operand), FILLS[name])

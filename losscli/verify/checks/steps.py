@@ -45,13 +45,13 @@ Gradients = Mapping[OperandName, Tensor | None]
 
 @dataclass(frozen=True)
 class Due:
-    """What the gradients of a problem are for each number."""
+    """The correct gradients of a problem for each incoming gradient."""
 
     problem: Problem
     bits: dict[float, Gradients]
     """Empty where two backward passes through retained graphs do not agree."""
     right: set[tuple[float, OperandName]] = field(default_factory=set)
-    """What of it the oracle was asked about already."""
+    """The gradients that the oracle has judged already."""
 
     @classmethod
     def of(cls, problem: Problem, subject: Subject) -> Due:

@@ -35,11 +35,11 @@ class Wrong:
     applies: Callable[[Case], bool] = lambda case: True
     """Whether it is a mistake in a case: only where there are branches is one to be left out."""
     temporaries: int | None = None
-    """What it claims of itself, as the next; see :class:`Implementation`."""
+    """The claims of the implementation, as the next field; see :class:`Implementation`."""
     held_to_oracle: bool = False
 
     def implementation(self) -> Implementation:
-        """Return it as verification takes implementations."""
+        """Return the mistake as an implementation."""
         return Implementation(
             f"wrong:{self.name}",
             self.mistake,
@@ -284,7 +284,7 @@ def _other_dtype(case: Case, input: Tensor, target: Tensor) -> Tensor:
 
 
 def _no_curvature(case: Case, input: Tensor, target: Tensor) -> Tensor:
-    """The gradients are numbers to whoever differentiates them."""
+    """The gradients have no graph: their derivatives are zero."""
     return linear(partial(_formula, case), input, target)
 
 
@@ -461,7 +461,7 @@ LEFT_BEHIND: dict[str, Callable[[], object]] = {
     "signal handlers": lambda: signal.signal(signal.SIGUSR2, lambda *_: None),
     "functions of torch": _patch_torch,
 }
-"""What a call can change for all that comes after, by the name of what is changed."""
+"""The state that a call can change for later calls, by name."""
 
 
 def _copies(case: Case, input: Tensor, target: Tensor) -> Tensor:
