@@ -31,7 +31,7 @@ def test_long_call_is_warmed_up_twice():
         ([256, 0, 256, 0], 5),
         ([256], timers.FRESH_CALLS),
     ],
-    ids=["none is needed", "until two calls need none", "who always needs some"],
+    ids=["none is needed", "until two calls need none", "always needs some"],
 )
 def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory(fresh, calls):
     clock, handed_out = FakeClock(), [0]
@@ -52,7 +52,7 @@ def test_a_call_that_always_needs_fresh_memory_is_not_warmed_up_for_long():
 @pytest.mark.parametrize(
     ("seconds", "calls"),
     [(10e-6, 2000), (100e-6, 200), (250e-6, 200), (1e-3, 100), (3.0, 2)],
-    ids=["as long as any warm-up", "both", "often enough", "no longer than that", "twice"],
+    ids=["as long as any warm-up", "both", "often enough", "at the limit", "twice"],
 )
 def test_a_gpu_is_warmed_up_until_the_time_of_the_host_is_known(seconds, calls):
     clock = FakeClock()

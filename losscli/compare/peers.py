@@ -109,7 +109,7 @@ class _Comparison:
 
 
 def _test(found: Sequence[Cell]) -> None:
-    """Tell each cell whom custom is slower than, and whether that could have been told at all."""
+    """Set in each cell the peers that custom is slower than, and whether rounds were too few."""
     comparisons = [
         _compare(cell, cell[CUSTOM], peer)
         for cell in found

@@ -113,7 +113,7 @@ _CORE_SCHEMA: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
     (r"\.(nan|NaN|NAN)", lambda text: math.nan),
 )
 _LONGEST_NUMBER = 400
-"""More digits are text: Python refuses to convert more than 4300, and nobody means them."""
+"""Numbers with more digits are read as text: Python refuses to convert more than 4300."""
 
 
 def _scalar(node: yaml.ScalarNode) -> Scalar:

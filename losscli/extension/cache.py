@@ -37,7 +37,7 @@ from .targets import Sources
 
 VARIABLE = "LOSSCLI_CACHE_DIR"
 UNUSED_SECONDS = 30 * 24 * 3600.0
-"""Folders nobody has used for so long are dropped at the next build."""
+"""Folders that are unused for this long are removed at the next build."""
 _BESIDE = ".losscli-new-"
 _KEY = "[0-9a-f]" * 16
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)

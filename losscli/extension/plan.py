@@ -179,7 +179,7 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
 
 
 def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
-    """Return a C++ compiler that is told where PyTorch's headers and libraries are."""
+    """Return a C++ compiler with the paths of PyTorch's headers and libraries."""
     include = torch.root / "include"
     api = include / "torch" / "csrc" / "api" / "include"
     return replace(

@@ -333,7 +333,7 @@ class TimerTestResult:
     """The outcome of one part of the timer's self-test."""
 
     test: str
-    """``known time``, ``overhead``, or the verdict that comparisons should come to."""
+    """``known time``, ``overhead``, or the verdict that comparisons should get."""
     subject: str
     """What was timed or compared."""
     status: str

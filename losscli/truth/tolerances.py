@@ -57,7 +57,7 @@ class Verdict:
     status: VerifyStatus
     reason: str = ""
     code: Code = ""
-    """What the reason comes to, where the status does not say it."""
+    """The code of the reason, where the status alone is not enough."""
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:

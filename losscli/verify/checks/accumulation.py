@@ -1,10 +1,10 @@
 """Checks that gradients are added to an existing ``.grad``.
 
-Catches: a backward pass that clears ``.grad``, writes over it or adds to it by itself, and one that
-returns memory which it goes on using, so that a sum changes behind the optimizer's back. Both
-operands start with a ``.grad`` of their own, of the other sign; two losses of them are computed and
-differentiated one after the other. Expected is what was there, plus twice the gradient of a plain
-call, within the tolerance of sums. One size is enough.
+Catches: a backward pass that clears ``.grad``, overwrites it or adds to it by itself, and one that
+returns memory which it continues to use, so that a sum changes behind the optimizer's back. Both
+operands start with a ``.grad`` of the opposite sign; two losses of them are computed and
+differentiated one after the other. The expected ``.grad`` is the earlier one plus twice the
+gradient of a plain call, within the tolerance of sums. One size is enough.
 """
 
 from __future__ import annotations

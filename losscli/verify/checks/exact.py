@@ -1,12 +1,12 @@
 """Checks results on inputs whose arithmetic is exact in any order.
 
 Catches: a loss or gradient that is off by a unit in the last place and within every tolerance: a
-reciprocal or a constant that is not the nearest, a result that is cut off, a term that is added
-twice. The inputs and parameters are numbers of few bits, and a mean is over a power of two, so that
-all elements, products and sums are numbers of the accumulator: the value and both gradients have to
-be the oracle's, rounded once. Each branch is asked by itself, on each side of each kink, and all of
-them together. A branch on which the loss of such numbers is not of few bits itself, as that of an
-exponential, is left out.
+reciprocal or a constant that is not the nearest, a truncated result, a term that is added twice.
+The inputs and parameters are numbers of few bits, and a mean is over a power of two, so that the
+accumulator represents all elements, products and sums exactly: the value and both gradients have to
+be the oracle's, rounded once. The check tests each branch alone, on each side of each kink, and all
+branches together. It leaves out a branch whose loss of such numbers is itself not of few bits, such
+as an exponential.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Expectation:
         worst.add(Verdict(PASS), None, "")
 
     def _may_change_order(self, part: Tensor) -> bool:
-        """Tell whether a part of an answer is made of sums, in an order that nobody promised."""
+        """Tell whether a part of an answer consists of sums without a promised order."""
         elementwise = part.shape == self.problem.oracle.shape
         return not elementwise and not self.subject.implementation.fixed_order
 

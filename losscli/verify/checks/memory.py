@@ -1,16 +1,17 @@
 """Checks that an implementation reads and writes only its own memory.
 
-Catches: inputs that are written over, elements read or written beyond the ends of a buffer, outputs
-that are not fully written or that share memory with the operands or with the outputs of an earlier
-call, a result that is cached by address, memory that is kept from call to call.
+Catches: overwritten inputs, elements read or written beyond the ends of a buffer, outputs that are
+not fully written or that share memory with the operands or with the outputs of an earlier call, a
+result that is cached by address, memory that is kept from call to call.
 
 The operands lie between bands of NaN, then of large values: the result has to be that of plain
-operands, and bands and operands what they were. Before other calls, all bytes of an earlier result,
-and blocks of its size and of scratch memory's, are filled with a pattern and freed, so that an
-allocator hands them out again: the result has to be the same for two patterns. Then new contents
-arrive in the same operands; that result is judged by the oracle. Each other result has to equal
-plain calls: bitwise, if the subject is deterministic, else within the tolerances of the oracle.
-Last, a hundred calls on operands of some ten thousand elements may not take more memory each time.
+operands, and bands and operands have to stay unchanged. Before other calls, all bytes of an earlier
+result, and blocks of its size and of the size of scratch memory, are filled with a pattern and
+freed, so that an allocator hands them out again: the result has to be the same for two patterns.
+Then the same operands get new contents, and the oracle judges that result. Each other result has to
+equal plain calls: bitwise if the implementation is deterministic, otherwise within the tolerances
+of the oracle. Last, a hundred calls on operands of some ten thousand elements may not take more
+memory each time.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Checks 16-bit results for a bias of their rounding.
 
-Catches: results that are cut off, or rounded up, where they have to be rounded to the nearest. Each
-is within a unit in the last place, so no tolerance of an element sees it; but on the average over
-many, results rounded to the nearest are right, and those cut off half a unit too small. Asked of
-the loss and the gradients without a reduction; of 32 bits and more, where the roundings on the way
-lean as well, nothing is asked. The average is that of the distances from the correctly rounded
-results: where a parameter sets all results apart from the numbers of the dtype, a margin of 0.1 in
-bfloat16 say, those lean as well.
+Catches: results that are truncated, or rounded up, instead of rounded to nearest. Each is within a
+unit in the last place, so no tolerance of an element finds it; but the average error of many
+results rounded to nearest is near zero, and that of truncated results is half a unit. The check
+applies to the loss and the gradients without a reduction, in 16 bits; with 32 bits and more the
+roundings of intermediate values have a bias as well. The average is that of the differences from
+the correctly rounded results, because a parameter (a margin of 0.1 in bfloat16, for example) can
+bias these results too.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def _float64(values: Tensor) -> Tensor:
 
 
 _own_order = random.Random(0)
-"""Goes on from call to call, and is nobody else's: a call leaves PyTorch's random state alone."""
+"""A random state of its own, which continues from call to call and leaves PyTorch's alone."""
 
 
 def _any_order(values: Tensor) -> Tensor:
