@@ -57,7 +57,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 CHECK = Check(
     "bulk",
     "forward_backward",
-    "results larger than the caches of which not all is written",
+    "results larger than the caches that are not fully written",
     _run,
     adapt=bulk_case,
     once=True,

@@ -216,7 +216,7 @@ def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
 CHECK = Check(
     "memory",
     "forward_backward",
-    "operands written over or read beyond, results not fully written, stale or shared",
+    "overwritten operands, reads beyond their ends, results not fully written, stale or shared",
     _run,
     once=True,
     held=lambda case: Held(operands=3, results=3),

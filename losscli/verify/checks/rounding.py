@@ -89,7 +89,7 @@ def _leaning(result: Tensor, truth: Tensor) -> Tensor:
 CHECK = Check(
     "rounding",
     "forward_backward",
-    "results of 16 bits that are cut off, not rounded",
+    "16-bit results that are truncated, not rounded",
     _run,
     adapt=rounding_case,
     once=True,

@@ -56,7 +56,7 @@ def _sized(problem: Problem, size: int) -> Problem:
 CHECK = Check(
     "sizes",
     "forward_backward",
-    "tails, single elements and nothing at all",
+    "tails, single elements and empty tensors",
     _run,
     adapt=sizes_case,
     once=True,
