@@ -1,4 +1,4 @@
-"""Hold losscli's medians against Triton's do_bench, on a GPU: `python -m tests.agreement`.
+"""Compares losscli's medians with those of Triton's do_bench on a GPU: `python -m tests.agreement`.
 
 Both time the very same calls with events and a cold L2; all else is their own. Each case is above
 100 us, where what either adds to a call is of no account. The exit code is 1 where the two are

@@ -1,4 +1,4 @@
-"""What all tests start from."""
+"""Fixtures that all tests share."""
 
 from __future__ import annotations
 

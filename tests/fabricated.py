@@ -1,4 +1,4 @@
-"""Runs of a machine that does not exist: its noise is known, and so is what was slowed down."""
+"""Fabricated runs of a machine with known noise and known slowdowns."""
 
 import math
 import random

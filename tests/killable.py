@@ -1,4 +1,4 @@
-"""Runs `losscli bench` with an implementation that logs its cases, and waits somewhere on the way.
+"""Runs `losscli bench` with an implementation that logs its cases, and pauses at a chosen place.
 
 ``python killable.py LOG WAIT ARGUMENT...``: each size that `theirs` computes is a line of LOG. At
 WAIT, one of these sizes or a phase of PHASES, the file LOG.waiting appears, and nothing happens

@@ -1,4 +1,4 @@
-"""Break the kernels on purpose, one line at a time, and see whether `losscli verify` finds out.
+"""Breaks the kernels on purpose, one line at a time, and reports whether `losscli verify` finds it.
 
 `python -m tests.mutate` applies each mutation of the CPU's sources to a copy of the checkout,
 builds it there and verifies it until a check fails; `--device cuda` those of the CUDA kernels, on a

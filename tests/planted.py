@@ -1,4 +1,4 @@
-"""Whether a kernel slowed by a tenth is found and noise is not, by real runs of `losscli bench`.
+"""Tests with real runs that a kernel slowed by a tenth is found, and that noise is not.
 
     python -m tests.planted [REPEATS] [OPTION OF BENCH]...
 

@@ -1,4 +1,4 @@
-"""Run the kernels under compute-sanitizer: `python -m tests.sanitize`, or `make sanitize`.
+"""Runs the kernels under compute-sanitizer: `python -m tests.sanitize`, or `make sanitize`.
 
 memcheck finds what is read or written out of bounds, racecheck what threads of a block do to each
 other's shared memory, initcheck what is read without having been written, synccheck barriers that

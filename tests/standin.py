@@ -1,4 +1,4 @@
-"""A csrc and compilers that stand in for the real ones: shell scripts, done in milliseconds."""
+"""A stand-in csrc and stand-in compilers: shell scripts that finish in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.agreement`: what it makes of two timers' figures."""
+"""`python -m tests.agreement`: the comparison of two timers' figures."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What is seen of the machine: a CPU by a /proc made up, a GPU by an NVML made up."""
+"""Conditions of the machine: a CPU from a fake /proc, a GPU from a fake NVML."""
 
 import sys
 from types import SimpleNamespace

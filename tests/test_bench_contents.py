@@ -1,4 +1,4 @@
-"""Contents that change in place, and what is right for them."""
+"""Contents that change in place, and the right results for them."""
 
 import pytest
 import torch

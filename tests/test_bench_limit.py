@@ -1,4 +1,4 @@
-"""What a pass is held against: the fastest way to move as many bytes, measured once."""
+"""The memory limit of a pass: the fastest way to move its bytes, measured once."""
 
 import pytest
 import torch

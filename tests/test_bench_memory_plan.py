@@ -1,4 +1,4 @@
-"""Memory: planned in bytes that can be worked out by hand, and measured."""
+"""The memory plan, against bytes computed by hand and against measurements."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Several processes that measure a case: what they say to each other, and what comes of it."""
+"""Several processes that measure a case: their messages, and the merged results."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The runner: what is wrong is never timed, what does not fit is never allocated, all else runs."""
+"""The bench runner: wrong implementations are not timed, cases that do not fit are skipped."""
 
 import gc
 import itertools

@@ -1,4 +1,4 @@
-"""`losscli bench --self-test`: a timer that is right passes, and one that is wrong does not."""
+"""`losscli bench --self-test`: a right timer passes, and a wrong one fails."""
 
 import json
 import random

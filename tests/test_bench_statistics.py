@@ -1,4 +1,4 @@
-"""Order statistics against values worked out by hand."""
+"""Order statistics against values computed by hand."""
 
 import math
 from math import comb

@@ -1,4 +1,4 @@
-"""Captures of CUDA graphs that garbage does not disturb."""
+"""The garbage collector does not disturb captures of CUDA graphs."""
 
 from __future__ import annotations
 

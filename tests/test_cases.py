@@ -1,4 +1,4 @@
-"""A case is its own key."""
+"""A case is its own dictionary key."""
 
 import json
 import pickle

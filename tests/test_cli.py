@@ -1,4 +1,4 @@
-"""The program as a user meets it: help, suggestions, exit codes, one message an error."""
+"""The command line: help, suggestions, exit codes, one message per error."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Two runs compared: what was slowed down is found, and noise is not taken for it."""
+"""The comparison of two runs: slowdowns are found, and noise is not called a slowdown."""
 
 from dataclasses import replace
 

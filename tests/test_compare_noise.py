@@ -1,4 +1,4 @@
-"""How far apart two medians may be by chance: intervals that hold, and are no wider than that."""
+"""The intervals of ratios: wide enough to hold, and no wider."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Every file of data/bad_configs holds the message that it must get in its first line."""
+"""Every file of data/bad_configs gets the error message in its first line."""
 
 from pathlib import Path
 

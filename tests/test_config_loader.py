@@ -1,4 +1,4 @@
-"""What a good config means."""
+"""Loading of valid configs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Plain scalars mean what YAML 1.2 says, and keep their place."""
+"""Plain scalars have the types of YAML 1.2, and keep their position."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What differs between two machines, and what of it makes their times incomparable."""
+"""The differences of two machines, and those that make times incomparable."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The documents follow the program."""
+"""The documents match the program."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What the tables of the documents make of a record."""
+"""The tables of the documents, made from records."""
 
 import pytest
 from test_docs import tables

@@ -1,4 +1,4 @@
-"""What a config excludes is told; what the command line names is run all the same."""
+"""Excluded rows are reported; a name on the command line wins over a rule."""
 
 import json
 

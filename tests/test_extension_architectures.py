@@ -1,4 +1,4 @@
-"""Which GPUs the kernels are compiled for."""
+"""The GPU architectures that the kernels are compiled for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building with stand-in compilers: what is compiled, kept, said and left behind."""
+"""Builds with stand-in compilers: what they compile, keep, print and remove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a key covers, where libraries lie, and when they go."""
+"""The cache: its keys, its folders, and their removal."""
 
 from __future__ import annotations
 

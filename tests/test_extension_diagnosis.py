@@ -1,4 +1,4 @@
-"""What is read out of compilers' output: first errors, hints, and what kernels use."""
+"""Parsing of compilers' output: first errors, hints, and resources of kernels."""
 
 from __future__ import annotations
 

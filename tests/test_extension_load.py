@@ -1,4 +1,4 @@
-"""Libraries are loaded when first needed; what they must export is asked of small real ones."""
+"""Libraries are loaded when first needed; small real libraries test the exports."""
 
 from __future__ import annotations
 

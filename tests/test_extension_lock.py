@@ -1,4 +1,4 @@
-"""One builder at a time, who says who it is."""
+"""The build lock: one builder at a time, which others can name."""
 
 from __future__ import annotations
 

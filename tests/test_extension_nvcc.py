@@ -1,4 +1,4 @@
-"""nvcc is found where a person would look, and held against driver, PyTorch and GPU."""
+"""The search for nvcc, and its checks against driver, PyTorch and GPU."""
 
 from __future__ import annotations
 

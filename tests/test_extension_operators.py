@@ -1,4 +1,4 @@
-"""The operators are defined by importing them; their stubs load what a call needs."""
+"""The operators are defined by importing them; their stubs load the libraries of a call."""
 
 from __future__ import annotations
 

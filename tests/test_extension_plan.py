@@ -1,4 +1,4 @@
-"""From csrc and a toolchain to commands."""
+"""Build plans: from csrc and a toolchain to commands."""
 
 from __future__ import annotations
 

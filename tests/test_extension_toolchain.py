@@ -1,4 +1,4 @@
-"""Compilers are found where a person would look, and refused with what to do."""
+"""The search for compilers, which refuses unsuitable ones with advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--filter``: what is kept of a config."""
+"""``--filter``: the rows of a config that it keeps."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The interval of several processes, by simulations whose seed is fixed."""
+"""The interval of several processes, by simulations with a fixed seed."""
 
 import math
 import random

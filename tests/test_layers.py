@@ -1,4 +1,4 @@
-"""Imports go downward only, and what must answer at once imports no torch."""
+"""Imports go downward only, and commands that answer at once import no torch."""
 
 import ast
 import functools

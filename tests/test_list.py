@@ -1,4 +1,4 @@
-"""`losscli list` follows the registries."""
+"""`losscli list` shows the registries."""
 
 import ctypes
 import json

@@ -1,4 +1,4 @@
-"""What a loss's spec says, and what of it is checked where it is written."""
+"""The spec of a loss, and the checks of its fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine as the kernel's files tell it, and devices by name."""
+"""The machine as the kernel's files describe it, and devices by name."""
 
 import json
 import subprocess

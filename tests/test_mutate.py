@@ -1,4 +1,4 @@
-"""`make mutate`: its mutations fit the sources as they are, and its lines say what came of them."""
+"""`make mutate`: its mutations fit the current sources, and its report names the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is timed is what a training step does."""
+"""The timed passes do the work of a training step."""
 
 import pytest
 import torch

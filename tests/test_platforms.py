@@ -1,4 +1,4 @@
-"""On other operating systems the commands that need no kernels work; the others say why not."""
+"""On other operating systems commands without kernels work; the others give the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where custom loses is counted and named, and noise is not called a loss."""
+"""Cells in which custom is slower are counted and named, and noise is not."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The writer: nothing that was finished is lost, and no output is found unwritable too late."""
+"""The writer keeps every finished result, and refuses an unwritable output at once."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""What was written is read back as it was."""
+"""Runs are read back as they were written."""
 
 import json
 import math

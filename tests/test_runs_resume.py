@@ -1,4 +1,4 @@
-"""A run that was killed goes on: nothing finished is measured again, and nothing is lost."""
+"""A killed run is resumed: no result is measured again or lost."""
 
 import json
 import os

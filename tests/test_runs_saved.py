@@ -1,4 +1,4 @@
-"""Where runs are kept by name."""
+"""Saved runs are kept and found by name."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""`make sanitize`: its calls, and what it makes of what a tool says."""
+"""`make sanitize`: its calls, and its reading of the tools' output."""
 
 from __future__ import annotations
 

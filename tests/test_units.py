@@ -1,4 +1,4 @@
-"""Units in and out."""
+"""Reading and writing of units."""
 
 import pytest
 

@@ -211,7 +211,7 @@ def _powers(node: Located) -> tuple[Shape, ...]:
     numbers = [item.value for item in parts] if isinstance(parts, list) else []
     exponents = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
     if len(exponents) != len(numbers) or len(numbers) not in (2, 3):
-        node.fail("expected {pow2: [START, STOP, STEP]}, three whole numbers.")
+        node.fail("expected {pow2: [START, STOP, STEP]} with two or three whole numbers.")
     try:
         return powers_of_two(*exponents)
     except UsageError as error:

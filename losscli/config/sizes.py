@@ -77,7 +77,7 @@ def _refuse(part: str, text: str) -> NoReturn:
     if re.fullmatch("-[0-9]+[KMG]?", part):
         reason = "an extent cannot be negative"
     elif part:
-        reason = f"'{part}' is no extent"
+        reason = f"'{part}' is not an extent"
     else:
         reason = "an extent is missing" if text else "it is empty"
     raise UsageError(

@@ -1,4 +1,4 @@
-"""Gradients as training code meets them: retained graphs, scaled losses, second derivatives."""
+"""Autograd in training code: retained graphs, scaled losses, second derivatives."""
 
 from __future__ import annotations
 

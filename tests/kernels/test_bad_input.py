@@ -1,4 +1,4 @@
-"""What is refused, and in what words."""
+"""Unsupported input is refused with a clear message."""
 
 from __future__ import annotations
 

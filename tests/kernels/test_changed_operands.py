@@ -1,4 +1,4 @@
-"""What a person does to operands between forward and backward, behind autograd's back."""
+"""Operands changed through `.data` between forward and backward."""
 
 from __future__ import annotations
 

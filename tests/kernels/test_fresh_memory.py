@@ -1,4 +1,4 @@
-"""Large outputs on the CPU: memory that is used again, offered to the system, and bounded."""
+"""Large outputs on the CPU: memory that is reused, offered to the system, and bounded."""
 
 from __future__ import annotations
 

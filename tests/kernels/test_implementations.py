@@ -1,4 +1,4 @@
-"""The strategies are implementations: the same loss and gradient, asked for by name."""
+"""The strategies are implementations with the same loss and gradient."""
 
 from __future__ import annotations
 

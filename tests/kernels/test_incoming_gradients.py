@@ -1,4 +1,4 @@
-"""The gradient is written in forward for the incoming gradient that is expected; none may notice.
+"""Forward writes the gradient for the expected incoming gradient; results do not depend on it.
 
 A step whose guess was right, one whose guess was wrong and one that wrote nothing ahead give the
 same bits: those of the backward operator, which knows nothing of guesses.

@@ -1,4 +1,4 @@
-"""More elements than a 32-bit number counts."""
+"""Tensors of more than 2^31 elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that PyTorch saved find the operators again; modules keep a site of their own."""
+"""Programs that PyTorch saved find the operators; modules keep separate expectations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At home in PyTorch: the dispatcher's checks, torch.compile, autocast, torch.func, modules."""
+"""Integration with PyTorch: opcheck, torch.compile, autocast, torch.func, modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that hurt, as PyTorch has them: kinks, NaN, infinities, subnormals, ends of the range."""
+"""Special values as in PyTorch: kinks, NaN, infinities, subnormals, ends of the range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a sum is finished changes its rounding at most, on the CPU."""
+"""The ways to finish a sum change at most its rounding, on the CPU."""
 
 from __future__ import annotations
 

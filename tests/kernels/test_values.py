@@ -1,4 +1,4 @@
-"""Each loss and both its gradients against the float64 oracle, wherever the operands may lie."""
+"""Each loss and both its gradients against the float64 oracle, in every layout."""
 
 from __future__ import annotations
 

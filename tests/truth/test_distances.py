@@ -1,4 +1,4 @@
-"""Distances in ULP against distances worked out by hand."""
+"""Errors in ULP against errors computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bench asks before it times an implementation, and of the last call that it timed."""
+"""The gate that bench applies before it times an implementation, and to its last timed call."""
 
 from __future__ import annotations
 

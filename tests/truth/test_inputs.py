@@ -1,4 +1,4 @@
-"""The generators themselves: one that makes every value equal hides everything after it."""
+"""The input generators: one that makes every value equal would hide every mistake."""
 
 from __future__ import annotations
 

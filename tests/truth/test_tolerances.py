@@ -1,4 +1,4 @@
-"""The derived figures, and what each side of them is called."""
+"""The derived tolerances, and the verdicts on each side of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several backward passes, `.grad` that is there already, and differences of the loss itself."""
+"""Several backward passes, an existing `.grad`, and differences of the loss itself."""
 
 from __future__ import annotations
 

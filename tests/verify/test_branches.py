@@ -1,4 +1,4 @@
-"""Implementations that are right on the branch alone that the inputs of a case reach."""
+"""Implementations that are right only on the branch that the inputs of a case reach."""
 
 from __future__ import annotations
 

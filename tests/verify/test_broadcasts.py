@@ -1,4 +1,4 @@
-"""The check of what repeats, around the sizes of tiles and vectors."""
+"""The check of broadcasts around the sizes of tiles and vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implementations that leave elements out, or take one for another."""
+"""Implementations that leave elements out, or read one in place of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other ways of running are held against: the bits of plain runs, or the oracle."""
+"""Other ways of calling are compared with the bits of plain calls, or with the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implementations that are right, and do to memory what they should not."""
+"""Implementations with right results that misuse memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of the self-test that one check alone is there for: it fails each for its own reason."""
+"""Mistakes of the self-test that only one check finds, for its own reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checks are put to which cases."""
+"""The plan of a verify run: which checks run on which cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of Python that a failure's report ends with, and smaller cases that fail as well."""
+"""The line of Python below a failure, and smaller cases that fail as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of results that lean to one side."""
+"""The check of 16-bit results with a bias."""
 
 from __future__ import annotations
 

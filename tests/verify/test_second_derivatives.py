@@ -1,4 +1,4 @@
-"""The check of the gradients of the gradients."""
+"""The check of the derivatives of the gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`losscli verify --self-test`: the wrong are caught, the honest pass, and it says who was not."""
+"""`losscli verify --self-test`: wrong implementations are caught, correct ones pass."""
 
 from __future__ import annotations
 

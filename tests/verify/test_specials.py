@@ -1,4 +1,4 @@
-"""The check of values at the ends of what a dtype holds."""
+"""The check of values at the ends of a dtype's range."""
 
 from __future__ import annotations
 

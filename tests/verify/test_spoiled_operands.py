@@ -1,4 +1,4 @@
-"""An implementation that writes over what it is given spoils nothing for those who come later."""
+"""Operands that an implementation overwrites are restored for the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of what training does: incoming gradients, operands that move, memory, float64 sums."""
+"""Checks of training: incoming gradients, moved operands, memory, float64 sums."""
 
 from __future__ import annotations
 

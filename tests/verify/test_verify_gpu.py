@@ -1,4 +1,4 @@
-"""What differs on a GPU: generators, devices, errors that surface late."""
+"""The GPU's differences: generators, devices, errors that surface late."""
 
 from __future__ import annotations
 

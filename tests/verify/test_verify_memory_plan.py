@@ -1,4 +1,4 @@
-"""The plan of what a case takes, by hand."""
+"""The memory plan of a case against bytes computed by hand."""
 
 from __future__ import annotations
 

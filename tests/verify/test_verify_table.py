@@ -1,4 +1,4 @@
-"""What `losscli verify` prints first: checks down, losses across; then failures in full."""
+"""The report of `losscli verify`: a table of checks and losses, then failures in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliberately wrong implementations, through the same runner as ours: none may pass."""
+"""Deliberately wrong implementations fail in the runner that losscli's own use."""
 
 from __future__ import annotations
 
