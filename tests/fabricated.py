@@ -51,5 +51,5 @@ def machine(
 
 
 def elsewhere(made, **facts):
-    """Return a run as if the environment had been another."""
+    """Return a run with a changed environment."""
     return replace(made, environment={**made.environment, **facts})

@@ -36,7 +36,7 @@ def bench(*arguments):
 
 @pytest.fixture(autouse=True)
 def _no_probe(monkeypatch):
-    """Build nothing: what the memory can do is of no account here."""
+    """Build no probe: these tests need no memory limit."""
 
     def refuse(device):
         raise UnfitError("there is no compiler.")

@@ -11,7 +11,7 @@ from losscli.machine import kernel_files
 
 
 class Nvml(SimpleNamespace):
-    """A GPU that answers what a test sets; None is an error."""
+    """A fake GPU whose readings a test sets; None is an error."""
 
     class NVMLError(Exception):
         pass

@@ -66,7 +66,7 @@ def found(pass_="forward", around=AROUND, **outcomes):
 
 
 class FakeWorker:
-    """Answers each task with what it was given, or dies."""
+    """Answers each task with given outcomes, or dies."""
 
     def __init__(self, answers, environ):
         self.answers, self.environ = answers, environ
@@ -88,7 +88,7 @@ class FakeWorker:
 
 @pytest.fixture
 def pool():
-    """Make processes of which each answers in its own way; those after the last as the last."""
+    """Make processes with given answers; later processes answer as the last one."""
 
     def make(*answers, unsettable="a test"):
         started = []

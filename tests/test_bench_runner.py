@@ -36,7 +36,7 @@ def timer():
 
 
 class FixedLimits:
-    """Finds one limit for all, or another when asked again; remembers what it was asked."""
+    """Finds one limit for all, or another the second time; stores its arguments."""
 
     def __init__(self, limit, second=None, mover=None):
         self.limit, self.second, self.mover = limit, second or limit, mover
@@ -85,7 +85,7 @@ def bench(timer):
 
 @pytest.fixture
 def implementation(monkeypatch):
-    """Register an implementation of the given function, or of what raises when bound."""
+    """Register an implementation of the given function, or of an exception when bound."""
 
     def register(function, name="theirs"):
         entry = Implementation(name, "", lambda case: function)
@@ -363,7 +363,7 @@ def test_a_wrong_gradient_fails_the_backward_pass_alone(bench, implementation):
 
 
 def remembering(key):
-    """Return an implementation that computes nothing twice for the same key of its prediction."""
+    """Return an implementation that caches its result by a key of its prediction."""
     known = {}
 
     def remembered(input, target):
@@ -383,7 +383,7 @@ def test_result_cached_by_address_fails(bench, implementation):
 
 
 class RememberedGradient(torch.autograd.Function):
-    """A loss that is right and a gradient that was right once."""
+    """A right loss with a cached gradient."""
 
     gradient = None
 

@@ -39,7 +39,7 @@ class Noisy(CpuTimer):
 
 
 class Blind(CpuTimer):
-    """Tells what is usual."""
+    """Returns a constant time for everything."""
 
     def measure(self, queue):
         super().measure(queue)
@@ -47,7 +47,7 @@ class Blind(CpuTimer):
 
 
 class Partial(CpuTimer):
-    """Favours whatever it warmed up last."""
+    """Measures the call that it warmed up last as faster."""
 
     def warm_up(self, call):
         self.last = super().warm_up(call)
@@ -59,7 +59,7 @@ class Partial(CpuTimer):
 
 
 class ReadClock(FakeClock):
-    """Takes a while to be read, or a call of nothing would never have been warmed up."""
+    """A clock whose reading takes time, as an empty call would otherwise never be warm."""
 
     def __call__(self):
         self.now += 30
@@ -154,7 +154,7 @@ def test_report_of_the_timer_self_test_as_a_whole():
 
 @pytest.fixture
 def found(monkeypatch):
-    """Have the parts of the self-test come to these results."""
+    """Make the parts of the self-test return these results."""
 
     def come_to(*results):
         parts = [Part(result.test, lambda result=result: result) for result in results]

@@ -99,7 +99,7 @@ def test_verdict_of_the_inverse_ratio_is_the_opposite(low, width):
 
 
 def draw(seed, count=60, scale=1.0, noise=0.01):
-    """Times as they are: a floor, and now and then something that comes on top."""
+    """Draw realistic times: a floor, and occasional disturbances."""
     generator = numpy.random.default_rng(seed)
     return (scale * (1 + noise * generator.exponential(size=count))).tolist()
 
@@ -131,7 +131,7 @@ def test_disturbance_of_whole_rounds_makes_no_difference():
 
 
 def versus(seed, count, scale=1.0):
-    """Return the ratio of two that differ by a scale and by chance."""
+    """Return the ratio of two samples that differ by a scale and by noise."""
     samples = {"a": draw(2 * seed, count), "b": draw(2 * seed + 1, count, scale)}
     return paired_ratios(samples)["a"]["b"]
 

@@ -49,7 +49,7 @@ sys.exit(run())
 
 @pytest.fixture
 def run(monkeypatch):
-    """Return a function that runs a command which does what it is told; it returns the code."""
+    """Return a function that runs a command with a given action; it returns the exit code."""
 
     def run(action, *arguments):
         command = click.Command("bench", callback=action)
@@ -123,7 +123,7 @@ def test_wrong_command_line_is_one_message_and_exits_2(arguments, message):
 
 @pytest.fixture
 def closed(monkeypatch, tmp_path):
-    """Return a directory of which nothing can be seen, not even by root."""
+    """Return a directory that cannot be read, not even by root."""
     stat = Path.stat
 
     def refuse(path, **options):

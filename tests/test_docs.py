@@ -18,7 +18,7 @@ RESULTS = ROOT / "docs" / "results"
 
 
 def load_tables():
-    """Load docs/tables.py, which is a program and no part of the package."""
+    """Load docs/tables.py, a program outside of the package."""
     spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -69,7 +69,7 @@ def test_every_marker_of_a_document_is_recognised(document):
 
 
 def assert_holds(whole, part):
-    """Older records lack the fields that came later."""
+    """Compare records; older records lack the fields that came later."""
     if isinstance(part, dict):
         for key, value in part.items():
             assert_holds(whole[key], value)

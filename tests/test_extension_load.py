@@ -46,7 +46,7 @@ extern "C" __attribute__((visibility("default"))) const void* losscli_NAME() { r
 
 @pytest.fixture
 def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A csrc whose libraries compile in no time, loaded by nobody yet."""
+    """A csrc whose small libraries compile fast, and are not loaded yet."""
     if not shutil.which("g++"):
         pytest.skip("there is no g++")
     sources = {

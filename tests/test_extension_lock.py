@@ -14,7 +14,7 @@ from losscli.extension.lock import locked
 
 
 class Clock:
-    """Time that passes only by sleeping; something may happen when it has."""
+    """A clock that advances only by sleeping; a test may act after a sleep."""
 
     def __init__(self, events: dict[float, object] | None = None) -> None:
         self.now = 0.0

@@ -50,7 +50,7 @@ class Bench:
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
 
     def run(self, *arguments, **environ):
-        """Run to the end; return the exit code and what was told."""
+        """Run to the end; return the exit code and standard error."""
         process = self.start(*arguments, **environ)
         told = process.communicate(timeout=120)[1]
         return process.returncode, told
@@ -187,7 +187,7 @@ def test_full_disk_is_an_error_before_measuring(bench):
 
 @pytest.fixture
 def cut_short(bench, monkeypatch, capsys):
-    """Return a function that resumes a run of which the journal holds one case, and tells how."""
+    """Return a function that resumes a run whose journal has one case."""
     monkeypatch.setitem(IMPLEMENTATIONS, "theirs", replace(REFERENCE, name="theirs"))
     monkeypatch.setattr(limit.Limits.__init__, "__defaults__", (killable.refuse,))
 

@@ -69,7 +69,7 @@ def test_unknown_home_directory_is_an_error():
 
 @pytest.fixture
 def locked(tmp_path, monkeypatch):
-    """Have a directory that may not be searched, whoever runs the test."""
+    """Make a directory without search permission, also for root."""
     real, folder = os.stat, tmp_path / "locked"
 
     def stat(path, *arguments, **keywords):

@@ -1,7 +1,7 @@
 """Forward writes the gradient for the expected incoming gradient; results do not depend on it.
 
-A step whose guess was right, one whose guess was wrong and one that wrote nothing ahead give the
-same bits: those of the backward operator, which knows nothing of guesses.
+A step whose expectation was right, one whose expectation was wrong and one that wrote no gradient
+ahead give the same bits: those of the backward operator, which has no expectation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PyTorch's own test suite judges the losses: its samples, its references, its tolerances.
 
 torch keeps an entry for each of its operators and modules in ``torch.testing._internal``. Here
-losscli stands in copies of the entries for the losses that it shares with torch, so that none of
-what is expected was chosen by this project. Arguments that losscli does not have are left out.
+losscli replaces torch's losses in copies of their entries, so that this project chose none of the
+expected results. Arguments that losscli does not have are left out.
 
 The package is private: without it, or without what is used of it, every test here is skipped with
 the reason. It imports ``expecttest``, which is in the extra ``dev``.

@@ -21,7 +21,7 @@ REFERENCE = IMPLEMENTATIONS["reference"]
 
 @pytest.fixture
 def judged(make_case) -> Callable[..., str]:
-    """Return a function that judges an answer which somebody gave beside other work."""
+    """Return a function that judges an answer of another way of calling."""
 
     def judge(change: Callable[[Answer], Answer], *, fixed_order: bool = False, **facts) -> str:
         case = make_case("mse", (8, 24), **facts)

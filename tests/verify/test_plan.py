@@ -24,7 +24,7 @@ PLENTY = 2**40
 
 
 def planned(config, free=PLENTY, device="cpu"):
-    """The shapes that each check is put to."""
+    """The shapes on which each check runs."""
     shapes = {name: [] for name in CHECKS}
     for job in runner.plan(config, device, lambda device: free):
         for _, check in job.trials:
@@ -96,7 +96,7 @@ def test_tolerance_of_a_case_applies_to_its_layouts(make_case):
 
 
 def thorough_cases():
-    """What `-c thorough` asks of a GPU."""
+    """The cases of `-c thorough` on a GPU."""
     return [
         case for block in load_config("thorough", {}).blocks for case in expand(block, "cuda:0")
     ]

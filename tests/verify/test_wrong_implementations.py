@@ -161,13 +161,13 @@ WRONG = [
 
 
 def judge(case, function, *, checks=CHECKS, free=PLENTY):
-    """Put a function to a case through checks."""
+    """Run checks of a function on a case."""
     implementation = Implementation("planted", "", lambda case: lambda x, y: function(case, x, y))
     return put(case, implementation, checks=checks, free=free)
 
 
 def put(case, implementation, *, checks=CHECKS, free=PLENTY, loosened=None):
-    """Put an implementation to a case through checks, those that its device can do."""
+    """Run the checks of an implementation that the device of a case can run."""
     trials = [(implementation, CHECKS[name]) for name in checks if not CHECKS[name].missing(case)]
     jobs = runner.split(case, trials, loosened)
     return [result for job in jobs for result in runner.run(job, lambda device: free)]
@@ -282,7 +282,7 @@ def test_memory_that_runs_out_is_not_the_implementations_fault(make_case):
 
 @pytest.fixture
 def strays(monkeypatch):
-    """The check of value finds the device broken; by then it gives nothing any more."""
+    """The check of value finds the device broken; later checks cannot use it."""
 
     def astray(problem, subject):
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore of it")
