@@ -157,7 +157,7 @@ class Cache:
 
     def drop_unused(self, now: float) -> None:
         """Remove folders that have not been used for long; ``now`` in seconds since the epoch."""
-        # By name and content that nobody else gives: the cache may lie among other files.
+        # Matched by name and content: the cache may be in a directory with other files.
         finished = [path.parent for path in self.root.glob(f"*-{_KEY}/liblosscli*.so")]
         working = [path.parent for path in self.work.glob(f"*-{_KEY}/csrc")]
         for folder in {*self.root.glob(f"{_BESIDE}*"), *finished, *working}:

@@ -57,7 +57,7 @@ def run_ninja(
         # A group of its own, so that Ctrl-C reaches it through us alone.
         process_group=0,
         pass_fds=[lock.fileno()],
-        # What is built is loaded later on: nobody else may write to it.
+        # losscli loads the built libraries later: no other user may write to them.
         umask=0o022,
     ) as process:
         assert process.stdout is not None

@@ -50,7 +50,7 @@ def hinge_loss(
         target: broadcastable with ``input``; its last dimension meets the last of ``input``, so
             (N,) against (B, N) holds one target a column.
         reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        margin: how far on its side of zero a prediction is to lie; any finite number.
+        margin: value of ``input * target`` from which the loss is 0; any finite number.
 
     Returns:
         The loss, in the promoted dtype.
@@ -73,7 +73,7 @@ def hinge_loss_with_grad(
         input: as for :func:`hinge_loss`, and the rest but the last.
         target: broadcastable with ``input``.
         reduction: ``none``, ``mean`` or ``sum``.
-        margin: how far on its side of zero a prediction is to lie.
+        margin: value of ``input * target`` from which the loss is 0.
         grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
             reduction ``none`` also a tensor of the loss's shape.
 
@@ -103,9 +103,9 @@ class HingeLoss(LossModule):
 SPEC = LossSpec(
     name="hinge",
     formula="max(margin - x * y, 0)",
-    operands=(Operand("input", "predictions"), Operand("target", "of -1 or 1")),
+    operands=(Operand("input", "predictions"), Operand("target", "labels, -1 or 1")),
     parameters=(
-        Parameter("margin", 1.0, -math.inf, "how far on its side a prediction is to lie", 1.3),
+        Parameter("margin", 1.0, -math.inf, "value of input * target from which the loss is 0", 1.3),
     ),
     reference=reference,
     functional=None,

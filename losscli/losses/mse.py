@@ -101,7 +101,7 @@ class MSELoss(LossModule):
 SPEC = LossSpec(
     name="mse",
     formula="(x - y)^2",
-    operands=(Operand("input", "predictions"), Operand("target", "what they should be")),
+    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(),
     reference=reference,
     functional=functional,

@@ -192,7 +192,7 @@ def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
     count, group = len(probe.places), probe.loud.group
     if not group:
         reason = f"no change of one element of the {probe.name} shows in a loss of this dtype"
-        # Not a pass of nothing: whoever reads the result has to know.
+        # The result has to say that the loss was not checked.
         worst.add(Verdict(WARN, f"{reason}: only its gradient was checked"), None, "")
         return
     paths: tuple[tuple[str, tuple[OperandName, ...]], ...] = (

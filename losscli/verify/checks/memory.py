@@ -94,7 +94,7 @@ def _where(now: Tensor, before: Tensor) -> str:
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Run each part of the check; the worst verdict counts."""
     worst = Worst()
-    # Copies throughout: who writes over operands does not spoil them for others.
+    # Copies throughout: an implementation that overwrites operands does not affect others.
     own = replace(problem, input=problem.input.clone(), target=problem.target.clone())
     expected = replace(Expectation.of(own, subject, problem.usual), problem=problem)
     for name in FILLS:
