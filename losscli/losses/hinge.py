@@ -105,7 +105,7 @@ SPEC = LossSpec(
     formula="max(margin - x * y, 0)",
     operands=(Operand("input", "predictions"), Operand("target", "labels, -1 or 1")),
     parameters=(
-        Parameter("margin", 1.0, -math.inf, "value of input * target from which the loss is 0", 1.3),
+        Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
     ),
     reference=reference,
     functional=None,
