@@ -70,9 +70,9 @@ loss  pass  impl    cases  geometric mean of new/base
 ----  ----  ------  -----  --------------------------
 mse   fwd   custom      2                       1.095
 
-timed in base.json alone: 1 row
+timed only in base.json: 1 row
     mse 64x64 float32 mean, custom, forward+backward
-timed in new.json alone: 1 row
+timed only in new.json: 1 row
     mse 8x8 float32 mean, custom, forward
 
 noise from run to run: 2.0 %, assumed, because there are too few controls: 0 of 6
