@@ -463,7 +463,7 @@ def test_without_saved_runs_the_directory_is_named(write, capsys):
     assert main.run(["runs"]) == 0
     told = capsys.readouterr()
     assert told.out == ""
-    assert "data/runs. `losscli bench --save NAME` keeps one." in told.err
+    assert "data/runs. `losscli bench --save NAME` saves one." in told.err
 
 
 def test_other_mode_and_cache_stand_beside_the_pass(write, capsys):
