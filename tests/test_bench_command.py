@@ -309,7 +309,7 @@ def test_run_with_every_row_excluded_exits_2(capsys, config):
         ),
         (("--threads", "all"), "'all' is not a number of threads."),
         (("--save", "a/b"), "'a/b' cannot name a run."),
-        (("--resume", "out.json"), "--resume needs -o PATH or --save NAME, so that what follows"),
+        (("--resume", "out.json"), "--resume needs -o PATH or --save NAME, where it writes"),
         (("--resume", "", "-o", "out"), "there is no run ''."),
         (("--resume", "no.json", "-o", "out"), "there is no run 'no.json'."),
     ],
