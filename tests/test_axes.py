@@ -217,7 +217,10 @@ def test_old_records_read_as_contiguous_with_grad_output_1(tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
-    [("layout", "diagonal", "unknown layout 'diagonal'"), ("grad_output", "often", "often is neither")],
+    [
+        ("layout", "diagonal", "unknown layout 'diagonal'"),
+        ("grad_output", "often", "often is neither"),
+    ],
 )
 def test_records_with_unknown_layout_or_grad_output_are_refused(
     field, value, message, tmp_path, capsys
