@@ -148,7 +148,7 @@ def test_a_run_with_a_name_and_an_output_is_resumed_by_its_output(bench):
     code, told = bench.run("--save", "base", "--resume", "base")
     assert code == 2
     assert "no run 'base'." in told
-    assert "known by its -o, if it had one: --resume PATH.\n" in told
+    assert "is found by the path of its -o: --resume PATH.\n" in told
     assert bench.run("--save", "base", "--resume", bench.output)[0] == 0
     assert bench.computed() == [9, 16, 25]
     assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
