@@ -20,7 +20,7 @@ bench: $(READY) ## set up, build the kernels, time them against PyTorch
 test: $(READY) ## set up, then lint, types and every test that needs no GPU
 	@$(MAKE) --no-print-directory check TOOLS=$(BIN)/
 
-check: ## the same with the tools of the active environment
+check: ## run the same with the tools of the active environment
 	$(TOOLS)ruff check losscli tests docs
 	$(TOOLS)ruff format --check losscli tests docs
 	$(TOOLS)mypy
@@ -29,20 +29,20 @@ check: ## the same with the tools of the active environment
 
 # Only these files are collected: the others import what PYTHON may not have. One process at a time,
 # for some tests measure.
-test-gpu: ## the tests that need a GPU, with the torch that PYTHON has
+test-gpu: ## run the tests that need a GPU, with the torch of PYTHON
 	$(PYTHON) -m pytest -m gpu tests/kernels \
 		$$(grep -rl --include='test_*.py' --exclude-dir=kernels 'mark\.gpu' tests)
 
-sanitize: ## the kernels under compute-sanitizer's four tools, on a GPU
+sanitize: ## run the kernels under compute-sanitizer's four tools, on a GPU
 	$(PYTHON) -m tests.sanitize
 
-mutate: ## break the kernels line by line and see whether verify finds out, a quarter of an hour
+mutate: ## break the kernels line by line and check that verify finds it, a quarter of an hour
 	$(PYTHON) -m tests.mutate $(MUTATE)
 
-planted: ## slow a kernel by a tenth and see whether compare finds out and takes no noise for it
+planted: ## slow a kernel by a tenth and check that compare finds it, and no other
 	$(PYTHON) -m tests.planted $(PLANTED)
 
-coverage: ## how often the interval of a ratio holds what the next run finds, a quarter of an hour
+coverage: ## count how often the interval of a ratio contains the next run's ratio, a quarter of an hour
 	$(PYTHON) -m tests.coverage $(COVERAGE)
 
 format: $(READY) ## rewrite Python and C++ in the project's style

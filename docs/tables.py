@@ -1,10 +1,9 @@
 """Write the tables of the README, performance.md and mutations.md from docs/results.
 
 A table stands between `<!-- KIND: FILE key=value ... -->` and `<!-- end -->`. The kinds are at the
-end of this file; the keys, `loss`, `dtype`, `size`, `pass`, `layout` and `grad_output`, leave out
-all other results. Where no key names them, tables show contiguous operands and an incoming gradient
-of 1; `axes` shows the others. Run this file after replacing a record: `python docs/tables.py`. A
-test holds that the documents show what the records say.
+end of this file; the keys, `loss`, `dtype`, `size`, `pass`, `layout` and `grad_output`, select
+results. Where no key names them, tables show contiguous operands and an incoming gradient of 1;
+`axes` shows the others.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ def environment(run: Run) -> str:
 
 
 def bench(run: Run) -> str:
-    """Return a row a case and pass: losscli's time, that of each peer, and the ratios."""
+    """Return a row per case and pass: losscli's time, that of each peer, and the ratios."""
     rows = []
     for group in _beside_peers(run):
         custom = group[0][CUSTOM]
@@ -124,7 +123,7 @@ def bench(run: Run) -> str:
 
 
 def limits(run: Run) -> str:
-    """Return a row a loss and dtype: for each pass the time, the share, and the ratios."""
+    """Return a row per loss and dtype: for each pass the time, the share, and the ratios."""
     rows: dict[tuple[str, str], list[str]] = {}
     for group in _beside_peers(run):
         custom = group[0][CUSTOM]
@@ -142,7 +141,7 @@ def limits(run: Run) -> str:
 
 
 def floors(run: Run) -> str:
-    """Return a row a loss and pass: the bytes it has to move, how fast they can be, who is so."""
+    """Return a row per loss and pass: the bytes to move, the speed of the limit, and the shares."""
     rows = []
     for group in _beside_peers(run):
         custom = group[0][CUSTOM]
@@ -235,7 +234,7 @@ def host(run: Run) -> str:
 
 
 def strategies(run: Run) -> str:
-    """Return a row a way to finish the sum: its time at each size, and its largest error."""
+    """Return a row per way to finish the sum: its time at each size, and its largest error."""
     rows: dict[str, dict[str, BenchResult]] = {}
     for cell in cells(run):
         if CUSTOM in cell and not cell.peers:
@@ -251,7 +250,7 @@ def strategies(run: Run) -> str:
 
 
 def mutations(record: Mapping[str, Any]) -> str:
-    """Return a row a mutation: who killed it, or why nobody did; then the score."""
+    """Return a row per mutation: the check that killed it or why none did; then the score."""
     rows = []
     for result in record["results"]:
         fate = result["by"] or f"{result['status']}: {result['reason']}"
@@ -303,7 +302,7 @@ def _ratio(cell: Cell) -> float:
 
 
 def _worst(group: Sequence[Cell]) -> Cell:
-    """Return the cell in which losscli does worst."""
+    """Return the cell in which losscli is slowest against its peer."""
     untimed = [cell for cell in group if cell[CUSTOM].seconds is None]
     return untimed[0] if untimed else min(group, key=lambda c: (not c.slower_than, _ratio(c)))
 
@@ -331,7 +330,7 @@ def _behind(losing: Iterable[Cell]) -> str:
 
 
 def _axis(case: Case) -> str:
-    """Return the layout and the incoming gradient, as far as they are not the usual."""
+    """Return the layout and the incoming gradient if they are not the default."""
     words = [case.layout] if case.layout != CONTIGUOUS else []
     words += [format_grad_output(case.grad_output)] if case.grad_output != 1 else []
     return " ".join(words)
@@ -343,7 +342,7 @@ def _elements(case: Case) -> str:
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the lines of a table, without the columns that have nothing to say."""
+    """Return the lines of a table, without empty columns."""
     kept = [i for i in range(len(headers)) if any(row[i] for row in rows)]
     lines = [headers, ["---"] * len(headers), *rows]
     return "\n".join(f"| {' | '.join(line[i] for i in kept)} |" for line in lines)
@@ -356,9 +355,9 @@ KINDS: dict[str, Callable[[Run], str]] = {
 
 
 TESTED = (ratios.__name__, axes.__name__, slower.__name__)
-"""What depends on all cells that there are."""
+"""Kinds of tables that depend on all cells."""
 WHOLE = (*TESTED, environment.__name__, mutations.__name__)
-"""What the keys that stand for the usual leave nothing out of."""
+"""Kinds of tables that show all layouts and incoming gradients."""
 USUAL = {"layout": CONTIGUOUS, "grad_output": "1"}
 
 

@@ -8,8 +8,9 @@ __version__ = "0.1.0"
 def load(device: str | None = None) -> None:
     """Make losscli's operators usable, as a program saved by ``torch.export`` needs them.
 
-    ``import losscli.functional`` is enough as well: the first call of a loss then loads what it
-    needs. With a device the kernels of all losses are loaded, and built if need be, here and now.
+    ``import losscli.functional`` is enough as well: the first call of a loss then loads its
+    libraries. With a device this function loads the kernels of all losses now, and builds missing
+    ones.
 
     Args:
         device: ``cpu``, ``cuda`` or ``cuda:N``.

@@ -1,4 +1,4 @@
-"""The program's start: ready for signals before anything else is imported."""
+"""The program's entry point: handles signals before it imports anything else."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the axes of a run may be: dtypes, passes, layouts and so on, by their public names.
+"""The allowed values of each axis of a run (dtypes, passes, layouts, ...), by their public names.
 
-The losses and the implementations have registries of their own; so have the reductions.
+The losses, the implementations and the reductions have their own registries.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ FORWARD, FORWARD_BACKWARD = PASSES
 Distribution = Literal["uniform", "normal", "heavy_tailed", "boundary", "impulse"]
 DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 Cache = Literal["cold", "warm"]
-"""What the caches hold before each sample."""
+"""The state of the caches before each sample."""
 CACHES: tuple[Cache, ...] = get_args(Cache)
 COLD, WARM = CACHES
 Mode = Literal["device", "graph", "host"]
-"""How calls are made and timed."""
+"""The way in which calls are made and timed."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICE, GRAPH, HOST = MODES
 Layout = Literal["contiguous", "sliced", "transposed", "broadcast_middle", "mixed_dtype"]
@@ -27,6 +27,6 @@ Layout = Literal["contiguous", "sliced", "transposed", "broadcast_middle", "mixe
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 CONTIGUOUS, SLICED, TRANSPOSED, BROADCAST_MIDDLE, MIXED_DTYPE = LAYOUTS
 CHANGING = "changing"
-"""The incoming gradient that is another number in every call."""
+"""The incoming gradient that changes in every call."""
 GradOutput = float | str
 """An incoming gradient: a finite number, or ``CHANGING``."""

@@ -28,12 +28,12 @@ ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 OperandName = Literal["input", "target"]
 OPERANDS: tuple[OperandName, ...] = ("input", "target")
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
-"""The incoming gradients of successive calls where it changes: all different, and of few bits, so
+"""The incoming gradients of successive calls for ``changing``: all different, and of few bits, so
 that every dtype holds them."""
 
 
 class Parameters(Mapping[str, float]):
-    """The parameters of a loss, in order: a mapping that can be part of a key."""
+    """The parameters of a loss, in order: a hashable mapping."""
 
     __slots__ = ("_pairs",)
 
@@ -80,7 +80,8 @@ class Case(Record, frozen=True):
     scale: float = 1.0
     layout: Layout = CONTIGUOUS
     grad_output: GradOutput = 1.0
-    """Of the pass ``forward_backward``; without a reduction each of its elements is the number."""
+    """The incoming gradient of the pass ``forward_backward``; without a reduction a tensor filled
+    with it."""
 
     def __post_init__(self) -> None:
         """Take parameters out of any mapping, so that the case can be a key."""
@@ -132,24 +133,24 @@ class Case(Record, frozen=True):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the tensors that the operands are views of, or are."""
+        """Bytes of the operands' storage, which for a view is larger than the view."""
         input = layouts.stored_elements(self.shape, self.layout) * self.item_bytes
         target = layouts.stored_elements(self.target_shape, self.layout)
         return input + target * ITEM_BYTES[self.target_dtype]
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What it shares with cases of other shapes and values: the same code serves them."""
+        """The key of cases that the same code serves: those of other shapes and values."""
         return self.loss, self.params, self.dtype, self.reduction
 
     def anywhere(self) -> Case:
-        """Return the case without the number of its GPU: of two of one kind either will do."""
+        """Return the case without its GPU's number, as GPUs of one model are interchangeable."""
         kind = self.device.partition(":")[0]
         return self if kind == self.device else replace(self, device=kind)
 
     @property
     def name(self) -> str:
-        """What errors, tolerances and tables call this case: ``mse 1024x1024 float32 mean``."""
+        """The name in errors, tolerances and tables: ``mse 1024x1024 float32 mean``."""
         changed = [
             f"{p.name}={self.params[p.name]:g}"
             for p in self.spec.parameters
@@ -167,7 +168,7 @@ class Case(Record, frozen=True):
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
         """Return the case with contiguous operands of other shapes.
 
-        ``target_shape``: None is what the loss has with such an input.
+        ``target_shape``: None is the loss's default for this shape.
         """
         if target_shape is None:
             target_shape = self.spec.default_target_shape(shape)
@@ -193,7 +194,7 @@ class Case(Record, frozen=True):
 
 
 def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
-    """Return the name of each case; where several share one, with the fields that part them."""
+    """Return each case's name; cases with equal names also get the fields that differ."""
     by_name: dict[str, dict[Case, None]] = {}
     for case in cases:
         by_name.setdefault(case.name, {})[case] = None
@@ -214,7 +215,7 @@ def _written(value: object) -> str:
 
 
 def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:
-    """Return the incoming gradients of successive calls, to be begun again after the last."""
+    """Return the incoming gradients of successive calls, which repeat after the last."""
     return CHANGING_VALUES if isinstance(grad_output, str) else (grad_output,)
 
 

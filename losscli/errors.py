@@ -1,4 +1,4 @@
-"""Every error a user can cause: one short message, and the exit code it ends the program with.
+"""The errors that a user can cause: each is one short message and an exit code.
 
 LosscliError                 1
 |-- UsageError               2   command line, arguments
@@ -18,13 +18,13 @@ EXIT_USAGE = 2
 EXIT_BUILD = 3
 EXIT_UNFIT = 4
 EXIT_UNEXPECTED = 70
-"""What sysexits.h has for a program's own fault; 1 would say that a check failed."""
+"""The exit code of sysexits.h for an internal error; 1 would mean that a check failed."""
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
 class LosscliError(Exception):
-    """What was expected, what was given, where, and what to do."""
+    """The base of all errors: its message says what was expected and given, and what to do."""
 
     exit_code = EXIT_FAILED
 

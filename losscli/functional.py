@@ -1,4 +1,4 @@
-"""The losses as functions: drop-in for those of torch.nn.functional, forward and backward fused.
+"""The losses as functions, replacements for those of torch.nn.functional, with fused backward.
 
 Every loss takes ``input`` and ``target`` of any broadcastable shapes and strides, in float32,
 float64, float16 or bfloat16 (mixed dtypes are promoted as PyTorch promotes them), on the CPU or on
@@ -6,11 +6,10 @@ a CUDA device, and is differentiable twice in both. The first call of a loss on 
 kernels, which are built if need be. Importing this module defines the operators and builds nothing:
 a program that ``torch.export`` saved runs once it is imported.
 
-In training the gradient that comes in from above (1, a loss's weight, a GradScaler's factor) is the
-same number for many steps. Forward writes the gradients for the number that the last backward
-found; another number costs a second pass and never a digit. Calls of these functions share what
-they expect with other calls of the same loss, shape and settings; the modules of
-:mod:`losscli.nn` have each their own.
+In training the incoming gradient (1, a loss's weight, a GradScaler's factor) is the same number for
+many steps. Forward writes the gradients for the number that the last backward received; another
+number costs a second pass and never a digit. Calls of these functions share their expectation with
+other calls of the same loss, shape and settings; each module of :mod:`losscli.nn` has its own.
 
 All of them raise ValueError for an unknown reduction or a parameter out of its domain, TypeError
 where the promoted dtype is not one of these four, and RuntimeError for shapes that do not broadcast

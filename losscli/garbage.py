@@ -1,4 +1,4 @@
-"""Work that Python's garbage collector keeps out of."""
+"""Runs code without Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Switch the collector off, and on again if it was.
+    """Switch the collector off, and afterwards on again if it was on.
 
-    It would fall into a sample, and it takes half the time of reading a million values, all of
-    which are still needed.
+    The collector would run within a sample, and it takes half the time of reading a million values,
+    all of which are still needed.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,11 +1,11 @@
-"""The interval of what several processes measured: from the spread within and between them.
+"""The confidence interval of a figure of several processes, from their spread and their samples.
 
-Each process gives the log of a median, or of a median of ratios, and its standard error. The model
-is one of random effects with equal weights: what a process measures is the true value, what the
-process adds (where memory lies, what the allocator has learnt) and the noise of its samples. The
-standard deviation of the logs holds both. A Student quantile accounts for how few processes there
-are, and the root of 2 for what the interval is of: not of the mean alone, but of what the next run
-of as many processes will find.
+Each process yields the log of a median, or of a median of ratios, and its standard error. The model
+is a random-effects model with equal weights: a process measures the true value, plus the effect of
+the process (memory addresses, the state of its allocator), plus the noise of its samples. The
+standard deviation of the logs contains both effects. A Student quantile accounts for the small
+number of processes, and the root of 2 makes the interval one for the next run of as many processes,
+not only for the mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import NormalDist
 Z95 = NormalDist().inv_cdf(0.975)
 """Standard errors that an interval of 95 % reaches on either side."""
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""The same by Student's distribution, for 1 degree of freedom to 10."""
+"""Standard errors of a 95 % interval by Student's distribution, for 1 degree of freedom to 10."""
 
 
 def student_quantile(freedom: int) -> float:
@@ -41,8 +41,8 @@ def deviation(logs: Sequence[float]) -> float:
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
     """Return how far the mean of the next run's logs lies from this one's, with 95 % confidence.
 
-    It is never less than what the samples within the processes leave open: of few processes, some
-    agree by luck.
+    It is never less than the same from the samples within the processes, because a few processes
+    may agree by luck.
 
     Args:
         logs: what each process measured; at least two.

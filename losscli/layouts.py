@@ -1,4 +1,4 @@
-"""How the operands of a case lie in memory: the shapes of each layout. Nothing here needs torch.
+"""The memory layouts of operands: the shapes of each layout. Nothing here needs torch.
 
 - ``contiguous``: both operands are contiguous;
 - ``sliced``: both are views of tensors that are one longer in the last dimension, the prediction

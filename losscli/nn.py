@@ -1,9 +1,9 @@
 """The losses as modules, as those of torch.nn, with keyword-only settings.
 
-Each module has an expectation of the gradient that comes into its backward pass: the number that
-the last one found. Forward writes the gradients for it, so that backward has nothing left to do.
-Give each head of a model a module of its own, then heads of the same shape with different weights
-do not spoil each other's. The results do not depend on it.
+Each module has an expectation of its incoming gradient: the number that its last backward received.
+Forward writes the gradients for that number, so that backward has nothing left to do. Give each
+head of a model a separate module: then heads of the same shape with different weights do not change
+each other's expectation. The results do not depend on the expectation.
 """
 
 from __future__ import annotations

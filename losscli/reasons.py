@@ -1,4 +1,4 @@
-"""Why something was not done, or went wrong: a code for programs and a text for people."""
+"""Reasons for results that were skipped or failed: a code for programs and a text for people."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ Code = Literal[
     "broke_device",
     "process_died",
 ]
-"""Why a result is not one to count on; empty where it is.
+"""Why a result is skipped, failed or a warning; empty for a good result.
 
-Skipped: ``not_applicable`` the implementation or the check has nothing of its own for the case,
-``layout`` the size cannot have the layout, ``no_gpu`` it takes one, ``no_room`` it was planned to
-take more memory than is free, ``out_of_memory`` it took more, ``device_broken`` somebody broke the
-device before, ``throttled`` no sample was left. Failed: ``raised`` an exception, ``overwrote`` an
-operand, ``left_behind`` a flag or the like that it changed for all that comes after, ``wrong`` by
-the oracle, ``wrong_later`` right at first, wrong while timed, ``broke_device`` for all that come
-after, ``process_died`` the process that measured ended. Warned of: ``no_worse_than_torch`` wrong by
-the oracle, as PyTorch's own formula is on the same inputs.
+Skipped: ``not_applicable`` the implementation or the check does not apply to the case, ``layout``
+the size cannot have the layout, ``no_gpu`` a GPU is needed, ``no_room`` the plan needs more memory
+than is free, ``out_of_memory`` the memory ran out, ``device_broken`` an earlier call broke the
+device, ``throttled`` every sample was discarded. Failed: ``raised`` the implementation raised an
+exception, ``overwrote`` it overwrote an operand, ``left_behind`` it changed a flag or other state
+of the process, ``wrong`` it is wrong by the oracle, ``wrong_later`` it was correct before timing
+and wrong while timed, ``broke_device`` it broke the device, ``process_died`` the process that
+measured it ended. Warning: ``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own
+formula is on the same inputs.
 """
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why not."""
+    """A reason."""
 
     code: Code
     text: str

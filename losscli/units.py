@@ -1,4 +1,4 @@
-"""Units on their way in and out: sizes, bytes, seconds. Inside, everything is SI."""
+"""Reads and writes units: sizes, bytes, seconds. Inside losscli every value is in SI units."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Hold losscli's medians against Triton's do_bench, on a GPU: `python -m tests.agreement`.
+"""Compares losscli's medians with those of Triton's do_bench on a GPU: `python -m tests.agreement`.
 
-Both time the very same calls with events and a cold L2; all else is their own. Each case is above
-100 us, where what either adds to a call is of no account. The exit code is 1 where the two are
-further apart than 3 %, 4 where there is no GPU or no Triton.
+Both time the same calls with events and a cold L2, each by its own method. Each case takes more
+than 100 us, so that the overhead of a call does not matter. The exit code is 1 where the two differ
+by more than 3 %, 4 where there is no GPU or no Triton.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 EXIT_APART, EXIT_UNFIT = 1, 4
 ALLOWED = 0.03
 SHORTEST = 100e-6
-"""Seconds; of what is shorter nothing is asked."""
+"""Seconds; shorter cases are not compared."""
 ROUNDS = 3
 """Each timer's median is the middle one of so many runs, in turn with the other's."""
 
@@ -45,12 +45,12 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """How much longer losscli says that it takes."""
+        """The relative difference of losscli's time from Triton's."""
         return self.losscli / self.do_bench - 1
 
     @property
     def agrees(self) -> bool:
-        """Whether the two are close, and the case is one to ask."""
+        """Whether the two times are close, and the case long enough to compare."""
         return abs(self.difference) <= ALLOWED and self.do_bench >= SHORTEST
 
 
@@ -95,7 +95,7 @@ def _seconds(do_bench: Callable[..., Any], case: Any, pass_: str, implementation
 
 
 def report(pairs: Iterator[Pair]) -> int:
-    """Print a line a case; return the exit code."""
+    """Print a line per case; return the exit code."""
     apart = 0
     for pair in pairs:
         apart += not pair.agrees

@@ -1,4 +1,4 @@
-"""What all tests start from."""
+"""Fixtures that all tests share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MakeCase = Callable[..., Case]
 
 
 def pytest_configure() -> None:
-    """Let signals do what they do: a shell's background, or nohup, has Python ignore some."""
+    """Restore the default signal handlers: a shell's background, or nohup, ignores some signals."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -39,7 +39,7 @@ def data_directory(
 
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bench in the test's own process where a test does not say how many: others take seconds."""
+    """Bench in the test's own process unless a test sets the processes: others take seconds."""
     for device in PROCESSES:
         monkeypatch.setitem(PROCESSES, device, 1)
 

@@ -1,4 +1,4 @@
-"""How often the interval of a ratio holds what the next run finds: `python -m tests.coverage`.
+"""Counts how often a ratio's interval contains the next run's ratio: `python -m tests.coverage`.
 
 Runs `losscli bench` several times, one run after the other. A pair is a case, pass and
 implementation in two successive runs; it is covered where the interval of the ratio to the
@@ -29,7 +29,7 @@ WANTED = 0.9
 
 
 def ratios(run: Run) -> dict[object, tuple[str, Speedup]]:
-    """Return each ratio to the reference with a name, by what it is known by in another run."""
+    """Return each ratio to the reference by its key in other runs, with a name."""
     return {
         key(r): (f"{r.case.name}, {r.implementation}, {r.pass_}, {r.mode}", r.ratios[REFERENCE])
         for r in run.results
@@ -38,7 +38,7 @@ def ratios(run: Run) -> dict[object, tuple[str, Speedup]]:
 
 
 def half_width(ratio: Speedup) -> float:
-    """Return by which part of a ratio its interval reaches to either side."""
+    """Return the relative half-width of a ratio's interval."""
     return math.sqrt(ratio.high / ratio.low) - 1
 
 
@@ -71,7 +71,7 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def told(found: dict[str, Any]) -> str:
-    """Return a summary in a line."""
+    """Return a line with the summary."""
     if found["coverage"] is None:
         return f"{found['runs']} runs, no pairs yet"
     return (
@@ -81,7 +81,7 @@ def told(found: dict[str, Any]) -> str:
 
 
 def measure(count: int, options: Sequence[str]) -> Iterator[Run]:
-    """Yield so many runs of `losscli bench`, each when it is finished."""
+    """Yield a number of runs of `losscli bench`, each when it is finished."""
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
             path = Path(folder, f"{number}.json")

@@ -1,4 +1,4 @@
-"""Runs of a machine that does not exist: its noise is known, and so is what was slowed down."""
+"""Fabricated runs of a machine with known noise and known slowdowns."""
 
 import math
 import random
@@ -51,5 +51,5 @@ def machine(
 
 
 def elsewhere(made, **facts):
-    """Return a run as if the environment had been another."""
+    """Return a run with a changed environment."""
     return replace(made, environment={**made.environment, **facts})

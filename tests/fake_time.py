@@ -1,4 +1,4 @@
-"""A clock that moves only when told, and a timer that reads it."""
+"""A clock that advances only when told, and a timer that reads it."""
 
 from collections.abc import Callable, Sequence
 

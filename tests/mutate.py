@@ -1,12 +1,12 @@
-"""Break the kernels on purpose, one line at a time, and see whether `losscli verify` finds out.
+"""Breaks the kernels on purpose, one line at a time, and reports whether `losscli verify` finds it.
 
 `python -m tests.mutate` applies each mutation of the CPU's sources to a copy of the checkout,
-builds it there and verifies it until a check fails; `--device cuda` those of the CUDA kernels, on a
-machine with a GPU. What is built and verified is the cut that the mutation names; who survives it
-on a CPU, and is not known to, is built whole and put to all that `losscli verify` runs. A line a
-mutation as it is done: killed, and by what, or survived. The exit code is 1 if one survives of
-which it is not known why. `--only WORDS` runs those whose description has the words, `-o FILE`
-keeps the record.
+builds it there and runs the checks until one fails; `--device cuda` does so for the CUDA kernels,
+on a machine with a GPU. It builds and verifies only the part that the mutation names; an unexpected
+survivor on a CPU is built completely and gets all checks that `losscli verify` runs. It prints a
+line per mutation: killed by a check, or survived. The exit code is 1 if a mutation survives without
+a known reason. `--only WORDS` runs those whose description has the words, `-o FILE` writes the
+record.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ KILLED, SURVIVED, UNSEEN, EQUIVALENT = "killed", "SURVIVED", "unseen", "equivale
 BUILT, BROKEN = "built", "DOES NOT BUILD"
 CRASH, HANG = "crash", "hang"
 PATIENCE = {"cpu": 300.0, "cuda": 45.0}
-"""Seconds without a result after which a kernel hangs."""
+"""Seconds without a result after which a kernel counts as hanging."""
 TRIALS_AT_ONCE = 8
-"""On one GPU, where they take turns."""
+"""Trials at once on one GPU, where they take turns."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """What killed a mutant."""
+    """The failure that killed a mutant."""
 
     by: str
     """The name of a check, a crash, or a hang."""
@@ -55,15 +55,15 @@ class Death:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutation."""
+    """The outcome of a mutation."""
 
     file: str
     mistake: str
     status: str
     by: str
-    """Who killed it; empty where nobody did."""
+    """The check that killed the mutation; empty if none did."""
     reason: str
-    """What the killer said, why nobody can kill it, or why it does not build."""
+    """The reason of the failing check, of a surviving mutation, or of a failed build."""
     seconds: float
 
     def __str__(self) -> str:
@@ -74,12 +74,12 @@ class Outcome:
 
 
 def mutations(device: str) -> tuple[Mutation, ...]:
-    """Return those that are tried on a device; the formulas are the same on both."""
+    """Return the mutations of a device; those of the formulas are the same on both."""
     return (*LOSSES, *CPU, *TORCH) if device == "cpu" else CUDA
 
 
 def killer(root: Path, trial: Trial, patience: float) -> Death | None:
-    """Put a copy to a trial; return what of it failed first."""
+    """Run the trial of a copy; return the first failure."""
     progress = root / "progress"
     with progress.open("w") as out, (root / "errors").open("w") as errors:
         process = subprocess.Popen(
@@ -115,7 +115,7 @@ def _wait(process: subprocess.Popen[bytes], progress: Path, patience: float) -> 
 
 
 def judge(mutation: Mutation, death: Death | None) -> tuple[str, str, str]:
-    """Return the status, who killed it, and the reason."""
+    """Return the status, the check that killed the mutation, and the reason."""
     if death:
         return KILLED, death.by, death.reason
     if mutation.equivalent:
@@ -124,13 +124,13 @@ def judge(mutation: Mutation, death: Death | None) -> tuple[str, str, str]:
 
 
 def is_expected(outcome: Outcome, mutation: Mutation) -> bool:
-    """Tell whether a mutation was killed or it is known why not, or built where that is all."""
+    """Tell whether a mutation was killed or has a known reason to survive, or was only built."""
     survives = EQUIVALENT if mutation.equivalent else UNSEEN if mutation.unseen else KILLED
     return outcome.status in (survives, BUILT)
 
 
 class Run:
-    """Tries mutations, several at a time, and prints what comes of each."""
+    """Tries mutations, several at a time, and prints the outcome of each."""
 
     def __init__(self, workshop: Workshop, whole: bool) -> None:
         """``whole``: survivors are put to all that `losscli verify` runs."""
@@ -190,7 +190,7 @@ def try_all(
 
 
 def record(outcomes: Iterable[Outcome], device: str) -> dict[str, object]:
-    """Return what is kept of a run."""
+    """Return the record of a run."""
     return {
         "kind": "mutate",
         "device": device,
@@ -201,7 +201,7 @@ def record(outcomes: Iterable[Outcome], device: str) -> dict[str, object]:
 
 
 def score(results: Sequence[Mapping[str, object]]) -> str:
-    """Return the line that sums a record's results up."""
+    """Return the line that summarizes a record's results."""
     counts = Counter(str(result["status"]) for result in results)
     others = [f"{count} {status}" for status, count in counts.items() if status != KILLED]
     return ", ".join([f"{counts[KILLED]} of {len(results)} killed", *others])

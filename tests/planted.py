@@ -1,11 +1,11 @@
-"""Whether a kernel slowed by a tenth is found and noise is not, by real runs of `losscli bench`.
+"""Tests with real runs that a kernel slowed by a tenth is found, and that noise is not.
 
     python -m tests.planted [REPEATS] [OPTION OF BENCH]...
 
-Each repeat runs the same code as the repeat before, then with losscli's own kernel slowed: after
-each call that is timed the device waits for a tenth of what the call took in the first run. Against
-the run before, ``losscli compare --fail-on 5%`` has to pass the first and to fail the second, and
-to name no other implementation. Ends with 1 where it does not.
+Each repeat runs the same code as the repeat before, then the same with losscli's own kernel slowed:
+after each timed call the device waits for a tenth of the call's time in the first run. Compared
+with the run before, ``losscli compare --fail-on 5%`` has to pass the first and to fail the second,
+and to name no other implementation. The exit code is 1 where it does not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLOWED_BY = 0.1
 FAIL_ON = "5%"
 SLOWED = "custom"
 BASE = "PLANTED_BASE"
-"""Environment variable that has a process slow the kernel by what this run measured."""
+"""Environment variable that makes a process slow the kernel by the times of this run."""
 CASES = (
     *("--loss", "mse,smooth_l1", "--size", "1Kx1K,2Kx2K"),
     *("--impl", "custom,reference,functional", "--max-time", "0.5s"),
@@ -31,7 +31,7 @@ CASES = (
 
 
 def plant(base: Path) -> None:
-    """Have calls of losscli's kernel take longer in this process."""
+    """Slow the calls of losscli's kernel in this process."""
     from losscli.implementations import IMPLEMENTATIONS
     from losscli.implementations.passes import PassFactory
     from losscli.runs.reading import read_run
@@ -71,7 +71,7 @@ def plant(base: Path) -> None:
 
 
 def _waits(device, seconds):
-    """Return what keeps a device waiting."""
+    """Return a function that makes a device wait."""
     if device == "cpu":
 
         def spin():
@@ -89,7 +89,7 @@ def _waits(device, seconds):
 
 
 def bench(output: Path, options: list[str], base: Path | None = None) -> Path:
-    """Measure in a process of its own."""
+    """Measure in a fresh process."""
     environ = os.environ | ({BASE: str(base)} if base else {})
     command = [sys.executable, "-m", "tests.planted", *options, "--format", "json"]
     command += ["-o", str(output)]
@@ -115,7 +115,7 @@ def compare(base: Path, new: Path) -> tuple[int, set[str]]:
 
 
 def plant_and_run(arguments: list[str]) -> None:
-    """Be losscli, with the kernel slowed if so asked."""
+    """Run losscli, with the kernel slowed if the environment says so."""
     if BASE in os.environ:
         plant(Path(os.environ[BASE]))
     from losscli.cli.main import run
@@ -124,7 +124,7 @@ def plant_and_run(arguments: list[str]) -> None:
 
 
 def main(repeats: int, options: list[str]) -> int:
-    """Repeat, and return 1 if anything came out wrong."""
+    """Repeat, and return 1 if any comparison is wrong."""
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         base = bench(Path(folder, "0.json"), options)

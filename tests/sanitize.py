@@ -1,9 +1,10 @@
-"""Run the kernels under compute-sanitizer: `python -m tests.sanitize`, or `make sanitize`.
+"""Runs the kernels under compute-sanitizer: `python -m tests.sanitize`, or `make sanitize`.
 
-memcheck finds what is read or written out of bounds, racecheck what threads of a block do to each
-other's shared memory, initcheck what is read without having been written, synccheck barriers that
-not all threads reach. A line a tool; the exit code is 1 if one finds something, 4 where there is
-no compute-sanitizer or no GPU. `--tool NAME` runs one alone, `--calls` makes the calls bare.
+memcheck finds accesses out of bounds, racecheck races on shared memory between the threads of a
+block, initcheck reads of memory that was never written, and synccheck barriers that not all threads
+reach. Each tool prints a line; the exit code is 1 if one finds something, 4 where there is no
+compute-sanitizer or no GPU. `--tool NAME` runs only that tool, `--calls` makes the calls without a
+tool.
 """
 
 from __future__ import annotations
@@ -105,11 +106,11 @@ EVERY_LAYOUT = LAYOUTS | STRIDED
 MIXED = ("float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 """Dtypes of a target beside an input of another."""
 STEPS = (0.5, 0.5, 0.5, 2.0, 3.0, 4.0, 4.0, 4.0)
-"""Incoming gradients one after another: one that is learnt and found again, others until forward
-writes nothing ahead, and one that it learns anew."""
+"""Incoming gradients in turn: one that becomes the expectation and matches it again, others until
+forward writes no gradient ahead, and one that becomes the expectation again."""
 
 _sites = itertools.count(1)
-"""A place for each call, so that none begins with what an earlier one has learnt."""
+"""A separate expectation for each call, so that no call starts with that of an earlier one."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def strided_calls(turns: Iterator[str]) -> Iterator[Call]:
 
 
 def make(call: Call) -> None:
-    """Make one call; values come from the host, so that initcheck knows who wrote them."""
+    """Make one call; values come from the host, so that initcheck knows they were written."""
     import torch
 
     from losscli.losses import LOSSES
@@ -242,7 +243,7 @@ def prepare() -> None:
 
 
 def make_all() -> int:
-    """Make every call; an error of CUDA is the sanitizer's to report."""
+    """Make every call; the sanitizer reports CUDA errors."""
     import torch
 
     prepare()

@@ -1,4 +1,4 @@
-"""A csrc and compilers that stand in for the real ones: shell scripts, done in milliseconds."""
+"""A stand-in csrc and stand-in compilers: shell scripts that finish in milliseconds."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Standin:
 
     root: Path
     notes: list[str] = field(default_factory=list)
-    """What builds told."""
+    """The notes of builds."""
     steps: list[str] = field(default_factory=list)
     """ninja's status lines."""
 
@@ -135,7 +135,7 @@ class Standin:
         return plan.with_tools(tools)
 
     def builder(self, *, force: bool = False) -> Builder:
-        """Return what builds in this workshop's cache, with whatever tools the machine has."""
+        """Return a builder in this workshop's cache, with the tools of the machine."""
         toolbox = Toolbox(self.torch())
         cache, notes, steps = self.cache, self.notes.append, self.steps.append
         return Builder(toolbox, cache, self.csrc, notes, steps, force)

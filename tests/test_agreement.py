@@ -1,4 +1,4 @@
-"""`python -m tests.agreement`: what it makes of two timers' figures."""
+"""`python -m tests.agreement`: the comparison of two timers' figures."""
 
 import sys
 
@@ -16,12 +16,12 @@ from tests.agreement import Pair
     [(205e-6, 200e-6, 0), (207e-6, 200e-6, 1), (193e-6, 200e-6, 1), (50e-6, 50e-6, 1)],
     ids=["close", "longer", "shorter", "too short to be asked"],
 )
-def test_three_percent_are_allowed(capsys, ours, theirs, code):
+def test_timers_may_differ_by_three_percent(capsys, ours, theirs, code):
     assert agreement.report(iter([Pair("mse", 1e-3, 1e-3), Pair("hinge", ours, theirs)])) == code
     assert capsys.readouterr().out.count("APART") == code
 
 
-def test_each_case_is_one_that_can_be_run():
+def test_each_agreement_case_can_run():
     from losscli.axes import DTYPES, PASSES
     from losscli.implementations import IMPLEMENTATIONS
     from losscli.losses import LOSSES
@@ -54,7 +54,7 @@ def test_both_timers_are_given_the_same_call(monkeypatch):
 
 
 @pytest.mark.parametrize(("gpu", "what"), [(False, "GPU"), (True, "Triton")])
-def test_without_a_gpu_or_triton_it_is_skipped(capsys, monkeypatch, gpu, what):
+def test_agreement_without_gpu_or_triton_is_skipped(capsys, monkeypatch, gpu, what):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setitem(sys.modules, "triton.testing", None)
     assert agreement.main() == agreement.EXIT_UNFIT

@@ -30,7 +30,7 @@ def cases(*sizes, **axes):
     return list(expand(Config(losses=ONE_LOSS, sizes=sizes, **axes), "cpu"))
 
 
-def test_a_case_that_is_written_twice_is_yielded_once():
+def test_duplicate_case_is_yielded_once():
     losses = (LossChoice("smooth_l1"), LossChoice("smooth_l1", {"beta": (1.0, 2.0)}))
     found = expand(Config(losses=losses, sizes=((8,),)), "cpu")
     assert [case.params["beta"] for case in found] == [1.0, 2.0]
@@ -66,7 +66,7 @@ def test_operands_have_the_shapes_dtypes_and_strides_of_their_layout(loss, layou
 
 @pytest.mark.parametrize("layout", ["sliced", "transposed"])
 @pytest.mark.parametrize("distribution", ["uniform", "boundary", "impulse"])
-def test_views_hold_what_contiguous_operands_hold(layout, distribution):
+def test_views_have_the_values_of_contiguous_operands(layout, distribution):
     plain = make_inputs(of_layout(CONTIGUOUS, distribution=distribution))
     views = make_inputs(of_layout(layout, distribution=distribution))
     assert all(torch.equal(*pair) for pair in zip(plain, views, strict=True))
@@ -80,16 +80,16 @@ def test_views_hold_what_contiguous_operands_hold(layout, distribution):
         ("broadcast_middle", (8, 7), "a last dimension with divisors, 7 has none"),
     ],
 )
-def test_a_size_that_cannot_have_a_layout_says_why(layout, size, reason):
+def test_impossible_layout_of_a_size_has_a_reason(layout, size, reason):
     assert reason in of_layout(layout, size).impossible.text
 
 
-def test_the_middle_is_the_largest_divisor_up_to_the_root():
+def test_broadcast_middle_uses_the_largest_divisor_up_to_the_root():
     case = of_layout("broadcast_middle", (4, 3, 24))
     assert (case.shape, case.target_shape) == ((4, 3, 4, 6), (4, 3, 1, 6))
 
 
-def test_the_floor_reads_each_operand_once_in_its_own_dtype():
+def test_byte_floor_reads_each_operand_once_in_its_own_dtype():
     floors = {layout: of_layout(layout).floor_bytes("forward_backward") for layout in LAYOUTS}
     dense = 3 * 48 * 4
     assert floors == {
@@ -103,7 +103,7 @@ def test_the_floor_reads_each_operand_once_in_its_own_dtype():
     assert wide.floor_bytes("forward") == 48 * (2 + 4 + 4)
 
 
-def test_the_memory_plan_counts_the_tensors_that_views_are_of():
+def test_memory_plan_counts_the_tensors_behind_views():
     custom = [find_implementation("custom")]
     inputs = {n: plan_memory(of_layout(n), "forward", custom).inputs for n in LAYOUTS}
     assert inputs["sliced"] == 2 * 6 * 9 * 4
@@ -128,7 +128,7 @@ def test_forward_runs_where_1_is_not_among_the_incoming_gradients():
     ]
 
 
-def test_names_tell_what_is_not_the_default():
+def test_case_names_show_values_that_are_not_the_default():
     case = of_layout("sliced", grad_output=0.5)
     assert case.name == "mse 6x8 float32 mean sliced grad_output=0.5"
     assert of_layout("broadcast_middle").name == "mse 6x8 float32 mean broadcast_middle"
@@ -144,7 +144,7 @@ def test_names_tell_what_is_not_the_default():
         ("size=6x8", 10),
     ],
 )
-def test_filters_know_the_axes(filter, kept):
+def test_filters_match_layout_and_grad_output(filter, kept):
     config = Config(
         losses=ONE_LOSS,
         sizes=((6, 8),),
@@ -156,7 +156,7 @@ def test_filters_know_the_axes(filter, kept):
     assert len(found) == kept
 
 
-def test_rules_of_exclude_know_the_axes():
+def test_exclude_rules_match_layout_and_grad_output():
     rules = Exclude(size=(6, 8), layout="broadcast_middle"), Exclude(grad_output=CHANGING)
     config = Config(
         losses=ONE_LOSS,
@@ -169,7 +169,7 @@ def test_rules_of_exclude_know_the_axes():
     assert [(c.layout, c.grad_output) for c in found] == [(CONTIGUOUS, 1.0)]
 
 
-def test_options_set_the_axes(capsys):
+def test_options_set_layout_and_grad_output(capsys):
     words = "bench --size 8x8 --loss mse --layout sliced,transposed --grad-output 0.5 "
     assert (
         main.run(
@@ -192,20 +192,20 @@ def test_options_set_the_axes(capsys):
         ("--grad-output nan", "the incoming gradient 'nan' is not finite"),
     ],
 )
-def test_options_refuse_what_they_do_not_know(option, message, capsys):
+def test_options_refuse_unknown_layouts_and_grad_outputs(option, message, capsys):
     assert main.run(["bench", *option.split()]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("grad_output", [1.0, 0.5, CHANGING])
-def test_records_keep_the_axes(grad_output, tmp_path):
+def test_records_keep_layout_and_grad_output(grad_output, tmp_path):
     case = of_layout("sliced", grad_output=grad_output)
     path = tmp_path / "run.json"
     path.write_text(render(run(result("custom", case=case)), "json"))
     assert read_run(path, "bench").results[0].case == case
 
 
-def test_records_of_before_read_as_contiguous_with_1(tmp_path):
+def test_old_records_read_as_contiguous_with_grad_output_1(tmp_path):
     record = run(result("custom", case=of_layout("sliced", grad_output=0.5))).to_json()
     for name in ("layout", "grad_output"):
         del record["results"][0]["case"][name]
@@ -217,9 +217,14 @@ def test_records_of_before_read_as_contiguous_with_1(tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
-    [("layout", "diagonal", "unknown layout 'diagonal'"), ("grad_output", "often", "often is no")],
+    [
+        ("layout", "diagonal", "unknown layout 'diagonal'"),
+        ("grad_output", "often", "often is neither"),
+    ],
 )
-def test_records_with_unknown_axes_are_refused(field, value, message, tmp_path, capsys):
+def test_records_with_unknown_layout_or_grad_output_are_refused(
+    field, value, message, tmp_path, capsys
+):
     record = run(result("custom", case=of_layout("sliced"))).to_json()
     record["results"][0]["case"][field] = value
     path = tmp_path / "run.json"
@@ -228,7 +233,7 @@ def test_records_with_unknown_axes_are_refused(field, value, message, tmp_path, 
     assert message in capsys.readouterr().err
 
 
-def test_rows_and_cells_are_told_apart_by_the_axes():
+def test_rows_and_cells_differ_by_layout_and_grad_output():
     made = [
         result("custom", case=of_layout(layout, grad_output=value))
         for layout in LAYOUTS
@@ -238,6 +243,6 @@ def test_rows_and_cells_are_told_apart_by_the_axes():
     assert len(peers.cells(run(*made))) == len(made)
 
 
-def test_a_case_made_of_another_shape_is_contiguous():
+def test_reshaped_case_is_contiguous():
     case: Case = of_layout("transposed").reshaped((3,))
     assert (case.layout, case.target_shape) == (CONTIGUOUS, (3,))

@@ -36,7 +36,7 @@ def bench(*arguments):
 
 @pytest.fixture(autouse=True)
 def _no_probe(monkeypatch):
-    """Build nothing: what the memory can do is of no account here."""
+    """Build no probe: these tests need no memory limit."""
 
     def refuse(device):
         raise UnfitError("there is no compiler.")
@@ -72,15 +72,15 @@ def test_json_holds_both_passes_of_each_implementation(capsys):
     assert captured.err == ""  # no bar where there is no terminal
 
 
-def test_without_a_probe_there_is_no_limit_and_all_else_is_there(capsys):
+def test_without_a_probe_results_lack_only_the_limit(capsys):
     arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward", "--format", "json")
     assert bench(*arguments) == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert (result["status"], result["limit_gbps"]) == ("ok", None)
-    assert result["reason"].endswith("; no limit: there is no compiler")
+    assert result["reason"].endswith("; memory limit not measured: there is no compiler")
 
 
-def test_options_hold_for_each_table_of_a_config(capsys, config):
+def test_options_apply_to_each_table_of_a_config(capsys, config):
     path = config(
         "{losses: mse, implementations: reference, passes: forward, tables:"
         " [{title: one, sizes: 4}, {title: two, sizes: 9, timing: {max_time: 20s}}]}"
@@ -151,21 +151,23 @@ def test_an_interrupt_reports_what_was_finished_and_exits_130(capsys, implementa
     captured = capsys.readouterr()
     (result,) = json.loads(captured.out)["results"]
     assert (result["pass"], result["status"]) == ("forward", "ok")
-    assert captured.err == "losscli: interrupted; what was finished is reported\n"
+    assert captured.err == "losscli: interrupted; the report has the finished results\n"
 
 
-def test_the_output_is_a_file(capsys, tmp_path):
+def test_output_option_writes_a_file(capsys, tmp_path):
     output = tmp_path / "results.csv"
     arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward")
     assert bench(*arguments, "--format", "csv", "-o", str(output)) == 0
     assert output.read_text().startswith("loss,shape,")
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("no limit: there is no compiler\nreference: forward with a ")
+    assert captured.err.startswith(
+        "memory limit not measured: there is no compiler\nreference: forward with a "
+    )
     assert captured.err.endswith(f"\nlosscli: wrote {output}\n")
 
 
-def test_a_dash_is_standard_output(capsys):
+def test_output_dash_is_standard_output(capsys):
     arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward")
     assert bench(*arguments, "-o", "-") == 0
     captured = capsys.readouterr()
@@ -173,7 +175,7 @@ def test_a_dash_is_standard_output(capsys):
     assert captured.err == ""
 
 
-def test_a_failure_is_told_where_the_report_is_a_file(capsys, tmp_path, implementation, config):
+def test_failure_is_on_stderr_if_the_report_is_a_file(capsys, tmp_path, implementation, config):
     implementation(lambda prediction, target: (prediction - target).mean())
     path = config("{losses: mse, sizes: 8x8, implementations: theirs, passes: forward}")
     assert bench("-c", path, "-o", str(tmp_path / "table")) == 1
@@ -230,8 +232,8 @@ def test_a_saved_run_is_not_overwritten_unless_forced(capsys, tmp_path, monkeypa
     capsys.readouterr()
     assert bench(*ONE, "--save", "base") == 2
     assert capsys.readouterr().err == (
-        "losscli: error: the run 'base' was saved before. Choose another name, or add --force to "
-        "overwrite it.\n"
+        "losscli: error: a run named 'base' is already saved. Choose another name, or add "
+        "--force to overwrite it.\n"
     )
     assert saved.read_bytes() == before
     assert bench(*ONE, "--save", "base", "--force") == 0
@@ -254,13 +256,13 @@ def test_on_a_terminal_save_asks_before_it_overwrites(tmp_path, monkeypatch, ans
 @pytest.mark.parametrize(
     ("flags", "results"), [((), 2), (("--keep-going",), 2), (("--fail-fast",), 1)]
 )
-def test_a_failure_ends_the_run_only_if_so_asked(capsys, implementation, config, flags, results):
+def test_failure_ends_the_run_only_with_fail_fast(capsys, implementation, config, flags, results):
     implementation(lambda prediction, target: (prediction - target).mean())
     path = config("{losses: mse, sizes: 8x8, implementations: theirs}")
     assert bench("-c", path, "--format", "json", *flags) == 1
     captured = capsys.readouterr()
     assert len(json.loads(captured.out)["results"]) == results
-    assert ("ended at the first failure" in captured.err) == (flags == ("--fail-fast",))
+    assert ("stopped at the first failure" in captured.err) == (flags == ("--fail-fast",))
 
 
 def test_in_github_actions_the_step_gets_a_summary(capsys, tmp_path, monkeypatch):
@@ -278,7 +280,7 @@ def test_a_dry_run_measures_nothing(capsys, monkeypatch):
     assert "mse 8x8 float32 mean" in capsys.readouterr().out
 
 
-def test_everything_excluded_is_an_error_of_usage(capsys, config):
+def test_run_with_every_row_excluded_exits_2(capsys, config):
     path = config("{losses: mse, sizes: 8x8, implementations: reference, exclude: [{device: cpu}]}")
     assert run(["bench", "-c", path, "--device", "cpu"]) == 2
     assert (
@@ -300,11 +302,14 @@ def test_everything_excluded_is_an_error_of_usage(capsys, config):
         (("--cache", "hot"), "unknown cache 'hot'"),
         (("--mode", "grap"), "unknown mode 'grap'. Did you mean 'graph'?"),
         (("--format", "xml"), "unknown format 'xml'"),
-        (("-o", ""), "-o '' names no file"),
-        (("--threads", "0"), "'0' is no number of threads. Write one from 1 to 1024."),
-        (("--threads", "all"), "'all' is no number of threads."),
+        (("-o", ""), "-o '' is an empty file name"),
+        (
+            ("--threads", "0"),
+            "'0' is not a number of threads. Write a whole number from 1 to 1024.",
+        ),
+        (("--threads", "all"), "'all' is not a number of threads."),
         (("--save", "a/b"), "'a/b' cannot name a run."),
-        (("--resume", "out.json"), "--resume needs -o PATH or --save NAME, so that what follows"),
+        (("--resume", "out.json"), "--resume needs -o PATH or --save NAME, where it writes"),
         (("--resume", "", "-o", "out"), "there is no run ''."),
         (("--resume", "no.json", "-o", "out"), "there is no run 'no.json'."),
     ],

@@ -1,4 +1,4 @@
-"""What is seen of the machine: a CPU by a /proc made up, a GPU by an NVML made up."""
+"""Conditions of the machine: a CPU from a fake /proc, a GPU from a fake NVML."""
 
 import sys
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from losscli.machine import kernel_files
 
 
 class Nvml(SimpleNamespace):
-    """A GPU that answers what a test sets; None is an error."""
+    """A fake GPU whose readings a test sets; None is an error."""
 
     class NVMLError(Exception):
         pass
@@ -44,7 +44,7 @@ def nvml():
     return Nvml()
 
 
-def test_a_gpu_is_told_of_in_si_units_from_the_least_to_the_most(nvml):
+def test_gpu_conditions_are_ranges_in_si_units(nvml):
     seen = GpuConditions(nvml, "handle")
     nvml.sm, nvml.celsius, nvml.milliwatts = 1500, 55, 650_000
     assert not seen.slowed()
@@ -58,7 +58,7 @@ def test_a_gpu_is_told_of_in_si_units_from_the_least_to_the_most(nvml):
 
 
 @pytest.mark.parametrize("reason", conditions.THROTTLE_REASONS)
-def test_a_batch_is_slow_if_the_gpu_was_at_either_end_of_it(nvml, reason):
+def test_batch_is_throttled_if_the_gpu_was_at_either_end(nvml, reason):
     seen = GpuConditions(nvml, "handle")
     looks = []
     for nvml.reasons in (0, reason, reason, 0, 0):
@@ -68,7 +68,7 @@ def test_a_batch_is_slow_if_the_gpu_was_at_either_end_of_it(nvml, reason):
 
 
 @pytest.mark.parametrize("reason", [0x01, 0x02, 0x04, 0x10, 0x100])
-def test_idling_clocks_that_were_set_and_the_power_limit_slow_nothing(nvml, reason):
+def test_idle_clocks_and_power_limit_discard_no_batch(nvml, reason):
     nvml.reasons = reason
     seen = GpuConditions(nvml, "handle")
     assert not seen.slowed()
@@ -76,7 +76,7 @@ def test_idling_clocks_that_were_set_and_the_power_limit_slow_nothing(nvml, reas
     assert seen.record()["throttle_reasons"] == told
 
 
-def test_each_case_begins_anew(nvml):
+def test_conditions_are_reset_for_each_case(nvml):
     nvml.reasons, nvml.celsius = 0x40, 90
     seen = GpuConditions(nvml, "handle")
     nvml.reasons, nvml.celsius = 0, 40
@@ -93,7 +93,7 @@ def test_conditions_leave_out_what_nvml_does_not_report(nvml):
     assert "watts" not in seen.record()
 
 
-def test_without_nvidia_ml_py_nothing_is_known_and_all_else_goes_on(monkeypatch):
+def test_without_nvidia_ml_py_conditions_are_unknown(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     seen = look_at("cuda:0")
     seen.begin()
@@ -101,7 +101,7 @@ def test_without_nvidia_ml_py_nothing_is_known_and_all_else_goes_on(monkeypatch)
     assert seen.record() == {"unknown": "nvidia-ml-py is not installed"}
 
 
-def test_without_a_driver_nothing_is_known(monkeypatch, nvml):
+def test_without_a_driver_conditions_are_unknown(monkeypatch, nvml):
     nvml.nvmlInit = lambda: nvml.answer(None)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     assert look_at("cuda:0").record() == {"unknown": "NVML: Not Supported"}
@@ -133,7 +133,7 @@ def cpu(monkeypatch, tmp_path):
     return now
 
 
-def test_the_time_that_others_had_is_what_the_cores_worked_less_our_own(cpu):
+def test_time_of_other_programs_is_busy_time_less_our_own(cpu):
     cpu.wall, cpu.own = 2.0, 1.5
     cpu.tick(11.5, 21.0, 99.0)  # 2.5 s of the 4 s that two cores have
     record = cpu.seen.record()
@@ -143,25 +143,25 @@ def test_the_time_that_others_had_is_what_the_cores_worked_less_our_own(cpu):
     assert record["governor"] is None
 
 
-def test_alone_on_a_machine_nobody_else_is_busy(cpu):
+def test_idle_machine_has_no_time_of_other_programs(cpu):
     cpu.wall, cpu.own = 2.0, 3.9
     cpu.tick(11.9, 21.9, 30.0)
     assert cpu.seen.record()["others"] == 0.0
 
 
-def test_a_look_shorter_than_the_kernel_counts_tells_nothing(cpu):
+def test_interval_shorter_than_a_kernel_tick_is_unknown(cpu):
     cpu.wall = 0.04
     cpu.tick(10.5, 20.5, 30.0)
     assert cpu.seen.record()["others"] is None
 
 
-def test_a_machine_that_counts_nothing_tells_nothing(cpu, tmp_path):
+def test_machine_without_cpu_counters_is_unknown(cpu, tmp_path):
     cpu.wall = 2.0
     (tmp_path / "stat").unlink()
     assert cpu.seen.record()["others"] is None
 
 
-def test_the_governor_is_read(cpu, tmp_path):
+def test_frequency_governor_is_read(cpu, tmp_path):
     path = tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
     path.parent.mkdir(parents=True)
     path.write_text("powersave\n")

@@ -1,4 +1,4 @@
-"""Contents that change in place, and what is right for them."""
+"""Contents that change in place, and the right results for them."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def loss(held):
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-def test_contents_come_back_bit_for_bit(dtype, distribution):
+def test_contents_are_restored_bit_for_bit(dtype, distribution):
     held = contents(dtype=dtype, distribution=distribution)
     before = held.input.clone()
     held.change()
@@ -46,7 +46,7 @@ def test_contents_come_back_bit_for_bit(dtype, distribution):
     assert torch.equal(held.input, before)
 
 
-def test_subnormals_come_back_too():
+def test_subnormal_contents_are_restored_bit_for_bit():
     tiny = torch.tensor([6e-8, -6e-8, 1.8e-7, 0.0], dtype=torch.float16)
     held = Contents(case(dtype="float16", shape=(4,)), tiny, torch.zeros_like(tiny))
     before = tiny.clone()
@@ -58,7 +58,7 @@ def test_subnormals_come_back_too():
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", list(LOSSES))
-def test_a_loss_remembered_from_before_the_change_is_wrong(name, dtype, distribution):
+def test_loss_cached_before_the_change_is_wrong(name, dtype, distribution):
     held = contents(loss=name, dtype=dtype, distribution=distribution)
     remembered = loss(held)
     assert held.gate.judge("theirs", "forward", remembered).status == "pass"
@@ -69,14 +69,14 @@ def test_a_loss_remembered_from_before_the_change_is_wrong(name, dtype, distribu
     assert held.gate.judge("theirs", "forward", remembered).status == "pass"
 
 
-def test_values_too_large_to_be_doubled_are_turned():
+def test_values_too_large_to_double_are_negated():
     large = torch.tensor([100.0, -64.5], dtype=torch.float16)
     held = Contents(case(dtype="float16", shape=(2,)), large, torch.zeros_like(large))
     held.change()
     assert large.tolist() == [-100.0, 64.5]
 
 
-def test_the_buffer_stays_where_it_is_and_a_touch_counts_as_a_change():
+def test_touch_keeps_the_address_and_raises_the_version():
     held = contents()
     place, version, before = held.input.data_ptr(), held.input._version, held.input.clone()
     held.touch()
@@ -86,7 +86,7 @@ def test_the_buffer_stays_where_it_is_and_a_touch_counts_as_a_change():
     assert held.input.data_ptr() == place
 
 
-def test_nothing_can_be_changed_too():
+def test_empty_contents_can_be_changed():
     held = contents(shape=(0,), reduction="sum")
     held.touch()
     held.change()

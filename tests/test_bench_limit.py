@@ -1,4 +1,4 @@
-"""What a pass is held against: the fastest way to move as many bytes, measured once."""
+"""The memory limit of a pass: the fastest way to move its bytes, measured once."""
 
 import pytest
 import torch
@@ -68,14 +68,14 @@ def memory():
         (case("hinge", "none"), "forward_backward", [Mix(1, 1), Mix(2, 1)]),
     ],
 )
-def test_what_a_pass_cannot_do_without(case, pass_, expected):
+def test_memory_launches_of_each_pass(case, pass_, expected):
     assert mixes(case, pass_) == tuple(expected)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("pass_", ["forward", "forward_backward"])
 @pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
-def test_the_bytes_that_are_moved_are_those_of_the_byte_model(loss, pass_, reduction):
+def test_probe_moves_the_bytes_of_the_byte_model(loss, pass_, reduction):
     asked = case(loss, reduction, shape=(64, 4096))
     arrays = sum(mix.reads + mix.writes for mix in mixes(asked, pass_))
     moved = arrays * asked.elements * asked.item_bytes
@@ -87,14 +87,14 @@ def test_the_fastest_variant_is_the_limit(memory):
     assert (found.seconds, found.reason) == (2.0, "")
 
 
-def test_whole_arrays_are_read_and_written_and_rows_are_not(memory):
+def test_probe_moves_whole_arrays_but_no_broadcast_rows(memory):
     asked = case("hinge", "none")
     reads = [*operands(asked), torch.ones(asked.shape)]
     Limits("cpu", memory.load).find(asked, "forward_backward", memory.timer, reads)
     assert memory.moved[:2] == [([256], [256]), ([256, 256], [256])]
 
 
-def test_the_same_bytes_are_measured_once_whatever_loss_moves_them(memory):
+def test_limit_of_equal_bytes_is_measured_once_for_all_losses(memory):
     limits = Limits("cpu", memory.load)
     asked = [case(), case("smooth_l1", "sum"), case(shape=(4, 8), dtype="float64")]
     found = [limits.find(c, "forward", memory.timer, operands(c)) for c in asked]
@@ -107,7 +107,7 @@ def test_the_same_bytes_are_measured_once_whatever_loss_moves_them(memory):
 
 
 @pytest.mark.parametrize(("second", "kept"), [(1.5, 1.5), (2.5, 2.0)], ids=["faster", "slower"])
-def test_of_a_limit_that_is_measured_again_the_faster_is_kept(memory, second, kept):
+def test_repeated_limit_keeps_the_faster_time(memory, second, kept):
     limits = Limits("cpu", memory.load)
     asked = (case(), "forward", memory.timer, operands(case()))
     limits.find(*asked)
@@ -116,7 +116,7 @@ def test_of_a_limit_that_is_measured_again_the_faster_is_kept(memory, second, ke
     assert limits.find(*asked).seconds == kept
 
 
-def test_a_limit_that_cannot_be_measured_again_stays(memory):
+def test_limit_that_cannot_be_measured_again_stays(memory):
     limits = Limits("cpu", memory.load)
     asked = (case(), "forward", memory.timer, operands(case()))
     limits.find(*asked)
@@ -124,7 +124,7 @@ def test_a_limit_that_cannot_be_measured_again_stays(memory):
     assert limits.find(*asked, again=True).seconds == 2.0
 
 
-def test_what_moves_the_bytes_beside_others_is_the_fastest_variant(memory):
+def test_probe_sampled_in_the_rounds_is_the_fastest_variant(memory):
     limits = Limits("cpu", memory.load)
     asked = (case(), "forward_backward", memory.timer, operands(case()))
     assert limits.contender(*asked) is None  # nothing was measured yet
@@ -137,7 +137,7 @@ def test_what_moves_the_bytes_beside_others_is_the_fastest_variant(memory):
     assert not contender.awaited
 
 
-def test_nothing_is_moved_where_there_is_nothing(memory):
+def test_empty_case_has_no_limit(memory):
     empty = case(shape=(0, 8))
     found = Limits("cpu", memory.load).find(empty, "forward", memory.timer, operands(empty))
     assert (found.seconds, found.reason, memory.loads) == (None, "", 0)

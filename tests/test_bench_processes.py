@@ -1,4 +1,4 @@
-"""Several processes that measure a case: what they say to each other, and what comes of it."""
+"""Several processes that measure a case: their messages, and the merged results."""
 
 import io
 import json
@@ -65,7 +65,7 @@ def found(pass_="forward", around=AROUND, **outcomes):
 
 
 class FakeWorker:
-    """Answers each task with what it was given, or dies."""
+    """Answers each task with given outcomes, or dies."""
 
     def __init__(self, answers, environ):
         self.answers, self.environ = answers, environ
@@ -87,7 +87,7 @@ class FakeWorker:
 
 @pytest.fixture
 def pool():
-    """Make processes of which each answers in its own way; those after the last as the last."""
+    """Make processes with given answers; later processes answer as the last one."""
 
     def make(*answers, unsettable="a test"):
         started = []
@@ -137,7 +137,7 @@ def test_worker_reports_what_its_runner_measures(task):
     ("error", "told", "code"),
     [(BuildError("no kernels"), "no kernels", 3), (ValueError("odd"), "ValueError: odd", None)],
 )
-def test_worker_tells_of_an_error_that_ends_the_run(task, error, told, code):
+def test_worker_sends_an_error_that_ends_the_run(task, error, told, code):
     class Failing:
         def measure(self, task):
             raise error
@@ -164,10 +164,12 @@ READY = """print('{"type":"done"}', flush=True); sys.stdin.readline()\n"""
         ("os.kill(os.getpid(), signal.SIGKILL)", "skipped", "where memory runs out"),
     ],
 )
-def test_process_that_dies_says_how(task, text, status, told):
+def test_dead_process_reports_its_exit_code_or_signal(task, text, status, told):
     worker = process(READY + text)
     try:
-        with pytest.raises(ProcessDiedError, match="the process that measured it ended") as raised:
+        with pytest.raises(
+            ProcessDiedError, match="the process that measured the case ended"
+        ) as raised:
             list(worker.measure(task, print))
     finally:
         worker.end()
@@ -185,7 +187,7 @@ def test_error_of_a_process_ends_the_run_with_its_exit_code(task):
     assert raised.value.exit_code == 3
 
 
-def test_results_are_of_all_processes(pool, task):
+def test_results_combine_all_processes(pool, task):
     speeds = [{"custom": timed(*[1.0] * 9), "reference": timed(*[n] * 9)} for n in (2.0, 2.2, 2.1)]
     processes, started = pool(*speeds)
     custom, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
@@ -193,7 +195,7 @@ def test_results_are_of_all_processes(pool, task):
     assert custom.seconds.processes == (9, 9, 9, 9)
     assert custom.ratios["reference"].processes == pytest.approx((2.0, 2.2, 2.1, 2.1))
     assert custom.ratios["reference"].verdict == "faster"
-    assert custom.reason == "confidence: 36 samples of 4 processes, median known to 0.00%"
+    assert custom.reason == "confidence: 36 samples of 4 processes, median within 0.00%"
     assert reference.limit_gbps == pytest.approx(reference.bytes / 0.5 / 1e9)
 
 
@@ -213,7 +215,7 @@ def test_implementation_that_one_process_fails_has_no_time(pool, task):
     processes, started = pool(right, {**right, "custom": WRONG}, right)
     custom, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
     assert (custom.status, reference.status) == ("failed", "ok")
-    assert custom.reason == "in process 2, right in those before: loss: off"
+    assert custom.reason == "in process 2, correct in those before: loss: off"
     assert started[2].asked[0].passes == {"forward": ("reference",)}
 
 
@@ -229,7 +231,7 @@ def test_process_that_dies_fails_its_case_and_is_replaced_for_the_next(pool, tas
     assert len(started) == TIMING.processes + 1
 
 
-def test_allocator_is_set_and_the_default_one_stands_beside(pool, task):
+def test_allocator_is_set_and_the_default_one_is_recorded_too(pool, task):
     fair = {"custom": timed(1.0, 1.0), "reference": timed(2.0, 2.0)}
     default = {"custom": timed(1.0, 1.0), "reference": timed(9.0, 9.0)}
     processes, started = pool(*[fair] * TIMING.processes, default, unsettable="")
@@ -248,7 +250,7 @@ def test_record_says_why_the_allocator_is_not_set(monkeypatch, task):
     assert environment("cuda:0", [task]) == {}
 
 
-def test_end_of_the_run_ends_the_processes(pool, task):
+def test_processes_end_with_the_run(pool, task):
     processes, started = pool({name: timed(1.0) for name in NAMES})
     with processes:
         list(processes.run(task))

@@ -1,4 +1,4 @@
-"""The runner: what is wrong is never timed, what does not fit is never allocated, all else runs."""
+"""The bench runner: wrong implementations are not timed, cases that do not fit are skipped."""
 
 import gc
 import weakref
@@ -40,7 +40,7 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.error.value_ulp <= 2
     assert functional.error.grad_ulp is None
     assert functional.peak_extra_bytes >= 0
-    assert functional.reason == "confidence: 13 samples, median known to 0.00%"
+    assert functional.reason == "confidence: 13 samples, median within 0.00%"
 
 
 def test_the_host_is_as_long_busy_as_the_call_takes_on_a_cpu(bench):
@@ -48,7 +48,7 @@ def test_the_host_is_as_long_busy_as_the_call_takes_on_a_cpu(bench):
 
 
 @pytest.mark.gpu
-def test_the_host_is_busy_for_a_while_with_a_call_to_a_gpu():
+def test_host_time_of_a_gpu_call_is_measured():
     config = Config(
         losses=(LossChoice("mse"),), sizes=((8, 8),), implementations=("reference",), timing=TIMING
     )
@@ -73,7 +73,7 @@ def test_modes_are_run_one_after_the_other(bench):
     assert {r.status for r in results} == {"ok"}
 
 
-def test_the_host_has_a_timer_of_its_own_and_a_graph_that_of_the_device(bench, timer):
+def test_mode_host_has_its_own_timer_and_graph_that_of_the_device(bench, timer):
     asked = []
 
     def make(device, evicts, mode):
@@ -93,7 +93,7 @@ def test_the_host_has_a_timer_of_its_own_and_a_graph_that_of_the_device(bench, t
         ("cpu", "host", "cold"),  # as the device
     ],
 )
-def test_the_state_of_the_cache_is_what_it_was_not_what_was_asked_for(device, mode, cache):
+def test_recorded_cache_state_is_the_actual_one(device, mode, cache):
     config = Config(losses=(LossChoice("mse"),), sizes=((8, 8),), timing=modes(mode))
     (task,) = plan(config, device)
     assert task.cache == cache
@@ -137,7 +137,7 @@ def test_an_implementation_that_cannot_be_captured_fails_and_no_other(implementa
     assert (theirs.status, reference.status) == ("failed", "ok")
 
 
-def test_tables_are_run_one_after_the_other_each_in_its_own_way(bench):
+def test_tables_run_one_after_the_other_with_their_own_timing(bench):
     common = Config(losses=(LossChoice("mse"),), passes=("forward",), timing=TIMING)
     results = bench(
         tables=(
@@ -160,13 +160,13 @@ def test_one_whose_samples_were_all_throttled_is_skipped_and_says_so(bench):
     assert results[0].conditions == {"celsius": [99, 99]}
 
 
-def test_results_tell_of_the_conditions(bench):
+def test_results_have_the_conditions(bench):
     seen = Seen(others=0.05)
     (result,) = bench(conditions=seen, implementations=("reference",), passes=("forward",))
     assert result.conditions == {"others": 0.05}
 
 
-def test_batches_in_which_a_gpu_waited_for_the_host_are_told(bench, timer, monkeypatch):
+def test_batches_with_host_gaps_are_reported(bench, timer, monkeypatch):
     measure = timer.measure
 
     def with_gaps(queue):
@@ -179,10 +179,12 @@ def test_batches_in_which_a_gpu_waited_for_the_host_are_told(bench, timer, monke
     (result,) = bench(implementations=("reference",), passes=("forward",), limits=limits)
     gaps = len(timer.batches)
     assert result.conditions == {"host_gaps": gaps}
-    assert result.reason.endswith(f"; batches with host gaps: {gaps}; no limit: no nvcc")
+    assert result.reason.endswith(
+        f"; batches with host gaps: {gaps}; memory limit not measured: no nvcc"
+    )
 
 
-def test_that_the_machine_is_busy_is_noted_once(bench):
+def test_busy_machine_is_noted_once(bench):
     notes = []
     bench(conditions=Seen(others=0.05), notify=notes.append)
     assert notes == []
@@ -255,13 +257,13 @@ def test_the_operands_of_a_case_are_free_before_the_next_begins(bench, monkeypat
     assert alive == [0, 0, 0]
 
 
-def test_what_does_not_apply_is_skipped_with_its_reason(bench):
+def test_implementation_that_does_not_apply_is_skipped_with_its_reason(bench):
     (result,) = bench(
         losses=(LossChoice("hinge"),), implementations=("functional",), passes=("forward",)
     )
     assert (result.status, result.reason) == (
         "skipped",
-        "torch has no other hinge than the reference",
+        "torch.nn.functional has no hinge of its own",
     )
 
 

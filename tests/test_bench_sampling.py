@@ -45,64 +45,64 @@ def noise(low, high, count):
     return [low, high] * count
 
 
-def test_stops_when_every_median_is_known():
+def test_sampling_stops_when_every_median_is_known():
     race = Race(a=[1e-3], b=[2e-3])
     assert race.run(min_time=0, max_time=10) == "confidence"
     assert {len(c.samples) for c in race.contenders.values()} == {13}  # 10 are asked for
 
 
-def test_samples_for_the_minimum_time_though_all_is_known():
+def test_sampling_lasts_for_the_minimum_time():
     race = Race(a=[1e-3])
     assert race.run(min_time=0.5, max_time=10) == "confidence"
     assert 0.5 <= race.elapsed < 0.8
 
 
-def test_one_noisy_contender_keeps_all_going():
+def test_one_noisy_implementation_keeps_all_sampled():
     race = Race(quiet=[1e-3], noisy=noise(1e-3, 2e-3, 10**4))
     assert race.run(min_time=0, max_time=0.5) == "time limit"
     quiet, noisy = race.contenders.values()
     assert len(quiet.samples) == len(noisy.samples) > 100
 
 
-def test_one_that_is_not_awaited_is_sampled_as_long_as_the_others_are():
+def test_probe_is_sampled_as_long_as_the_implementations():
     race = Race(quiet=[1e-3], noisy=noise(1e-3, 2e-3, 10**4))
     race.contenders["noisy"].awaited = False
     assert race.run(min_time=0, max_time=0.5) == "confidence"
     assert [len(c.samples) for c in race.contenders.values()] == [13, 13]
 
 
-def test_without_one_that_is_awaited_nothing_is_sampled():
+def test_probe_alone_is_not_sampled():
     race = Race(a=[1e-3])
     race.contenders["a"].awaited = False
     assert race.run(min_time=0, max_time=0.5) == "nothing left to sample"
 
 
-def test_the_time_limit_is_met_without_going_far_beyond():
+def test_sampling_stops_soon_after_the_time_limit():
     race = Race(noisy=noise(1e-3, 2e-3, 10**4))
     race.run(min_time=0, max_time=1)
     assert 1 <= race.elapsed < 1.01
 
 
-def test_three_samples_are_taken_however_long_they_last():
+def test_at_least_three_rounds_are_taken():
     race = Race(a=[60.0], b=[60.0])
     assert race.run(min_time=0.2, max_time=10) == "time limit"
     assert [len(c.samples) for c in race.contenders.values()] == [3, 3]
 
 
-def test_stops_at_a_limit_of_samples():
+def test_sampling_stops_at_the_sample_limit():
     race = Race(noisy=noise(1e-6, 2e-6, 10**4))
     assert race.run(min_time=0, max_time=10) == "sample limit"
     assert len(race.contenders["noisy"].samples) == MAXIMUM_ROUNDS
 
 
-def test_samples_are_those_of_their_own_contender():
+def test_each_implementation_gets_its_own_samples():
     race = Race(a=[1e-3], b=[2e-3], c=[4e-3])
     race.run(min_time=0, max_time=1)
     medians = [sorted(c.samples)[0] for c in race.contenders.values()]
     assert medians == pytest.approx([1e-3, 2e-3, 4e-3])
 
 
-def test_each_round_holds_each_contender_once_in_an_order_that_changes():
+def test_each_round_samples_each_implementation_once_in_random_order():
     race = Race(a=[1e-3], b=[1e-3], c=[1e-3])
     race.run(min_time=0.1, max_time=1)
     rounds = [tuple(race.order[i : i + 3]) for i in range(0, len(race.order), 3)]
@@ -110,7 +110,7 @@ def test_each_round_holds_each_contender_once_in_an_order_that_changes():
     assert len(set(rounds)) == 6
 
 
-def test_the_order_follows_from_the_seed():
+def test_order_of_samples_follows_from_the_seed():
     orders = []
     for seed in (1, 1, 2):
         race = Race(a=[1e-3], b=[1e-3], c=[1e-3])
@@ -119,7 +119,7 @@ def test_the_order_follows_from_the_seed():
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_one_that_fails_leaves_and_the_others_go_on():
+def test_failed_implementation_leaves_and_the_others_continue():
     race = Race(good=[1e-3], bad=[1e-3])
     calls = []
 
@@ -136,7 +136,7 @@ def test_one_that_fails_leaves_and_the_others_go_on():
     assert set(race.timer.batches[-1]) == {"good"}
 
 
-def test_it_ends_when_nobody_is_left():
+def test_sampling_ends_when_no_implementation_is_left():
     race = Race(bad=[1e-3])
     race.contenders["bad"].warm = race.timer.warm_up(race.contenders["bad"])
     race.contenders["bad"].failure = ValueError()
@@ -144,7 +144,7 @@ def test_it_ends_when_nobody_is_left():
     assert interleave(race.timer, contenders, Timing(), seed=0) == "nothing left to sample"
 
 
-def test_an_error_of_the_whole_run_is_nobodys_failure():
+def test_error_of_the_run_fails_no_implementation():
     def fail():
         raise BuildError("no kernels")
 
@@ -161,21 +161,21 @@ def sampled(count, thrown_away=0):
 @pytest.mark.parametrize(
     ("stop", "contender", "text"),
     [
-        ("confidence", sampled(12), "confidence: 12 samples, median known to 0.00%"),
+        ("confidence", sampled(12), "confidence: 12 samples, median within 0.00%"),
         ("time limit", sampled(3), "time limit: 3 samples, too few for an interval"),
         (
             "confidence",
             sampled(12, 4),
-            "confidence: 12 samples, 4 thrown away while throttled, median known to 0.00%",
+            "confidence: 12 samples, 4 discarded while throttled, median within 0.00%",
         ),
     ],
 )
-def test_the_reason_says_what_is_known(stop, contender, text):
+def test_reason_says_how_well_the_median_is_known(stop, contender, text):
     width = half_width(contender.samples)
     assert describe(stop, width, len(contender.samples), contender.thrown_away) == text
 
 
-def test_the_contents_change_before_each_batch():
+def test_contents_of_the_operands_change_before_each_batch():
     race = Race(a=[1e-3], b=[1e-3])
     batches = []
     race.run(min_time=0, max_time=10, before=lambda: batches.append(len(race.timer.batches)))
@@ -188,7 +188,7 @@ def throttled_until(race, seconds):
     return lambda: race.clock.seconds() < seconds
 
 
-def test_samples_of_a_throttled_machine_are_thrown_away_and_counted():
+def test_throttled_samples_are_discarded_and_counted():
     race = Race(a=[2e-3] * 50 + [1e-3], b=[2e-3] * 50 + [1e-3])
     stop = race.run(min_time=0, max_time=10, slowed=throttled_until(race, 0.204))
     assert stop == "confidence"
@@ -198,7 +198,7 @@ def test_samples_of_a_throttled_machine_are_thrown_away_and_counted():
         assert len(contender.samples) >= 10
 
 
-def test_a_machine_that_stays_throttled_is_given_up_after_twice_the_time():
+def test_sampling_of_a_throttled_machine_ends_after_twice_max_time():
     race = Race(a=[1e-2])
     assert race.run(min_time=0, max_time=1, slowed=lambda: True) == "throttled"
     (contender,) = race.contenders.values()
@@ -207,7 +207,7 @@ def test_a_machine_that_stays_throttled_is_given_up_after_twice_the_time():
     assert race.elapsed == pytest.approx(2.0)
 
 
-def test_rounds_stay_aligned_whatever_is_thrown_away():
+def test_rounds_stay_aligned_after_discarded_samples():
     race = Race(a=noise(1e-3, 3e-3, 200), b=noise(2e-3, 6e-3, 200))
     looks = iter([False, True] * 1000)
     race.run(min_time=0, max_time=0.5, slowed=lambda: next(looks))

@@ -1,4 +1,4 @@
-"""`losscli bench --self-test`: a timer that is right passes, and one that is wrong does not."""
+"""`losscli bench --self-test`: a right timer passes, and a wrong one fails."""
 
 import json
 import random
@@ -39,7 +39,7 @@ class Noisy(CpuTimer):
 
 
 class Blind(CpuTimer):
-    """Tells what is usual."""
+    """Returns a constant time for everything."""
 
     def measure(self, queue):
         super().measure(queue)
@@ -47,7 +47,7 @@ class Blind(CpuTimer):
 
 
 class Partial(CpuTimer):
-    """Favours whatever it warmed up last."""
+    """Measures the call that it warmed up last as faster."""
 
     def warm_up(self, call):
         self.last = super().warm_up(call)
@@ -59,7 +59,7 @@ class Partial(CpuTimer):
 
 
 class ReadClock(FakeClock):
-    """Takes a while to be read, or a call of nothing would never have been warmed up."""
+    """A clock whose reading takes time, as an empty call would otherwise never be warm."""
 
     def __call__(self):
         self.now += 30
@@ -117,7 +117,7 @@ def test_a_spin_lasts_as_long_as_the_clock_says():
     assert next(readings) == 700 * 9  # 0 and then the first reading that is at least 5000
 
 
-def test_the_bench_of_a_cpu_works_in_one_thread():
+def test_self_test_on_a_cpu_uses_one_thread():
     bench = bench_of("cpu")
     with torch.autograd.profiler.profile() as profiler:
         bench.kernel()
@@ -131,7 +131,7 @@ RESULTS = (
 )
 
 
-def test_the_report():
+def test_report_of_the_timer_self_test_as_a_whole():
     environment = {"device": "cpu", "cpu": "A CPU", "threads": 2, "torch": "2.13.0"}
     made = Run(kind="timer-test", environment=environment, results=RESULTS)
     assert render(made, "table").splitlines() == [
@@ -154,7 +154,7 @@ def test_the_report():
 
 @pytest.fixture
 def found(monkeypatch):
-    """Have the parts of the self-test come to these results."""
+    """Make the parts of the self-test return these results."""
 
     def come_to(*results):
         parts = [Part(result.test, lambda result=result: result) for result in results]
@@ -167,7 +167,7 @@ SELF_TEST = ("bench", "--self-test", "--device", "cpu")
 
 
 @pytest.mark.parametrize(("results", "code"), [(RESULTS, 1), (RESULTS[:2], 0)])
-def test_the_command_fails_where_a_part_does(capsys, found, results, code):
+def test_timer_self_test_exits_1_if_a_part_fails(capsys, found, results, code):
     found(*results)
     assert run([*SELF_TEST, "--format", "json"]) == code
     record = json.loads(capsys.readouterr().out)
@@ -175,7 +175,7 @@ def test_the_command_fails_where_a_part_does(capsys, found, results, code):
     assert [r["status"] for r in record["results"]] == [r.status for r in results]
 
 
-def test_it_is_reported_as_any_run_is(capsys, found, tmp_path, monkeypatch):
+def test_timer_self_test_is_reported_in_every_format(capsys, found, tmp_path, monkeypatch):
     found(*RESULTS)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
     assert run([*SELF_TEST, "-o", str(tmp_path / "table")]) == 1
@@ -186,13 +186,13 @@ def test_it_is_reported_as_any_run_is(capsys, found, tmp_path, monkeypatch):
     assert (tmp_path / "summary").read_text().startswith("## losscli timer-test\n")
 
 
-def test_it_may_end_at_the_first_failure(capsys, found):
+def test_timer_self_test_stops_at_the_first_failure_with_fail_fast(capsys, found):
     found(RESULTS[2], RESULTS[0])
     assert run([*SELF_TEST, "--fail-fast", "--format", "json"]) == 1
     assert len(json.loads(capsys.readouterr().out)["results"]) == 1
 
 
-def test_the_threads_are_set_before_it_begins(capsys, monkeypatch):
+def test_threads_are_set_before_the_timer_self_test(capsys, monkeypatch):
     before, seen = torch.get_num_threads(), []
 
     def plan(bench):
@@ -223,16 +223,16 @@ def test_the_threads_are_set_before_it_begins(capsys, monkeypatch):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_about_cases_is_refused(capsys, found, arguments, named):
+def test_timer_self_test_refuses_options_about_cases(capsys, found, arguments, named):
     found(*RESULTS)
     assert run([*SELF_TEST, *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert f"--self-test times cases of its own and does not go with {named}. " in captured.err
+    assert f"--self-test times its own cases and cannot be combined with {named}. " in captured.err
     assert captured.err.count("\n") == 1
 
 
 @pytest.mark.gpu
-def test_a_spin_on_a_gpu_is_as_long_as_it_says_without_events():
+def test_gpu_spin_has_its_length_without_events():
     spin = selftest.spinner_on_gpu("cuda:0")(5e-3)
     assert selftest._fastest(bench_of("cuda:0"), spin) == pytest.approx(5e-3, rel=0.05)

@@ -1,4 +1,4 @@
-"""Order statistics against values worked out by hand."""
+"""Order statistics against values computed by hand."""
 
 import math
 from math import comb
@@ -30,7 +30,7 @@ def test_summary_sorts_but_keeps_the_samples_in_the_order_taken():
     assert seconds.samples == (5.0, 1.0, 3.0, 2.0, 4.0)
 
 
-def test_one_sample_is_its_own_distribution():
+def test_quantiles_of_one_sample_are_that_sample():
     seconds = summarize([2.0])
     assert (seconds.median, seconds.p20, seconds.p80, seconds.min) == (2.0, 2.0, 2.0, 2.0)
 
@@ -67,7 +67,7 @@ def test_half_width_is_relative_to_the_median():
     assert half_width([10.0] * 2000) == 0
 
 
-def test_too_few_samples_are_never_narrow():
+def test_too_few_samples_have_an_infinite_half_width():
     assert half_width([1.0] * 5) == math.inf
 
 
@@ -85,13 +85,13 @@ def test_too_few_samples_are_never_narrow():
         (0.5, 2.0, "unclear"),
     ],
 )
-def test_the_verdict_is_what_the_whole_interval_allows(low, high, verdict):
+def test_verdict_follows_from_the_whole_interval(low, high, verdict):
     assert Speedup(math.sqrt(low * high), low, high).verdict == verdict
 
 
 @pytest.mark.parametrize("low", [0.5, 0.975, 0.985, 1.002, 1.02])
 @pytest.mark.parametrize("width", [1.0, 1.01, 1.03, 1.5])
-def test_the_verdict_of_the_other_way_round_is_the_opposite(low, width):
+def test_verdict_of_the_inverse_ratio_is_the_opposite(low, width):
     opposite = {"faster": "slower", "slower": "faster", "same": "same", "unclear": "unclear"}
     ratio = Speedup(low, low, low * width)
     turned = Speedup(1 / low, 1 / ratio.high, 1 / ratio.low)
@@ -99,7 +99,7 @@ def test_the_verdict_of_the_other_way_round_is_the_opposite(low, width):
 
 
 def draw(seed, count=60, scale=1.0, noise=0.01):
-    """Times as they are: a floor, and now and then something that comes on top."""
+    """Draw realistic times: a floor, and occasional disturbances."""
     generator = numpy.random.default_rng(seed)
     return (scale * (1 + noise * generator.exponential(size=count))).tolist()
 
@@ -110,7 +110,7 @@ def test_a_ratio_is_the_median_over_the_rounds():
 
 
 @pytest.mark.parametrize("count", [5, 20, 31])
-def test_the_ratio_the_other_way_round_is_the_inverse(count):
+def test_ratio_of_swapped_implementations_is_the_inverse(count):
     ratios = paired_ratios({"a": draw(1, count), "b": draw(2, count, scale=2.0)})
     ours, theirs = ratios["a"]["b"], ratios["b"]["a"]
     assert ours.low < ours.value < ours.high
@@ -118,48 +118,48 @@ def test_the_ratio_the_other_way_round_is_the_inverse(count):
     assert (ours.value, ours.low, ours.high) == pytest.approx(turned)
 
 
-def test_a_machine_of_two_speeds_makes_no_difference():
+def test_machine_with_two_speeds_makes_no_difference():
     speeds = numpy.random.default_rng(3).choice([1.0, 1.4], size=60)
     a, b = (speeds * draw(seed, noise=1e-3) for seed in (4, 5))
     assert paired_ratios({"a": a, "b": b})["a"]["b"].verdict == "same"
 
 
-def test_what_slows_a_whole_round_is_no_difference():
+def test_disturbance_of_whole_rounds_makes_no_difference():
     drift = numpy.linspace(1, 2, 60)
     samples = {name: (drift * draw(seed, noise=1e-3)).tolist() for seed, name in enumerate("ab")}
     assert paired_ratios(samples)["a"]["b"].verdict == "same"
 
 
 def versus(seed, count, scale=1.0):
-    """Return the ratio of two that differ by a scale and by chance."""
+    """Return the ratio of two samples that differ by a scale and by noise."""
     samples = {"a": draw(2 * seed, count), "b": draw(2 * seed + 1, count, scale)}
     return paired_ratios(samples)["a"]["b"]
 
 
 @pytest.mark.parametrize("count", [30, 31, 120])
 @pytest.mark.parametrize(("scale", "verdict"), [(1.0, "same"), (1.05, "faster"), (0.95, "slower")])
-def test_five_percent_are_found_and_nothing_where_nothing_is(count, scale, verdict):
+def test_five_percent_is_found_and_equal_code_is_not(count, scale, verdict):
     assert sum(versus(seed, count, scale).verdict == verdict for seed in range(40)) >= 39
 
 
 @pytest.mark.parametrize("count", [11, 40])
-def test_the_interval_holds_the_true_ratio_as_often_as_it_says(count):
+def test_interval_contains_the_true_ratio_in_95_percent(count):
     ratios = [versus(seed, count) for seed in range(300)]
     assert sum(ratio.low <= 1 <= ratio.high for ratio in ratios) >= 0.93 * 300
 
 
-def test_of_few_samples_the_interval_is_all_that_they_span():
+def test_few_rounds_have_an_interval_of_their_whole_span():
     found = paired_ratios({"a": [1.0, 2.0, 4.0], "b": [8.0, 8.0, 12.0]})["a"]["b"]
     assert found == Speedup(pytest.approx(4.0), 3.0, 8.0, confident=False)
 
 
 @pytest.mark.parametrize(("count", "verdict"), [(3, "unclear"), (5, "unclear"), (6, "faster")])
-def test_fewer_than_six_rounds_tell_nothing(count, verdict):
+def test_fewer_than_six_rounds_are_unclear(count, verdict):
     found = paired_ratios({"a": [1.0] * count, "b": [2.0] * count})
     assert found["a"]["b"].verdict == verdict
     assert found["b"]["a"].verdict == {"faster": "slower"}.get(verdict, verdict)
 
 
-def test_one_alone_has_no_ratio():
+def test_single_implementation_has_no_ratio():
     assert paired_ratios({"a": [1.0]}) == {"a": {}}
     assert paired_ratios({}) == {}

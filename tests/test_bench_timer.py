@@ -18,7 +18,7 @@ def test_a_sample_lasts_at_least_50_microseconds(seconds, repeats):
     assert warm.repeats == repeats
 
 
-def test_a_long_call_is_warmed_up_twice_and_no_more():
+def test_long_call_is_warmed_up_twice():
     clock = FakeClock()
     CpuTimer(clock=clock).warm_up(clock.spend(3.0))
     assert clock.seconds() == 6
@@ -31,7 +31,7 @@ def test_a_long_call_is_warmed_up_twice_and_no_more():
         ([256, 0, 256, 0], 5),
         ([256], timers.FRESH_CALLS),
     ],
-    ids=["none is needed", "until two calls need none", "who always needs some"],
+    ids=["none is needed", "until two calls need none", "always needs some"],
 )
 def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory(fresh, calls):
     clock, handed_out = FakeClock(), [0]
@@ -52,7 +52,7 @@ def test_a_call_that_always_needs_fresh_memory_is_not_warmed_up_for_long():
 @pytest.mark.parametrize(
     ("seconds", "calls"),
     [(10e-6, 2000), (100e-6, 200), (250e-6, 200), (1e-3, 100), (3.0, 2)],
-    ids=["as long as any warm-up", "both", "often enough", "no longer than that", "twice"],
+    ids=["as long as any warm-up", "both", "often enough", "at the limit", "twice"],
 )
 def test_a_gpu_is_warmed_up_until_the_time_of_the_host_is_known(seconds, calls):
     clock = FakeClock()
@@ -91,7 +91,7 @@ def test_the_cache_is_evicted_before_each_sample_and_not_within_its_time():
     assert events == ["evict", "call", "evict", "call"]
 
 
-def test_what_comes_before_a_sample_is_not_in_its_time():
+def test_preparation_of_a_sample_is_not_in_its_time():
     clock = FakeClock()
     events = []
     warm = Warm(
@@ -105,7 +105,7 @@ def test_what_comes_before_a_sample_is_not_in_its_time():
     assert events == ["before", "evict", "call", "call"]
 
 
-def test_the_host_is_timed_over_a_loop_that_ends_when_the_gpu_does():
+def test_mode_host_times_a_loop_that_ends_when_the_gpu_is_done():
     clock = FakeClock()
     pending = []
 
@@ -124,7 +124,7 @@ def test_the_host_is_timed_over_a_loop_that_ends_when_the_gpu_does():
     assert timer.measure([warm]) == pytest.approx([40e-6])
 
 
-def test_no_garbage_is_collected_in_a_sample_and_the_collector_comes_back():
+def test_garbage_collector_is_off_only_within_samples():
     seen = []
     timer = CpuTimer(clock=FakeClock())
     timer.measure([Warm(lambda: seen.append(gc.isenabled()), 1, 0.0)])
@@ -132,7 +132,7 @@ def test_no_garbage_is_collected_in_a_sample_and_the_collector_comes_back():
     assert gc.isenabled()
 
 
-def test_the_collector_comes_back_after_a_failure():
+def test_garbage_collector_is_on_again_after_a_failure():
     with pytest.raises(ZeroDivisionError):
         CpuTimer(clock=FakeClock()).measure([Warm(lambda: 1 / 0, 1, 0.0)])
     assert gc.isenabled()
@@ -148,7 +148,7 @@ def test_the_collector_comes_back_after_a_failure():
         ("cuda:0", "warm", 1, False),
     ],
 )
-def test_what_is_evicted(monkeypatch, device, cache, working_set, evicts):
+def test_eviction_depends_on_device_cache_and_case(monkeypatch, device, cache, working_set, evicts):
     monkeypatch.setattr(timers, "cache_bytes", lambda device: 1000)
     assert needs_eviction(device, cache, working_set) is evicts
 
@@ -170,7 +170,7 @@ def test_the_buffer_that_evicts_is_larger_than_the_cache_and_has_pages_of_its_ow
         ([False] * 4, 12.0, 1),
     ],
 )
-def test_a_batch_is_taken_again_behind_a_longer_wait_and_counted_if_none_is_long_enough(
+def test_batch_is_retried_with_longer_waits_and_counted_if_none_suffices(
     monkeypatch, outcomes, margin, gaps
 ):
     timer = CudaTimer.__new__(CudaTimer)  # nothing of a GPU is needed to decide
@@ -193,7 +193,7 @@ def test_events_measure_a_kernel_of_known_length(cuda_timer):
 
 
 @pytest.mark.gpu
-def test_time_that_the_host_wastes_is_not_measured(cuda_timer):
+def test_time_of_the_host_is_not_in_a_gpu_sample(cuda_timer):
     tensor = torch.zeros(1024, device="cuda:0")
 
     def call():
@@ -208,7 +208,7 @@ def test_time_that_the_host_wastes_is_not_measured(cuda_timer):
 
 
 @pytest.mark.gpu
-def test_a_loop_of_calls_takes_what_the_longer_of_launch_and_work_takes(cuda_timer):
+def test_loop_of_calls_takes_the_longer_of_launch_and_work(cuda_timer):
     cycles = int(cuda_timer.cycles_per_second * 1e-3)
     timer = make_timer("cuda:0", True, "host")
     warm = timer.warm_up(lambda: torch.cuda._sleep(cycles))

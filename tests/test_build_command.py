@@ -49,7 +49,7 @@ def statuses(result: Result) -> dict[str, str]:
     return {row[0]: row[1] for row in rows(result)}
 
 
-def test_the_table_has_a_row_a_library(workshop: Standin) -> None:
+def test_table_has_one_row_per_library(workshop: Standin) -> None:
     result = run()
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].split() == ["library", "status", "path"]
@@ -60,18 +60,18 @@ def test_the_table_has_a_row_a_library(workshop: Standin) -> None:
     assert result.stdout.splitlines()[-1].startswith("4 libraries built in ")
 
 
-def test_all_builds_what_only_benchmarks_use(workshop: Standin) -> None:
+def test_option_all_also_builds_libraries_for_benchmarks(workshop: Standin) -> None:
     assert set(statuses(run("--device", "cpu", "--all"))) == {
         *("torch", "alpha_cpu", "bench_cpu", "alpha_strategies_cpu")
     }
 
 
-def test_what_goes_on_is_told_on_stderr_without_control_codes(workshop: Standin) -> None:
+def test_progress_goes_to_stderr_without_control_codes(workshop: Standin) -> None:
     told = run("--device", "cpu").stderr
     assert told == "losscli: building for this machine: torch, alpha_cpu\n"
 
 
-def test_a_second_time_everything_is_cached(workshop: Standin) -> None:
+def test_second_build_finds_everything_cached(workshop: Standin) -> None:
     run()
     result = run()
     assert statuses(result) == dict.fromkeys(LIBRARIES, "cached")
@@ -79,7 +79,7 @@ def test_a_second_time_everything_is_cached(workshop: Standin) -> None:
     assert result.stderr == ""
 
 
-def test_a_damaged_library_is_said_to_be_built_again(workshop: Standin) -> None:
+def test_rebuild_of_a_damaged_library_is_reported(workshop: Standin) -> None:
     library = Path(rows(run("--device", "cpu"))[1][2])
     library.write_bytes(library.read_bytes()[:20])
     result = run("--device", "cpu")
@@ -88,7 +88,7 @@ def test_a_damaged_library_is_said_to_be_built_again(workshop: Standin) -> None:
     assert f"losscli: {library} is damaged: 20 of" in result.stderr
 
 
-def test_libraries_without_a_compiler_are_said_to_be_built_before(
+def test_without_a_compiler_existing_libraries_are_reported(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("--device", "cpu")
@@ -97,7 +97,7 @@ def test_libraries_without_a_compiler_are_said_to_be_built_before(
     assert statuses(result) == {"torch": "cached", "alpha_cpu": "cached"}
     last = result.stdout.splitlines()[-1]
     assert last.startswith(
-        "torch, alpha_cpu cached: built before; cannot be built here: CXX should"
+        "torch, alpha_cpu cached: built before and used again; it cannot be built here: CXX should"
     )
 
 
@@ -106,7 +106,7 @@ def test_force_builds_again(workshop: Standin) -> None:
     assert set(statuses(run("--device", "cpu", "--force")).values()) == {"built"}
 
 
-def test_why_cuda_is_skipped_stands_under_the_table(
+def test_reason_for_skipping_cuda_stands_below_the_table(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDACXX", "nowhere")
@@ -125,21 +125,19 @@ def test_verbose_shows_commands_and_kernels_of_a_cached_build_too(workshop: Stan
     assert result.stdout.splitlines()[-1] == "6 kernels, 0 of them spill registers"
 
 
-def test_an_unknown_device_lists_what_there_is(workshop: Standin) -> None:
+def test_unknown_device_lists_the_devices(workshop: Standin) -> None:
     with pytest.raises(UsageError, match=r"unknown device 'gpu'.*auto, cpu, cuda"):
         run("--device", "gpu")
 
 
-def test_no_compiler_is_an_unfit_environment(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_compiler_exits_4(workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "nowhere")
     with pytest.raises(UnfitError) as caught:
         run()
     assert caught.value.exit_code == 4
 
 
-def test_a_cache_that_cannot_be_written_names_the_variable(
+def test_unwritable_cache_names_the_variable(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.csrc / "losses" / "loss.h" / "cache"))
@@ -148,7 +146,7 @@ def test_a_cache_that_cannot_be_written_names_the_variable(
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_architectures_that_are_none_are_a_slip_on_any_device(
+def test_invalid_architectures_exit_2_on_any_device(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     monkeypatch.setenv("LOSSCLI_CUDA_ARCHITECTURES", "hopper")
@@ -156,7 +154,7 @@ def test_architectures_that_are_none_are_a_slip_on_any_device(
         run("--device", device)
 
 
-def test_a_bad_max_jobs_is_told_before_anything_is_said_to_be_built(
+def test_bad_max_jobs_is_refused_before_the_build(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAX_JOBS", "0")

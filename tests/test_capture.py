@@ -1,4 +1,4 @@
-"""Captures of CUDA graphs that garbage does not disturb."""
+"""The garbage collector does not disturb captures of CUDA graphs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def eager_collector() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-def test_nothing_is_collected_until_the_capture_ends():
+def test_garbage_collector_is_off_during_a_capture():
     with without_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
-def test_a_collector_that_is_off_stays_off():
+def test_garbage_collector_that_was_off_stays_off():
     gc.disable()
     try:
         with without_collection():
@@ -37,7 +37,7 @@ def test_a_collector_that_is_off_stays_off():
 
 
 @pytest.mark.gpu
-def test_a_graph_that_is_garbage_does_not_invalidate_another_ones_capture(eager_collector):
+def test_garbage_graph_does_not_invalidate_a_capture(eager_collector):
     ones, stream = torch.ones(8, device="cuda"), torch.cuda.Stream()
     garbage = [torch.cuda.CUDAGraph()]
     with torch.cuda.graph(garbage[0], stream=stream):

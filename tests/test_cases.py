@@ -1,4 +1,4 @@
-"""A case is its own key."""
+"""A case is its own dictionary key."""
 
 import json
 import pickle
@@ -39,7 +39,7 @@ def test_parameters_are_read_as_a_mapping_and_cannot_be_changed():
         parameters["beta"] = 1.0
 
 
-def test_names_tell_apart_what_a_name_does_not(case):
+def test_distinct_names_differ_where_case_names_are_equal(case):
     other = replace(case, seed=3)
     alone = replace(case, dtype="float64")
     assert distinct_names([case, other, alone, case]) == {
@@ -49,7 +49,7 @@ def test_names_tell_apart_what_a_name_does_not(case):
     }
 
 
-def test_parameters_that_are_written_alike_are_told_apart(case):
+def test_parameters_with_equal_short_forms_get_distinct_names(case):
     other = replace(case, params={"beta": 0.5000001})
     assert case.name == other.name
     assert list(distinct_names([case, other]).values()) == [

@@ -1,4 +1,4 @@
-"""The program as a user meets it: help, suggestions, exit codes, one message an error."""
+"""The command line: help, suggestions, exit codes, one message per error."""
 
 import contextlib
 import errno
@@ -37,7 +37,7 @@ from losscli.losses import LOSSES
 
 @pytest.fixture
 def run(monkeypatch):
-    """Return a function that runs a command which does what it is told; it returns the code."""
+    """Return a function that runs a command with a given action; it returns the exit code."""
 
     def run(action, *arguments):
         command = click.Command("bench", callback=action)
@@ -64,7 +64,7 @@ def test_help_names_every_command(capsys, help):
 
 
 @pytest.mark.parametrize("name", main.COMMANDS)
-def test_help_of_a_command(name):
+def test_help_of_each_command_fits_and_needs_no_torch(name):
     result = run_without_torch(name, "-h")
     assert (result.returncode, result.stderr) == (EXIT_OK, "")
     assert f"Usage: losscli {name}" in result.stdout
@@ -96,7 +96,7 @@ def test_help_of_a_command(name):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_slip_on_the_command_line(arguments, message):
+def test_wrong_command_line_is_one_message_and_exits_2(arguments, message):
     result = run_without_torch(*arguments)
     assert (result.returncode, result.stdout) == (EXIT_USAGE, "")
     assert result.stderr.startswith("losscli: error: ")
@@ -106,7 +106,7 @@ def test_a_slip_on_the_command_line(arguments, message):
 
 @pytest.fixture
 def closed(monkeypatch, tmp_path):
-    """Return a directory of which nothing can be seen, not even by root."""
+    """Return a directory that cannot be read, not even by root."""
     stat = Path.stat
 
     def refuse(path, **options):
@@ -127,13 +127,13 @@ def closed(monkeypatch, tmp_path):
     ],
     ids=["output", "output below", "config"],
 )
-def test_what_lies_where_nobody_may_look_is_one_message(capsys, closed, arguments, code, message):
+def test_unreadable_path_is_one_message(capsys, closed, arguments, code, message):
     arguments = [argument.format(closed) for argument in arguments]
     assert main.run(["bench", "--device", "cpu", "--list", *arguments]) == code
     assert capsys.readouterr().err == f"losscli: error: {message.format(closed)}\n"
 
 
-def test_a_config_that_extends_an_unreadable_one_is_one_message(capsys, closed, tmp_path):
+def test_config_that_extends_an_unreadable_one_is_one_message(capsys, closed, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("extends: closed/x.yaml\n")
     assert main.run(["bench", "--device", "cpu", "--list", "-c", str(config)]) == EXIT_USAGE
@@ -161,11 +161,11 @@ def resolved(monkeypatch):
     return resolve
 
 
-def test_without_options_the_default_config_stands(resolved):
+def test_without_options_the_default_config_is_used(resolved):
     assert resolved() == load_config(None, {})
 
 
-def test_an_option_replaces_its_axis_and_no_other(resolved):
+def test_option_replaces_its_axis_and_no_other(resolved):
     config = resolved("--size", "8x8,2K", "--size", "8x8", "--dtype", "float64", "--seed", "3")
     default = load_config(None, {})
     assert config.sizes == ((8, 8), (2048,))
@@ -185,11 +185,11 @@ def test_axes_of_names_repeat_and_take_commas(resolved):
     assert (config.implementations, config.device) == (("compile", "custom"), "cuda:1")
 
 
-def test_all_losses(resolved):
+def test_loss_all_selects_every_loss(resolved):
     assert [choice.name for choice in resolved("--loss", "all").losses] == list(LOSSES)
 
 
-def test_a_bad_config_needs_no_torch(tmp_path):
+def test_config_error_needs_no_torch(tmp_path):
     path = tmp_path / "bad.yaml"
     path.write_text("sizes: 8x8\ndtypes: [float31]\n")
     result = run_without_torch("bench", "-c", str(path))
@@ -198,19 +198,19 @@ def test_a_bad_config_needs_no_torch(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list"]])
-def test_no_torch_is_imported(arguments):
+def test_help_list_and_config_errors_import_no_torch(arguments):
     result = run_without_torch(*arguments)
     assert (result.returncode, result.stderr) == (EXIT_OK, "")
 
 
-def test_without_arguments_the_help_is_an_error(capsys):
+def test_without_arguments_help_is_printed_and_exits_2(capsys):
     assert main.run([]) == EXIT_USAGE
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Usage: losscli" in captured.err
 
 
-def test_module_and_version():
+def test_module_runs_and_prints_its_version():
     command = [sys.executable, "-m", "losscli", "--version"]
     assert subprocess.check_output(command, text=True) == f"losscli {main.__version__}\n"
 
@@ -233,7 +233,7 @@ def test_module_and_version():
         (ValueError(), "unexpected ValueError", EXIT_UNEXPECTED),
     ],
 )
-def test_an_error_becomes_one_line_and_an_exit_code(capsys, run, error, message, code):
+def test_error_becomes_one_line_and_an_exit_code(capsys, run, error, message, code):
     assert run(fail(error)) == code
     captured = capsys.readouterr()
     assert captured.err.startswith(f"losscli: error: {message}")
@@ -247,14 +247,14 @@ def test_debug_shows_the_traceback_as_well(capsys, run):
     assert err.endswith("losscli: error: no.\n")
 
 
-def test_an_output_that_cannot_be_written_is_refused_at_once(capsys, monkeypatch, tmp_path):
+def test_output_that_cannot_be_written_is_refused_at_once(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert main.run(["bench", "-o", str(tmp_path / "out.json")]) == EXIT_UNFIT
     assert "out.json' cannot be written." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
-def test_ctrl_c(capsys, run, error):
+def test_ctrl_c_exits_130_with_one_line(capsys, run, error):
     assert run(fail(error)) == EXIT_INTERRUPTED
     assert capsys.readouterr().err.strip() == "losscli: interrupted"
 
@@ -263,7 +263,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_to_end_is_ctrl_c(run, number):
+def test_sigterm_and_sighup_act_as_ctrl_c(run, number):
     before = signal.getsignal(number)
     assert run(lambda: os.kill(os.getpid(), number)) == EXIT_INTERRUPTED
     assert signal.getsignal(number) == before
@@ -275,7 +275,7 @@ def end_by_error():
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("end", [lambda: EXIT_OK, lambda: EXIT_FAILED, end_by_error])
-def test_an_interrupt_that_somebody_swallows_still_counts(capsys, run, number, end):
+def test_swallowed_interrupt_still_exits_130(capsys, run, number, end):
     def action():
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), number)
@@ -285,7 +285,7 @@ def test_an_interrupt_that_somebody_swallows_still_counts(capsys, run, number, e
     assert capsys.readouterr().err == "losscli: interrupted\n"
 
 
-def test_a_command_that_tells_of_its_interrupt_is_not_talked_over(capsys, run):
+def test_interrupt_that_the_command_reported_is_not_reported_again(capsys, run):
     def action():
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
@@ -295,7 +295,7 @@ def test_a_command_that_tells_of_its_interrupt_is_not_talked_over(capsys, run):
     assert capsys.readouterr().err == ""
 
 
-def test_a_signal_that_is_ignored_stays_so(run):
+def test_ignored_signal_stays_ignored(run):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert run(lambda: os.kill(os.getpid(), signal.SIGHUP)) == EXIT_OK
@@ -309,7 +309,7 @@ def test_a_command_chooses_its_exit_code(run, code):
     assert run(fail(click.exceptions.Exit(code))) == code
 
 
-def test_a_closed_pipe_is_no_news():
+def test_closed_output_pipe_exits_141_without_a_message():
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "losscli", "list"]
@@ -319,7 +319,7 @@ def test_a_closed_pipe_is_no_news():
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_a_stream_that_is_closed_from_the_start_is_not_missed(closed):
+def test_stream_that_is_closed_at_the_start_is_replaced(closed):
     command = f"{sys.executable} -m losscli list {closed}"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (EXIT_OK, "")

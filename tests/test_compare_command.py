@@ -19,7 +19,7 @@ from without_torch import run_without_torch
 from losscli.cli import main
 
 
-def test_the_table(write, capsys):
+def test_table_of_a_comparison_as_a_whole(write, capsys):
     def timed(median, size=4096, pass_="forward"):
         where = case(shape=(size, size), target_shape=(size, size))
         return result("custom", pass_, median, case=where)
@@ -42,13 +42,13 @@ loss  pass  impl    cases  geometric mean of new/base
 ----  ----  ------  -----  --------------------------
 mse   fwd   custom      2                       1.095
 
-timed in base.json alone: 1 row
+timed only in base.json: 1 row
     mse 64x64 float32 mean, custom, forward+backward
-timed in new.json alone: 1 row
+timed only in new.json: 1 row
     mse 8x8 float32 mean, custom, forward
 
-noise from run to run: 2.0 %, supposed, for want of controls: 0 of the 6 that it takes
-all intervals hold at once with 99 %
+noise from run to run: 2.0 %, assumed, because there are too few controls: 0 of 6
+all intervals hold together with 99 % confidence
 
 new.json against base.json: 2 rows, 1 slower, 1 unclear
 1 row of base.json was not timed in new.json (1 absent)
@@ -66,16 +66,16 @@ def test_the_report_says_how_far_controls_are_off_beside_the_noise(write, capsys
     write("new.json", machine(2, slowed="functional", by=1.2))
     compare("base.json", "new.json")
     noise = " ".join(capsys.readouterr().out.split("\n\n")[-2].split())
-    assert "of PyTorch's own implementations; their ratios are off by " in noise
+    assert "of PyTorch's own implementations; the ratios of these controls are off by " in noise
     assert " % in the median, 2" in noise
 
 
-def test_a_result_that_is_there_twice_is_refused(write, capsys):
+def test_duplicate_result_is_refused(write, capsys):
     write("base.json", machine(1))
     write("twice.jsonl", run(result(), result("reference"), result(median=1.0)), "jsonl")
     assert compare("base.json", "twice.jsonl") == 2
     told = capsys.readouterr().err
-    assert "twice.jsonl: result 3 is not one of losscli: it repeats result 1 (mse 4096" in told
+    assert "twice.jsonl: result 3 is not valid: it repeats result 1 (mse 4096" in told
     assert told.endswith("mean, custom, forward); remove one of the two.\n")
 
 
@@ -84,9 +84,7 @@ def test_a_result_without_samples_is_refused(write, capsys):
     write("base.json", run(made))
     write("empty.json", run(replace(made, seconds=replace(made.seconds, samples=()))))
     assert compare("base.json", "empty.json") == 2
-    assert "result 1 is not one of losscli: 'seconds': 'samples' is empty" in (
-        capsys.readouterr().err
-    )
+    assert "result 1 is not valid: 'seconds': 'samples' is empty" in (capsys.readouterr().err)
 
 
 def test_the_other_formats(slower, capsys):
@@ -112,23 +110,23 @@ def test_in_github_actions_the_step_gets_a_summary(slower, monkeypatch, capsys):
     assert "16 rows slower by more than 5 %" in summary
 
 
-def test_a_summary_that_cannot_be_written_ends_nothing(slower, monkeypatch, capsys):
+def test_unwritable_step_summary_does_not_end_the_command(slower, monkeypatch, capsys):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/no/where")
     assert compare("base.json", "new.json") == 0
     told = capsys.readouterr().err
     assert told == "losscli: cannot write the step summary /no/where: No such file or directory\n"
 
 
-def test_runs_of_other_machines_do_not_compare(slower, write, capsys):
+def test_runs_of_different_machines_are_refused(slower, write, capsys):
     write("other.json", elsewhere(machine(2), cpu="Another CPU", torch="2.14.0"))
     assert compare("base.json", "other.json") == 2
     assert capsys.readouterr().err == (
-        "losscli: error: base.json and other.json do not compare: another CPU: A CPU, then Another "
-        "CPU. --force compares all the same.\n"
+        "losscli: error: base.json and other.json cannot be compared: different CPU: A CPU, then "
+        "Another CPU. Add --force to compare them anyway.\n"
     )
     assert compare("base.json", "other.json", "--force") == 0
     assert (
-        "NOT COMPARABLE: another CPU: A CPU, then Another CPU\nnote: another torch: 2.13.0, "
+        "NOT COMPARABLE: different CPU: A CPU, then Another CPU\nnote: different torch: 2.13.0, "
         in (capsys.readouterr().out)
     )
 
@@ -153,7 +151,7 @@ def test_runs_of_other_machines_do_not_compare(slower, write, capsys):
         ([skipped()], "Nothing was timed in new.json."),
     ],
 )
-def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys, rows, why):
+def test_runs_without_a_common_case_are_refused(write, capsys, rows, why):
     write("base.json", run(result()))
     write("new.json", run(*rows))
     assert compare("base.json", "new.json") == 2
@@ -192,7 +190,7 @@ def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys, rows, why):
         (
             "base.json",
             '{"schema_version": 1, "kind": "bench", "results": [{"case": {"loss": 5}}]}',
-            "base.json: result 1 is not one of losscli: ",
+            "base.json: result 1 is not valid: ",
         ),
         (
             "base.json",
@@ -201,7 +199,7 @@ def test_a_run_with_other_cases_is_nothing_to_compare(write, capsys, rows, why):
         ),
     ],
 )
-def test_a_file_that_will_not_do_is_one_message(slower, capsys, name, text, message):
+def test_unreadable_run_is_one_message(slower, capsys, name, text, message):
     if isinstance(text, bytes):
         Path(name).write_bytes(text)
     elif text is not None:
@@ -214,13 +212,13 @@ def test_a_file_that_will_not_do_is_one_message(slower, capsys, name, text, mess
     assert told.err.count("\n") == 1
 
 
-def test_of_a_file_that_was_cut_off_the_whole_lines_count(slower, capsys):
+def test_whole_lines_of_a_cut_off_file_are_read(slower, capsys):
     whole = Path("new.json").read_text().splitlines(keepends=True)
     Path("cut.jsonl").write_text("".join([*whole[:4], whole[4][:100]]))
     assert compare("base.json", "cut.jsonl") == 0
     out = capsys.readouterr().out
     assert "cut.jsonl against base.json: 3 rows, " in out
-    assert "timed in base.json alone: 45 rows\n" in out
+    assert "timed only in base.json: 45 rows\n" in out
     assert "    and 35 more\n" in out
 
 
@@ -233,19 +231,19 @@ def test_of_a_file_that_was_cut_off_the_whole_lines_count(slower, capsys):
         (("base.json", "new.json", "-o", "/no/where"), "there is no directory '/no'"),
     ],
 )
-def test_slips_on_the_command_line(slower, capsys, arguments, message):
+def test_wrong_arguments_of_compare_exit_2(slower, capsys, arguments, message):
     assert compare(*arguments) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_disk_that_is_full_is_one_message(slower, capsys):
+def test_full_disk_is_one_message_of_compare(slower, capsys):
     assert compare("base.json", "new.json", "-o", "/dev/full") == 4
     assert capsys.readouterr().err == (
         "losscli: error: cannot write /dev/full: No space left on device.\n"
     )
 
 
-def test_it_needs_no_torch(slower):
+def test_compare_needs_no_torch(slower):
     told = run_without_torch("compare", "base.json", "new.json", "--fail-on", "5%")
     assert (told.returncode, told.stderr) == (1, "")
     assert run_without_torch("runs").returncode == 0
@@ -270,7 +268,7 @@ def test_runs_that_were_saved_are_listed_and_compared_by_name(write, capsys):
     )
 
 
-def test_a_file_comes_before_a_run_of_that_name(write, capsys):
+def test_file_wins_over_a_saved_run_of_that_name(write, capsys):
     write("data/runs/base.jsonl", machine(1), "jsonl")
     write("base", run(result("reference")))
     assert compare("base", "base") == 0
@@ -287,14 +285,14 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(write, capsys):
     assert listed["good"]["path"].endswith("data/runs/good.jsonl")
 
 
-def test_without_runs_it_says_where_they_would_be(write, capsys):
+def test_without_saved_runs_the_directory_is_named(write, capsys):
     assert main.run(["runs"]) == 0
     told = capsys.readouterr()
     assert told.out == ""
-    assert "data/runs. `losscli bench --save NAME` keeps one." in told.err
+    assert "data/runs. `losscli bench --save NAME` saves one." in told.err
 
 
-def test_mode_and_cache_stand_beside_the_pass_where_they_are_not_the_usual(write, capsys):
+def test_other_mode_and_cache_stand_beside_the_pass(write, capsys):
     rows = [result(mode=mode, cache=cache) for mode, cache in (("host", "cold"), ("graph", "warm"))]
     write("base.json", run(result(), *rows))
     assert compare("base.json", "base.json") == 0
@@ -302,7 +300,7 @@ def test_mode_and_cache_stand_beside_the_pass_where_they_are_not_the_usual(write
     rows = [line.partition("custom")[0].rstrip() for line in out.splitlines()[5:8]]
     assert [row[row.index("fwd") :] for row in rows] == ["fwd", "fwd host", "fwd graph warm"]
     assert "\nmse   fwd graph warm  custom      1 " in out
-    assert "\nnoise from run to run (graph, warm): 2.0 %, supposed, " in out
+    assert "\nnoise from run to run (graph, warm): 2.0 %, assumed, " in out
     compare("base.json", "base.json", "--format", "csv")
     listed = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert [(row["mode"], row["cache"]) for row in listed] == [
@@ -311,7 +309,7 @@ def test_mode_and_cache_stand_beside_the_pass_where_they_are_not_the_usual(write
 
 
 @pytest.mark.parametrize("output", ["base.json", "./new.json", "link"])
-def test_a_report_does_not_take_the_place_of_a_run(slower, capsys, output):
+def test_report_does_not_overwrite_a_compared_run(slower, capsys, output):
     Path("link").symlink_to("new.json")
     before = [Path(name).read_text() for name in ("base.json", "new.json")]
     assert compare("base.json", "new.json", "-o", output) == 2
@@ -319,7 +317,7 @@ def test_a_report_does_not_take_the_place_of_a_run(slower, capsys, output):
     assert [Path(name).read_text() for name in ("base.json", "new.json")] == before
 
 
-def test_a_report_replaces_the_one_before_as_a_whole(slower, monkeypatch):
+def test_report_replaces_the_earlier_report_as_a_whole(slower, monkeypatch):
     def break_off(*paths):
         raise OSError(errno.EIO, "Input/output error")
 

@@ -1,4 +1,4 @@
-"""Two runs compared: what was slowed down is found, and noise is not taken for it."""
+"""The comparison of two runs: slowdowns are found, and noise is not called a slowdown."""
 
 import pytest
 from fabricated import elsewhere, machine
@@ -37,33 +37,33 @@ def test_a_machine_that_is_busy_at_times_shows_no_regression(repeat):
 
 
 @pytest.mark.parametrize("repeat", REPEATS)
-def test_what_befalls_a_whole_case_hides_no_kernel_and_makes_none_slower(repeat):
+def test_disturbance_of_a_whole_case_changes_no_verdict(repeat):
     base, same = (machine(seed, shared=0.1) for seed in (repeat, 100 + repeat))
     slow = machine(200 + repeat, shared=0.1, slowed="custom", by=1.1)
     assert compare(base, same).regressions(0.05) == []
     assert {row.after.implementation for row in compare(base, slow).regressions(0.05)} == {"custom"}
 
 
-def test_what_is_slower_than_noise_but_not_than_the_threshold_passes():
+def test_slowdown_below_the_threshold_passes():
     comparison = compare(machine(1), machine(2, slowed="custom", by=1.1))
     assert comparison.regressions(0.15) == []
     assert {row.verdict for row in comparison.rows if not row.control} == {SLOWER}
 
 
-def test_what_became_faster_passes():
+def test_faster_row_passes():
     comparison = compare(machine(1), machine(2, slowed="custom", by=0.8))
     assert comparison.regressions(0.05) == []
     assert {row.verdict for row in comparison.rows if not row.control} == {FASTER}
 
 
-def test_the_same_code_is_no_regression_unless_torch_is_another():
+def test_control_is_no_regression_unless_torch_changed():
     base, new = machine(1), machine(2, slowed="reference", by=1.3)
     assert compare(base, new).regressions(0.05) == []
     found = compare(base, elsewhere(new, torch="2.14.0")).regressions(0.05)
     assert {row.after.implementation for row in found} == {"reference"}
 
 
-def test_verdicts():
+def test_verdict_follows_from_interval_and_threshold():
     base = result("custom", seconds=summarize([1.0] * 40))
 
     def verdict(median, tolerated=0.1):
@@ -89,7 +89,7 @@ def test_means_are_by_loss_pass_and_implementation():
     )
 
 
-def test_what_only_one_run_timed_is_listed_with_the_reason():
+def test_row_timed_in_only_one_run_is_listed_with_the_reason():
     both = result("custom")
     base = run(both, result("reference"), result("functional"))
     new = run(both, failed(implementation="reference"), result("custom", "forward_backward"))
@@ -113,23 +113,23 @@ def test_a_kernel_that_fails_is_broken_and_a_control_that_fails_is_not():
     assert compare(base, run(skipped())).broken == []
 
 
-def test_a_row_is_undecided_if_noise_would_hide_that_it_is_slower():
+def test_row_is_undecided_if_noise_can_hide_a_slowdown():
     calm, noisy = (compare(machine(1, between=b), machine(2, between=b)) for b in (0.0, 0.1))
     assert calm.undecided(0.05) == []
     assert len(noisy.undecided(0.05)) == 16
     assert (calm.blind(0.05), noisy.blind(0.05)) == (False, True)
 
 
-def test_a_row_that_is_faster_for_sure_is_decided_however_noisy():
+def test_clearly_faster_row_is_decided_however_noisy():
     noisy = compare(machine(1, between=0.05), machine(2, between=0.05, slowed="custom", by=0.1))
     assert noisy.undecided(0.05) == []
 
 
-def test_a_comparison_of_controls_alone_sees_nothing():
+def test_comparison_of_only_controls_judges_no_row():
     assert compare(run(result("reference")), run(result("reference"))).blind(0.05)
 
 
-def test_cases_are_told_apart_by_all_that_makes_their_inputs():
+def test_cases_with_different_inputs_are_different_rows():
     others = [
         result(case=case(seed=1)),
         result(case=case(scale=2.0)),
@@ -142,7 +142,7 @@ def test_cases_are_told_apart_by_all_that_makes_their_inputs():
     assert compare(run(result()), run(*others)).rows == ()
 
 
-def test_two_gpus_of_a_kind_are_alike():
+def test_gpus_of_one_model_are_comparable():
     gpu = {"device": "cuda:0", "gpu": "H200", "gpu_sms": 132}
     one, other = (run(result(case=case(device=name))) for name in ("cuda:0", "cuda:1"))
     comparison = compare(elsewhere(one, **gpu), elsewhere(other, **gpu | {"device": "cuda:1"}))
@@ -151,7 +151,7 @@ def test_two_gpus_of_a_kind_are_alike():
     assert [str(unlike) for unlike in comparison.differences] == ["device: cuda:0, then cuda:1"]
 
 
-def test_what_was_never_timed_is_no_row():
+def test_result_without_a_time_is_no_row():
     comparison = compare(run(skipped()), run(skipped()))
     assert (comparison.rows, comparison.only_before, comparison.only_after) == ((), (), ())
 
@@ -170,7 +170,7 @@ def modes():
 
 
 @pytest.mark.parametrize("repeat", REPEATS)
-def test_what_the_gpu_takes_does_not_tell_how_noisy_the_host_is(modes, repeat):
+def test_noise_of_the_gpu_is_not_used_for_the_host(modes, repeat):
     comparison = compare(modes(repeat), modes(100 + repeat))
     assert comparison.regressions(0.05) == []
     device, host = comparison.noises
@@ -178,13 +178,13 @@ def test_what_the_gpu_takes_does_not_tell_how_noisy_the_host_is(modes, repeat):
     assert host.value >= LEAST_NOISE["cpu"] > device.value
 
 
-def test_with_few_controls_the_noise_of_the_host_is_supposed_as_on_a_cpu():
+def test_with_few_controls_host_noise_is_assumed_as_on_a_cpu():
     gpu = elsewhere(run(result(mode="host"), result(mode="device")), device="cuda:0", gpu="H200")
     found = {noise.mode: noise.value for noise in compare(gpu, gpu).noises}
     assert found == {"host": SUPPOSED_NOISE["cpu"], "device": SUPPOSED_NOISE["cuda"]}
 
 
-def test_what_the_host_takes_does_not_compare_with_that_of_another_cpu(modes):
+def test_host_times_of_different_cpus_are_not_comparable(modes):
     base = modes(1)
     assert not compare(base, elsewhere(base, cpu="Another CPU")).comparable
     on_device = replace(base, results=tuple(r for r in base.results if r.mode == "device"))
@@ -201,12 +201,16 @@ def test_means_are_of_one_mode_and_one_state_of_the_caches(modes):
 @pytest.mark.parametrize(
     ("facts", "forced", "why"),
     [
-        ({}, False, "for want of controls: 2 of the 6 that it takes"),
-        ({"torch": "2.14.0"}, False, "for the runs are of another torch: 2.13.0, then 2.14.0"),
-        ({"cpu": "B"}, True, "for the runs are of another CPU: A CPU, then B"),
+        ({}, False, "because there are too few controls: 2 of 6"),
+        (
+            {"torch": "2.14.0"},
+            False,
+            "because the runs have a different torch: 2.13.0, then 2.14.0",
+        ),
+        ({"cpu": "B"}, True, "because the runs have a different CPU: A CPU, then B"),
     ],
 )
-def test_why_noise_is_supposed(facts, forced, why):
+def test_assumed_noise_has_a_reason(facts, forced, why):
     base = run(result("reference"), result("functional"), result("custom"))
     comparison = compare(base, elsewhere(base, **facts))
     assert comparison.comparable is not forced

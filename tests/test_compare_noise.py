@@ -17,7 +17,7 @@ def test_without_controls_the_noise_between_runs_is_supposed():
         assert noise_between_runs([0.0] * (ENOUGH_CONTROLS - 1), device) == SUPPOSED_NOISE[device]
 
 
-def test_controls_tell_the_noise_between_runs():
+def test_noise_between_runs_is_measured_by_controls():
     noise = random.Random(0)
     logs = [noise.gauss(0, 0.04) for _ in range(500)]
     assert noise_between_runs(logs, "cpu") == pytest.approx(0.04, rel=0.1)

@@ -1,4 +1,4 @@
-"""Every file of data/bad_configs holds the message that it must get in its first line."""
+"""Every file of data/bad_configs gets the error message in its first line."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_bad_config_gets_the_message_of_its_first_line(path):
     ],
     ids=["not_utf8", "control_character", "nested_too_deeply"],
 )
-def test_a_file_that_is_not_yaml(tmp_path, content, message):
+def test_file_that_is_not_yaml_is_one_message(tmp_path, content, message):
     path = tmp_path / "bad.yaml"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -39,7 +39,7 @@ def test_a_file_that_is_not_yaml(tmp_path, content, message):
     assert str(caught.value).removeprefix(f"{path}:").strip() == message
 
 
-def test_a_circle_of_configs_is_shown(tmp_path):
+def test_configs_that_extend_each_other_are_listed(tmp_path):
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
     with pytest.raises(ConfigError, match=r"in a circle: a\.yaml -> b\.yaml -> a\.yaml"):
@@ -62,11 +62,11 @@ def test_a_missing_config_lists_the_shipped_ones():
         load_config("nope", {})
 
 
-def test_a_directory_is_no_config(tmp_path):
+def test_directory_as_config_is_refused(tmp_path):
     with pytest.raises(UsageError, match="is a directory"):
         load_config(str(tmp_path), {})
 
 
-def test_an_empty_name_is_no_config():
+def test_empty_config_name_is_refused():
     with pytest.raises(UsageError, match="the name of the config is empty"):
         load_config("", {})

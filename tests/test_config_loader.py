@@ -1,4 +1,4 @@
-"""What a good config means."""
+"""Loading of valid configs."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def load(tmp_path, text, **overrides):
     return load_config(str(path), overrides)
 
 
-def test_every_key(tmp_path):
+def test_every_key_of_a_config_is_read(tmp_path):
     assert load(tmp_path, FULL) == Config(
         title="every key",
         device="cuda:1",
@@ -104,7 +104,7 @@ def test_a_config_needs_sizes_only(tmp_path):
         ),
     ],
 )
-def test_ways_to_write_losses(tmp_path, text, expected):
+def test_losses_can_be_written_in_each_form(tmp_path, text, expected):
     assert list(load(tmp_path, f"sizes: 8\nlosses: {text}\n").losses) == expected
 
 
@@ -125,16 +125,14 @@ def test_a_key_of_a_child_replaces_the_parents(tmp_path):
         ("{max_time: 20s}", "{min_time: 15s}", (15, 20)),
     ],
 )
-def test_a_bound_of_the_time_moves_the_one_that_its_file_does_not_give(
-    tmp_path, parent, child, bounds
-):
+def test_given_time_bound_adjusts_the_default_of_the_other(tmp_path, parent, child, bounds):
     (tmp_path / "parent.yaml").write_text(f"sizes: 8\ntiming: {parent}\n")
     (tmp_path / "middle.yaml").write_text(f"extends: parent.yaml\ntiming: {child}\n")
     timing = load(tmp_path, "extends: middle.yaml\ntiming: {confidence: 3%}\n").timing
     assert (timing.min_time, timing.max_time, timing.confidence) == (*bounds, 0.03)
 
 
-def test_a_pipe_is_a_config(tmp_path):
+def test_config_can_be_read_from_a_pipe(tmp_path):
     reader, writer = os.pipe()
     os.write(writer, b"sizes: 7\n")
     os.close(writer)
@@ -156,7 +154,7 @@ def test_a_bare_name_is_looked_up_here_and_then_among_the_shipped(tmp_path, monk
     assert load_config("smoke", {}).sizes == load_config("smoke.yaml", {}).sizes == ((3,),)
 
 
-def test_the_command_line_wins(tmp_path):
+def test_command_line_wins_over_the_file(tmp_path):
     config = load(tmp_path, FULL, sizes=((5,),), dtypes=("float16",), seed=9, device="cpu")
     assert (config.sizes, config.dtypes, config.device) == (((5,),), ("float16",), "cpu")
     assert config.inputs == Inputs(("uniform", "normal"), 0.001, 9)
@@ -171,14 +169,14 @@ def test_sizes_may_come_from_the_command_line_alone(tmp_path):
     assert load(tmp_path, "losses: mse\n", sizes=((5,),)).sizes == ((5,),)
 
 
-def test_a_tolerance_of_the_parent_outlives_its_case(tmp_path):
+def test_tolerance_of_the_parent_may_name_a_dropped_case(tmp_path):
     (tmp_path / "parent.yaml").write_text("sizes: 8\ntolerances: {mse 8 float32 mean: {ulp: 9}}\n")
     config = load(tmp_path, "extends: parent.yaml\nsizes: 4\n")
     assert config.tolerances == (Tolerance("mse 8 float32 mean", 9.0),)
 
 
 @pytest.mark.parametrize("name", sorted(shipped_configs()))
-def test_shipped_config(name):
+def test_each_shipped_config_loads(name):
     first, *others = load_config(name, {}).blocks
     assert len({choice.name for choice in first.losses}) == len(LOSSES)
     assert all(any(expand(block, "cpu")) for block in (first, *others))
@@ -194,12 +192,12 @@ tables:
 """
 
 
-def test_a_config_without_tables_is_run_itself(tmp_path):
+def test_config_without_tables_is_its_only_block(tmp_path):
     config = load(tmp_path, FULL)
     assert (config.tables, config.blocks) == ((), (config,))
 
 
-def test_a_table_is_the_config_with_its_own_keys_over_it(tmp_path):
+def test_keys_of_a_table_override_the_config(tmp_path):
     above, other = load(tmp_path, TABLED).blocks
     assert (above.title, above.sizes, above.inputs) == (
         "as above",
@@ -219,7 +217,7 @@ def test_the_command_line_wins_over_every_table(tmp_path):
     assert [b.losses for b in blocks] == [(LossChoice("mse"),)] * 2
 
 
-def test_sizes_may_stand_in_the_tables_alone(tmp_path):
+def test_sizes_may_be_only_in_the_tables(tmp_path):
     (block,) = load(tmp_path, "tables: [{title: small, sizes: 3}]\n").blocks
     assert block.sizes == ((3,),)
 
@@ -240,13 +238,13 @@ def test_a_tolerance_may_be_for_a_case_of_any_table(tmp_path):
 
 
 @pytest.mark.parametrize("config", ["peers", "peers-cpu"])
-def test_peers_cover_what_training_does(config):
+def test_peers_config_covers_training(config):
     blocks = [b for b in load_config(config, {}).blocks if "reference" in b.implementations]
     assert {layout for block in blocks for layout in block.layouts} == set(LAYOUTS)
     assert {value for block in blocks for value in block.grad_outputs} == {1.0, 0.5, CHANGING}
 
 
-def test_peers_is_the_matrix_and_the_strategies():
+def test_peers_config_has_the_matrix_and_the_strategies():
     peers, *_, strategies = load_config("peers", {}).blocks
     cells = sum(len(peers.passes) for _ in expand(peers, "cuda:0"))
     assert cells == len(LOSSES) * 6 * 4 * 2

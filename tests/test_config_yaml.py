@@ -1,4 +1,4 @@
-"""Plain scalars mean what YAML 1.2 says, and keep their place."""
+"""Plain scalars have the types of YAML 1.2, and keep their position."""
 
 import math
 
@@ -40,17 +40,17 @@ def value(text):
         ("9" * 5000, "9" * 5000),
     ],
 )
-def test_scalar(text, expected):
+def test_scalar_has_the_type_of_yaml_1_2(text, expected):
     found = value(text)
     assert found == expected
     assert type(found) is type(expected)
 
 
-def test_nan_is_a_number():
+def test_nan_is_read_as_a_number():
     assert math.isnan(value(".nan"))
 
 
-def test_every_value_knows_its_place_and_its_text():
+def test_every_value_has_its_position_and_text():
     item = parse("# a comment\na:\n  - 1\n  - 0x10\n", "f.yaml").value["a"].value[1]
     assert (item.file, item.line, item.column, item.text) == ("f.yaml", 4, 5, "0x10")
 

@@ -1,4 +1,4 @@
-"""What differs between two machines, and what of it makes their times incomparable."""
+"""The differences of two machines, and those that make times incomparable."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def graded(before, **changes):
     return [(d.fact, d.decisive) for d in differences(before, before | changes)]
 
 
-def test_what_is_alike_makes_no_difference():
+def test_equal_environments_have_no_difference():
     assert differences(CPU, dict(CPU)) == differences(GPU, dict(GPU)) == []
 
 
@@ -31,25 +31,25 @@ def test_what_is_alike_makes_no_difference():
         (CPU, "commit", False),
     ],
 )
-def test_grades(before, fact, decisive):
+def test_differences_are_decisive_or_notes(before, fact, decisive):
     assert graded(before, **{fact: "other"}) == [(fact, decisive)]
 
 
-def test_a_gpu_and_a_cpu_differ_in_that_alone():
+def test_gpu_and_cpu_differ_only_by_device():
     (unlike,) = differences(CPU, GPU)
     assert (str(unlike), unlike.decisive) == ("device: cpu, then cuda", True)
     assert graded(GPU, device="cuda:1") == [("device", False)]
 
 
-def test_the_decisive_comes_first():
+def test_decisive_differences_come_first():
     assert graded(CPU, torch="2.14.0", cpu="B") == [("cpu", True), ("torch", False)]
 
 
-def test_what_varies_by_the_hour_is_no_difference():
+def test_changing_conditions_are_no_difference():
     assert graded(CPU, gpu_temperature=60, load_average=3.0) == []
 
 
-def test_what_is_not_known_is_told_so():
+def test_unknown_fact_is_shown_as_unknown():
     (unlike,) = differences(GPU, GPU | {"gpu_driver": None})
     assert str(unlike) == "driver: 580, then unknown"
     assert unlike.to_json()["grade"] == "note"
@@ -59,6 +59,6 @@ def test_what_is_not_known_is_told_so():
     ("fact", "ends"),
     [("cpu", True), ("torch", True), ("commit", True), ("compiler", True), ("os", False)],
 )
-def test_what_a_run_cannot_outlast(fact, ends):
+def test_resume_refuses_differences_that_need_a_new_run(fact, ends):
     (unlike,) = differences(CPU, CPU | {fact: "other"})
     assert parts_ways(unlike) is ends

@@ -1,4 +1,4 @@
-"""The documents follow the program."""
+"""The documents match the program."""
 
 import json
 import re
@@ -49,13 +49,13 @@ def test_a_document_shows_the_measured_results(document):
 
 
 @pytest.mark.parametrize("document", tables.DOCUMENTS, ids=lambda path: path.name)
-def test_no_marker_is_overlooked(document):
+def test_every_marker_of_a_document_is_recognised(document):
     text = document.read_text()
     assert text.count("<!--") == 2 * len(tables.MARKER.findall(text)) > 0
 
 
 def assert_holds(whole, part):
-    """Older records lack the fields that came later."""
+    """Compare records; older records lack the fields that came later."""
     if isinstance(part, dict):
         for key, value in part.items():
             assert_holds(whole[key], value)

@@ -1,4 +1,4 @@
-"""What the tables of the documents make of a record."""
+"""The tables of the documents, made from records."""
 
 import pytest
 from documents import tables
@@ -15,7 +15,7 @@ def rows(table):
     return [line.strip("| ").split(" | ") for line in (lines[0], *lines[2:])]
 
 
-def test_a_lost_cell_is_bold_and_counted_where_it_is():
+def test_slower_cell_is_bold_and_counted():
     results = [
         timed("custom", around(4.5e-6), case=SMALL),
         timed("reference", around(9.0e-6), case=SMALL),
@@ -48,14 +48,14 @@ def test_other_layouts_and_incoming_gradients_have_a_table_of_their_own():
     assert "1 of 3 cells" in tables.slower(made)
 
 
-def test_noise_is_not_bold():
+def test_cell_within_noise_is_not_bold():
     results = [timed("custom", around(1.0)), timed("compile", around(0.95, width=0.1))]
     text = tables.ratios(run(*results))
     assert rows(text)[1][-1] == "0.95"
     assert "in none of 1 cell." in text
 
 
-def test_a_ratio_is_that_of_the_rounds_where_there_is_one():
+def test_ratio_of_the_rounds_is_preferred():
     ratios = {"compile": Speedup(0.9, 0.88, 0.92)}
     results = [timed("custom", around(1.0), ratios=ratios), timed("compile", around(0.95))]
     text = tables.ratios(run(*results))
@@ -63,7 +63,7 @@ def test_a_ratio_is_that_of_the_rounds_where_there_is_one():
     assert "(behind compile by at most 100 ms)" in " ".join(text.split())
 
 
-def test_what_a_verdict_of_its_own_says_is_told_as_well():
+def test_count_by_single_verdicts_is_given_too():
     ratios = {"compile": Speedup(0.9, 0.8, 0.95)}
     scattered = [0.8] * 8 + [1.2] * 3
     results = [timed("custom", around(1.0), ratios=ratios), timed("compile", scattered)]
@@ -71,14 +71,14 @@ def test_what_a_verdict_of_its_own_says_is_told_as_well():
     assert "in none of 1 cell. By its own interval of 95 % each, it would be in 1." in said
 
 
-def test_what_too_few_samples_leave_open_is_told():
+def test_cell_with_too_few_samples_is_counted():
     few = around(1.0, count=3)
     results = [timed("custom", few), timed("compile", [sample * 0.9 for sample in few])]
     said = " ".join(tables.slower(run(*results)).split())
     assert said.endswith("in none of 1 cell. In 1 it is behind with too few samples to tell.")
 
 
-def test_a_case_of_two_tables_is_one_cell_the_worse():
+def test_case_in_two_tables_is_one_cell_with_the_worse_ratio():
     results = [
         timed(name, around(seconds), table=table)
         for table, name, seconds in (
@@ -117,13 +117,13 @@ def test_a_speedup_of_another_table_stands_without_its_time():
     assert row[headers.index("compile")] == "1.50x"
 
 
-def test_the_keys_of_a_marker_choose():
+def test_marker_keys_select_results():
     bench = run(timed("custom", around(1.0)), timed("custom", around(2.0), case=SMALL))
     (chosen,) = tables.only(bench, {"loss": "mse", "size": "32x32"}).results
     assert chosen.case == SMALL
 
 
 @pytest.mark.parametrize("keys", [{"loss": "huber"}, {"shape": "32x32"}])
-def test_keys_that_choose_nothing_are_a_mistake(keys):
+def test_marker_keys_that_select_nothing_are_an_error(keys):
     with pytest.raises(ValueError, match="no result has"):
         tables.only(run(timed("custom", around(1.0))), keys)

@@ -35,34 +35,34 @@ def rows(capsys, free):
     return told[:-1]
 
 
-def test_each_case_that_is_left_is_a_row_with_its_bytes(capsys):
+def test_dry_run_has_a_row_with_bytes_for_each_case(capsys):
     _, _, *cases, last = rows(capsys, free=8192)
     assert [" ".join(case.split()) for case in cases] == [
         "mse 1024 float32 mean forward custom, reference, functional 3.0 KiB",
         "smooth_l1 beta=0.5 1024 float32 mean forward custom, reference 2.0 KiB",
         "smooth_l1 beta=0.5 4096 float32 mean forward custom, reference 8.0 KiB",
     ]
-    assert last == "3 to run, the largest 8.0 KiB; none too large for the 8.0 KiB free on cpu"
+    assert last == "3 rows to run, the largest 8.0 KiB; none too large for the 8.0 KiB free on cpu"
 
 
-def test_what_does_not_fit_beside_the_others_is_left_out(capsys):
+def test_dry_run_leaves_out_implementations_that_do_not_fit(capsys):
     _, _, *cases, last = rows(capsys, free=4096)
     assert [" ".join(case.split()) for case in cases] == [
         "mse 1024 float32 mean forward custom, reference, functional 3.0 KiB",
         "smooth_l1 beta=0.5 1024 float32 mean forward custom, reference 2.0 KiB",
         "smooth_l1 beta=0.5 4096 float32 mean forward custom 4.0 KiB left out: reference",
     ]
-    assert last == ("3 to run, the largest 4.0 KiB; 1 too large for the 4.0 KiB free on cpu")
+    assert last == ("3 rows to run, the largest 4.0 KiB; 1 too large for the 4.0 KiB free on cpu")
 
 
-def test_a_case_of_which_nothing_fits_is_marked(capsys):
+def test_dry_run_marks_a_case_that_does_not_fit(capsys):
     _, _, *cases, last = rows(capsys, free=4095)
     assert [case.endswith("does not fit") for case in cases] == [False, False, True]
     assert "custom, reference 8.0 KiB does not fit" in " ".join(cases[-1].split())
     assert "; 1 too large for the 4.0 KiB free on cpu" in last
 
 
-def test_the_cases_of_all_tables_are_listed(capsys):
+def test_dry_run_lists_the_cases_of_all_tables(capsys):
     large = replace(CONFIG, losses=CONFIG.losses[:1], sizes=((1024,),), passes=PASSES)
     tables = Config(tables=(large, replace(large, implementations=("custom",))))
     print_cases(tables, "cpu", bytes_of, fit, 4096)
@@ -88,19 +88,19 @@ def plans(capsys, device, *modes):
     return [" ".join(row.split()) for row in planned], last
 
 
-def test_each_mode_is_planned_on_its_own(capsys):
+def test_dry_run_plans_each_mode(capsys):
     planned, last = plans(capsys, "cuda:0", "device", "graph")
     name = "mse 1048576 float32 mean"
     assert [row.partition(" custom")[0] for row in planned[::2]] == [
         f"{name} fwd",
         f"{name} fwd graph",
     ]
-    assert last.startswith("2 to run, ")
+    assert last.startswith("2 rows to run, ")
 
 
-def test_that_a_graph_needs_a_gpu_is_said_where_there_is_none(capsys):
+def test_dry_run_of_graphs_without_a_gpu_has_the_reason(capsys):
     planned, last = plans(capsys, "cpu", "graph", "host")
     name = "mse 1048576 float32 mean"
     assert planned[0] == f"{name} fwd graph custom, reference a CUDA graph needs a GPU"
     assert planned[1].startswith(f"{name} fwd host custom 8.0 MiB ")
-    assert last.startswith("1 to run, ")
+    assert last.startswith("1 row to run, ")

@@ -1,4 +1,4 @@
-"""Building with stand-in compilers: what is compiled, kept, said and left behind."""
+"""Builds with stand-in compilers: what they compile, keep, print and remove."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_first_build_compiles_everything_and_says_so_in_one_line(workshop: S
     assert workshop.steps[-1] == "[3/3] linking liblosscli_alpha_cpu.so"
 
 
-def test_the_second_build_does_nothing_and_says_nothing(workshop: Standin) -> None:
+def test_second_build_compiles_and_prints_nothing(workshop: Standin) -> None:
     workshop.ensure()
     workshop.compiled(), workshop.notes.clear()
     (outcome,) = workshop.ensure()
@@ -103,7 +103,7 @@ def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Sta
     assert workshop.compiled() == ALL[1:]
 
 
-def test_what_another_process_built_while_this_one_waited_is_used(
+def test_library_built_by_another_process_during_a_wait_is_used(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workshop.ensure()
@@ -125,7 +125,7 @@ def change_one_byte(library: Path) -> str:
     content = bytearray(library.read_bytes())
     content[40] ^= 1
     library.write_bytes(content)
-    return "its content is not what was built"
+    return "its content has changed since it was built"
 
 
 def remove_the_library(library: Path) -> str:
@@ -147,7 +147,7 @@ def spoil_the_manifest(library: Path) -> str:
     "damage",
     [cut_short, change_one_byte, remove_the_library, remove_the_manifest, spoil_the_manifest],
 )
-def test_a_damaged_library_is_built_again_and_said_to_be(
+def test_damaged_library_is_rebuilt_and_reported(
     workshop: Standin, damage: Callable[[Path], str]
 ) -> None:
     (first,) = workshop.ensure()
@@ -163,7 +163,7 @@ def test_a_damaged_library_is_built_again_and_said_to_be(
     assert workshop.ensure()[0].status == "cached"
 
 
-def test_a_failed_build_tells_step_first_error_and_log(workshop: Standin) -> None:
+def test_failed_build_reports_step_first_error_and_log(workshop: Standin) -> None:
     workshop.write("elementwise/cpu/sums.cpp", "csrc/x.h:3:1: error: 'ATen' is all wrong")
     with pytest.raises(BuildError) as caught:
         workshop.ensure()
@@ -178,7 +178,7 @@ def test_a_failed_build_tells_step_first_error_and_log(workshop: Standin) -> Non
     assert workshop.published() == []
 
 
-def test_what_was_built_before_a_failure_is_kept(
+def test_libraries_built_before_a_failure_are_kept(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAX_JOBS", "1")
@@ -203,13 +203,13 @@ def test_a_failed_build_publishes_no_library_of_an_earlier_one(workshop: Standin
     assert len(workshop.published()) == 1
 
 
-def test_a_known_failure_comes_with_what_to_do(workshop: Standin) -> None:
+def test_known_build_failure_has_a_hint(workshop: Standin) -> None:
     workshop.write("torch/ops.cpp", "fatal error: torch/library.h: No such file or directory")
     with pytest.raises(BuildError, match=r"\n  PyTorch's headers .*: install torch 2\.10 or newer"):
         workshop.ensure(workshop.plan(BINDING))
 
 
-def test_a_build_goes_on_from_where_it_failed(workshop: Standin) -> None:
+def test_failed_build_succeeds_after_the_source_is_fixed(workshop: Standin) -> None:
     workshop.write("elementwise/cpu/sums.cpp", "error: once")
     with pytest.raises(BuildError):
         workshop.ensure()
@@ -217,14 +217,14 @@ def test_a_build_goes_on_from_where_it_failed(workshop: Standin) -> None:
     assert workshop.ensure()[0].status == "built"
 
 
-def test_a_compiler_that_makes_nothing_is_to_blame_not_the_cache(workshop: Standin) -> None:
+def test_compiler_without_output_is_blamed_not_the_cache(workshop: Standin) -> None:
     write_program(workshop.root / "g++", "#!/bin/sh\n")
     with pytest.raises(BuildError, match=r"linking .*g\+\+ reported success but made no output"):
         workshop.ensure()
     assert workshop.published() == []
 
 
-def test_a_full_disk_is_no_fault_of_the_compiler(workshop: Standin) -> None:
+def test_full_disk_is_not_blamed_on_the_compiler(workshop: Standin) -> None:
     text = "fatal error: error writing x.s: No space left on device"
     workshop.write("elementwise/cpu/sums.cpp", text)
     with pytest.raises(UnfitError, match=r"no room is left under .*LOSSCLI_CACHE_DIR"):
@@ -305,11 +305,11 @@ def test_jobs_are_limited_by_cores_and_memory(cores: int, free: float, jobs: int
     assert job_count(cores, free, {}) == jobs
 
 
-def test_max_jobs_wins() -> None:
+def test_max_jobs_variable_overrides_cores_and_memory() -> None:
     assert job_count(2, 1e6, {"MAX_JOBS": "7"}) == 7
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
-def test_a_max_jobs_that_is_no_number_is_an_error(given: str) -> None:
+def test_max_jobs_that_is_not_a_number_is_refused(given: str) -> None:
     with pytest.raises(UsageError, match=f"MAX_JOBS should be .* but is '{given}'"):
         job_count(2, 1e12, {"MAX_JOBS": given})

@@ -1,4 +1,4 @@
-"""What a key covers, where libraries lie, and when they go."""
+"""The cache: its keys, its folders, and their removal."""
 
 from __future__ import annotations
 
@@ -39,13 +39,15 @@ def test_a_key_stays_while_nothing_changes(workshop: Standin) -> None:
         pytest.param(ALPHA_CUDA, {"gencode": ("-gencode=arch=sm_100",)}, id="architectures"),
     ],
 )
-def test_a_configuration_covers(workshop: Standin, target: Target, changed: dict[str, Any]) -> None:
+def test_configuration_key_covers_each_ingredient(
+    workshop: Standin, target: Target, changed: dict[str, Any]
+) -> None:
     before, after = workshop.plan(target), workshop.plan(target, **changed)
     assert configuration_key(after) != configuration_key(before)
     assert build_key(after) != build_key(before)
 
 
-def test_a_portable_key_covers_no_compiler_but_all_else(
+def test_portable_key_covers_everything_but_the_compiler(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = portable_key(workshop.plan())
@@ -73,7 +75,9 @@ def test_a_key_covers_flags_from_the_environment(
 @pytest.mark.parametrize(
     "name", ["core/operand.h", "elementwise/cpu/engine.h", "losses/alpha.h", "reduce/new.h"]
 )
-def test_a_key_covers_every_source_but_a_configuration_none(workshop: Standin, name: str) -> None:
+def test_key_covers_every_source_but_configuration_covers_none(
+    workshop: Standin, name: str
+) -> None:
     before = workshop.plan()
     workshop.write(name, "edited")
     after = workshop.plan()
@@ -99,7 +103,7 @@ def test_a_key_covers_the_names_of_sources(workshop: Standin) -> None:
         ("elementwise/kernels.h", {"torch", "alpha_cpu", "beta_cpu", "alpha_cuda"}),
     ],
 )
-def test_an_edit_changes_the_keys_of_what_may_include_it(
+def test_edit_changes_the_keys_of_libraries_that_may_include_it(
     workshop: Standin, edited: str, changed: set[str]
 ) -> None:
     targets = (BINDING, ALPHA, BETA, ALPHA_CUDA, CUDA_RUNTIME)
@@ -136,7 +140,7 @@ def test_copied_sources_keep_their_times_until_their_content_changes(tmp_path: P
         ({}, "{home}/.cache/losscli"),
     ],
 )
-def test_where_the_cache_is(
+def test_cache_directory_follows_the_environment(
     environ: dict[str, str], root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOSSCLI_CACHE_DIR", "XDG_CACHE_HOME"):
@@ -146,7 +150,7 @@ def test_where_the_cache_is(
     assert user_cache() == Cache(Path(root.replace("{home}", str(tmp_path))))
 
 
-def test_folders_unused_for_a_month_go_and_others_stay(workshop: Standin) -> None:
+def test_folders_unused_for_a_month_are_removed(workshop: Standin) -> None:
     workshop.ensure()
     (old,) = workshop.published()
     workshop.write("losses/alpha.h", "edited")
@@ -159,7 +163,7 @@ def test_folders_unused_for_a_month_go_and_others_stay(workshop: Standin) -> Non
     assert workshop.published() == [workshop.cache.folder(workshop.plan())]
 
 
-def test_what_is_not_the_caches_own_never_goes(workshop: Standin) -> None:
+def test_foreign_files_in_the_cache_are_never_removed(workshop: Standin) -> None:
     root = workshop.cache.root
     names = ("cuda-12.0", "cpu-notes", "new-work", "work/thesis", "photos-0123456789abcdef")
     others = [root / name for name in names]
@@ -170,7 +174,7 @@ def test_what_is_not_the_caches_own_never_goes(workshop: Standin) -> None:
     assert all(folder.is_dir() for folder in others)
 
 
-def test_use_is_noted(workshop: Standin) -> None:
+def test_use_of_a_library_updates_its_time(workshop: Standin) -> None:
     workshop.ensure()
     folder = workshop.cache.folder(workshop.plan())
     os.utime(folder, (1000, 1000))
@@ -178,7 +182,7 @@ def test_use_is_noted(workshop: Standin) -> None:
     assert folder.stat().st_mtime > 1000
 
 
-def test_a_cache_is_made_for_its_owner_to_write(workshop: Standin) -> None:
+def test_new_cache_is_writable_by_its_owner_only(workshop: Standin) -> None:
     before = os.umask(0o002)
     try:
         (outcome,) = workshop.ensure()
@@ -223,7 +227,7 @@ def test_a_cache_of_another_user_is_refused_but_not_that_of_root(
         workshop.cache.require_private()
 
 
-def test_a_cache_that_cannot_be_made_names_the_variable(tmp_path: Path, workshop: Standin) -> None:
+def test_cache_that_cannot_be_created_names_the_variable(tmp_path: Path, workshop: Standin) -> None:
     (tmp_path / "file").touch()
     cache = Cache(tmp_path / "file" / "cache")
     with pytest.raises(
@@ -235,7 +239,7 @@ def test_a_cache_that_cannot_be_made_names_the_variable(tmp_path: Path, workshop
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_said_to_be_full(tmp_path: Path, number: int) -> None:
+def test_full_disk_is_reported_as_full(tmp_path: Path, number: int) -> None:
     with (
         pytest.raises(UnfitError, match=r"no room is left under .*LOSSCLI_CACHE_DIR"),
         Cache(tmp_path).writing(),

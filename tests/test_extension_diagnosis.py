@@ -1,4 +1,4 @@
-"""What is read out of compilers' output: first errors, hints, and what kernels use."""
+"""Parsing of compilers' output: first errors, hints, and resources of kernels."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ninja: build stopped: subcommand failed.
 """
 
 
-def test_the_first_error_is_a_compilers_not_its_command() -> None:
+def test_first_error_is_the_compilers_message_not_its_command() -> None:
     expected = "csrc/losses/mse.h:16:25: error: 'diference' was not declared in this scope"
     assert first_error(GCC) == expected
 
 
-def test_the_step_that_failed() -> None:
+def test_failed_step_is_found_in_the_log() -> None:
     assert failed_step(GCC) == "cpu.instantiate.mse.o"
     assert failed_step(GCC.replace("[code=1] ", "")) == "cpu.instantiate.mse.o"
     assert failed_step("ninja: error: writing to build log") == "the build"
@@ -40,11 +40,11 @@ def test_the_step_that_failed() -> None:
         "/usr/bin/ld: cannot find -lc10: No such file or directory",
     ],
 )
-def test_errors_of_other_programs(line: str) -> None:
+def test_errors_of_linkers_and_nvcc_are_found(line: str) -> None:
     assert first_error(f"some note\n{line}\nmore\n") == line
 
 
-def test_where_nothing_looks_like_an_error_the_last_line_is_told() -> None:
+def test_without_a_known_error_the_last_line_is_used() -> None:
     assert first_error("one\ntwo\n\n") == "two"
     assert first_error("") == "the compiler printed nothing"
 
@@ -55,19 +55,19 @@ def test_where_nothing_looks_like_an_error_the_last_line_is_told() -> None:
         ("g++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
         ("error: #error -- unsupported GNU version! gcc versions later than 15", "CUDAHOSTCXX"),
         ("nvcc fatal   : Unsupported gpu architecture 'compute_121'", "LOSSCLI_CUDA_ARCHITECTURES"),
-        ("g++: fatal error: cannot execute 'cc1plus': execvp: No such file", "install g++ whole"),
+        ("g++: fatal error: cannot execute 'cc1plus': execvp: No such file", "reinstall g++"),
         ("fatal error: ATen/Parallel.h: No such file or directory", "torch 2.10 or newer"),
         ("error: 'foo' is not a member of 'at'", "torch 2.10 or newer"),
         ("/usr/bin/ld: cannot find -ltorch_cpu: No such file", "reinstall torch"),
-        ("fatal error: cstdint: No such file or directory", "install g++ whole"),
-        ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is installed in part"),
+        ("fatal error: cstdint: No such file or directory", "reinstall g++"),
+        ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is only partly installed"),
     ],
 )
-def test_hints(printed: str, remedy: str) -> None:
+def test_known_error_has_a_hint(printed: str, remedy: str) -> None:
     assert remedy in hint(printed)
 
 
-def test_no_hint_for_a_plain_mistake() -> None:
+def test_plain_compile_error_has_no_hint() -> None:
     assert hint(GCC) == ""
 
 
@@ -95,7 +95,7 @@ ptxas info    : Used 64 registers, used 1 barriers, 1024 bytes smem
 """
 
 
-def test_kernels_resources() -> None:
+def test_ptxas_resources_of_each_kernel_are_parsed() -> None:
     assert parse(PTXAS) == [
         KernelResources("_Z1av", "sm_90", 32, 0, 0, 0, 0),
         KernelResources("_Z1bv", "sm_90", 255, 1024, 48, 44, 40),
@@ -107,7 +107,7 @@ def test_a_log_without_kernels_has_none() -> None:
     assert parse(GCC) == []
 
 
-def test_what_ptxas_counted_can_be_told_from_the_rest() -> None:
+def test_ptxas_lines_are_recognised() -> None:
     rest = [line for line in PTXAS.splitlines() if not is_report(line)]
     assert rest == PTXAS.splitlines()[:2]
 
@@ -124,5 +124,5 @@ def test_what_ptxas_counted_can_be_told_from_the_rest() -> None:
         ("_Z9mangled", "_Z9mangled"),
     ],
 )
-def test_short_names(demangled: str, short: str) -> None:
+def test_kernel_names_are_shortened(demangled: str, short: str) -> None:
     assert shorten(demangled) == short

@@ -1,4 +1,4 @@
-"""Libraries are loaded when first needed; what they must export is asked of small real ones."""
+"""Libraries are loaded when first needed; small real libraries test the exports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ extern "C" __attribute__((visibility("default"))) const void* losscli_NAME() { r
 
 @pytest.fixture
 def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A csrc whose libraries compile in no time, loaded by nobody yet."""
+    """A csrc whose small libraries compile fast, and are not loaded yet."""
     if not shutil.which("g++"):
         pytest.skip("there is no g++")
     sources = {
@@ -102,18 +102,18 @@ def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path
     assert history()[len(LOSSES) :] == [f"kernels {name} cpu 0 41" for name in LOSSES]
 
 
-def test_load_for_no_device_lists_what_there_is() -> None:
+def test_load_of_an_unknown_device_lists_the_devices() -> None:
     with pytest.raises(UsageError, match="device must be cpu, cuda or cuda:N, but is 'tpu'"):
         load.load("tpu")
 
 
-def test_what_the_operators_refuse_is_told(csrc: Path) -> None:
+def test_operators_refuse_unsupported_operands_with_a_reason(csrc: Path) -> None:
     (csrc / "torch/ops.cpp").write_text(TORCH_CPP.replace("REFUSED", '"mse"'))
     with pytest.raises(BuildError, match=r"^mse: the kernels have 3 operands, the"):
         load.load()
 
 
-def test_a_library_that_does_not_load_is_told_with_what_to_do(csrc: Path) -> None:
+def test_library_that_does_not_load_is_an_error_with_a_remedy(csrc: Path) -> None:
     (csrc / "elementwise/cpu/engine.cpp").write_text(
         'int nowhere(); extern "C" __attribute__((visibility("default"))) '
         "const void* losscli_kernels() { return reinterpret_cast<void*>(nowhere()); }"
@@ -123,7 +123,7 @@ def test_a_library_that_does_not_load_is_told_with_what_to_do(csrc: Path) -> Non
     assert list(load._loaded) == [Target(TORCH)], "what did load is kept"
 
 
-def test_a_load_that_fails_is_tried_again(csrc: Path) -> None:
+def test_failed_load_is_tried_again(csrc: Path) -> None:
     good = (csrc / "torch/ops.cpp").read_text()
     (csrc / "torch/ops.cpp").write_text("#error no\n")
     with pytest.raises(BuildError):
@@ -132,7 +132,7 @@ def test_a_load_that_fails_is_tried_again(csrc: Path) -> None:
     load.load()
 
 
-def test_threads_that_load_at_once_load_once(csrc: Path) -> None:
+def test_concurrent_threads_load_a_library_once(csrc: Path) -> None:
     threads = [threading.Thread(target=load.load_loss, args=("mse", "cpu")) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -141,7 +141,7 @@ def test_threads_that_load_at_once_load_once(csrc: Path) -> None:
     assert history().count("kernels mse cpu 0 41") == 1
 
 
-def test_rocm_is_told_not_to_be_supported(csrc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rocm_is_refused_as_unsupported(csrc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toolbox = Toolbox(TorchInstall("2.13.0", csrc, None, True, hip="6.2"))
     monkeypatch.setattr(load, "_toolbox", lambda: toolbox)
     (csrc / "core/cuda").mkdir(parents=True)
@@ -150,7 +150,7 @@ def test_rocm_is_told_not_to_be_supported(csrc: Path, monkeypatch: pytest.Monkey
         load.load_loss("mse", "cuda")
 
 
-def test_another_operating_system_is_told_at_the_first_call(
+def test_unsupported_operating_system_is_an_error_at_the_first_call(
     csrc: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.system", lambda: "Windows")

@@ -1,4 +1,4 @@
-"""One builder at a time, who says who it is."""
+"""The build lock: one builder at a time, which others can name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from losscli.extension.lock import locked
 
 
 class Clock:
-    """Time that passes only by sleeping; something may happen when it has."""
+    """A clock that advances only by sleeping; a test may act after a sleep."""
 
     def __init__(self, events: dict[float, object] | None = None) -> None:
         self.now = 0.0
@@ -49,7 +49,7 @@ def opened(path: Path) -> IO[str]:
     return open(path, "a+", encoding="utf-8")
 
 
-def test_a_free_lock_is_taken_without_a_word(lock: Path, notes: list[str]) -> None:
+def test_free_lock_is_taken_silently(lock: Path, notes: list[str]) -> None:
     clock = Clock()
     with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
         assert str(os.getpid()) in lock.read_text()
@@ -58,7 +58,7 @@ def test_a_free_lock_is_taken_without_a_word(lock: Path, notes: list[str]) -> No
     assert lock.read_text() == ""
 
 
-def test_a_wait_of_a_second_names_who_it_is_for_once(lock: Path, notes: list[str]) -> None:
+def test_wait_of_a_second_names_the_holder_once(lock: Path, notes: list[str]) -> None:
     holder = held(lock)
     next(holder)
     clock = Clock({5.0: holder.close})  # type: ignore[attr-defined]
@@ -77,16 +77,14 @@ def test_a_short_wait_is_silent(lock: Path, notes: list[str]) -> None:
     assert notes == []
 
 
-def test_what_a_dead_holder_left_in_the_file_blocks_nobody(lock: Path, notes: list[str]) -> None:
+def test_lock_of_a_dead_process_does_not_block(lock: Path, notes: list[str]) -> None:
     lock.write_text('{"pid": 1, "host": "gone", "since": "00:00:00"}')
     with opened(lock) as file, locked(file, notes.append):
         assert "gone" not in lock.read_text()
     assert notes == []
 
 
-def test_a_holder_that_says_nothing_legible_is_another_process(
-    lock: Path, notes: list[str]
-) -> None:
+def test_unreadable_lock_holder_is_called_another_process(lock: Path, notes: list[str]) -> None:
     holder = held(lock)
     next(holder)
     lock.write_text("half a rec")
@@ -96,7 +94,7 @@ def test_a_holder_that_says_nothing_legible_is_another_process(
     assert notes == ["waiting for another process to finish building"]
 
 
-def test_an_exception_releases_it(lock: Path, notes: list[str]) -> None:
+def test_exception_releases_the_lock(lock: Path, notes: list[str]) -> None:
     with pytest.raises(KeyboardInterrupt), opened(lock) as file, locked(file, notes.append):
         raise KeyboardInterrupt
     with opened(lock) as file, locked(file, notes.append):

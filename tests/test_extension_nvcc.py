@@ -1,4 +1,4 @@
-"""nvcc is found where a person would look, and held against driver, PyTorch and GPU."""
+"""The search for nvcc, and its checks against driver, PyTorch and GPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def find(bin_: Path, requirements: Requirements | None = None, **more: str) -> s
     return find_nvcc(requirements or Requirements(), environ(bin_, **more)).tool.program
 
 
-def test_nvcc_is_looked_for_from_the_deliberate_to_the_usual(tmp_path: Path, bin_: Path) -> None:
+def test_nvcc_search_goes_from_cudacxx_to_the_usual_place(tmp_path: Path, bin_: Path) -> None:
     variables = {
         "CUDACXX": str(program(tmp_path / "named")),
         "CUDA_HOME": str(tmp_path / "home"),
@@ -63,19 +63,19 @@ def test_nvcc_is_looked_for_from_the_deliberate_to_the_usual(tmp_path: Path, bin
             place.unlink()
 
 
-def test_a_cuda_home_without_nvcc_is_passed_over(tmp_path: Path, bin_: Path) -> None:
+def test_cuda_home_without_nvcc_is_ignored(tmp_path: Path, bin_: Path) -> None:
     on_path = program(bin_ / "nvcc")
     assert find(bin_, CUDA_HOME=str(tmp_path)) == str(on_path)
 
 
-def test_without_nvcc_what_to_install_is_said(bin_: Path) -> None:
+def test_missing_nvcc_error_says_what_to_install(bin_: Path) -> None:
     with pytest.raises(UnfitError, match=r"no nvcc on the PATH.*the CUDA toolkit \(12\.0 or newer"):
         find(bin_)
     with pytest.raises(UnfitError, match=r"the CUDA toolkit \(CUDA 12\)"):
         find(bin_, Requirements(torch=(12, 8)))
 
 
-def test_an_unclosed_quote_is_no_command(bin_: Path) -> None:
+def test_command_with_an_unclosed_quote_is_refused(bin_: Path) -> None:
     with pytest.raises(UnfitError, match=r"^CUDACXX is not a command: unclosed quote"):
         find(bin_, CUDACXX='"')
 
@@ -122,7 +122,7 @@ def test_an_unclosed_quote_is_no_command(bin_: Path) -> None:
         ),
     ],
 )
-def test_an_nvcc_that_will_not_do(
+def test_unsuitable_nvcc_is_refused_with_advice(
     bin_: Path, version: str, requirements: Requirements, message: str
 ) -> None:
     path = nvcc(bin_ / "nvcc", version)
@@ -139,26 +139,26 @@ def test_an_nvcc_that_will_not_do(
         ("13.0", Requirements()),
     ],
 )
-def test_an_nvcc_that_will_do(bin_: Path, version: str, requirements: Requirements) -> None:
+def test_suitable_nvcc_is_accepted(bin_: Path, version: str, requirements: Requirements) -> None:
     path = nvcc(bin_ / "nvcc", version)
     assert find(bin_, requirements) == str(path)
 
 
-def test_another_nvcc_is_chosen_where_the_first_does_not_fit(tmp_path: Path, bin_: Path) -> None:
+def test_next_nvcc_is_chosen_where_the_first_does_not_fit(tmp_path: Path, bin_: Path) -> None:
     nvcc(bin_ / "nvcc", "13.0")
     program(tmp_path / "local" / "cuda" / "bin" / "nvcc", "broken")
     fitting = nvcc(tmp_path / "local" / "cuda-12.8" / "bin" / "nvcc", "12.8")
     assert find(bin_, Requirements(driver=(12, 4), torch=(12, 4))) == str(fitting)
 
 
-def test_one_that_is_named_is_used_or_refused(tmp_path: Path, bin_: Path) -> None:
+def test_nvcc_named_in_cudacxx_is_used_or_refused(tmp_path: Path, bin_: Path) -> None:
     named = nvcc(tmp_path / "named", "13.0")
     nvcc(bin_ / "nvcc", "12.8")
     with pytest.raises(UnfitError, match=r"named is CUDA 13\.0, but the driver runs CUDA 12\.4"):
         find(bin_, Requirements(driver=(12, 4)), CUDACXX=str(named))
 
 
-def test_each_that_does_not_fit_is_named(tmp_path: Path, bin_: Path) -> None:
+def test_error_names_each_unsuitable_nvcc(tmp_path: Path, bin_: Path) -> None:
     nvcc(bin_ / "nvcc", "13.0")
     nvcc(tmp_path / "local" / "cuda" / "bin" / "nvcc", "11.8")
     with pytest.raises(UnfitError, match=r"is CUDA 13\.0, but .*; .*cuda/bin/nvcc is CUDA 11\.8"):
@@ -169,5 +169,5 @@ def test_each_that_does_not_fit_is_named(tmp_path: Path, bin_: Path) -> None:
     ("text", "version"),
     [("12.8", (12, 8)), ("13.0.1", (13, 0)), ("", None), (None, None), ("12", None)],
 )
-def test_versions(text: str | None, version: tuple[int, int] | None) -> None:
+def test_nvcc_versions_are_parsed(text: str | None, version: tuple[int, int] | None) -> None:
     assert parse_version(text) == version

@@ -1,4 +1,4 @@
-"""The operators are defined by importing them; their stubs load what a call needs."""
+"""The operators are defined by importing them; their stubs load the libraries of a call."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(program: str, *arguments: object) -> str:
     return done.stdout
 
 
-def test_schemas() -> None:
+def test_operator_schemas_of_two_operands() -> None:
     assert operators.schemas(LOSSES["smooth_l1"]) == {
         "losscli::smooth_l1": (
             "(Tensor input, Tensor target, str reduction, float beta, int site=0) -> Tensor"
@@ -83,7 +83,7 @@ def test_schemas() -> None:
     }
 
 
-def test_the_schemas_of_three_operands() -> None:
+def test_operator_schemas_of_three_operands() -> None:
     operands = (Operand("input"), Operand("target"), Operand("weight", differentiable=False))
     schemas = operators.schemas(replace(LOSSES["mse"], name="three", operands=operands))
     assert schemas["losscli::three_backward"] == (
@@ -113,7 +113,7 @@ def test_importing_builds_nothing_and_leaves_the_compiler_out() -> None:
     run(program)
 
 
-def test_the_first_call_loads_and_the_next_does_not() -> None:
+def test_first_call_loads_the_library_and_the_next_does_not() -> None:
     program = """
     from losscli import functional, nn
     x.requires_grad_()
@@ -127,7 +127,7 @@ def test_the_first_call_loads_and_the_next_does_not() -> None:
     assert run(program) == "['torch', 'mse_cpu'] [1]\n"
 
 
-def test_in_inference_mode_and_under_autocast_too() -> None:
+def test_first_call_loads_in_inference_mode_and_under_autocast() -> None:
     program = """
     from losscli import functional
     with torch.inference_mode(), torch.autocast("cpu"):
@@ -187,15 +187,13 @@ class TestStubs:
         monkeypatch.setattr(load, "load_torch", lambda: None)
         monkeypatch.setattr(load, "load_loss", lambda *_, **__: None)
 
-    def test_a_stub_that_is_reached_again_is_an_error(self) -> None:
+    def test_stub_that_is_called_after_loading_is_an_error(self) -> None:
         with pytest.raises(BuildError, match="losscli::mse is still without an implementation"):
             torch.ops.losscli.mse.default(self.ONES, self.ONES, "mean")
         with pytest.raises(BuildError), torch.inference_mode():
             torch.ops.losscli.mse.default(torch.ones(3), torch.ones(3), "mean")
 
-    def test_what_cannot_be_loaded_reaches_the_caller(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_load_error_reaches_the_caller(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: object, **__: object) -> None:
             raise UnfitError("no C++ compiler")
 

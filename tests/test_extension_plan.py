@@ -1,4 +1,4 @@
-"""From csrc and a toolchain to commands."""
+"""Build plans: from csrc and a toolchain to commands."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def flags(plan: Plan, step: int = 0) -> set[str]:
     return set(plan.commands("folder")[step][1])
 
 
-def test_what_a_call_needs_in_the_order_of_loading() -> None:
+def test_libraries_of_a_call_are_in_loading_order() -> None:
     assert [t.name for t in needed("mse", "cpu")] == ["torch", "mse_cpu"]
     assert [t.name for t in needed("mse", "cuda")] == ["torch", "runtime_cuda", "mse_cuda"]
     names = [t.name for t in needed("mse", "cpu", strategies=True)]
     assert names == ["torch", "mse_strategies_cpu"]
 
 
-def test_what_production_and_benchmarks_need() -> None:
+def test_libraries_of_production_and_of_benchmarks() -> None:
     assert [t.name for t in production(LOSSES, "cpu")] == ["torch", "alpha_cpu", "beta_cpu"]
     assert [t.library for t in benchmarking(LOSSES, "cuda")] == [
         "liblosscli_bench_cuda.so",
@@ -76,13 +76,13 @@ def test_what_production_and_benchmarks_need() -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Target) else "",
 )
-def test_a_library_is_made_of_its_folder(
+def test_library_contains_the_sources_of_its_folder(
     workshop: Standin, target: Target, expected: list[str]
 ) -> None:
     assert outputs(workshop.plan(target)) == [*expected, target.library]
 
 
-def test_a_loss_is_told_by_name_and_header(workshop: Standin) -> None:
+def test_library_of_a_loss_gets_its_name_and_header_as_macros(workshop: Standin) -> None:
     for target in (ALPHA, ALPHA_CUDA):
         told = {"-DLOSSCLI_LOSS=alpha", '-DLOSSCLI_LOSS_HEADER="losses/alpha.h"'}
         assert told <= flags(workshop.plan(target))
@@ -92,7 +92,7 @@ def test_a_loss_is_told_by_name_and_header(workshop: Standin) -> None:
     assert {"-DLOSSCLI_DTYPE=float32", "-fmad=false"} <= flags(workshop.plan(ALPHA_CUDA))
 
 
-def test_every_library_hides_what_it_does_not_export(workshop: Standin) -> None:
+def test_every_library_hides_symbols_that_it_does_not_export(workshop: Standin) -> None:
     for target in (BINDING, ALPHA, ALPHA_CUDA, CUDA_RUNTIME):
         assert {"-fvisibility=hidden", "-Ifolder/csrc"} <= flags(workshop.plan(target))
 
@@ -108,7 +108,7 @@ def test_only_the_operators_see_pytorch_and_openmp(workshop: Standin) -> None:
     assert {"-O3", "-ffp-contract=off"} <= flags(workshop.plan(ALPHA))
 
 
-def test_a_library_reads_what_it_may_include(workshop: Standin) -> None:
+def test_library_key_covers_the_files_that_it_may_include(workshop: Standin) -> None:
     workshop.write("elementwise/cpu/engine.h~", "left by an editor")
     workshop.write("core/cuda/slots.h", "header")
     shared = {"core/operand.h", "losses/loss.h", "elementwise/kernels.h"}
@@ -132,7 +132,7 @@ def test_a_library_reads_what_it_may_include(workshop: Standin) -> None:
     }
 
 
-def test_a_library_without_sources_is_said_to_be_missing(workshop: Standin) -> None:
+def test_missing_sources_of_a_library_are_an_error(workshop: Standin) -> None:
     (workshop.csrc / "torch/ops.cpp").unlink()
     with pytest.raises(UnfitError, match=r"sources of torch are missing from .*Reinstall losscli"):
         make_plan(BINDING, workshop.csrc, workshop.torch())
@@ -143,7 +143,7 @@ def test_every_loss_has_a_header() -> None:
     assert headers == {"loss", *REAL_LOSSES}
 
 
-def test_the_cpu_is_told_by_its_first_core_and_without_its_clock(tmp_path: Path) -> None:
+def test_cpu_identity_is_the_first_core_without_its_clock(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(
         "processor\t: 0\nmodel name\t: Fast CPU\ncpu MHz\t\t: 2300.1\nflags\t\t: fma avx2\n\n"
@@ -180,7 +180,7 @@ alpha/elementwise.cuda.launch.o -ccbin g++ -gencode=arch=compute_90,code=sm_90 \
 """
 
 
-def test_build_ninja_whole(tmp_path: Path) -> None:
+def test_ninja_file_as_a_whole(tmp_path: Path) -> None:
     """Golden; the compiler's path has characters that the shell and ninja would take amiss."""
     root = tmp_path / "a b$c"
     root.mkdir()

@@ -1,4 +1,4 @@
-"""Compilers are found where a person would look, and refused with what to do."""
+"""The search for compilers, which refuses unsuitable ones with advice."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def environ(bin_: Path, **more: str) -> dict[str, str]:
     return {"PATH": str(bin_), **more}
 
 
-def test_gpp_on_the_path_comes_before_cpp(bin_: Path) -> None:
+def test_gpp_is_preferred_over_cpp(bin_: Path) -> None:
     program(bin_ / "g++", GCC_VERSION)
     program(bin_ / "c++", GCC_VERSION)
     assert find_compiler(environ(bin_)) == Tool((str(bin_ / "g++"),), GCC_VERSION)
 
 
-def test_cpp_serves_where_there_is_no_gpp(bin_: Path) -> None:
+def test_cpp_is_used_without_gpp(bin_: Path) -> None:
     program(bin_ / "c++", GCC_VERSION)
     assert find_compiler(environ(bin_)).program == str(bin_ / "c++")
 
 
-def test_cxx_may_name_a_wrapper_and_decides(bin_: Path) -> None:
+def test_cxx_may_name_a_wrapper_and_wins(bin_: Path) -> None:
     program(bin_ / "g++", GCC_VERSION)
     program(bin_ / "ccache", GCC_VERSION)
     tool = find_compiler(environ(bin_, CXX=f"{bin_}/ccache g++-13"))
@@ -55,7 +55,7 @@ def test_no_compiler_says_what_to_install(bin_: Path) -> None:
         find_compiler(environ(bin_))
 
 
-def test_cxx_that_names_nothing_is_said_to(bin_: Path) -> None:
+def test_cxx_without_a_program_is_an_error(bin_: Path) -> None:
     program(bin_ / "g++", GCC_VERSION)
     with pytest.raises(UnfitError, match=r"CXX should name a C\+\+ compiler, .* no program 'g77'"):
         find_compiler(environ(bin_, CXX="g77"))
@@ -69,19 +69,19 @@ def test_cxx_that_names_nothing_is_said_to(bin_: Path) -> None:
         ("g++ unreleased\nFree Software Foundation", "no version losscli can read"),
     ],
 )
-def test_a_compiler_that_will_not_do(bin_: Path, version: str, message: str) -> None:
+def test_unsuitable_compiler_is_refused(bin_: Path, version: str, message: str) -> None:
     program(bin_ / "g++", version)
     with pytest.raises(UnfitError, match=message):
         find_compiler(environ(bin_))
 
 
-def test_a_compiler_that_does_not_run(bin_: Path) -> None:
+def test_compiler_that_does_not_run_is_refused(bin_: Path) -> None:
     write_program(bin_ / "g++", "#!/bin/sh\necho no licence >&2\nexit 7\n")
     with pytest.raises(UnfitError, match="failed with exit code 7, saying: no licence"):
         find_compiler(environ(bin_))
 
 
-def test_nvcc_gets_the_compiler_of_the_rest_unless_told_otherwise(bin_: Path) -> None:
+def test_nvcc_uses_cxx_unless_cudahostcxx_is_set(bin_: Path) -> None:
     program(bin_ / "g++-12", GCC_VERSION)
     compiler = Tool(("ccache", "g++"), GCC_VERSION)
     assert find_host_compiler(compiler, environ(bin_)) == "g++"
@@ -90,7 +90,7 @@ def test_nvcc_gets_the_compiler_of_the_rest_unless_told_otherwise(bin_: Path) ->
         find_host_compiler(compiler, environ(bin_, CUDAHOSTCXX="g++-99"))
 
 
-def test_ninja_is_that_of_its_package() -> None:
+def test_ninja_comes_from_its_python_package() -> None:
     assert find_ninja().is_file()
 
 

@@ -1,4 +1,4 @@
-"""``--filter``: what is kept of a config."""
+"""``--filter``: the rows of a config that it keeps."""
 
 from dataclasses import replace
 
@@ -57,18 +57,18 @@ ALL = left()
         ),
     ],
 )
-def test_a_filter_keeps_what_meets_each_condition(filter, keeps):
+def test_filter_keeps_rows_that_meet_all_conditions(filter, keeps):
     kept = left(filter)
     assert kept == {entry for entry in ALL if keeps(*entry)}
     assert set() < kept < ALL
 
 
-def test_of_several_filters_one_is_enough():
+def test_row_has_to_match_one_of_several_filters():
     one, other = "loss=mse,pass=forward", "beta=0.5"
     assert left(one, other) == left(one) | left(other)
 
 
-def test_what_a_rule_leaves_out_no_filter_brings_back():
+def test_filter_does_not_restore_excluded_rows():
     kept = left("loss=mse", exclude=(Exclude(dtype="float32"),))
     assert kept == left("loss=mse,dtype=bfloat16")
 
@@ -83,7 +83,7 @@ def test_what_a_rule_leaves_out_no_filter_brings_back():
         ("table=large [GPU]", {"large [GPU]"}),
     ],
 )
-def test_a_table_is_named_by_its_title_or_a_pattern_of_it(filter, titles):
+def test_filter_matches_a_table_by_title_or_pattern(filter, titles):
     filters = (parse_filter(filter),)
     tables = tuple(
         replace(CONFIG, title=title, filters=filters) for title in ("small", "large", "large [GPU]")
@@ -91,7 +91,7 @@ def test_a_table_is_named_by_its_title_or_a_pattern_of_it(filter, titles):
     assert {task.table for task in plan(Config(tables=tables), "cpu")} == titles
 
 
-def test_conditions():
+def test_filter_conditions_are_parsed():
     assert parse_filter("loss!=mse|hinge,size=8x8") == (
         Condition("loss", ("mse", "hinge"), negated=True),
         Condition("size", ((8, 8),)),
@@ -114,25 +114,26 @@ def test_conditions():
         ("beta=half", "'half' is not a number."),
     ],
 )
-def test_what_is_no_filter(text, message):
+def test_invalid_filter_is_refused(text, message):
     with pytest.raises(UsageError) as error:
         parse_filter(text)
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize("command", ["bench", "verify"])
-def test_a_filter_that_keeps_nothing_is_an_error_of_usage(command, capsys):
+def test_filter_that_keeps_nothing_exits_2(command, capsys):
     for arguments in ((), ("--list",), ("--dry-run",)):
         assert (
             run([command, "--device", "cpu", "--filter", "distribution=impulse", *arguments]) == 2
         )
         assert capsys.readouterr().err == (
-            "losscli: error: --filter leaves no case of the config. --list shows what there is.\n"
+            "losscli: error: --filter matches no case of the config. --list without --filter lists "
+            "the cases.\n"
         )
 
 
 @pytest.mark.parametrize("command", ["bench", "verify"])
-def test_the_names_of_the_cases_are_listed(command, capsys):
+def test_option_list_prints_case_names(command, capsys):
     arguments = ("--device", "cpu", "--loss", "mse", "--size", "8x8,4", "--dtype", "float32")
     given = [command, *arguments, "--reduction", "mean,sum", "--filter", "size=8x8"]
     assert run([*given, "--list"]) == 0
@@ -140,7 +141,7 @@ def test_the_names_of_the_cases_are_listed(command, capsys):
     assert names == ["mse 8x8 float32 mean", "mse 8x8 float32 sum"]
 
 
-def test_sizes_may_be_ranges(capsys):
+def test_size_option_takes_ranges(capsys):
     sizes = ("--size", "1K..4K*2", "--size", "pow2[3:9:3]")
     assert run(["bench", "--device", "cpu", "--loss", "mse", *sizes, "--list"]) == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [

@@ -1,4 +1,4 @@
-"""The interval of several processes, by simulations whose seed is fixed."""
+"""The interval of several processes, by simulations with a fixed seed."""
 
 import math
 import random
@@ -18,16 +18,16 @@ def test_student_quantiles_are_those_of_the_tables(freedom, quantile):
     assert student_quantile(freedom) == pytest.approx(quantile, abs=3e-3)
 
 
-def test_deviation_is_that_of_a_sample():
+def test_deviation_is_the_sample_standard_deviation():
     assert deviation([1.0, 2.0, 3.0]) == pytest.approx(1.0)
 
 
-def test_half_width_by_hand_where_the_processes_differ():
+def test_half_width_of_differing_processes_matches_a_hand_computation():
     expected = 4.303 * 1.0 / math.sqrt(3) * math.sqrt(2)
     assert next_run_half_width([1.0, 2.0, 3.0], [0.0] * 3) == pytest.approx(expected)
 
 
-def test_half_width_is_no_less_than_that_within_processes_that_agree():
+def test_half_width_of_agreeing_processes_is_at_least_that_within_them():
     z = NormalDist().inv_cdf(0.975)
     expected = z * 0.1 / math.sqrt(4) * math.sqrt(2)
     assert next_run_half_width([1.0] * 4, [0.1] * 4) == pytest.approx(expected)
@@ -48,14 +48,14 @@ def measured(noise, processes, between, within, rounds):
 
 @pytest.mark.parametrize("processes", [2, 4, 6])
 @pytest.mark.parametrize(("between", "within"), [(0.1, 0.01), (0.02, 0.02), (0.0, 0.05)])
-def test_interval_holds_the_ratio_of_the_next_run(processes, between, within):
+def test_interval_contains_the_ratio_of_the_next_run(processes, between, within):
     noise = random.Random(7)
     runs = [measured(noise, processes, between, within, 11) for _ in range(201)]
     held = sum(one.low <= other.value <= one.high for one, other in pairwise(runs))
     assert held >= 0.92 * 200
 
 
-def test_samples_alone_would_not_hold_the_ratio_of_the_next_run():
+def test_interval_from_samples_alone_misses_the_next_run():
     noise = random.Random(7)
     runs = [measured(noise, 1, 0.1, 0.01, 44) for _ in range(101)]
     held = sum(one.low <= other.value <= one.high for one, other in pairwise(runs))
@@ -72,7 +72,7 @@ def test_verdict_is_unclear_where_processes_disagree():
     assert ratio.verdict == "unclear"
 
 
-def test_ratio_the_other_way_round_is_the_inverse():
+def test_ratio_of_swapped_implementations_is_the_inverse():
     noise = random.Random(3)
     taken = [[[math.exp(noise.gauss(0, 0.1)) for _ in range(9)] for _ in range(4)] for _ in "ab"]
     found = speedups({name: summarize_processes(t) for name, t in zip("ab", taken, strict=True)})
@@ -80,7 +80,7 @@ def test_ratio_the_other_way_round_is_the_inverse():
     assert (one.low, one.value) == pytest.approx((1 / other.high, 1 / other.value))
 
 
-def test_samples_stay_known_by_process():
+def test_samples_are_stored_by_process():
     seconds = summarize_processes([[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]])
     assert seconds.samples == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
     assert seconds.processes == (2, 1, 3)

@@ -1,4 +1,4 @@
-"""Imports go downward only, and what must answer at once imports no torch."""
+"""Imports go downward only, and commands that answer at once import no torch."""
 
 import ast
 import functools
@@ -114,7 +114,7 @@ def test_imports_go_downward(module):
     ("package", "other"),
     [("losscli.bench", "losscli.verify"), ("losscli.bench", "losscli.compare")],
 )
-def test_packages_side_by_side_know_nothing_of_each_other(package, other):
+def test_packages_of_one_layer_do_not_import_each_other(package, other):
     found = {
         (module, name)
         for ours, theirs in ((package, other), (other, package))
@@ -127,7 +127,7 @@ def test_packages_side_by_side_know_nothing_of_each_other(package, other):
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_torch_waits_until_it_is_needed(module):
+def test_only_listed_modules_import_torch_at_the_top(module):
     if not any(within(module, prefix) for prefix in WITH_TORCH):
         assert reaches("torch", module, set()) is None
 
@@ -146,7 +146,7 @@ def test_every_module_has_a_layer_of_its_own():
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if not within(m, "losscli.implementations")])
-def test_the_subject_alone_calls_an_implementation(module):
+def test_only_subject_calls_an_implementation(module):
     nodes = ast.walk(ast.parse(MODULES[module].read_text()))
     calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
     assert [name for name in calls if name.endswith(".bind") and name != "Subject.bind"] == []

@@ -1,4 +1,4 @@
-"""`losscli list` follows the registries."""
+"""`losscli list` shows the registries."""
 
 import ctypes
 import json
@@ -26,26 +26,26 @@ def listing(capsys, *arguments):
         ("configs", [path.name for path in shipped_configs().values()]),
     ],
 )
-def test_one_line_each(capsys, kind, names):
+def test_list_has_one_line_per_entry(capsys, kind, names):
     lines = listing(capsys, kind).splitlines()
     assert [line.split()[0] for line in lines] == names
     assert all(len(line.split()) > 1 and len(line) <= 100 for line in lines)
 
 
-def test_a_loss_shows_formula_and_defaults(capsys):
+def test_list_of_losses_has_formula_and_defaults(capsys):
     lines = listing(capsys, "losses").splitlines()
     for line, spec in zip(lines, LOSSES.values(), strict=True):
         assert spec.formula in line
         assert all(f"; {p.name} = {p.default:g}" in line for p in spec.parameters)
 
 
-def test_all_kinds(capsys):
+def test_list_without_a_kind_has_all_kinds(capsys):
     lines = listing(capsys).splitlines()
     heads = [line for line in lines if not line.startswith(" ")]
     assert heads == ["losses:", "implementations:", "devices:", "configs:"]
 
 
-def test_json(capsys):
+def test_list_in_json_has_all_kinds(capsys):
     everything = json.loads(listing(capsys, "--format", "json"))
     assert list(everything) == ["losses", "implementations", "devices", "configs"]
     assert list(everything["losses"]) == list(LOSSES)
@@ -73,7 +73,7 @@ class FakeDriver:
         memory._obj.value = (device.value + 1) * 2**30
 
 
-def test_gpus_come_from_the_driver(capsys, monkeypatch):
+def test_listed_gpus_come_from_the_driver(capsys, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cu130")
     lines = listing(capsys, "devices").splitlines()
@@ -81,14 +81,14 @@ def test_gpus_come_from_the_driver(capsys, monkeypatch):
     assert lines[2].endswith("Model B, 2.0 GiB")
 
 
-def test_a_gpu_that_torch_cannot_use_says_so(capsys, monkeypatch):
+def test_listed_gpu_that_torch_cannot_use_says_so(capsys, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
     last = listing(capsys, "devices").splitlines()[-1]
     assert "out of reach, torch 2.13.0+cpu is built without CUDA" in last
 
 
-def test_without_a_driver_there_is_the_cpu(capsys, monkeypatch):
+def test_without_a_driver_only_the_cpu_is_listed(capsys, monkeypatch):
     def missing(name):
         raise OSError(name)
 
@@ -97,7 +97,7 @@ def test_without_a_driver_there_is_the_cpu(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("number", "found"), [(12040, (12, 4)), (13000, (13, 0)), (0, None)])
-def test_the_newest_cuda_of_the_driver(monkeypatch, number, found):
+def test_newest_cuda_version_of_the_driver_is_read(monkeypatch, number, found):
     class Driver:
         def cuDriverGetVersion(self, version):  # noqa: N802
             version._obj.value = number
@@ -107,7 +107,7 @@ def test_the_newest_cuda_of_the_driver(monkeypatch, number, found):
     assert devices.driver_cuda() == found
 
 
-def test_without_a_driver_there_is_no_cuda_of_it(monkeypatch):
+def test_without_a_driver_its_cuda_version_is_unknown(monkeypatch):
     def missing(name):
         raise OSError(name)
 

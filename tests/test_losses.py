@@ -1,4 +1,4 @@
-"""What a loss's spec says, and what of it is checked where it is written."""
+"""The spec of a loss, and the checks of its fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from losscli.losses import LOSSES, Tolerance
 
 
 @pytest.mark.parametrize("spec", LOSSES.values(), ids=LOSSES)
-def test_operands_have_names_of_their_own_and_the_first_a_gradient(spec) -> None:
+def test_operands_have_distinct_names_and_the_first_a_gradient(spec) -> None:
     names = [operand.name for operand in spec.operands]
     assert len(set(names)) == len(names)
     assert spec.operands[0].differentiable
@@ -22,7 +22,7 @@ def test_operands_have_names_of_their_own_and_the_first_a_gradient(spec) -> None
 @pytest.mark.parametrize(
     ("factor", "reason"), [(0.5, "why"), (math.inf, "why"), (math.nan, "why"), (2.0, "")]
 )
-def test_a_tolerance_loosens_and_says_why(factor: float, reason: str) -> None:
+def test_tolerance_of_a_loss_loosens_and_has_a_reason(factor: float, reason: str) -> None:
     with pytest.raises(ValueError, match="tolerance"):
         Tolerance(factor, reason)
     assert Tolerance(2.0, "the logarithm of a sum cancels").factor == 2.0

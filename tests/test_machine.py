@@ -1,4 +1,4 @@
-"""The machine as the kernel's files tell it, and devices by name."""
+"""The machine as the kernel's files describe it, and devices by name."""
 
 import json
 import subprocess
@@ -33,17 +33,17 @@ def limit(machine, folder, most, used, cached=0):
     machine(f"sys/fs/cgroup{folder}/memory.stat", f"anon 1\ninactive_file {cached}\n")
 
 
-def test_free_memory_is_what_the_kernel_says_is_available(machine):
+def test_free_memory_is_the_kernels_available_memory(machine):
     assert memory.free_bytes("cpu") == 8 * MIB
 
 
-def test_a_container_sees_its_limit_at_the_root_of_the_mount(machine):
+def test_memory_limit_of_a_container_is_read_at_the_mount_root(machine):
     machine("proc/self/cgroup", "0::/docker/abc\n")
     limit(machine, "", most=4 * MIB, used=3 * MIB, cached=1 * MIB)
     assert memory.free_bytes("cpu") == 2 * MIB
 
 
-def test_the_tightest_limit_of_all_ancestors_counts(machine):
+def test_tightest_memory_limit_of_all_ancestors_counts(machine):
     machine("proc/self/cgroup", "0::/user/me\n")
     limit(machine, "/user/me", most="max", used=0)
     limit(machine, "/user", most=6 * MIB, used=5 * MIB)
@@ -51,13 +51,13 @@ def test_the_tightest_limit_of_all_ancestors_counts(machine):
     assert memory.free_bytes("cpu") == 1 * MIB
 
 
-def test_more_used_than_allowed_is_nothing_free(machine):
+def test_memory_used_beyond_the_limit_leaves_nothing_free(machine):
     machine("proc/self/cgroup", "0::/\n")
     limit(machine, "", most=1 * MIB, used=2 * MIB)
     assert memory.free_bytes("cpu") == 0
 
 
-def test_limits_of_version_1(machine):
+def test_memory_limits_of_cgroup_version_1_are_read(machine):
     machine("proc/self/cgroup", "5:cpu,cpuacct:/me\n4:memory:/me\n")
     machine("sys/fs/cgroup/memory/me/memory.limit_in_bytes", f"{5 * MIB}\n")
     machine("sys/fs/cgroup/memory/me/memory.usage_in_bytes", f"{4 * MIB}\n")
@@ -65,18 +65,18 @@ def test_limits_of_version_1(machine):
     assert memory.free_bytes("cpu") == 3 * MIB
 
 
-def test_the_largest_cache_is_the_last(machine):
+def test_largest_cache_counts_as_last_level(machine):
     for index, size in enumerate(("48K", "2048K", "32M")):
         machine(f"sys/devices/system/cpu/cpu0/cache/index{index}/size", f"{size}\n")
     assert memory.cache_bytes("cpu") == 32 * MIB
 
 
-def test_a_small_cache_that_says_so_is_believed(machine):
+def test_reported_small_cache_is_used(machine):
     machine("sys/devices/system/cpu/cpu0/cache/index0/size", "512K\n")
     assert memory.cache_bytes("cpu") == MIB // 2
 
 
-def test_a_cpu_that_says_nothing_has_a_default_cache(machine):
+def test_cpu_without_cache_information_has_a_default_cache(machine):
     assert memory.cache_bytes("cpu") == memory.DEFAULT_CACHE_BYTES
 
 
@@ -95,7 +95,7 @@ def gpus(monkeypatch):
         ("cuda:1", 2, "cuda:1"),
     ],
 )
-def test_devices_by_name(gpus, name, count, device):
+def test_device_names_are_resolved(gpus, name, count, device):
     gpus(count)
     assert devices.resolve_device(name) == device
 
@@ -108,18 +108,18 @@ def test_devices_by_name(gpus, name, count, device):
         ("cuda:7", 4, "there is no cuda:7; this machine has cuda:0 to cuda:3"),
     ],
 )
-def test_a_gpu_that_is_not_there(gpus, name, count, message):
+def test_missing_gpu_is_an_error(gpus, name, count, message):
     gpus(count)
     with pytest.raises(UnfitError, match=message):
         devices.resolve_device(name)
 
 
-def test_no_device_of_that_kind():
+def test_unknown_device_kind_is_an_error():
     with pytest.raises(UsageError, match="auto, cpu, cuda or cuda:N, but is 'tpu'"):
         devices.resolve_device("tpu")
 
 
-def test_the_description_is_flat_and_fit_for_json():
+def test_machine_description_is_flat_json():
     facts = description.describe("cpu")
     assert not any(isinstance(value, dict | list) for value in facts.values())
     assert json.loads(json.dumps(facts)) == facts
@@ -129,7 +129,7 @@ def test_the_description_is_flat_and_fit_for_json():
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false", "''"])
-def test_a_compiler_that_does_not_answer_is_left_out(monkeypatch, compiler):
+def test_compiler_without_a_version_is_left_out(monkeypatch, compiler):
     monkeypatch.setenv("CXX", compiler)
     assert description.describe("cpu")["compiler"] is None
 
@@ -143,12 +143,12 @@ def test_a_gpu_is_described():
     assert memory.cache_bytes("cuda:0") == facts["gpu_cache_bytes"] > 0
 
 
-def test_a_compiler_that_is_no_command_is_not_known(monkeypatch):
+def test_invalid_compiler_command_is_unknown(monkeypatch):
     monkeypatch.setenv("CXX", '"')
     assert description.describe("cpu")["compiler"] is None
 
 
-def test_a_gpu_is_broken_when_it_does_not_even_wait(monkeypatch):
+def test_gpu_that_cannot_synchronize_is_broken(monkeypatch):
     def wait(device):
         if device == "cuda:1":
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -161,7 +161,7 @@ def test_a_gpu_is_broken_when_it_does_not_even_wait(monkeypatch):
 
 
 @pytest.mark.skipif(not (description.SOURCES / ".git").exists(), reason="losscli is not a checkout")
-def test_the_commit_is_of_losscli_wherever_it_is_run(tmp_path, monkeypatch):
+def test_commit_is_that_of_losscli_in_any_directory(tmp_path, monkeypatch):
     here = description.commit()
     monkeypatch.chdir(tmp_path)
     subprocess.run(["git", "init", "-q", "."], check=True)

@@ -1,4 +1,4 @@
-"""`make mutate`: its mutations fit the sources as they are, and its lines say what came of them."""
+"""`make mutate`: its mutations fit the current sources, and its report names the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_CLAMP = next(m for m in LOSSES if m.mistake == "no clamp")
 
 
 @pytest.mark.parametrize("mutation", EVERY, ids=lambda m: m.name)
-def test_a_mutation_changes_what_is_there(mutation):
+def test_mutation_changes_existing_source(mutation):
     text = (CHECKOUT / "csrc" / mutation.file).read_text()
 
     assert mutation.old in text
@@ -38,14 +38,14 @@ def test_a_mutation_changes_what_is_there(mutation):
 
 
 @pytest.mark.parametrize(("device", "enough"), [("cpu", 35), ("cuda", 45)])
-def test_there_are_enough_for_a_device(device, enough):
+def test_each_device_has_enough_mutations(device, enough):
     chosen = mutate.mutations(device)
 
     assert len([m for m in chosen if not (m.equivalent or m.unseen)]) >= enough
     assert len({m.name for m in chosen}) == len(chosen)
 
 
-def test_a_mutation_leaves_the_time_of_the_file(tmp_path):
+def test_mutation_keeps_the_modification_time(tmp_path):
     file = tmp_path / "losses" / "hinge.h"
     file.parent.mkdir()
     file.write_text((CHECKOUT / "csrc" / NO_CLAMP.file).read_text())
@@ -57,7 +57,7 @@ def test_a_mutation_leaves_the_time_of_the_file(tmp_path):
     assert file.stat().st_mtime_ns == before
 
 
-def test_what_survives_is_put_to_every_way_to_finish_a_sum():
+def test_survivor_is_tried_with_every_sum_strategy():
     ours = {name for name in IMPLEMENTATIONS if name.partition(":")[0] == "custom"}
 
     assert set(Trial.whole("cpu").implementations) == ours
@@ -97,7 +97,7 @@ INPUTS = {
         ),
     ],
 )
-def test_what_does_not_show_a_mutation_is_not_built_anew(file, whole, expected):
+def test_libraries_without_the_mutation_are_not_rebuilt(file, whole, expected):
     mutation = Mutation(file, "old", "new", "a mistake", losses=("hinge",))
     found = stale(mutation, TARGETS, INPUTS, whole=whole)
 
@@ -108,7 +108,7 @@ def names(mutation, device, whole):
     return {target.name for target in libraries(mutation, device, whole=whole)}
 
 
-def test_the_libraries_of_a_mutation_are_those_that_its_trial_loads():
+def test_mutation_builds_the_libraries_that_its_trial_loads():
     plain = Mutation("core/dtype.h", "old", "new", "a mistake", losses=("hinge",))
     tree = replace(plain, implementations=("custom:tree",))
 
@@ -142,11 +142,11 @@ def put(monkeypatch, tmp_path, program, patience=30.0):
         ),
     ],
 )
-def test_how_a_trial_ends_tells_what_killed(monkeypatch, tmp_path, program, death):
+def test_exit_of_a_trial_names_the_killing_check(monkeypatch, tmp_path, program, death):
     assert put(monkeypatch, tmp_path, program) == death
 
 
-def test_who_hangs_is_ended(monkeypatch, tmp_path):
+def test_hanging_trial_is_killed(monkeypatch, tmp_path):
     program = "import threading; print('value: custom', flush=True); threading.Event().wait()"
 
     death = put(monkeypatch, tmp_path, program, patience=0.2)
@@ -167,7 +167,7 @@ def killed_by(monkeypatch, *deaths):
 
 
 @pytest.mark.usefixtures("without_builds")
-def test_a_survivor_of_everything_ends_with_1(monkeypatch, capsys):
+def test_surviving_mutation_exits_1(monkeypatch, capsys):
     killed_by(monkeypatch, None, None)
 
     assert mutate.main(["--only", "no clamp"]) == 1
@@ -177,7 +177,7 @@ def test_a_survivor_of_everything_ends_with_1(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("without_builds")
-def test_who_kills_is_named_and_kept(monkeypatch, capsys, tmp_path):
+def test_killing_check_is_named_and_recorded(monkeypatch, capsys, tmp_path):
     killed_by(monkeypatch, None, mutate.Death("value", "hinge"))
     record = tmp_path / "record.json"
 
@@ -189,14 +189,14 @@ def test_who_kills_is_named_and_kept(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.usefixtures("without_builds")
 @pytest.mark.parametrize(("death", "code"), [(None, 0), (mutate.Death("value", ""), 1)])
-def test_what_is_equivalent_must_survive(monkeypatch, death, code):
+def test_equivalent_mutation_must_survive(monkeypatch, death, code):
     killed_by(monkeypatch, death)
 
     assert mutate.main(["--only", "< for <= at the kink"]) == code
 
 
 @pytest.mark.usefixtures("without_builds")
-def test_what_does_not_compile_is_no_kill(monkeypatch, capsys):
+def test_mutation_that_does_not_compile_is_not_a_kill(monkeypatch, capsys):
     def fail(self, mutation, number, whole):
         raise BuildError("expected ';'")
 

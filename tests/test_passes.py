@@ -1,4 +1,4 @@
-"""What is timed is what a training step does."""
+"""The timed passes do the work of a training step."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def test_backward_allocates_a_fresh_gradient_each_time_and_none_for_the_target()
     assert timed.target.grad is None
 
 
-def test_what_is_timed_includes_giving_the_gradient_back():
+def test_timed_call_includes_freeing_the_gradient():
     timed = PassFactory("forward_backward", "sum", *operands()).make(lambda x, y: (x * y).sum())
     with gradients("forward_backward"):
         timed()
@@ -48,7 +48,7 @@ def test_without_a_reduction_the_incoming_gradient_is_a_full_tensor_allocated_on
     assert timed.input.grad.tolist() == [0.0, 2.5]
 
 
-def test_a_changing_incoming_gradient_is_another_number_in_every_call():
+def test_changing_incoming_gradient_differs_in_every_call():
     passes = PassFactory("forward_backward", "sum", *operands(), CHANGING)
     timed, other = (passes.make(lambda x, y: (x * y).sum()) for _ in range(2))
     with gradients("forward_backward"):
@@ -98,7 +98,7 @@ def test_release_frees_what_the_call_made(pass_):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("pass_", ["forward", "forward_backward"])
-def test_a_captured_pass_follows_the_contents_and_stays_beside_others(pass_):
+def test_captured_pass_reads_new_contents_and_coexists_with_others(pass_):
     x, y = (tensor.cuda() for tensor in operands())
     passes = PassFactory(pass_, "mean", x, y)
     with gradients(pass_):
@@ -118,7 +118,7 @@ def test_a_captured_pass_follows_the_contents_and_stays_beside_others(pass_):
 
 
 @pytest.mark.gpu
-def test_what_waits_for_the_gpu_cannot_be_captured():
+def test_call_that_waits_for_the_gpu_cannot_be_captured():
     x, y = (tensor.cuda() for tensor in operands())
     with gradients("forward"), pytest.raises(RuntimeError, match="captur"):
         PassFactory("forward", "mean", x, y).capture(lambda x, y: x.mean() + y.sum().item())

@@ -27,7 +27,7 @@ def test_the_table():
     ]
 
 
-def test_what_all_cases_share_is_said_once_and_what_varies_in_each():
+def test_shared_facts_stand_above_the_table_and_others_in_each_row():
     other = case(dtype="bfloat16", distribution="normal")
     text = render(run(result(), result(case=other)), "table")
     assert text.startswith("A CPU, 2 threads, torch 2.13.0, mean\n")
@@ -77,7 +77,7 @@ def columns_of(text):
     return heads
 
 
-def test_the_share_of_the_limit_has_a_column_where_it_is_known():
+def test_limit_column_exists_where_the_limit_is_known():
     assert "% of limit" not in columns_of(render(run(*PAIR), "table"))
     text = render(run(PAIR[0], result(limit_gbps=70.0)), "table")
     assert "% of limit" in columns_of(text)
@@ -86,7 +86,7 @@ def test_the_share_of_the_limit_has_a_column_where_it_is_known():
     assert "| % of limit |" in " ".join(render(run(result(limit_gbps=70.0)), "md").split())
 
 
-def test_what_is_faster_than_the_memory_is_marked_and_counted():
+def test_time_faster_than_the_memory_is_marked_and_counted():
     text = render(
         run(result(limit_gbps=60.0, reason="IMPOSSIBLE, 112%"), result("compile")), "table"
     )
@@ -95,20 +95,23 @@ def test_what_is_faster_than_the_memory_is_marked_and_counted():
     assert text.splitlines()[-1].endswith(", 1 IMPOSSIBLE")
 
 
-def test_why_there_is_no_limit_is_said_once_for_each_reason():
+def test_each_reason_for_a_missing_limit_is_printed_once():
     reasons = ("no nvcc", "no nvcc", "no room")
     text = render(run(*(result(no_limit=reason) for reason in reasons)), "table")
-    assert text.split("\n\n")[2] == "no limit: no nvcc\nno limit: no room"
+    assert (
+        text.split("\n\n")[2]
+        == "memory limit not measured: no nvcc\nmemory limit not measured: no room"
+    )
 
 
 @pytest.mark.parametrize(
     ("limit", "impossible"), [(67.1 / 1.06, True), (67.1 / 1.04, False), (None, False)]
 )
-def test_five_percent_beyond_the_limit_are_noise(limit, impossible):
+def test_five_percent_beyond_the_limit_is_not_impossible(limit, impossible):
     assert result(limit_gbps=limit).impossible is impossible
 
 
-def test_nothing_is_impossible_on_a_busy_machine():
+def test_no_time_is_impossible_on_a_busy_machine():
     fast = {"limit_gbps": 40.0}
     assert result(**fast, conditions={"others": 0.05}).impossible
     assert not result(**fast, conditions={"others": 0.5}).impossible
@@ -121,7 +124,7 @@ def test_a_few_microseconds_beyond_the_limit_are_what_calls_cost():
     assert not result(**quick).impossible
 
 
-def test_the_host_has_a_column_where_small_cases_ran_on_a_gpu():
+def test_host_column_exists_where_small_cases_ran_on_a_gpu():
     small = case(shape=(32, 32), target_shape=(32, 32), device="cuda:0")
     large = case(device="cuda:0")
     timed = [result(case=small, host_seconds=12.34e-6), result(case=large, host_seconds=11e-6)]
@@ -156,7 +159,7 @@ def test_a_failed_implementation_shows_no_figures_and_its_reason_in_full():
     assert text.splitlines()[-1] == "custom: 1 FAILED"
 
 
-def test_skipped_ones_are_gathered_by_reason():
+def test_skipped_implementations_are_grouped_by_reason():
     cases = [case(shape=(n,), target_shape=(n,)) for n in range(1, 6)]
     text = render(run(*PAIR, *(skipped(case=case) for case in cases)), "table")
     assert text.split("\n\n")[2] == (
@@ -165,7 +168,7 @@ def test_skipped_ones_are_gathered_by_reason():
     )
 
 
-def test_a_run_in_which_nothing_was_timed_still_says_why():
+def test_run_without_a_time_still_has_its_reasons():
     assert render(run(skipped()), "table").splitlines()[-1] == (
         "skipped custom (mse 4096x4096 float32 mean): needs 2 GiB"
     )
@@ -200,7 +203,7 @@ def test_a_run_in_which_nothing_was_timed_still_says_why():
     ],
     ids=["mean", "both passes", "the first but the reference", "no reference", "a failure"],
 )
-def test_the_line_to_quote(results, lines):
+def test_summary_line_of_a_bench_run(results, lines):
     assert render(run(*results), "table").split("\n\n")[-1].splitlines() == lines
 
 
@@ -214,19 +217,19 @@ def test_the_line_to_quote(results, lines):
     ],
     ids=["faster", "slower", "same", "unclear"],
 )
-def test_a_ratio_that_is_no_difference_is_marked(ratio, cell):
+def test_ratio_that_is_same_or_unclear_is_marked(ratio, cell):
     text = render(run(result(ratio=ratio.value, ratios={"reference": ratio})), "table")
     assert cell in text.split()
 
 
-def test_a_marked_ratio_is_a_figure_all_the_same():
+def test_marked_ratio_is_aligned_as_a_figure():
     same = result(ratio=1.0, ratios={"reference": Speedup(1.0, 0.99, 1.01)})
     lines = render(run(result(ratio=10.0), same), "table").splitlines()
     ends = {line.index("x", line.index(" ms")) for line in lines if " ms " in line}
     assert len(ends) == 1
 
 
-def test_a_mode_that_is_not_the_usual_is_named_beside_the_pass():
+def test_mode_other_than_device_stands_beside_the_pass():
     graph = [replace(r, mode="graph") for r in PAIR]
     lines = render(run(*graph, *PAIR), "table").splitlines()
     assert sum(" fwd graph  " in line for line in lines) == 2
@@ -236,7 +239,7 @@ def test_a_mode_that_is_not_the_usual_is_named_beside_the_pass():
     ]
 
 
-def test_a_warm_cache_is_said_above_the_table_and_in_the_line_to_quote():
+def test_warm_cache_stands_above_the_table_and_in_the_summary():
     lines = render(run(*(replace(r, cache="warm") for r in PAIR)), "table").splitlines()
     assert lines[0] == "A CPU, 2 threads, torch 2.13.0, float32, mean, warm cache"
     assert lines[4].split()[2:4] == ["fwd", "reference"]
@@ -245,7 +248,7 @@ def test_a_warm_cache_is_said_above_the_table_and_in_the_line_to_quote():
     )
 
 
-def test_where_some_are_cold_a_warm_cache_stands_beside_the_pass():
+def test_warm_cache_stands_beside_the_pass_in_a_mixed_run():
     host = [replace(r, cache="warm", mode="host") for r in PAIR]
     text = render(run(*PAIR, *host), "table")
     lines = text.splitlines()
@@ -257,20 +260,23 @@ def test_where_some_are_cold_a_warm_cache_stands_beside_the_pass():
     ]
 
 
-def test_a_busy_machine_is_said_once():
+def test_busy_machine_is_reported_once():
     quiet, busy, busier = (result(conditions={"others": part}) for part in (0.09, 0.11, 0.45))
     assert "busy" not in render(run(quiet, quiet), "table")
     text = render(run(quiet, busy, busier), "table")
-    assert "the machine was busy: others took up to 45% of its cores during 2 of 3 results" in text
+    assert (
+        "the machine was busy: other programs took up to 45% of its cores during 2 of 3 results"
+        in text
+    )
 
 
-def test_what_slowed_a_gpu_is_said():
+def test_throttle_reasons_of_a_gpu_are_reported():
     slowed = result(conditions={"celsius": [40, 90], "throttle_reasons": ["power limit"]})
     text = render(run(slowed, result(conditions={"celsius": [40, 41]})), "table")
-    assert "the GPU was slowed during 1 of 2 results: power limit" in text
+    assert "the GPU was throttled during 1 of 2 results: power limit" in text
 
 
-def test_that_the_gpu_waited_for_the_host_is_said():
+def test_gpu_that_waited_for_the_host_is_reported():
     waited = result(conditions={"host_gaps": 3})
     text = render(run(waited, result(conditions={"celsius": [40, 41]})), "table")
     assert "the GPU waited for the host within samples of 1 of 2 results" in text

@@ -1,4 +1,4 @@
-"""Where custom loses is counted and named, and noise is not called a loss."""
+"""Cells in which custom is slower are counted and named, and noise is not."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def test_the_verdict_is_in_the_record_and_read_back(tmp_path):
     assert read_run(path, "bench").headline == writer.run.headline
 
 
-def test_one_line_where_there_is_no_loss():
+def test_report_is_one_line_where_custom_is_never_slower():
     results = [timed("custom", around(1.0)), timed("compile", around(1.1))]
     assert lines(run(*results)) == ["custom is slower than the best peer in 0 of 1 cell"]
 
@@ -55,23 +55,23 @@ def test_a_loss_is_named_with_the_best_peer_and_the_ratio():
         (around(0.995), 0),  # by less than a hundredth, in each of them
     ],
 )
-def test_noise_is_no_loss(peer, losses):
+def test_noise_is_not_reported_as_slower(peer, losses):
     results = [timed("custom", around(1.0)), timed("compile", peer)]
     assert lines(run(*results))[0] == f"custom is slower than the best peer in {losses} of 1 cell"
 
 
-def test_what_slowed_a_whole_round_says_nothing():
+def test_disturbance_of_a_whole_round_makes_no_cell_slower():
     slowed = [1.0, 1.0, 1.5, 1.5, 1.5, 1.0, 1.0, 1.0, 1.5, 1.0, 1.5]
     peer = [0.95 * sample for sample in slowed]
     (cell,) = cells(run(timed("custom", slowed), timed("compile", peer)))
     assert cell.slower_than == {"compile"}
 
 
-def test_what_too_few_rounds_leave_open_is_told():
+def test_cell_with_too_few_rounds_is_named():
     results = [timed("custom", around(1.0, count=3)), timed("compile", around(0.9, count=3))]
     assert lines(run(*results)) == [
         "custom is slower than the best peer in 0 of 1 cell",
-        "custom is behind in 1 cell with too few samples to tell",
+        "custom is behind in 1 cell with too few samples to decide",
         "    mse 4096x4096 float32 mean, forward: 0.900x compile (1.000 s against 900.0 ms)",
     ]
 
@@ -81,14 +81,14 @@ def shaped(rows, ours, theirs):
     return [timed("custom", ours, case=shape), timed("compile", theirs, case=shape)]
 
 
-def test_of_many_cells_a_loss_has_to_be_clearer_than_of_one():
+def test_with_many_cells_slower_needs_stronger_evidence():
     behind = shaped(1, around(1.0), [*around(0.95)[:-1], 1.1])  # in 10 rounds of 11
     ties = [result for n in range(2, 102) for result in shaped(n, around(1.0), around(1.0))]
     assert lines(run(*behind))[0] == "custom is slower than the best peer in 1 of 1 cell"
     assert lines(run(*behind, *ties))[0] == "custom is slower than the best peer in 0 of 101 cells"
 
 
-def test_many_that_are_slower_do_not_hide_each_other():
+def test_many_slower_cells_are_all_reported():
     behind = [
         result
         for n in range(1, 31)
@@ -97,7 +97,7 @@ def test_many_that_are_slower_do_not_hide_each_other():
     assert lines(run(*behind))[0] == "custom is slower than the best peer in 30 of 30 cells"
 
 
-def test_slower_than_any_peer_is_slower_whichever_has_the_better_median():
+def test_slower_than_any_peer_counts_whatever_its_median():
     scattered = [0.7, 1.3] * 5 + [0.7]
     results = [
         timed("custom", around(1.0)),
@@ -108,7 +108,7 @@ def test_slower_than_any_peer_is_slower_whichever_has_the_better_median():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_of_equals_hardly_one_run_in_a_hundred_is_called_slower(seed):
+def test_equal_cells_are_called_slower_in_under_1_percent_of_runs(seed):
     noise = random.Random(seed)
 
     def times():
@@ -118,7 +118,7 @@ def test_of_equals_hardly_one_run_in_a_hundred_is_called_slower(seed):
     assert lines(run(*equals)) == ["custom is slower than the best peer in 0 of 200 cells"]
 
 
-def test_strategies_are_no_peers():
+def test_strategies_do_not_count_as_peers():
     results = [timed("custom", around(1.0)), timed("custom:tree", around(0.5))]
     assert lines(run(*results)) == []
 
@@ -137,7 +137,7 @@ def test_the_same_case_in_two_modes_is_two_cells_and_the_mode_is_named():
     assert told[2].startswith("    mse 4096x4096 float32 mean, forward graph: 0.500x compile")
 
 
-def test_a_cell_that_custom_has_no_time_for_is_no_win():
+def test_cell_without_a_time_of_custom_is_reported():
     other = case(shape=(8, 8), target_shape=(8, 8))
     results = [
         failed(),
@@ -153,7 +153,7 @@ def test_a_cell_that_custom_has_no_time_for_is_no_win():
 
 
 @pytest.mark.parametrize("format", ["table", "md"])
-def test_the_report_ends_with_it_before_the_line_to_quote(format):
+def test_peer_comparison_stands_before_the_summary_line(format):
     bench = run(timed("custom", around(1.0)), timed("reference", around(1.1)))
     *_, comparison, quoted = render(bench, format).split("\n\n")
     assert comparison == "custom is slower than the best peer in 0 of 1 cell"

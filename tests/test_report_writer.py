@@ -1,4 +1,4 @@
-"""The writer: nothing that was finished is lost, and no output is found unwritable too late."""
+"""The writer keeps every finished result, and refuses an unwritable output at once."""
 
 import errno
 import json
@@ -39,13 +39,13 @@ def test_each_result_is_on_disk_before_the_next_begins(tmp_path):
 
 
 @pytest.mark.parametrize("format", ["json", "jsonl"])
-def test_the_journal_goes_where_the_output_holds_it_all(tmp_path, format):
+def test_journal_is_removed_if_the_output_has_all_results(tmp_path, format):
     with Writer(run(), format, tmp_path / "out") as writer:
         writer.add(PAIR[0])
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_an_interrupt_keeps_what_was_finished(tmp_path):
+def test_interrupt_keeps_finished_results(tmp_path):
     output = tmp_path / "out.json"
 
     def finish_one():
@@ -74,7 +74,7 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(tmp_path):
         Writer(run(), "json", tmp_path / "missing" / "out.json")
 
 
-def test_a_link_keeps_pointing_at_its_file(tmp_path):
+def test_link_keeps_its_target(tmp_path):
     real, link = tmp_path / "real.json", tmp_path / "link.json"
     real.write_text("old")
     link.symlink_to(real)
@@ -84,14 +84,14 @@ def test_a_link_keeps_pointing_at_its_file(tmp_path):
     assert json.loads(real.read_text())["kind"] == "bench"
 
 
-def test_a_device_is_written_to_and_never_replaced():
+def test_device_file_is_written_and_never_replaced():
     with Writer(run(), "json", Path(os.devnull)) as writer:
         writer.add(PAIR[0])
     assert Path(os.devnull).is_char_device()
     assert not Path(f"{os.devnull}.journal.jsonl").exists()
 
 
-def test_a_pipe_behind_a_link_is_written_to(tmp_path):
+def test_pipe_behind_a_link_is_written(tmp_path):
     reader, writer_end = os.pipe()
     link = tmp_path / "stdout"
     link.symlink_to(f"/dev/fd/{writer_end}")
@@ -118,7 +118,7 @@ def test_the_journal_of_a_run_that_was_killed_is_kept(tmp_path):
     journal = tmp_path / "out.journal.jsonl"
     journal.write_text("finished cases")
     with pytest.raises(
-        UsageError, match=r"out\.journal\.jsonl holds .* --resume .*/out, move it away"
+        UsageError, match=r"out\.journal\.jsonl holds .* --resume .*/out, move the file away"
     ):
         Writer(run(), "json", tmp_path / "out")
     assert journal.read_text() == "finished cases"
@@ -128,7 +128,7 @@ def test_the_journal_of_a_saved_run_is_known_by_the_name_of_the_run(tmp_path):
     saved = tmp_path / "v1.2.jsonl"
     journal_path(saved).write_text("finished cases")
     with pytest.raises(
-        UsageError, match=r"--resume v1\.2, move it away or choose another --save\.$"
+        UsageError, match=r"--resume v1\.2, move the file away or choose another --save\.$"
     ):
         Writer(run(), "json", None, saved=saved)
 

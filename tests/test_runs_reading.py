@@ -1,4 +1,4 @@
-"""What was written is read back as it was."""
+"""Runs are read back as they were written."""
 
 import json
 import math
@@ -74,19 +74,19 @@ def test_a_run_of_any_kind_is_read_as_it_was_written(written, kind, result, form
     assert read_run(written(render(made, format)), kind) == made
 
 
-def test_the_cases_of_an_older_record_have_what_was_the_default_then(written):
+def test_cases_of_an_older_record_get_the_defaults_of_their_time(written):
     record = json.loads(render(run(*PAIR), "json"))
     del record["results"][0]["case"]["scale"], record["results"][1]["table"], record["plan"]
     assert read_run(written(json.dumps(record)), "bench") == run(*PAIR)
 
 
-def test_what_a_later_version_adds_is_passed_over(written):
+def test_unknown_fields_of_a_later_version_are_ignored(written):
     record = json.loads(render(run(*PAIR), "json"))
     record["new"] = record["results"][0]["new"] = 1
     assert read_run(written(json.dumps(record)), "bench") == run(*PAIR)
 
 
-def test_a_run_without_results_is_one(written):
+def test_run_without_results_is_read(written):
     for format in ("json", "jsonl"):
         assert read_run(written(render(run(), format) + "\n"), "bench") == run()
 
@@ -97,7 +97,7 @@ def test_what_stands_below_the_last_whole_line_is_passed_over(written, end):
 
 
 @pytest.mark.parametrize("cut", [1, 10, 200])
-def test_half_a_line_at_the_end_is_passed_over(written, cut):
+def test_half_a_line_at_the_end_is_ignored(written, cut):
     text = render(run(*PAIR), "jsonl")
     assert read_run(written(text[:-cut]), "bench") == replace(run(PAIR[0]), cut_off=True)
 
@@ -107,7 +107,7 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
     [
         (
             lambda r: r.pop("status"),
-            "result 2 is not one of losscli: object missing required field `status`",
+            "result 2 is not valid: object missing required field `status`",
         ),
         (lambda r: r.update(status=1), "'status': expected `str`, got `int`"),
         (lambda r: r.update(gbps="x"), "'gbps': expected `float | null`, got `str`"),
@@ -127,7 +127,7 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
         (lambda r: r["case"].update(reduction="all"), "'reduction': unknown reduction 'all'."),
         (lambda r: r["case"].update(seed=10**400), "'seed': a number of more than 64 bits"),
         (lambda r: r["case"].update(target_shape=[10**400]), "'target_shape': (1000"),
-        (lambda r: r["case"].update(shape=[-5, 0]), "'shape': (-5, 0) is no shape"),
+        (lambda r: r["case"].update(shape=[-5, 0]), "'shape': (-5, 0) is not a shape"),
         (lambda r: r.update({"pass": "back"}), "'pass': unknown pass 'back'."),
         (lambda r: r.update(mode="Host"), "'mode': unknown mode 'Host'. Did you mean 'host'?"),
         (lambda r: r.update(cache="hot"), "'cache': unknown cache 'hot'."),
@@ -138,19 +138,25 @@ def test_half_a_line_at_the_end_is_passed_over(written, cut):
             "damaged: JSON is malformed",
         ),
         (lambda r: r["seconds"].update(p20=-INF), "damaged: JSON is malformed"),
-        (lambda r: r["seconds"].update(median=0), "'seconds': 'median': 0 s is no time"),
-        (lambda r: r["seconds"].update(median=1e308), "'seconds': 'median': 1e+308 s is no time"),
+        (lambda r: r["seconds"].update(median=0), "'seconds': 'median': 0 s is not a valid time"),
+        (
+            lambda r: r["seconds"].update(median=1e308),
+            "'seconds': 'median': 1e+308 s is not a valid time",
+        ),
         (lambda r: r["seconds"].update(samples=[1, NAN]), "damaged: JSON is malformed"),
         (
             lambda r: r["seconds"].update(samples=[10**400]),
             "'seconds.samples[0]': number out of range",
         ),
-        (lambda r: r["seconds"].update(samples=[1, 0]), "'seconds': 'samples': 0 s is no time"),
-        (lambda r: r["seconds"].update(samples=[1, -2]), "'samples': -2 s is no time"),
+        (
+            lambda r: r["seconds"].update(samples=[1, 0]),
+            "'seconds': 'samples': 0 s is not a valid time",
+        ),
+        (lambda r: r["seconds"].update(samples=[1, -2]), "'samples': -2 s is not a valid time"),
         (lambda r: r.update(case=None), "'case': expected `object`, got `null`"),
     ],
 )
-def test_what_is_not_a_result_is_told_by_its_field(written, change, message):
+def test_invalid_result_names_its_field(written, change, message):
     record = json.loads(render(run(*PAIR), "json"))
     change(record["results"][1])
     with pytest.raises(UsageError) as error:
@@ -165,13 +171,13 @@ def test_what_is_not_a_result_is_told_by_its_field(written, change, message):
         ('{"schema_version": 1, "kind": "bench", "results": ' + "[" * 200_000, "nested too deeply"),
         (
             '{"schema_version": 1, "kind": "bench"}\n' + "[" * 200_000 + "\n{}\n",
-            "result 1 is not one",
+            "result 1 is not valid",
         ),
         ('{"schema_version": 1, "kind": "bench"}\n{\n{}\n', ":2: this line is not JSON"),
         ('{"schema_version": 1, "kind": "bench", "results": [' + "9" * 5000 + "]}", "out of range"),
     ],
 )
-def test_what_json_cannot_hold_is_a_damaged_file(written, text, message):
+def test_malformed_json_is_a_damaged_file(written, text, message):
     with pytest.raises(UsageError, match=message):
         read_run(written(text), "bench")
 
@@ -191,7 +197,7 @@ def read(value):
     return record
 
 
-def test_defaults_are_made_anew_and_a_trailing_underscore_is_pythons():
+def test_defaults_are_not_shared_and_pass_reads_into_pass_():
     one, other = (read({"pass": "forward"}) for _ in range(2))
     assert one == other == Outer("forward")
     assert one.named is not other.named
@@ -200,7 +206,7 @@ def test_defaults_are_made_anew_and_a_trailing_underscore_is_pythons():
         read({"pass_": "forward"})
 
 
-def test_a_case_that_was_read_is_shared(written):
+def test_equal_cases_of_a_record_are_shared(written):
     first, second = read_run(written(render(run(*PAIR), "json")), "bench").results
     assert first.case is second.case
     assert isinstance(first.case, Case)

@@ -1,4 +1,4 @@
-"""A run that was killed goes on: nothing finished is measured again, and nothing is lost."""
+"""A killed run is resumed: no result is measured again or lost."""
 
 import json
 import os
@@ -50,7 +50,7 @@ class Bench:
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
 
     def run(self, *arguments, **environ):
-        """Run to the end; return the exit code and what was told."""
+        """Run to the end; return the exit code and standard error."""
         process = self.start(*arguments, **environ)
         told = process.communicate(timeout=120)[1]
         return process.returncode, told
@@ -96,7 +96,7 @@ def bench(tmp_path):
     return Bench(tmp_path)
 
 
-def test_killed_in_the_middle_it_goes_on_where_it_was(bench):
+def test_killed_run_resumes_after_its_last_finished_case(bench):
     assert bench.stop_at(16, signal.SIGKILL)[0] == -signal.SIGKILL
     assert not bench.output.exists()
     finished = bench.journal()
@@ -112,7 +112,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(bench):
 
     code, told = bench.run("--resume", bench.output)
     assert code == 0, told
-    assert "12 of 16 results are there already" in told
+    assert "12 of 16 results are already measured" in told
     assert bench.computed() == [25]
     assert bench.results() == ALL
     record = json.loads(bench.output.read_text())
@@ -121,18 +121,18 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(bench):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_interrupted_it_exits_130_and_goes_on_from_its_report(bench, number):
+def test_interrupted_run_exits_130_and_resumes_from_its_report(bench, number):
     code, told = bench.stop_at(16, number)
     assert (code, told) != (0, "")
     assert code == 130
-    assert told.endswith("losscli: interrupted; what was finished is reported\n")
+    assert told.endswith("losscli: interrupted; the report has the finished results\n")
     assert bench.results() == [k for k in ALL if k[0] in (4, 9)]
     assert bench.run("--resume", bench.output)[0] == 0
     assert bench.computed() == [16, 25]
     assert bench.results() == ALL
 
 
-def test_a_run_that_is_to_be_saved_is_resumed_by_its_name(bench):
+def test_saved_run_is_resumed_by_its_name(bench):
     bench.output = Path("-")
     bench.stop_at(9, signal.SIGKILL, "--save", "base")
     assert bench.run("--save", "base", "--resume", "base")[0] == 0
@@ -148,7 +148,7 @@ def test_a_run_with_a_name_and_an_output_is_resumed_by_its_output(bench):
     code, told = bench.run("--save", "base", "--resume", "base")
     assert code == 2
     assert "no run 'base'." in told
-    assert "known by its -o, if it had one: --resume PATH.\n" in told
+    assert "is found by the path of its -o: --resume PATH.\n" in told
     assert bench.run("--save", "base", "--resume", bench.output)[0] == 0
     assert bench.computed() == [9, 16, 25]
     assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
@@ -164,7 +164,7 @@ def test_an_interrupt_exits_130_in_every_phase(bench, phase):
         assert [key(record) for record in bench.journal()] == ALL
 
 
-def test_a_disk_that_fills_up_keeps_what_was_finished(bench):
+def test_full_disk_keeps_finished_results(bench):
     code, told = bench.run(KILLABLE_FILE_BYTES="16384")
     assert code == 4
     assert told.splitlines()[-1].startswith("losscli: error: cannot write ")
@@ -176,7 +176,7 @@ def test_a_disk_that_fills_up_keeps_what_was_finished(bench):
     assert len(bench.computed()) < len(SIZES)
 
 
-def test_a_disk_that_is_full_is_told_before_anything_is_measured(bench):
+def test_full_disk_is_an_error_before_measuring(bench):
     code, told = bench.run(KILLABLE_FILE_BYTES="100")
     assert code == 4
     assert told.splitlines()[-1].startswith("losscli: error: cannot write ")
@@ -187,7 +187,7 @@ def test_a_disk_that_is_full_is_told_before_anything_is_measured(bench):
 
 @pytest.fixture
 def cut_short(bench, monkeypatch, capsys):
-    """Return a function that resumes a run of which the journal holds one case, and tells how."""
+    """Return a function that resumes a run whose journal has one case."""
     monkeypatch.setitem(IMPLEMENTATIONS, "theirs", replace(REFERENCE, name="theirs"))
     monkeypatch.setattr(limit.Limits.__init__, "__defaults__", (killable.refuse,))
 
@@ -211,7 +211,7 @@ def cut_short(bench, monkeypatch, capsys):
     return resume
 
 
-def test_what_is_whole_is_only_reported(bench, cut_short, monkeypatch):
+def test_resuming_a_complete_run_only_reports_it(bench, cut_short, monkeypatch):
     assert cut_short()[0] == 0
     monkeypatch.setattr("losscli.bench.runner.Runner.run", None)
     whole = bench.output.read_text()
@@ -221,26 +221,26 @@ def test_what_is_whole_is_only_reported(bench, cut_short, monkeypatch):
 
 
 @pytest.mark.parametrize("other", ["--size=4", "--max-time=2ms", "--impl=reference", "--seed=1"])
-def test_with_another_config_it_is_refused_and_kept(cut_short, other):
+def test_resume_with_another_config_is_refused_and_keeps_the_journal(cut_short, other):
     code, left, told = cut_short(other)
     assert (code, left) == (2, 4)
-    assert "out.json.journal.jsonl is of another config: it was begun by `losscli" in told
+    assert "out.json.journal.jsonl has another config: it was begun by `losscli" in told
 
 
 @pytest.mark.parametrize("fact", ["cpu", "threads", "torch", "losscli", "commit", "compiler"])
-def test_elsewhere_or_of_another_build_it_is_refused_and_kept(cut_short, fact):
+def test_resume_on_another_machine_or_build_is_refused(cut_short, fact):
     code, left, told = cut_short(**{fact: "other"})
     assert (code, left) == (2, 4)
-    assert f"cannot go on here, for it was begun with another {fact}: other, then " in (
+    assert f"cannot be resumed here: different {fact}: other, then " in (
         told.replace("CPU: other", "cpu: other")
     )
-    assert "Go back to that, or begin anew with another -o or --save." in told
+    assert "Resume it with those, or start a new run with another -o or --save." in told
 
 
-def test_what_makes_no_other_kernel_is_told_of(cut_short):
+def test_resume_notes_changes_that_leave_the_kernels_the_same(cut_short):
     code, left, told = cut_short(python="3.11.0")
     assert (code, left) == (0, None)
-    assert "losscli: since the run was begun, another Python: 3.11.0, then " in told
+    assert "losscli: changed since the run began: Python: 3.11.0, then " in told
 
 
 def task(passes=("forward", "forward_backward"), **changes):
@@ -254,7 +254,7 @@ def test_a_pass_is_finished_when_each_implementation_has_a_result():
     assert kept == done[:2]
 
 
-def test_cases_of_one_name_are_told_apart_by_their_table_and_inputs():
+def test_cases_with_equal_names_differ_by_table_and_inputs():
     done = [result("reference", table="one"), result("custom", table="one")]
     forward = [task(["forward"], table=title) for title in ("one", "two")]
     assert remaining(forward, done) == (forward[1:], done)
@@ -262,12 +262,12 @@ def test_cases_of_one_name_are_told_apart_by_their_table_and_inputs():
     assert remaining([seeded], done) == ([seeded], [])
 
 
-def test_a_plan_is_known_by_all_that_it_asks_for():
+def test_plan_id_covers_cases_passes_and_timing():
     other = Task(case(), task().passes, Timing(cache="warm"))
     assert len({plan_id(tasks) for tasks in ([task()], [other], [task(), task()], [])}) == 4
     assert plan_id([task()]) == plan_id([task()])
     assert running.begin("bench", "cpu", plan=plan_id([task()])).plan == plan_id([task()])
 
 
-def test_reports_say_what_was_planned():
+def test_report_has_the_plan_id():
     assert json.loads(render(made(*[result("reference")]), "json"))["plan"] == ""

@@ -1,4 +1,4 @@
-"""Where runs are kept by name."""
+"""Saved runs are kept and found by name."""
 
 import errno
 import os
@@ -40,12 +40,12 @@ def test_no_test_reads_the_runs_of_the_user(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["base", "v1.2", "2026-01-02_a+b", "0"])
-def test_names(name):
+def test_valid_run_names_are_accepted(name):
     assert check_run_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "-o", "a/b", "a b", "a.jsonl", "é"])
-def test_what_names_no_run(name):
+def test_invalid_run_name_is_refused(name):
     with pytest.raises(UsageError, match="cannot name a run"):
         check_run_name(name)
 
@@ -57,7 +57,7 @@ def test_the_directory_is_made_before_anything_is_measured(tmp_path, monkeypatch
     assert (tmp_path / "a/b/runs").is_dir()
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path, monkeypatch):
+def test_directory_that_cannot_be_created_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path / "file"))
     with pytest.raises(UnfitError, match=r"cannot make .*Name another in LOSSCLI_DATA_DIR"):
@@ -74,7 +74,7 @@ def test_a_home_that_is_nobodys_is_told(monkeypatch):
 
 @pytest.fixture
 def locked(tmp_path, monkeypatch):
-    """Have a directory that may not be searched, whoever runs the test."""
+    """Make a directory without search permission, also for root."""
     real, folder = os.stat, tmp_path / "locked"
 
     def stat(path, *arguments, **keywords):
@@ -88,7 +88,7 @@ def locked(tmp_path, monkeypatch):
     return folder
 
 
-def test_a_directory_that_may_not_be_searched_is_told(locked, monkeypatch):
+def test_directory_without_search_permission_is_an_error(locked, monkeypatch):
     with pytest.raises(UsageError, match=r"cannot read '.*locked/a': Permission denied\.$"):
         find_run(str(locked / "a"))
     monkeypatch.setenv("LOSSCLI_DATA_DIR", str(locked))
@@ -97,7 +97,7 @@ def test_a_directory_that_may_not_be_searched_is_told(locked, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a\0b", "file/a"])
-def test_what_cannot_be_a_path_is_not_there(tmp_path, monkeypatch, name):
+def test_impossible_path_does_not_exist(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
     Path("file").write_text("")
@@ -116,7 +116,7 @@ def test_a_directory_does_not_hide_a_run_of_its_name(tmp_path, monkeypatch):
     assert find_run("other") == Path("other")
 
 
-def test_a_name_is_found_and_a_path_comes_first(tmp_path, monkeypatch):
+def test_saved_run_is_found_by_name_after_paths(tmp_path, monkeypatch):
     monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     path = prepare("base")

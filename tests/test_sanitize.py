@@ -1,4 +1,4 @@
-"""`make sanitize`: its calls, and what it makes of what a tool says."""
+"""`make sanitize`: its calls, and its reading of the tools' output."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_calls_of_each_layout_and_dtype_of_a_target_can_be_made(monkeypatch):
         sanitize.make(call)
 
 
-def test_a_tool_that_finds_something_is_named_and_ends_with_1(gpu, capsys):
+def test_tool_with_findings_is_named_and_exits_1(gpu, capsys):
     assert sanitize.main([]) == sanitize.EXIT_FOUND
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == list(sanitize.TOOLS)
@@ -72,13 +72,13 @@ def test_a_tool_that_finds_something_is_named_and_ends_with_1(gpu, capsys):
     assert "1 hazard displayed" in lines[1]
 
 
-def test_tools_that_find_nothing_end_with_0(gpu, capsys):
+def test_tools_without_findings_exit_0(gpu, capsys):
     assert sanitize.main(["--tool", "memcheck", "--tool", "initcheck"]) == 0
     assert capsys.readouterr().out.count(": clean, 12 calls in ") == 2
 
 
 @pytest.mark.parametrize(("missing", "says"), [("gpu", "no GPU"), ("tool", "no compute-sanitizer")])
-def test_what_is_missing_is_one_message_and_ends_with_4(monkeypatch, capsys, missing, says):
+def test_missing_tool_or_gpu_is_one_message_and_exits_4(monkeypatch, capsys, missing, says):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: missing != "gpu")
     monkeypatch.setattr(sanitize, "find_sanitizer", lambda: None)
     assert sanitize.main([]) == sanitize.EXIT_UNFIT

@@ -1,4 +1,4 @@
-"""A signal ends the program with one line and 130, however early it comes."""
+"""A signal ends the program with one line and exit code 130, however early it comes."""
 
 import os
 import subprocess

@@ -30,7 +30,7 @@ from losscli.errors import UsageError
         ("2..9*2", [(2,), (4,), (8,)]),
     ],
 )
-def test_size(text, shapes):
+def test_size_is_parsed(text, shapes):
     assert list(parse_size(text)) == shapes
 
 
@@ -43,12 +43,12 @@ def test_size(text, shapes):
         ("4x", "an extent is missing"),
         ("x4", "an extent is missing"),
         ("4xx4", "an extent is missing"),
-        ("1.5K", "'1.5K' is no extent"),
-        ("1e3", "'1e3' is no extent"),
-        ("4*4", "'4\\*4' is no extent"),
-        ("4 x 4", "'4 ' is no extent"),
-        ("32KB", "'32KB' is no extent"),
-        ("٣", "is no extent"),
+        ("1.5K", "'1.5K' is not an extent"),
+        ("1e3", "'1e3' is not an extent"),
+        ("4*4", "'4\\*4' is not an extent"),
+        ("4 x 4", "'4 ' is not an extent"),
+        ("32KB", "'32KB' is not an extent"),
+        ("٣", "is not an extent"),
         ("1Mx1Mx2", "more than 2\\^40 elements"),
         ("1025G", "more than 2\\^40 elements"),
         ("0x" + "9" * 30, "more than 2\\^40 elements"),
@@ -59,9 +59,9 @@ def test_size(text, shapes):
         ("8..1*2", "STOP no smaller"),
         ("0..8*2", "START at least 1"),
         ("1..8*1", "FACTOR at least 2"),
-        ("1..8", "'1..8' is no extent"),
+        ("1..8", "'1..8' is not an extent"),
     ],
 )
-def test_no_size(text, reason):
+def test_invalid_size_is_refused(text, reason):
     with pytest.raises(UsageError, match=reason):
         parse_size(text)

@@ -5,7 +5,7 @@ import pytest
 from losscli.report.step_summary import LARGEST, VARIABLE, publish
 
 
-def test_elsewhere_nothing_is_rendered():
+def test_outside_github_actions_nothing_is_rendered():
     publish("bench", lambda: pytest.fail("rendered"), {})
 
 
@@ -18,7 +18,7 @@ def test_each_report_is_appended_under_its_title(tmp_path):
     )
 
 
-def test_what_is_too_long_ends_after_a_line_and_says_so(tmp_path):
+def test_summary_that_is_too_long_is_cut_after_a_line(tmp_path):
     summary = tmp_path / "summary.md"
     summary.write_text("x" * 1000)
     publish("bench", lambda: "é" * 99 + "\n" + "| row |\n" * 200_000, {VARIABLE: str(summary)})

@@ -1,4 +1,4 @@
-"""Units in and out."""
+"""Reading and writing of units."""
 
 import pytest
 
@@ -25,23 +25,23 @@ from losscli.units import (
         ("0", 0),
     ],
 )
-def test_duration(text, seconds):
+def test_duration_is_parsed_into_seconds(text, seconds):
     assert parse_seconds(text) == pytest.approx(seconds, rel=1e-15)
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1h", "1 2", "inf", "nan", "1..2s", "1e999"])
-def test_no_duration(text):
+def test_invalid_duration_is_refused(text):
     with pytest.raises(UsageError, match="is not a duration"):
         parse_seconds(text)
 
 
 @pytest.mark.parametrize(("text", "fraction"), [("1%", 0.01), ("0.5 %", 0.005), ("0.01", 0.01)])
-def test_fraction(text, fraction):
+def test_fraction_is_parsed(text, fraction):
     assert parse_fraction(text) == pytest.approx(fraction, rel=1e-15)
 
 
 @pytest.mark.parametrize("text", ["", "%", "0", "1", "100%", "-1%", "nan", "one"])
-def test_no_fraction(text):
+def test_invalid_fraction_is_refused(text):
     with pytest.raises(UsageError, match="is not a fraction"):
         parse_fraction(text)
 
@@ -57,7 +57,7 @@ def test_no_fraction(text):
         (1234.5, "1234 s"),
     ],
 )
-def test_seconds_are_printed_in_the_unit_that_suits_them(seconds, text):
+def test_seconds_are_printed_in_a_readable_unit(seconds, text):
     assert format_seconds(seconds) == text
 
 

@@ -1,10 +1,9 @@
-"""What the machine was like while samples were taken. It is looked at and never set.
+"""The state of the machine while samples are taken. losscli reads it and never changes it.
 
-A GPU is asked through nvidia-ml-py, where that is installed, before and after each batch of
-samples: a batch that it ran slower than it can, for heat or at the word of its power supply, is
-thrown away. That it stays below its power limit is told but is no reason to throw anything away:
-under a steady load it is how a card runs. On a CPU it is seen how much of the time of its cores
-went to others.
+losscli reads a GPU's state through nvidia-ml-py, where that is installed, before and after each
+batch of samples. A batch during which heat or the power supply throttled the GPU is discarded. A
+GPU at its power limit is reported but discards nothing: under a steady load a GPU runs at that
+limit. On a CPU losscli reads how much of the cores' time other programs took.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ THROTTLE_REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""NVML's bits for which samples are thrown away."""
+"""NVML's bits for which samples are discarded."""
 TOLD_REASONS = THROTTLE_REASONS | {0x04: "power limit", 0x10: "sync boost"}
-"""Those that are told of."""
+"""NVML's bits that are reported."""
 
 
 class Conditions(Protocol):
     """Looks at the machine while the implementations of one case are sampled."""
 
     def begin(self) -> None:
-        """Forget what was seen."""
+        """Start a new record of conditions."""
         ...
 
     def slowed(self) -> bool:
-        """Look; tell whether samples since the last look are to be thrown away."""
+        """Read the state; tell whether to discard the samples since the last reading."""
         ...
 
     def record(self) -> dict[str, Any]:
-        """Return what was seen since the beginning, fit for JSON."""
+        """Return the conditions since ``begin``, fit for JSON."""
         ...
 
 
 class CpuConditions:
-    """Load, and how much of the cores' time others took."""
+    """The load, and the part of the cores' time that other programs took."""
 
     def __init__(
         self,
@@ -66,11 +65,11 @@ class CpuConditions:
         self._start = self.clock(), self.own_time(), _busy_seconds()
 
     def slowed(self) -> bool:
-        """Nothing that a CPU tells is precise enough to throw samples away for."""
+        """Return False: no reading of a CPU is precise enough to discard samples for."""
         return False
 
     def others(self) -> float | None:
-        """Return the part of the cores' time that went to others; None where it is not known."""
+        """Return the part of the cores' time that other programs took; None where it is unknown."""
         wall, own, busy = self._start
         wall, own = self.clock() - wall, self.own_time() - own
         now = _busy_seconds()
@@ -92,7 +91,7 @@ class GpuConditions:
     """Clocks, temperature, power, and why the GPU ran slower than it can."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
-        """``nvml`` is the module pynvml, or a test's; ``handle`` is its word for the device."""
+        """``nvml`` is pynvml or a test's fake; ``handle`` is NVML's handle of the device."""
         self.nvml, self.handle = nvml, handle
         self.begin()
 
@@ -103,7 +102,7 @@ class GpuConditions:
         self.slowed()
 
     def slowed(self) -> bool:
-        """See :class:`Conditions`. A batch is slow if the GPU was at either end of it."""
+        """See :class:`Conditions`. A batch is throttled if the GPU was at either end of it."""
         nvml, handle = self.nvml, self.handle
         self._note("sm_clock_hz", 1e6, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
         self._note("memory_clock_hz", 1e6, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM)
@@ -127,7 +126,7 @@ class GpuConditions:
             self._seen.setdefault(name, []).append(value * unit)
 
     def _ask(self, ask: Callable[..., float], *arguments: Any) -> float | None:
-        """Return an answer, or None where this GPU has none."""
+        """Return a reading, or None where this GPU does not support it."""
         try:
             return ask(*arguments)
         except self.nvml.NVMLError:
@@ -135,7 +134,7 @@ class GpuConditions:
 
 
 class Unknown:
-    """The conditions of a GPU that cannot be asked."""
+    """The conditions of a GPU that cannot be read."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -153,7 +152,7 @@ class Unknown:
 
 
 def look_at(device: str) -> Conditions:
-    """Return what looks at a device."""
+    """Return the reader of a device's conditions."""
     if device == "cpu":
         return CpuConditions()
     try:
@@ -169,7 +168,7 @@ def look_at(device: str) -> Conditions:
 
 
 def _busy_seconds(proc: Path | None = None) -> float | None:
-    """Return how long the cores of this process have been busy, with anything; None if unknown."""
+    """Return the seconds that this process's cores were busy with any program; None if unknown."""
     try:
         text = ((proc or kernel_files.PROC) / "stat").read_text()
     except OSError:
@@ -185,7 +184,7 @@ def _busy_seconds(proc: Path | None = None) -> float | None:
 
 
 def _governor() -> str | None:
-    """Return what decides on the frequency of the first core."""
+    """Return the frequency governor of the first core."""
     with contextlib.suppress(OSError):
         path = kernel_files.SYS / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
         return path.read_text().strip()

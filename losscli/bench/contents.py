@@ -1,10 +1,10 @@
-"""What the operands hold while they are timed: never for long what they held before.
+"""The contents of the operands during timing: they change, so that no cached result is right.
 
-Whoever remembers a result by the address of its operands, or by the object, is fast and wrong. So
-the prediction is multiplied in place before each batch of samples, and divided again before the
-next; losses and gradients are judged by the oracle of what it held at the time. Before each sample
-one element is written with what it holds, so that to PyTorch the prediction counts as changed.
-Neither is timed, and neither takes memory.
+An implementation that caches a result by the address of its operands, or by the object, is fast and
+wrong. So the prediction is multiplied in place before each batch of samples, and divided again
+before the next; the oracle judges losses and gradients on the contents at the time. Before each
+sample one element is written with its own value, so that PyTorch counts the prediction as changed.
+Neither write is timed, and neither takes memory.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from losscli.cases import Case
 from losscli.truth.gate import Gate
 
 DOUBLED = -2.0
-"""Changes every loss and gradient, and is undone exactly."""
+"""The factor of the contents: changes every loss and gradient, and is undone exactly."""
 TURNED = -1.0
-"""The same for values that are too large to be doubled."""
+"""The factor for values that are too large to be doubled."""
 LARGEST_DOUBLED = 64.0
-"""Twice that and 64 more, squared, is finite in float16."""
+"""The largest value that is doubled: twice that and 64 more, squared, is finite in float16."""
 
 
 class Contents:
-    """The prediction and target of a case, and what is right for what they hold."""
+    """The prediction and target of a case with changing contents, and their gates."""
 
     def __init__(
         self, case: Case, input: Tensor, target: Tensor, loosened: float | None = None
     ) -> None:
-        """Take operands that ask for no gradient.
+        """Take operands that require no gradient.
 
         ``loosened``: ULP that the config grants this case by name.
         """
@@ -43,13 +43,13 @@ class Contents:
 
     @property
     def gate(self) -> Gate:
-        """The judge of what is computed from the present contents."""
+        """The gate that judges results on the present contents."""
         if self.changed not in self._gates:
             self._gates[self.changed] = Gate(self.case, self.input, self.target, self.loosened)
         return self._gates[self.changed]
 
     def change(self) -> None:
-        """Put the other contents in place of the present ones.
+        """Replace the present contents by the other ones.
 
         What a CPU's cache has yet to write back would be written during the next sample: reading
         all once more has it written now. A GPU's cache is evicted before each sample.
@@ -60,5 +60,5 @@ class Contents:
         self.changed = not self.changed
 
     def touch(self) -> None:
-        """Write one element with what it holds."""
+        """Write one element with its own value."""
         self._first.mul_(1)

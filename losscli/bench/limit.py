@@ -1,10 +1,10 @@
-"""What the memory can do: kernels that only move bytes, timed just as the implementations are.
+"""The memory limit: the time of kernels that only move bytes, measured as implementations are.
 
-A pass is held against as many reads and writes of whole arrays as it cannot do without. A target
-that is smaller than the prediction, a row that repeats say, stays in the cache and is left out of
-them; its bytes count all the same. All arrays are contiguous and as large as the prediction: for a
-view it is the memory that it is a view of, and where the target is of another dtype, the time is
-scaled by the bytes.
+The limit of a pass is the time of its necessary reads and writes of whole arrays. A target that is
+smaller than the prediction (a row that repeats, for example) stays in the cache and is left out of
+these arrays; its bytes count all the same. All arrays are contiguous and as large as the
+prediction: for a view the arrays use the memory behind the view, and where the target has another
+dtype the time is scaled by the bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MIN_TIME, MAX_TIME = 0.05, 0.2
-"""Seconds that the variants of a probe are sampled, whatever a case is given."""
+"""Seconds for which the variants of a probe are sampled, whatever the timing of a case."""
 
 
 class Mix(NamedTuple):
@@ -43,22 +43,22 @@ class Mix(NamedTuple):
 
 @dataclass(frozen=True)
 class Limit:
-    """How fast the bytes of a pass can be moved."""
+    """The time in which the bytes of a pass can be moved."""
 
     seconds: float | None = None
     reason: str = ""
-    """Why it is not known."""
+    """Why the limit is unknown."""
 
 
 class Probe(NamedTuple):
-    """The op that only moves bytes, and how many variants of it there are on a device."""
+    """The op that only moves bytes, and the number of its variants on a device."""
 
     move: Callable[[Sequence[Tensor], Sequence[Tensor], int], object]
     variants: int
 
 
 def load_probe(device: str) -> Probe:
-    """Return the probe of a device, which may have to be built."""
+    """Return the probe of a device, building it if it is missing."""
     load.load_probe(device.partition(":")[0])
     operators = torch.ops.losscli_bench
     variants = operators.memory_probe_variants(torch.device(device))
@@ -66,7 +66,7 @@ def load_probe(device: str) -> Probe:
 
 
 def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
-    """Return the launches that a pass cannot do without.
+    """Return the launches that a pass needs at least.
 
     Without a reduction the incoming gradient is known only when the loss is there, so that the
     operands are read twice.
@@ -85,7 +85,7 @@ class Limits:
     """Measures limits on one device and remembers them."""
 
     def __init__(self, device: str, load_probe: Callable[[str], Probe] = load_probe) -> None:
-        """``load_probe`` is the machine's, or a test's."""
+        """``load_probe`` loads the machine's probe, or a test's fake."""
         self.device, self.load_probe = device, load_probe
         self.probe: Probe | None = None
         self.missing = ""
@@ -123,7 +123,7 @@ class Limits:
     def contender(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
     ) -> Contender | None:
-        """Return what moves the bytes of a pass, to be sampled side by side with who computes.
+        """Return the probe of a pass, to be sampled in the same rounds as the implementations.
 
         None where there is no limit.
         """
@@ -148,7 +148,7 @@ class Limits:
     def _calls(
         self, launches: Sequence[Mix], arrays: Sequence[Tensor]
     ) -> Callable[[int], Callable[[], None]]:
-        """Return what makes the call of a variant; all write the same memory."""
+        """Return a maker of the call of a variant; all variants write the same memory."""
         assert self.probe
         move = self.probe.move
         written = [
@@ -207,21 +207,21 @@ def scaled(limit: Limit, case: Case, pass_: PassName) -> Limit:
 
 
 def faster(one: Limit, other: Limit) -> Limit:
-    """Return the limit that is further out, the first of equals."""
+    """Return the limit with the shorter time, the first of equals."""
     return min((one, other), key=lambda limit: limit.seconds or math.inf)
 
 
 def _what(
     case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
 ) -> tuple[_Key, list[Tensor]]:
-    """Return what a limit is known by, and the arrays to be read."""
+    """Return the key of a limit, and the arrays to be read."""
     count = case.elements * case.item_bytes
     arrays = [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
     return (mixes(case, pass_), count, timer), arrays
 
 
 def _array(tensor: Tensor, count: int) -> Tensor:
-    """Return so many bytes to be read for an operand: its own memory, where it has as many."""
+    """Return ``count`` bytes to read for an operand: its own memory if large enough."""
     if tensor.is_contiguous() and tensor.nbytes == count:
         return tensor.detach()
     storage = tensor.untyped_storage()

@@ -1,4 +1,4 @@
-"""Memory of a case: planned before anything is allocated, and measured while it runs."""
+"""The memory of a case: planned before anything is allocated, and measured while the case runs."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ if TYPE_CHECKING:
     from losscli.implementations.passes import Pass
 
 RESERVE = 512 * 2**20
-"""For what is not proportional to a case: the oracle's chunks, the eviction buffer, workspaces."""
+"""The reserve for memory that does not grow with a case: oracle blocks, eviction, workspaces."""
 GPU_RESERVE = 2**30
-"""The same on a GPU, where the chunks are larger."""
+"""The reserve on a GPU, where the blocks are larger."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What timing implementations side by side takes at most, in bytes, before any is allocated."""
+    """The peak memory of timing implementations side by side, in bytes, planned beforehand."""
 
     inputs: int
     """The operands and, where nothing is reduced, the incoming gradient."""
     outputs: int
-    """Each implementation's last loss, which is judged in the end, and one gradient, for they share
-    it; of graphs each has its own. On a CPU also what the probe of the memory writes."""
+    """The last loss of each implementation, which is judged at the end, and one gradient, which
+    they share; with graphs each has its own gradient. On a CPU also the arrays that the probe
+    writes."""
     temporaries: Mapping[str, int]
-    """What a call of each implementation holds beside these; only one is called at a time."""
+    """The temporaries of each implementation's call; only one call runs at a time."""
     reserve: int
-    """For what is not proportional to the case."""
+    """The reserve for memory that does not grow with the case."""
     kept: bool = False
     """Whether temporaries are kept after a call, as graphs do."""
 
     @property
     def total(self) -> int:
-        """All of it, with the temporaries of the greediest, or of all where they are kept."""
+        """The sum, with the largest temporaries, or with all temporaries where they are kept."""
         sizes = self.temporaries.values()
         held = sum(sizes) if self.kept else max(sizes, default=0)
         return self.inputs + self.outputs + held + self.reserve
@@ -83,7 +84,7 @@ def fit(
     free: int,
     mode: Mode = DEVICE,
 ) -> tuple[list[Implementation], dict[str, Reason]]:
-    """Return the implementations that fit side by side, and why the greediest others do not."""
+    """Return the implementations that fit, and the reason why each larger one does not."""
     able = list(implementations)
     reasons: dict[str, Reason] = {}
     while able and (needed := needed_bytes(case, pass_, able, mode)) > free:

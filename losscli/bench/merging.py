@@ -1,4 +1,4 @@
-"""What several processes found in a pass, put together as if one had found it."""
+"""Combines the results of several processes for one pass into one result."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from losscli.bench.statistics import half_width_of, summarize_processes
 from losscli.runs.records import HOST_GAPS, Stop
 
 _STOPS: tuple[Stop, ...] = get_args(Stop)
-"""The later, the less is known: of several processes the latest counts."""
+"""Stop reasons in order: of several processes the latest in this order counts."""
 
 
 def merge(found: Sequence[Found]) -> Found:
-    """Return what processes found together; an implementation that one failed has no time.
+    """Merge the results of processes; an implementation that failed in one has no time.
 
-    Each process runs only those that have a time in all before it.
+    Each process runs only the implementations that have a time in all processes before it.
     """
     if len(found) == 1:
         return found[0]
@@ -34,7 +34,7 @@ def merge(found: Sequence[Found]) -> Found:
 
 
 def with_default_allocator(found: Found, other: Found) -> Found:
-    """Return what was found, with the medians of a process whose allocator was not set."""
+    """Add the medians of the process with the default allocator."""
     outcomes = dict(found.outcomes)
     for name, each in found.timed.items():
         beside = other.timed.get(name)
@@ -44,11 +44,11 @@ def with_default_allocator(found: Found, other: Found) -> Found:
 
 
 def _outcome(outcomes: Sequence[Outcome], around: Surroundings) -> Outcome:
-    """Put together what became of an implementation."""
+    """Merge the outcomes of one implementation."""
     timed = [each for each in outcomes if isinstance(each, Timed)]
     untimed = next((each for each in outcomes if isinstance(each, Untimed)), None)
     if untimed:
-        where = f"in process {len(timed) + 1}, right in those before: " if timed else ""
+        where = f"in process {len(timed) + 1}, correct in those before: " if timed else ""
         reason = replace(untimed.reason, text=f"{where}{untimed.reason.text}")
         return replace(untimed, reason=reason)
     seconds = summarize_processes([each.seconds.samples for each in timed])
@@ -67,7 +67,7 @@ def _outcome(outcomes: Sequence[Outcome], around: Surroundings) -> Outcome:
 
 
 def _surroundings(found: Sequence[Surroundings]) -> Surroundings:
-    """Put together what holds for all that was timed side by side."""
+    """Merge the surroundings of all processes."""
     limits = [each.limit.seconds for each in found if each.limit.seconds]
     limit = Limit(median(limits)) if limits else found[0].limit
     stops = [each.stop for each in found if each.stop]
@@ -80,7 +80,7 @@ def _surroundings(found: Sequence[Surroundings]) -> Surroundings:
 
 
 def _conditions(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Put together what the machine was like: ranges and reasons joined, of a number the most."""
+    """Merge conditions: join ranges and reasons, take the largest of numbers."""
     keys = dict.fromkeys(key for conditions in seen for key in conditions)
     return {key: _joined(key, [each[key] for each in seen if key in each]) for key in keys}
 

@@ -1,4 +1,4 @@
-"""From what became of each implementation in a pass to its results, each built once."""
+"""Builds the results of a pass from the outcome of each implementation."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ _NO_ERROR, _NO_LIMIT = Error(), Limit()
 
 @dataclass(frozen=True)
 class Untimed:
-    """An implementation that has no time, and why."""
+    """The outcome of an implementation without a time, with the reason."""
 
     status: BenchStatus
     reason: Reason
     error: Error = _NO_ERROR
     sampled: bool = False
-    """Whether samples of it were begun."""
+    """Whether sampling of the implementation had begun."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """An implementation that was right, before and after it was timed."""
+    """The outcome of an implementation that was correct before and after it was timed."""
 
     seconds: Seconds
     host_seconds: float | None
     peak_extra_bytes: int | None
     described: str
-    """Why sampling stopped, and how well the median is known."""
+    """Why sampling stopped, and the precision of the median."""
     error: Error = _NO_ERROR
     thrown_away: int = 0
-    """Samples that were taken while the machine was slowed."""
+    """Samples discarded because the machine was throttled."""
     default_allocator_seconds: float | None = None
-    """Median beside an allocator that was not set."""
+    """Median in a process with the default allocator."""
 
 
 Outcome = Untimed | Timed
@@ -66,29 +66,29 @@ Outcome = Untimed | Timed
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What holds for all that was timed side by side."""
+    """The facts that all implementations timed side by side share."""
 
     limit: Limit = _NO_LIMIT
     measured_twice: bool = False
-    """Whether the limit is the further out of two."""
+    """Whether the limit is the faster of two measurements."""
     stop: Stop | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def gaps(self) -> str:
-        """What to say of batches in which the GPU waited for the host; mostly nothing."""
+        """The note on batches in which the GPU waited for the host; empty if there are none."""
         gaps = self.conditions.get(HOST_GAPS)
         return f"batches with host gaps: {gaps}" if gaps else ""
 
     @property
     def busy(self) -> bool:
-        """Whether others took so much of the machine that it has to be said."""
+        """Whether other programs took so much of the machine that the report mentions it."""
         return is_busy(self.conditions)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a pass in one process, or in several together."""
+    """The outcomes of a pass in one process, or merged from several."""
 
     pass_: PassName
     outcomes: Mapping[str, Outcome]
@@ -96,16 +96,16 @@ class Found:
 
     @property
     def timed(self) -> dict[str, Timed]:
-        """What has a time, by implementation."""
+        """The outcomes with a time, by implementation."""
         return {name: each for name, each in self.outcomes.items() if isinstance(each, Timed)}
 
 
 def conclude(
     task: Task, contender: Contender, error: Error, peak_extra_bytes: int | None, stop: Stop
 ) -> Outcome:
-    """Return what became of an implementation that computed the right thing to the end."""
+    """Return the outcome of an implementation whose results were correct to the end."""
     if not contender.samples:
-        text = f"every sample was taken while throttled, {contender.thrown_away} thrown away"
+        text = f"every sample was taken while throttled; {contender.thrown_away} discarded"
         return Untimed(SKIPPED, Reason("throttled", text), error, sampled=True)
     host_apart = task.case.device != "cpu" and task.mode != HOST
     return Timed(
@@ -121,7 +121,7 @@ def conclude(
 
 
 def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
-    """Return what an exception comes to: out of memory is nobody's fault, all else is."""
+    """Return the outcome of an exception: out of memory is skipped, any other exception fails."""
     first_line = str(error).strip().partition("\n")[0]
     if memory.is_out_of_memory(error):
         if torch.cuda.is_initialized():
@@ -135,7 +135,7 @@ def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
 
 
 def is_too_fast(task: Task, pass_: PassName, outcome: Outcome, around: Surroundings) -> bool:
-    """Tell whether a time is shorter than moving the bytes takes."""
+    """Tell whether a time is shorter than the limit allows."""
     if not isinstance(outcome, Timed) or not around.limit.seconds:
         return False
     gigabytes, median = task.case.floor_bytes(pass_) / 1e9, outcome.seconds.median
@@ -166,7 +166,7 @@ def _timed(
     ratios: Mapping[str, Speedup],
     around: Surroundings,
 ) -> BenchResult:
-    """Build the result of a time, held against the limit."""
+    """Build the result of a time, with its share of the limit."""
     count, limit = task.case.floor_bytes(pass_), around.limit
     median = outcome.seconds.median
     gbps = count / median / 1e9
@@ -174,11 +174,11 @@ def _timed(
     facts = [outcome.described, around.gaps]
     if limit_gbps and is_too_fast(task, pass_, outcome, around):
         share = gbps / limit_gbps
-        facts.insert(0, f"IMPOSSIBLE, {share:.0%} of what moving the bytes alone allows")
+        facts.insert(0, f"IMPOSSIBLE: {share:.0%} of the measured memory limit")
     if limit.reason:
-        facts.append(f"no limit: {limit.reason}")
+        facts.append(f"memory limit not measured: {limit.reason}")
     if limit_gbps and around.measured_twice:
-        facts.append("limit measured twice")
+        facts.append("memory limit measured twice")
     return BenchResult(
         task.case,
         name,

@@ -1,4 +1,4 @@
-"""What a config asks to be timed, in order. Nothing here needs torch."""
+"""The tasks of a bench run: the cases of a config in order. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Task:
 
     @property
     def name(self) -> str:
-        """What a person would call it."""
+        """The name for people."""
         return self.case.name
 
     @property
     def cache(self) -> Cache:
-        """What the caches hold before each sample: nothing is evicted within a loop of calls."""
+        """State of the caches before each sample: within a loop of calls nothing is evicted."""
         loops = self.mode == HOST and self.case.device != "cpu"
         return WARM if loops else self.timing.cache
 
     def __len__(self) -> int:
-        """Return the number of results that the task ends in."""
+        """Return the number of results of the task."""
         return sum(len(names) for names in self.passes.values())
 
 
@@ -50,24 +50,23 @@ def plan(config: Config, device: str) -> list[Task]:
 
 
 def unavailable(mode: Mode, device: str) -> Reason | None:
-    """Return why nothing can be called in a mode on a device, or None."""
+    """Return why a mode is impossible on a device, or None."""
     if mode != GRAPH or device != "cpu":
         return None
     return Reason("no_gpu", "a CUDA graph needs a GPU")
 
 
 def plan_id(tasks: Sequence[Task]) -> str:
-    """Return what stands for these tasks: any other case, pass or timing makes another."""
+    """Return a digest of the tasks, which differs with any case, pass or timing."""
     return hashlib.sha256(repr(tasks).encode()).hexdigest()[:16]
 
 
 def remaining(
     tasks: Iterable[Task], results: Iterable[BenchResult]
 ) -> tuple[list[Task], list[BenchResult]]:
-    """Return what is left of tasks, and those of the results there are that spare it.
+    """Return the unfinished part of the tasks, and the results that are kept.
 
-    A pass is finished when each implementation has a result: they were timed side by side, and
-    one that is added later was not.
+    A pass is finished when each implementation has a result, because they are timed side by side.
     """
     found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:

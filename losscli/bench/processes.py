@@ -1,10 +1,11 @@
-"""Measures each task in several fresh processes: starts them, asks them in turn, ends them.
+"""Measures each task in several fresh processes: starts them, sends tasks in turn, ends them.
 
-Where memory lies, what the allocator has learnt and which pages are huge differ between processes
-and not within one. So a case is sampled by each of several processes, one after the other, and the
-spread between them is part of what is known of it. The processes stay for the whole run, because
-to start one takes seconds; each is fresh when the run begins, and gives back its memory after each
-case. One that dies is replaced for the next case.
+Memory addresses, the state of the allocator and the choice of huge pages differ between processes
+but not within one. So several processes sample each case, one after the other, and the spread
+between them is part of the result. The processes live for the whole run, because starting one takes
+seconds; each is fresh when the run begins, and frees its memory after each case. A process that
+dies is replaced for the next case. On a CPU their allocator keeps freed memory, and one more
+process with the default allocator measures the difference.
 
 On a CPU their allocator keeps what it frees, and one more process, whose allocator was not set,
 tells what difference that makes.
@@ -33,10 +34,10 @@ from losscli.reasons import Reason
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
 COMMAND = (sys.executable, "-m", "losscli", "worker")
-"""Starts a process; its device and number of threads follow."""
+"""The command that starts a process; its device and number of threads follow."""
 
 _DEFAULT_ALLOCATOR = -1
-"""The number of the process whose allocator is not set where the others' is."""
+"""The number of the process with the default allocator."""
 
 
 class ProcessDiedError(Exception):
@@ -48,13 +49,13 @@ class ProcessDiedError(Exception):
         how = f"with exit code {code}"
         if code < 0:
             how = f"by {signal.Signals(-code).name}"
-        super().__init__(f"the process that measured it ended {how}")
+        super().__init__(f"the process that measured the case ended {how}")
 
     @property
     def outcome(self) -> Untimed:
-        """What becomes of the implementations that it ran."""
+        """The outcome of the implementations that the process was measuring."""
         if self.code == -signal.SIGKILL:
-            text = f"{self}, as the system ends one where memory runs out"
+            text = f"{self}, as when the system runs out of memory"
             return Untimed(SKIPPED, Reason("out_of_memory", text))
         return Untimed(FAILED, Reason("process_died", str(self)))
 
@@ -63,7 +64,7 @@ class Worker:
     """One process."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start it, in a session of its own: Ctrl-C is for the command, which ends it."""
+        """Start the process in a separate session: Ctrl-C reaches only the command."""
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -74,14 +75,14 @@ class Worker:
         self._ready = False
 
     def wait_until_ready(self, notify: Callable[[str], None]) -> None:
-        """Wait until it has imported all that it needs."""
+        """Wait until the process has imported everything."""
         if not self._ready:
             for _ in self._answers(notify):
                 pass
             self._ready = True
 
     def measure(self, task: Task, notify: Callable[[str], None]) -> Iterator[Found]:
-        """Yield what becomes of each pass of a task.
+        """Yield the outcomes of each pass of a task.
 
         Raises:
             ProcessDiedError: it ended before the task was finished.
@@ -97,7 +98,7 @@ class Worker:
         yield from self._answers(notify)
 
     def end(self) -> None:
-        """Kill it: it has nothing to save."""
+        """Kill the process, which has nothing to save."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -136,7 +137,7 @@ class Processes:
         unsettable: Callable[[], str] = allocator.unsettable,
         runner: Callable[[], Runner] | None = None,
     ) -> None:
-        """``notify`` takes notes for the user; the rest is the machine's, or a test's."""
+        """``notify`` receives notes for the user; tests replace the other arguments."""
         self.notify = notify
         self._start = start
         self._command = (*COMMAND, "--device", device, "--threads", str(threads))
@@ -159,7 +160,7 @@ class Processes:
         self._workers.clear()
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield the results of a task, of all its passes when all processes are done."""
+        """Yield the results of all passes of a task when all processes are done."""
         if not task.timing.several_processes:
             self._runner = self._runner or self._new_runner()
             yield from self._runner.run(task)
@@ -168,7 +169,7 @@ class Processes:
             yield from results(task, found.pass_, found.outcomes, found.around)
 
     def _measure(self, task: Task) -> list[Found]:
-        """Ask one process after the other, each for what had a time in all before it."""
+        """Let each process measure the implementations that had a time in all before it."""
         count = task.timing.processes or 1
         left = replace(task, timing=share(task.timing))
         found: dict[PassName, list[Found]] = {pass_: [] for pass_ in task.passes}
@@ -190,7 +191,7 @@ class Processes:
         return merged
 
     def _prepare(self, count: int) -> None:
-        """Start what is missing, all at once, and wait: a start would disturb what is sampled."""
+        """Start missing processes, all at once, and wait: a start would disturb samples."""
         numbers = [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
         for number in numbers:
             if number not in self._workers:
@@ -201,7 +202,7 @@ class Processes:
             worker.wait_until_ready(self.notify)
 
     def _ask(self, number: int, task: Task) -> list[Found]:
-        """Return what a process finds in each pass; of one that dies, that it died."""
+        """Return a process's outcomes of each pass; if the process dies, that outcome."""
         found: list[Found] = []
         try:
             found += self._workers[number].measure(task, self.notify)
@@ -217,10 +218,10 @@ class Processes:
 
 
 def share(timing: Timing) -> Timing:
-    """Return what each process does of a case: an equal part of its time.
+    """Return the task with each process's equal part of the case's time.
 
-    A median that each process knows to the root of their number times less is known to what was
-    asked for by all together.
+    n processes that know a median to the root of n times ``confidence`` together know it to
+    ``confidence``.
     """
     count = timing.processes or 1
     return replace(
@@ -232,7 +233,7 @@ def share(timing: Timing) -> Timing:
 
 
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
-    """Return what a record says of the processes: the allocator of those that measure on a CPU."""
+    """Return the environment of the processes: the allocator of those that measure on a CPU."""
     if device != "cpu":
         return {}
     several = any(task.timing.several_processes for task in tasks)
@@ -243,7 +244,7 @@ def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
 
 
 def _surviving(task: Task, found: Mapping[PassName, Sequence[Found]]) -> Task:
-    """Return the task without what has no time in the last process."""
+    """Return the task without the implementations that had no time in the last process."""
     passes = {
         pass_: tuple(name for name in names if name in found[pass_][-1].timed)
         for pass_, names in task.passes.items()
@@ -252,7 +253,7 @@ def _surviving(task: Task, found: Mapping[PassName, Sequence[Found]]) -> Task:
 
 
 def _error(message: Broken) -> Exception:
-    """Return the error that a process tells of."""
+    """Return the error that a process reported."""
     if message.exit_code is None:
         return RuntimeError(message.text)
     error = LosscliError(message.text)

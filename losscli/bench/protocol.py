@@ -1,4 +1,4 @@
-"""What the command and the processes that measure for it write to each other: lines of JSON.
+"""The messages between the command and the processes that measure for it: lines of JSON.
 
 The command writes a :class:`Task` a line. The process answers with any number of :class:`Note` and
 :class:`Report`, and then with :class:`Done` or :class:`Broken`. The first line that it writes is a
@@ -18,13 +18,13 @@ from losscli.bench.plan import Task
 
 
 class Note(msgspec.Struct, tag="note"):
-    """Something to tell the user."""
+    """A note for the user."""
 
     text: str
 
 
 class Report(msgspec.Struct, tag="report"):
-    """What became of a pass."""
+    """The outcomes of a pass."""
 
     pass_: PassName
     timed: dict[str, Timed]
@@ -33,7 +33,7 @@ class Report(msgspec.Struct, tag="report"):
 
     @property
     def found(self) -> Found:
-        """The same as the command has it."""
+        """The report as the command's own type."""
         return Found(self.pass_, {**self.timed, **self.untimed}, self.around)
 
 
@@ -46,7 +46,7 @@ class Broken(msgspec.Struct, tag="broken"):
 
     text: str
     exit_code: int | None = None
-    """What losscli ends with for it; None where it is an error that nobody expected."""
+    """The exit code of losscli for the error; None for an unexpected error."""
 
 
 Message = Note | Report | Done | Broken
@@ -56,7 +56,7 @@ _tasks = msgspec.json.Decoder(Task)
 
 
 def report(found: Found) -> Report:
-    """Return what became of a pass as a message."""
+    """Return the outcomes of a pass as a message."""
     timed, outcomes = found.timed, found.outcomes
     untimed = {name: each for name, each in outcomes.items() if isinstance(each, Untimed)}
     return Report(found.pass_, timed, untimed, found.around)
@@ -68,12 +68,12 @@ def write_line(value: Message | Task) -> bytes:
 
 
 def read_message(line: bytes) -> Message:
-    """Return what a process wrote."""
+    """Parse a line of a process."""
     return _messages.decode(line)
 
 
 def read_task(line: bytes) -> Task:
-    """Return what the command wrote."""
+    """Parse a line of the command."""
     return _tasks.decode(line)
 
 

@@ -50,9 +50,7 @@ from losscli.runs.records import (
 from losscli.truth.gate import Gate
 from losscli.truth.inputs import make_inputs
 
-BUSY_NOTE = (
-    "other programs are running on this machine: times will vary, and be longer than they need be"
-)
+BUSY_NOTE = "other programs are running on this machine: times will be longer and vary more"
 
 
 @dataclass
@@ -66,7 +64,7 @@ class _Entry:
     peak_extra_bytes: int | None = None
 
     def measure_memory(self) -> None:
-        """Call once more, to see what it allocates; a graph has allocated all there is."""
+        """Call once more to measure its memory; a graph has allocated all its memory before."""
         if isinstance(self.timed, Captured):
             return
         self.peak_extra_bytes = measure_peak_extra(self.timed, self.device)
@@ -85,7 +83,7 @@ class Runner:
         conditions: Conditions | None = None,
         notify: Callable[[str], None] = lambda note: None,
     ) -> None:
-        """``notify`` takes notes for the user; the rest is the machine's, or a test's."""
+        """``notify`` receives notes for the user; tests replace the other arguments."""
         self.device = device
         self.free_bytes = free_bytes
         self.limits = limits or Limits(device)
@@ -99,10 +97,10 @@ class Runner:
             yield from results(task, found.pass_, found.outcomes, found.around)
 
     def measure(self, task: Task) -> Generator[Found, None, None]:
-        """Yield what became of each pass of a task.
+        """Yield the outcomes of each pass of a task.
 
-        What cannot run is an outcome that says why; only an error that ends the whole run is
-        raised.
+        An implementation that cannot run has an outcome with the reason; only an error that ends
+        the whole run is raised.
         """
         case = task.case
         free = self.free_bytes(self.device)
@@ -174,7 +172,7 @@ class Runner:
         return outcomes, around
 
     def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
-        """Warm up and measure memory; what goes wrong stays with the contender."""
+        """Warm up and measure memory; an error is stored in the contender."""
         with contextlib.suppress(ContenderFailedError):
             warm = timer.warm_up(entry.contender)
 
@@ -189,10 +187,11 @@ class Runner:
     def _mover(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
     ) -> Contender | None:
-        """Return what moves the bytes alone, warmed up, to be sampled in the same rounds.
+        """Return the warmed-up probe, to be sampled in the same rounds.
 
-        Where it is a CPU's memory, not its cache, that is read: others use it, and its speed now is
-        not that of a second ago. A GPU's is. A case that the cache can hold it would disturb.
+        Only for cases beyond a CPU's cache: other programs use the CPU's memory, so its speed
+        changes from second to second. The speed of a GPU's memory does not. A probe would disturb a
+        case that fits the cache.
         """
         if case.device != "cpu" or case.floor_bytes(pass_) <= memory.cache_bytes("cpu"):
             return None
@@ -216,7 +215,7 @@ class Runner:
         task: Task,
         contents: Contents,
     ) -> tuple[Stop, dict[str, Any]]:
-        """Take samples, of other contents in each batch; return why no more, and what was seen."""
+        """Take samples, with changed contents in each batch; return stop and conditions."""
         self.conditions.begin()
         before = timer.gaps
         stop = interleave(
@@ -234,7 +233,7 @@ class Runner:
 def _admit(
     gate: Gate, task: Task, pass_: PassName, implementation: Implementation, passes: PassFactory
 ) -> _Entry | Untimed:
-    """Run an implementation once, just as it will be timed, and judge what it computes."""
+    """Run an implementation once, as it will be timed, and judge its result."""
     case, name = task.case, implementation.name
     try:
         subject = Subject.bind(implementation, case)
@@ -252,13 +251,15 @@ def _admit(
 
 
 def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop) -> Outcome:
-    """Return the time, unless what was timed computed something wrong."""
+    """Return the time, unless the timed calls computed something wrong."""
     contender = entry.contender
     verdict = _judge_again(gate, pass_, entry)
     if contender.failure:
         return gone_wrong(contender.failure, sampled=True)
     if verdict and verdict.status == FAIL:
-        reason = Reason("wrong_later", f"right at first, wrong while timed: {verdict.reason}")
+        reason = Reason(
+            "wrong_later", f"correct before timing, wrong while timed: {verdict.reason}"
+        )
         return Untimed(FAILED, reason, verdict.error, sampled=True)
     return conclude(task, contender, entry.error, entry.peak_extra_bytes, stop)
 
@@ -266,7 +267,7 @@ def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop
 def _judge_again(gate: Gate, pass_: PassName, entry: _Entry) -> VerifyResult | None:
     """Judge the loss of the last call that was timed, and a gradient of the same contents.
 
-    The gradient is that of one more call, for a timed call gives its own back.
+    The gradient is that of one more call, because a timed call frees its own.
     """
     contender, timed = entry.contender, entry.timed
     if contender.failure:
@@ -285,7 +286,7 @@ def _judge_again(gate: Gate, pass_: PassName, entry: _Entry) -> VerifyResult | N
 def _lineup(
     task: Task, pass_: PassName, free: int
 ) -> tuple[list[Implementation], dict[str, Outcome]]:
-    """Return the implementations that can run, and why the others do not."""
+    """Return the implementations that can run, and the reasons of those that cannot."""
     case = task.case
     asked = [find_implementation(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}

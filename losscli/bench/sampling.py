@@ -1,4 +1,4 @@
-"""Take samples of contenders side by side until each one's median is known, or time is over."""
+"""Samples implementations side by side until each median is known, or the time is over."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from losscli.errors import LosscliError
 from losscli.runs.records import Stop
 
 MINIMUM_ROUNDS = 3
-"""Taken whatever the time."""
+"""Rounds that are taken however long they last."""
 CONFIDENT_ROUNDS = 10
 """The interval of fewer samples is too often narrow by luck."""
 MAXIMUM_ROUNDS = 2000
-"""More would only make the record long."""
+"""Rounds after which sampling stops: more would only make the record long."""
 PATIENCE = 2
-"""Time limits after which no more is hoped for where samples are thrown away."""
+"""Multiples of the time limit after which sampling of a throttled machine stops."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Contender:
     warm: Warm | None = None
     samples: list[float] = field(default_factory=list)
     thrown_away: int = 0
-    """Samples that were taken while the machine was slowed."""
+    """Samples discarded because the machine was throttled."""
     failure: Exception | None = None
     awaited: bool = True
     """Whether sampling goes on until its median is known."""
@@ -112,7 +112,7 @@ def interleave(
 
 
 def _able(contenders: Sequence[Contender]) -> list[Contender]:
-    """Return who is to be sampled; nobody where none of them is awaited."""
+    """Return the contenders to be sampled; none if no awaited contender is left."""
     able = [c for c in contenders if c.warm and c.failure is None]
     return able if any(c.awaited for c in able) else []
 
@@ -129,8 +129,8 @@ def describe(stop: Stop, width: float, samples: int, thrown_away: int, processes
     """
     facts = [f"{samples} samples" + (f" of {processes} processes" if processes > 1 else "")]
     if thrown_away:
-        facts.append(f"{thrown_away} thrown away while throttled")
-    known = f"median known to {width:.2%}" if math.isfinite(width) else "too few for an interval"
+        facts.append(f"{thrown_away} discarded while throttled")
+    known = f"median within {width:.2%}" if math.isfinite(width) else "too few for an interval"
     return f"{stop}: {', '.join([*facts, known])}"
 
 

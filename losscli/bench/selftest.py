@@ -1,8 +1,8 @@
-"""The timer put to the test: times that are known, differences that are there and that are not.
+"""The self-test of the timer: known times, and pairs of calls with and without a difference.
 
-What is compared goes through the same sampling, statistics and verdicts as the implementations of a
-case. Of two that are the same, and of two of which one does five percent more, at least 95 in a
-hundred runs have to come out right.
+Comparisons use the same sampling, statistics and verdicts as the implementations of a case. Of two
+equal calls, and of two calls of which one does five percent more, at least 95 of a hundred runs
+have to get the right verdict.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from losscli.runs.records import FAIL, KNOWN_TIME, OVERHEAD, PASS, TestStatus, T
 TIMING = Timing(min_time=0.03, max_time=0.3)
 """Of one comparison."""
 RIGHT = 0.95
-"""Part of the comparisons that have to come out right."""
+"""Part of the comparisons that have to get the right verdict."""
 RUNS_OF_THE_SAME = 100
 RUNS_OF_EACH_WAY = 20
 PLANTED = 20
 """Calls of a kernel that are compared with one more: 5 %."""
 SPIN_SECONDS = (500e-6, 2e-3)
-"""Long enough for what a launch adds to be within the tolerance."""
+"""Seconds of a known time: long enough that a launch is within the tolerance."""
 SPIN_TOLERANCE = 0.02
 SAMPLES = 31
 LARGEST_OVERHEAD = {"cpu": 1e-6, "cuda": 20e-6}
-"""What a call of nothing may read, by type of device: a GPU's events stand some microseconds
-apart."""
+"""Longest time of an empty call, by type of device: a GPU's events are microseconds apart."""
 KERNEL_ELEMENTS = {"cpu": 2**14, "cuda": 2**22}
 """Of the kernel that is compared: some microseconds of work, for one thread."""
 
@@ -47,15 +46,15 @@ class Bench:
     device: str
     timer: Timer
     spin: Callable[[float], Call]
-    """Return a call that keeps the device busy for so many seconds."""
+    """Return a call that keeps the device busy for a number of seconds."""
     kernel: Call
-    """Some work, the same each time."""
+    """A call that always does the same work."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds, for when to stop sampling."""
 
 
 def bench_of(device: str) -> Bench:
-    """Return the bench of this machine. The cache is left warm, for the work is small."""
+    """Return the bench of this machine. The cache stays warm, because the work is small."""
     kind = torch.device(device).type
     values = torch.ones(KERNEL_ELEMENTS[kind], device=device)
     spin = spin_on_cpu if kind == "cpu" else spinner_on_gpu(device)
@@ -64,7 +63,7 @@ def bench_of(device: str) -> Bench:
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that has to come out right."""
+    """One part of the self-test."""
 
     name: str
     measure: Callable[[], TimerTestResult]
@@ -94,7 +93,7 @@ def run(part: Part) -> Generator[TimerTestResult, None, None]:
 
 
 def spin_on_cpu(seconds: float, clock: Clock = time.perf_counter_ns) -> Call:
-    """Return a call that looks at the clock for so long."""
+    """Return a call that reads the clock for a number of seconds."""
     nanoseconds = round(seconds * 1e9)
 
     def spin() -> None:
@@ -106,10 +105,10 @@ def spin_on_cpu(seconds: float, clock: Clock = time.perf_counter_ns) -> Call:
 
 
 def spinner_on_gpu(device: str) -> Callable[[float], Call]:
-    """Return what makes calls of a waiting kernel, which counts cycles.
+    """Return a function that makes calls of a waiting kernel, which counts cycles.
 
-    How long a cycle is, is found without events: by the host's clock, from how much longer twice as
-    many take.
+    The length of a cycle is measured without events: by the host's clock, from the extra time of
+    twice as many cycles.
     """
     cycles = 10**8
 
@@ -133,7 +132,7 @@ def spinner_on_gpu(device: str) -> Callable[[float], Call]:
 
 
 def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
-    """Measure a spin."""
+    """Measure a call of known length."""
     found = _fastest(bench, bench.spin(seconds))
     right = abs(found / seconds - 1) <= SPIN_TOLERANCE
     reason = f"off by {found / seconds - 1:+.2%}, of which {SPIN_TOLERANCE:.0%} are allowed"
@@ -141,7 +140,7 @@ def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
 
 
 def _overhead(bench: Bench) -> TimerTestResult:
-    """Measure nothing."""
+    """Measure an empty call."""
     found = _fastest(bench, lambda: None)
     allowed = LARGEST_OVERHEAD[torch.device(bench.device).type]
     right = found <= allowed
@@ -150,7 +149,7 @@ def _overhead(bench: Bench) -> TimerTestResult:
 
 
 def _fastest(bench: Bench, call: Call) -> float:
-    """Return the shortest of some samples: others can draw work out, and never shorten it."""
+    """Return the shortest sample: other programs can lengthen work, and never shorten it."""
     warm = bench.timer.warm_up(call)
     return min(bench.timer.measure([warm] * SAMPLES))
 
@@ -173,7 +172,7 @@ def _status(right: bool) -> TestStatus:
 
 
 def _verdict(bench: Bench, pair: Sequence[Call], seed: int) -> str:
-    """Compare once, just as implementations are compared."""
+    """Compare once, as implementations are compared."""
     contenders = [Contender(name, call) for name, call in zip("ab", pair, strict=True)]
     for contender in contenders:
         contender.warm = bench.timer.warm_up(contender)
@@ -184,7 +183,7 @@ def _verdict(bench: Bench, pair: Sequence[Call], seed: int) -> str:
 
 
 def _repeat(call: Call, times: int) -> Call:
-    """Return a call that makes so many."""
+    """Return a call that makes a number of calls."""
 
     def repeat() -> None:
         for _ in range(times):

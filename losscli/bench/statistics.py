@@ -1,6 +1,6 @@
-"""Order statistics of samples: no distribution is assumed, for times have none worth assuming.
+"""Order statistics of samples, which assume no distribution: times follow no known one.
 
-What several processes measured is put together by :mod:`losscli.intervals`.
+:mod:`losscli.intervals` combines the figures of several processes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from losscli.intervals import Z95, next_run_half_width
 from losscli.runs.records import Seconds, Speedup
 
 TAIL = 40
-"""One interval in so many misses on either side: a confidence of 95 %."""
+"""One interval in TAIL misses on either side: a confidence of 95 %."""
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float:
@@ -42,8 +42,8 @@ def summarize(samples: Sequence[float]) -> Seconds:
 def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
     """Return the distribution of the samples that several processes took, each at least one.
 
-    The interval is about the median of all samples, as wide as spread within and between the
-    processes makes it.
+    The interval encloses the median of all samples, and its width follows from the spread within
+    and between the processes.
     """
     seconds = summarize([sample for samples in taken for sample in samples])
     logs = [math.log(quantile(sorted(samples), 0.5)) for samples in taken]
@@ -100,7 +100,7 @@ def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
 
 
 def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
-    """Return the ratio that processes found together; ``rounds`` is how many all of them took."""
+    """Return the ratio of several processes; ``rounds`` is the number of rounds of all of them."""
     logs = [math.log(ratio.value) for ratio in found]
     half = next_run_half_width(logs, [_log_error(ratio.low, ratio.high) for ratio in found])
     log = math.fsum(logs) / len(logs)
@@ -111,7 +111,7 @@ def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
 
 
 def _enclosing(samples: Sequence[float]) -> tuple[float, float]:
-    """Return the interval of a median; of too few samples, all that they span."""
+    """Return the interval of a median; with too few samples, their whole span."""
     return median_interval(samples) or (min(samples), max(samples))
 
 
@@ -140,7 +140,8 @@ def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str,
 def _of_rounds(ratios: Sequence[float]) -> Speedup:
     """Return the median of ratios with its interval.
 
-    Between two middle ones lies their geometric mean, so that the other way round is the inverse.
+    With an even number the median is the geometric mean of the two middle ratios, so that the
+    swapped ratio is the inverse.
     """
     ordered = sorted(ratios)
     count = len(ordered)

@@ -1,8 +1,8 @@
-"""How long a call takes: one interface, by a clock on the CPU, by events on a GPU.
+"""Times calls: one interface, with the clock on a CPU and events on a GPU.
 
-With a cold cache, what the last call left there is evicted before each sample: on a GPU always, by
-writing twice the L2; on the CPU by reading a buffer larger than the last-level cache, and only
-where the tensors of a call fit that cache, for larger ones evict themselves.
+With a cold cache, the timer evicts the data of the last call before each sample: on a GPU always,
+by writing twice the L2; on the CPU by reading a buffer larger than the last-level cache, and only
+where the tensors of a call fit that cache, because larger tensors evict themselves.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from losscli.machine.memory import cache_bytes
 
 Call = Callable[[], object]
 Clock = Callable[[], int]
-"""Nanoseconds that never go back."""
+"""A monotonic clock in nanoseconds."""
 
 MINIMUM_SAMPLE_SECONDS = 50e-6
-"""Shortest block of calls: a reading of the clock costs about 50 ns, so a thousandth of it."""
+"""Shortest block of calls: a reading of the clock costs about 50 ns, a thousandth of it."""
 MINIMUM_HOST_SAMPLE_SECONDS = 2e-3
-"""The same where a sample ends in waiting for a GPU, which costs some 10 us."""
+"""Shortest block of calls where a sample ends in a wait for a GPU, which costs some 10 us."""
 WARM_UP_SECONDS = 0.02
 WARM_UP_CALLS = 2
 STEADY_CALLS = 2
 FRESH_CALLS = 16
 FRESH_CALLS_SECONDS = 2.0
 FRESH_BYTES = 2**20
-"""A process that keeps what it frees is warm after so many calls that needed no fresh memory of
-the system, less than so much, one after the other; or after so many calls or so long."""
+"""A process whose allocator keeps freed memory is warm after this many calls in a row that took
+fewer fresh bytes than this, or after this many calls or seconds."""
 HOST_CALLS = 200
 HOST_CALLS_SECONDS = 0.1
 """Calls from which the host's time is known on a GPU, and what they may take beyond a warm-up."""
@@ -51,7 +51,7 @@ BETWEEN_CALLS_SECONDS = 40e-6
 
 @dataclass(frozen=True)
 class Warm:
-    """A call that was warmed up, and what that taught."""
+    """A warmed-up call, and the facts that the warm-up measured."""
 
     call: Call
     repeats: int
@@ -59,14 +59,14 @@ class Warm:
     host_seconds: float
     """How long one call keeps the host busy."""
     before: Call | None = None
-    """Is called before each sample and not timed."""
+    """Called before each sample, outside its time."""
 
 
 class Timer(Protocol):
     """Takes samples, in seconds a call."""
 
     gaps: int
-    """Batches so far that hold gaps in which a GPU waited for the host."""
+    """Number of batches so far in which the GPU waited for the host."""
 
     def warm_up(self, call: Call) -> Warm:
         """Call until caches, allocators and lazy compilation have settled."""
@@ -117,8 +117,8 @@ class CpuTimer:
 class HostTimer(CpuTimer):
     """Reads a clock around a loop of calls to a GPU, and waits for the GPU in the end.
 
-    This is what a program pays that does nothing but call: the launches or the work, whichever
-    takes longer. Nothing can be evicted within the loop.
+    This is the time of a program that only makes such calls: launches or work, whichever takes
+    longer. Nothing can be evicted within the loop.
     """
 
     sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
@@ -180,14 +180,14 @@ class CudaTimer:
         return samples
 
     def _host_seconds(self, call: Call) -> float:
-        """Time how long a call keeps the host busy while the GPU is idle."""
+        """Measure how long a call keeps the host busy while the GPU is idle."""
         torch.cuda.synchronize(self.device)
         start = self.clock()
         call()
         return (self.clock() - start) * 1e-9
 
     def _run_in_time(self, batch: Sequence[Warm]) -> None:
-        """Run a batch until the GPU is busy for as long as the host needs, or cannot be kept so."""
+        """Run a batch, with longer and longer waits until the GPU never waits for the host."""
         while not self._run(batch):
             if self.margin >= QUEUE_MARGIN_LIMIT:
                 self.gaps += 1
@@ -225,7 +225,7 @@ class CudaTimer:
 
 
 def needs_eviction(device: str, cache: Cache, working_set: int) -> bool:
-    """Tell whether the cache is to be evicted between calls that touch so many bytes."""
+    """Tell whether to evict the cache between calls that touch ``working_set`` bytes."""
     return cache == "cold" and (device != "cpu" or working_set <= cache_bytes("cpu"))
 
 
@@ -249,7 +249,7 @@ def _settle_memory(
     clock: Clock,
     fresh_bytes: Callable[[], int] = allocator.fresh_bytes,
 ) -> list[float]:
-    """Measure until calls find the memory that they need among what was freed.
+    """Measure until calls find their memory among freed blocks.
 
     Where each call frees several large blocks, it takes a dozen calls until their places fit.
     """
@@ -265,7 +265,7 @@ def _settle_memory(
 
 
 def _settle(measure: Callable[[], float], clock: Clock, calls: int = WARM_UP_CALLS) -> list[float]:
-    """Measure until it was done often and long enough; return the seconds of each time.
+    """Measure often and long enough; return the seconds of each measurement.
 
     More than WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS.
     """

@@ -1,4 +1,4 @@
-"""A process that measures for ``losscli bench``: a task a line in, what it found a line out."""
+"""A process that measures for ``losscli bench``: reads tasks and writes results, as lines."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PR_SET_PDEATHSIG = 1
 def main(device: str) -> None:
     """Serve the command on the other end of standard input and output until it closes them.
 
-    What an implementation prints must not get between the lines of the protocol: standard output
-    becomes standard error.
+    Output that an implementation prints must not mix with the lines of the protocol: standard
+    output becomes standard error.
     """
     with contextlib.suppress(OSError, AttributeError):  # Linux alone ends the children of the dead
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -40,7 +40,7 @@ def main(device: str) -> None:
 def serve(
     device: str, requests: Iterable[bytes], answers: IO[bytes], runner: Runner | None = None
 ) -> None:
-    """Answer each line; ``runner`` is the machine's, or a test's."""
+    """Answer each line; ``runner`` is the machine's runner, or a test's fake."""
 
     def answer(message: Message) -> None:
         answers.write(write_line(message))
@@ -65,7 +65,7 @@ def serve(
 
 
 def _give_back(device: str) -> None:
-    """Hold no memory while others measure."""
+    """Free all memory while other processes measure."""
     if device != "cpu":
         torch.cuda.empty_cache()
     allocator.give_back()

@@ -1,4 +1,4 @@
-"""`losscli bench`: implementations side by side, by time, memory and error."""
+"""`losscli bench`: times implementations side by side, with their memory and error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 def _threads(text: str) -> int:
     """Read a number of threads."""
     if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MOST_THREADS:
-        raise UsageError(f"'{text}' is no number of threads. Write one from 1 to {MOST_THREADS}.")
+        raise UsageError(
+            f"'{text}' is not a number of threads. Write a whole number from 1 to {MOST_THREADS}."
+        )
     return int(text)
 
 
@@ -50,26 +52,30 @@ def _threads(text: str) -> int:
     "--confidence",
     type=parse_fraction,
     metavar="FRACTION",
-    help="Stop when the interval of the median is narrower than FRACTION (e.g. 1%).",
+    help="Stop sampling when the confidence interval of each median is within FRACTION (e.g. 1%) "
+    "of it.",
 )
 @click.option(
     "--cache",
     type=one_of("cache", CACHES),
     metavar="STATE",
-    help=f"State of the caches before a sample: {', '.join(CACHES)}.",
+    help=f"Set the caches before each sample: {' or '.join(CACHES)}.",
 )
 @named_axis("--mode", "mode", "mode", MODES)
 @click.option(
     "--processes",
     type=check_processes,
     metavar="N",
-    help=f"Sample each case in N fresh processes; 1 starts none. By default {_PROCESSES}.",
+    help=f"Sample each case in N fresh processes; with 1, sample in the process of the command. By "
+    f"default {_PROCESSES}.",
 )
-@click.option("--self-test", is_flag=True, help="Test the timer on this machine.")
+@click.option("--self-test", is_flag=True, help="Test the timer on this machine; time no case.")
 @click.option("--threads", type=_threads, metavar="N", help="Use N threads on the CPU.")
-@click.option("--save", type=check_run_name, metavar="NAME", help="Keep the run under NAME.")
-@click.option("--force", is_flag=True, help="Overwrite the run that --save NAME names.")
-@click.option("--resume", metavar="FILE", help="Continue an interrupted run.")
+@click.option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
+@click.option("--force", is_flag=True, help="Let --save overwrite a run of the same name.")
+@click.option(
+    "--resume", metavar="FILE", help="Continue the interrupted run in FILE, a path or a saved name."
+)
 @output_options
 def command(
     *,
@@ -91,16 +97,18 @@ def command(
     output: Path | None,
     **axes: Any,
 ) -> int:
-    """Time implementations side by side, each checked against the oracle first.
+    """Time implementations side by side, after checking each against the oracle.
 
-    Exit codes: 1 an implementation is wrong, 4 nothing could run on this machine, 130 interrupted;
-    what was finished is reported.
+    Options that choose cases take several values: --dtype float32,bfloat16.
+
+    Exit codes: 1 an implementation is wrong, 4 no case could run on this machine, 130 interrupted
+    (the report has the finished results).
     """
     if self_test:
         refuse_others(click.get_current_context())
     if resume is not None and output is None and save is None:
         raise UsageError(
-            "--resume needs -o PATH or --save NAME, so that what follows is kept as well."
+            "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
     config = resolve_config(**axes)
 
@@ -162,14 +170,14 @@ def command(
 
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
-    """Ask whether a saved run may be overwritten; refuse where nobody can be asked.
+    """Ask whether to overwrite a saved run; refuse without a terminal.
 
     Raises:
         UsageError: the run stays.
     """
     if resume is not None and resume in (saved.stem, str(saved)):
         return  # it goes on with this very run
-    question = f"the run '{saved.stem}' was saved before."
+    question = f"a run named '{saved.stem}' is already saved."
     asked = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if asked and click.confirm(f"losscli: {question} Overwrite it?", err=True):
         return
@@ -177,16 +185,16 @@ def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
 
 
 TAKEN = {"self_test", "device", "threads", "keep_going", "format", "output", "debug"}
-"""Parameters of the command that mean something beside --self-test."""
+"""Parameters of the command that --self-test accepts."""
 
 
 def refuse_others(context: click.Context) -> None:
-    """Refuse options about cases beside --self-test, which would not heed them."""
+    """Refuse options about cases together with --self-test, which ignores them."""
     given = [max(option.opts, key=len) for option in given_besides(context, TAKEN)]
     if given:
         raise UsageError(
-            f"--self-test times cases of its own and does not go with {', '.join(given)}. Leave "
-            "out --self-test or the others."
+            f"--self-test times its own cases and cannot be combined with {', '.join(given)}. "
+            "Leave out either."
         )
 
 
@@ -198,7 +206,7 @@ def _override(
     A maximum that is given alone lowers the config's minimum; a minimum raises no maximum.
     """
     if min_time is not None and max_time is not None and min_time > max_time:
-        raise UsageError(f"--min-time {min_time:g} s is longer than --max-time {max_time:g} s")
+        raise UsageError(f"--min-time {min_time:g} s is longer than --max-time {max_time:g} s.")
     if max_time is None and min_time is not None and min_time > timing.max_time:
         raise UsageError(
             f"--min-time {min_time:g} s is longer than the config's max_time of "

@@ -8,7 +8,7 @@ from losscli.cli.running import begin, run_jobs
 
 
 def self_test(device: str, format: str, output: Path | None, keep_going: bool) -> int:
-    """Put the timer to the test, report, and return the exit code."""
+    """Test the timer, report, and return the exit code."""
     from losscli.bench import selftest
 
     return run_jobs(

@@ -27,7 +27,7 @@ DEVICES = ("auto", "cpu", "cuda")
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="auto, cpu or cuda; auto builds for CUDA where torch sees a GPU.",
+    help="Build for auto, cpu or cuda; auto includes CUDA where torch sees a GPU.",
 )
 @click.option(
     "--all", "everything", is_flag=True, help="Also build libraries that only benchmarks use."
@@ -41,9 +41,9 @@ DEVICES = ("auto", "cpu", "cuda")
 def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
     """Compile the kernels for this machine and keep them in the cache.
 
-    The first use of a kernel builds what that use needs. `--device cuda` compiles the CUDA kernels
-    without a GPU too. Obeyed: LOSSCLI_CACHE_DIR, CXX, CUDACXX, CUDA_HOME,
-    CUDAHOSTCXX, LOSSCLI_CUDA_ARCHITECTURES ("90;100") and MAX_JOBS.
+    Without this command, the first call of a loss builds its libraries. `--device cuda` compiles
+    the CUDA kernels without a GPU too. These environment variables apply: LOSSCLI_CACHE_DIR, CXX,
+    CUDACXX, CUDA_HOME, CUDAHOSTCXX, LOSSCLI_CUDA_ARCHITECTURES ("90;100") and MAX_JOBS.
     """
     from losscli.extension.build import build
 
@@ -72,7 +72,7 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
 
 
 class _StatusLine:
-    """One line on a terminal's stderr, written over as the build goes on."""
+    """One line on a terminal's stderr that each status replaces."""
 
     def __init__(self, terminal: bool) -> None:
         self.terminal = terminal
@@ -108,7 +108,7 @@ def _reasons(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[str]]:
 
 
 def _show_log(outcome: Outcome) -> None:
-    """Show commands and warnings; what ptxas counted has a table of its own."""
+    """Show commands and warnings; the resources that ptxas prints have a separate table."""
     from losscli.extension.ptxas import is_report
 
     for line in outcome.log.splitlines():

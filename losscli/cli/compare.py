@@ -1,4 +1,4 @@
-"""``losscli compare``: runs against a baseline, and whether anything became slower."""
+"""``losscli compare``: compares runs with a baseline and fails if a row became slower."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     "--fail-on-undecided/--no-fail-on-undecided",
     "undecided",
     default=None,
-    help="Exit with 1 if noise can hide a slowdown by FRACTION. Same default.",
+    help="Exit with 1 if noise can hide a slowdown by FRACTION. On by default for the same rows as "
+    "--fail-on-missing.",
 )
 @click.option("--force", is_flag=True, help="Compare runs even if their machines differ.")
 @output_options
@@ -54,7 +55,8 @@ def command(
 ) -> int:
     """Compare each run NEW of `losscli bench` with the baseline BASE.
 
-    A run is a result in JSON or JSONL, or the name of a run kept by `losscli bench --save NAME`.
+    A run is a result file in JSON or JSONL, or the NAME of a run that `losscli bench --save NAME`
+    saved.
 
     Exit codes: 1 a row is slower, failed, missing or undecided (see the --fail-on options), 2 a run
     is missing or cannot be compared, 4 the output cannot be written.
@@ -63,9 +65,7 @@ def command(
         raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
 
     if undecided and threshold is None:
-        raise UsageError(
-            "--fail-on-undecided needs a FRACTION to decide on. Add --fail-on FRACTION, e.g. 5%."
-        )
+        raise UsageError("--fail-on-undecided needs a threshold. Add --fail-on FRACTION, e.g. 5%.")
     from losscli.compare.gate import Gate
     from losscli.garbage import without_garbage_collection
 
@@ -94,8 +94,8 @@ def _compare(
         if not comparison.comparable and not force:
             unlike = next(d for d in comparison.differences if d.decisive)
             raise UsageError(
-                f"{baseline[0]} and {name} do not compare: another {unlike}. --force compares all "
-                "the same."
+                f"{baseline[0]} and {name} cannot be compared: different {unlike}. Add --force to "
+                "compare them anyway."
             )
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
@@ -117,14 +117,14 @@ _QUIETER = (
 
 
 def _refuse_to_overwrite(output: Path, paths: Mapping[str, Path]) -> None:
-    """Refuse an output that is one of the runs: a report is no result to compare again."""
+    """Refuse an output that is one of the compared runs, which the report would overwrite."""
     for name, path in paths.items():
         if os.path.exists(output) and os.path.samefile(output, path):
             raise UsageError(f"-o '{output}' is the run '{name}' itself. Name another file.")
 
 
 def _write(text: str, output: Path | None) -> None:
-    """Put the report where it goes, into a file as a whole."""
+    """Write the report to the output, a file atomically."""
     if output is None:
         click.echo(text)
         return

@@ -1,4 +1,4 @@
-"""What ``--dry-run`` prints: the cases of a config, their bytes, and whether they fit."""
+"""The output of ``--dry-run``: the cases of a config, their bytes, and whether they fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOES_NOT_FIT = "does not fit"
 Fit = Callable[
     [Case, PassName, Sequence[Implementation], int], tuple[list[Implementation], dict[str, Reason]]
 ]
-"""``f(case, pass, implementations, free)``: those that fit, and why the others, by name, do not."""
+"""``f(case, pass, implementations, free)``: those that fit, and by name why others do not."""
 NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
 """``f(case, pass, implementations)``: the most bytes that running them takes, inputs included."""
 
@@ -65,9 +65,9 @@ _PLAN_HEADERS = ("case", "pass", "impl", "inputs", "outputs", "temporaries", "by
 
 
 def print_plans(config: Config, device: str, free: int) -> None:
-    """Print what each case, pass and mode is planned to take to be timed, and what for.
+    """Print the planned memory of each case, pass and mode, by purpose.
 
-    It is a row for each implementation, or one that says why a mode is not there.
+    There is a row for each implementation, or one row with the reason why a mode cannot run.
 
     Raises:
         UsageError: nothing is left, as the run would say.
@@ -98,14 +98,14 @@ def print_plans(config: Config, device: str, free: int) -> None:
 
 @dataclass
 class _Tally:
-    """What a dry run counts."""
+    """The counts of a dry run."""
 
     sizes: list[int] = field(default_factory=list)
     """Bytes of each row that is planned."""
     misfits: int = 0
-    """Rows of which something does not fit."""
+    """Rows with an implementation that does not fit."""
     runs: int = 0
-    """Rows of which something fits."""
+    """Rows with an implementation that fits."""
     reasons: list[str] = field(default_factory=list)
     """Why rows cannot run."""
     skipped: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class _Tally:
     def add(
         self, size: int, able: Sequence[Implementation], left_out: Mapping[str, object]
     ) -> None:
-        """Count a row that is planned, those who fit in it and why the others do not."""
+        """Count a planned row, with the implementations that fit and the reasons of the others."""
         self.sizes.append(size)
         self.misfits += bool(left_out)
         self.runs += bool(able)
@@ -122,7 +122,7 @@ class _Tally:
 
 
 def _conclude(config: Config, device: str, tally: _Tally, free: int) -> None:
-    """Say how much there is to run, and what the config excludes; refuse where nothing can run."""
+    """Print the number of rows and the excluded rows; refuse if nothing can run."""
     rules = excluded(config, device)
     if not tally.runs and not tally.reasons:
         refuse_empty(rules)
@@ -140,7 +140,7 @@ def _planned(
     able: Sequence[Implementation],
     parts: MemoryPlan,
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each implementation, the first with what they have in common."""
+    """Yield a row for each implementation; the first row has the shared cells."""
     inputs, outputs, total = map(format_bytes, (parts.inputs, parts.outputs, parts.total))
     names = (case.name, pass_)
     for implementation in implementations:
@@ -155,9 +155,9 @@ def _names(implementations: Sequence[Implementation]) -> str:
 
 
 def _count(sizes: Sequence[int], misfits: int, free: int, device: str) -> str:
-    """Return the last line: how many there are, and of them too large."""
+    """Return the last line: the number of rows, and of those that do not fit."""
     return (
-        f"{len(sizes)} to run, the largest {format_bytes(max(sizes, default=0))}; "
+        f"{count(len(sizes), 'row')} to run, the largest {format_bytes(max(sizes, default=0))}; "
         f"{misfits or 'none'} too large for the {format_bytes(free)} free on {device}"
     )
 
@@ -178,7 +178,7 @@ def print_names(config: Config, device: str) -> None:
 def _plan(
     config: Config, device: str, tally: _Tally
 ) -> Iterator[tuple[Case, PassName, list[Implementation], tuple[Mode, ...]]]:
-    """Yield what runs side by side: a case, a pass, its implementations, and the modes of each."""
+    """Yield groups that run side by side: a case, a pass, its implementations, and the modes."""
     for block in config.blocks:
         for case, pass_ in itertools.product(expand(block, device), block.passes):
             able = []

@@ -1,4 +1,4 @@
-"""The signals that ask a run to end. Imports next to nothing: a signal may come at once."""
+"""The signals that end a run. Imports almost nothing, because a signal may come at any time."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import os
 import signal
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-"""All that ask to end; Windows has no SIGHUP."""
+"""The signals that end a run; Windows has no SIGHUP."""
 INTERRUPTED = 130
 """``EXIT_INTERRUPTED`` of losscli.errors, which is not imported yet."""
 
 received: list[int] = []
-"""Numbers of the signals since the command began: the exception of each may be swallowed."""
+"""Numbers of the signals since the command began; some code may swallow their exceptions."""
 
 
 def numbers() -> list[int]:
-    """Return the signals to be handled; what is ignored stays so, as SIGHUP under nohup."""
+    """Return the signals to handle; an ignored signal stays ignored, as SIGHUP under nohup."""
     known = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
     return [number for number in known if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def end_at_once(*_: object) -> None:
-    """End the program with one line: nothing is measured yet, and nothing has to be kept."""
+    """End the program with one line: nothing is measured yet, so there is nothing to save."""
     os.write(2, b"losscli: interrupted\n")
     os._exit(INTERRUPTED)
 
 
 def raise_if_received() -> None:
-    """Raise KeyboardInterrupt again if a signal came and somebody swallowed what it raised."""
+    """Raise KeyboardInterrupt again if a signal came and some code swallowed the exception."""
     if received:
         raise KeyboardInterrupt

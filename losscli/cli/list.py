@@ -1,4 +1,4 @@
-"""`losscli list`: what there is to choose from. Nothing here needs torch."""
+"""`losscli list`: the available losses, implementations, devices and configs. Needs no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _losses() -> dict[str, str]:
 
 
 def _implementations() -> dict[str, str]:
-    """Name each implementation with what it is."""
+    """Name each implementation with its description."""
     return {i.name: i.description for i in IMPLEMENTATIONS.values()}
 
 
@@ -63,7 +63,7 @@ KINDS: dict[str, Callable[[], dict[str, str]]] = {
 @click.argument("kind", type=one_of("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
 @listing_format
 def command(kind: str | None, format: str) -> None:
-    """List losses, implementations, devices and configs; all of them without an argument."""
+    """List losses, implementations, devices or configs; without an argument, all four."""
     listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
     if format == "json":
         click.echo(json.dumps(listing, indent=2))

@@ -1,4 +1,4 @@
-"""The entry point: finds the command, turns what goes wrong into one message and an exit code."""
+"""The entry point of the command line: runs a command, turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ COMMANDS = {
     "build": "Compile the kernels for this machine.",
     "verify": "Check implementations against a float64 oracle.",
     "bench": "Time implementations side by side.",
-    "compare": "Compare runs with a baseline.",
-    "runs": "List the runs that were kept.",
+    "compare": "Compare saved runs or result files with a baseline.",
+    "runs": "List the saved runs.",
     "list": "List losses, implementations, devices and configs.",
 }
-"""Each is ``losscli/cli/NAME.py``; the help is here so that `losscli --help` imports none."""
+"""Each command is ``losscli/cli/NAME.py``; the help is here, so that `losscli --help` imports
+none."""
 HIDDEN = ("worker",)
-"""Commands that losscli alone calls."""
+"""Commands that only losscli itself calls."""
 
 _DEBUG = click.Option(
     ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
@@ -85,20 +86,32 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+_HELP = """\
+Build, verify and time loss kernels against PyTorch.
+
+\b
+Exit codes:
+  0    success
+  1    a check failed
+  2    wrong usage or config
+  3    a build failed
+  4    this machine cannot run what was asked
+  70   internal error of losscli
+  130  interrupted
+  141  output pipe closed
+"""
+
+
 @click.group(
     name="losscli",
+    help=_HELP,
     cls=_LazyGroup,
     params=[_DEBUG],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def group() -> None:
-    """Build, verify and time loss kernels against PyTorch.
-
-    Exit codes: 0 all well, 1 a check failed, 2 usage or config, 3 a build failed, 4 this machine
-    cannot do what was asked, 70 an error of losscli itself, 130 interrupted, 141 output pipe
-    closed.
-    """
+    """Build, verify and time loss kernels against PyTorch."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -128,7 +141,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replace_closed_streams() -> None:
-    """Stand /dev/null in for a stdout or stderr that was closed from the start: ``>&-``."""
+    """Replace a stdout or stderr that was closed at the start (``>&-``) by /dev/null."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -136,10 +149,10 @@ def _replace_closed_streams() -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Treat each signal that asks to end as Ctrl-C; yield those that came.
+    """Treat each signal that ends a run as Ctrl-C; yield the signals that came.
 
-    The exception alone does not do: code that is imported or called back may swallow it. While
-    torch or numpy is imported, which does so, the program ends at once.
+    The exception alone is not enough, because imported or called code may swallow it. While torch
+    or numpy is being imported, which swallow it, the program ends at once.
     """
     received = interrupts.received
     received.clear()
@@ -182,7 +195,7 @@ def _explain(error: BaseException) -> int:
 
 
 def _message(error: BaseException) -> tuple[str, int]:
-    """Return what to say about an error, and the exit code."""
+    """Return the message and the exit code of an error."""
     if isinstance(error, LosscliError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):
@@ -191,7 +204,7 @@ def _message(error: BaseException) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return error.format_message(), EXIT_USAGE
     if _is_out_of_memory(error):
-        return "out of memory. Choose smaller sizes; --dry-run shows what fits.", EXIT_UNFIT
+        return "out of memory. Choose smaller sizes; --dry-run shows which cases fit.", EXIT_UNFIT
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
     summary = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,4 +1,4 @@
-"""The options that commands share: one an axis of the config, and where results go."""
+"""The options that commands share: one per axis of the config, and the output options."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Decorator = Callable[[Any], Any]
 
 
 def axis_options(command: Command) -> Command:
-    """Add -c, one option an axis, --device, --seed, --filter and what is to be done with the cases.
+    """Add -c, one option per axis, --device, --seed, --filter and the options on running cases.
 
-    The command receives ``list_cases``, ``dry_run`` and ``keep_going``, and all else as keywords
-    that it hands on to ``resolve_config``.
+    The command receives ``list_cases``, ``dry_run`` and ``keep_going``, and passes all other
+    keywords on to ``resolve_config``.
     """
     config = click.option("-c", "--config", metavar="FILE", help=_CONFIG_HELP)
     device = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
@@ -39,9 +39,13 @@ def axis_options(command: Command) -> Command:
     filter = click.option(
         "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
     )
-    names = click.option("--list", "list_cases", is_flag=True, help="List the names of the cases.")
+    names = click.option(
+        "--list", "list_cases", is_flag=True, help="List the names of the cases; run nothing."
+    )
     dry_run = click.option(
-        "--dry-run", is_flag=True, help="List the cases, their memory and what fits; run nothing."
+        "--dry-run",
+        is_flag=True,
+        help="List the cases, their memory and which cases fit; run nothing.",
     )
     keep_going = click.option(
         "--keep-going/--fail-fast",
@@ -55,7 +59,7 @@ def axis_options(command: Command) -> Command:
 def resolve_config(
     config: str | None, *, device: str | None, seed: int | None, **axes: tuple[Any, ...]
 ) -> Config:
-    """Load the config and put the options of ``axis_options`` over it."""
+    """Load the config and override it by the options of ``axis_options``."""
     overrides: dict[str, object] = {field: values for field, values in axes.items() if values}
     if device is not None:
         overrides["device"] = device
@@ -63,7 +67,9 @@ def resolve_config(
         overrides["seed"] = seed
     loaded = load_config(config, overrides)
     if loaded.filters and not _keeps_any(loaded):
-        raise UsageError("--filter leaves no case of the config. --list shows what there is.")
+        raise UsageError(
+            "--filter matches no case of the config. --list without --filter lists the cases."
+        )
     return loaded
 
 
@@ -81,7 +87,7 @@ def _keeps_any(config: Config) -> bool:
 
 
 def one_of(kind: str, candidates: Collection[str]) -> Callable[[str], str]:
-    """Return a type for an option or argument that is one of a few names."""
+    """Return the type of an option or argument that takes one of a few names."""
 
     def name(text: str) -> str:
         return check_name(kind, text, candidates)
@@ -108,14 +114,14 @@ def output_options(command: Command) -> Command:
         default=FORMATS[0],
         show_default=True,
         metavar="NAME",
-        help=f"{', '.join(FORMATS)}.",
+        help=f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.",
     )
     output = click.option(
         "-o",
         "--output",
         type=_output,
         metavar="PATH",
-        help="Write the report to PATH; - is stdout.",
+        help="Write the report to PATH; - is standard output.",
     )
     return _decorate(command, (format, output))
 
@@ -131,12 +137,12 @@ def axis(flag: str, field: str, metavar: str, read: Callable[[str], Any], help: 
 
 
 def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
-    """One axis of names."""
+    """Return an axis of names."""
 
     def read(text: str) -> tuple[str]:
         return (check_name(kind, text, candidates),)
 
-    return axis(flag, field, "NAME", read, f"{', '.join(candidates)}.")
+    return axis(flag, field, "NAME", read, f"Choose the {kind}: {', '.join(candidates)}.")
 
 
 def _losses(text: str) -> tuple[str, ...]:
@@ -149,10 +155,14 @@ def _grad_output(text: str) -> tuple[GradOutput]:
     return (check_grad_output(text),)
 
 
-_GRAD_OUTPUT_HELP = f"Incoming gradients of forward_backward: numbers or {CHANGING}."
+_GRAD_OUTPUT_HELP = (
+    f"Choose the incoming gradient of forward_backward: a number, or {CHANGING} for another number "
+    "in every call."
+)
+_SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 _AXES = (
-    axis("--loss", "losses", "NAME", _losses, f"{', '.join(LOSSES)} or all."),
-    axis("--size", "sizes", "SIZE", parse_size, "1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."),
+    axis("--loss", "losses", "NAME", _losses, f"Choose the loss: {', '.join(LOSSES)} or all."),
+    axis("--size", "sizes", "SIZE", parse_size, _SIZE_HELP),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
     named_axis("--pass", "passes", "pass", PASSES),
@@ -160,17 +170,17 @@ _AXES = (
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     named_axis("--impl", "implementations", "implementation", IMPLEMENTATIONS),
 )
-_CONFIG_HELP = "Read a YAML file, or a shipped config such as full.yaml."
+_CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."
 _FILTER_HELP = (
     "Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
 )
-_DEVICE_HELP = "Run on a device: auto, cpu, cuda or cuda:N."
+_DEVICE_HELP = "Run on device NAME: auto, cpu, cuda or cuda:N."
 
 
 def _output(value: str) -> Path | None:
     """Refuse an output that cannot be written, before anything is measured; ``-`` is stdout."""
     if not value:
-        raise UsageError("-o '' names no file. Name one, or - for standard output.")
+        raise UsageError("-o '' is an empty file name. Name a file, or - for standard output.")
     if value == "-":
         return None
     path = Path(value)
@@ -182,7 +192,7 @@ def _output(value: str) -> Path | None:
 
 
 def _check_output(path: Path) -> None:
-    """Refuse what is no file in a directory that is there; an OSError is that it cannot be seen."""
+    """Refuse a path that cannot be a file of an existing directory."""
     if path.is_dir():
         raise UsageError(f"-o '{path}' is a directory. Name a file.")
     if not path.parent.is_dir():
@@ -204,6 +214,6 @@ listing_format = click.option(
     default="table",
     show_default=True,
     metavar="NAME",
-    help="table or json.",
+    help="Write the list as table or json.",
 )
-"""The option of commands that only list what there is."""
+"""The --format option of commands that only list."""

@@ -1,4 +1,4 @@
-"""``losscli bench --resume FILE``: go on with a run that was killed or interrupted."""
+"""``losscli bench --resume FILE``: continues a run that was killed or interrupted."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from losscli.runs.records import BenchResult, Run
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run that goes on."""
+    """A resumed run."""
 
     path: Path
-    """What it was read from."""
+    """The file that the run was read from."""
     run: Run
-    """As it would begin now, with the results that it has already."""
+    """The run as it would begin now, with the finished results."""
     tasks: list[Task]
-    """What is left to do."""
+    """The unfinished tasks."""
 
 
 def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
-    """Return what is left of a run.
+    """Return the unfinished part of a run.
 
     Args:
         name: a report or its journal, or a run that was to be saved under this name.
@@ -43,9 +43,9 @@ def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
     host = any(task.mode == HOST for task in tasks)
     before, unlike = read_unfinished(path, run, host=host)
     for difference in unlike:
-        click.echo(f"losscli: since the run was begun, another {difference}", err=True)
+        click.echo(f"losscli: changed since the run began: {difference}", err=True)
     results = [result for result in before.results if isinstance(result, BenchResult)]
     left, kept = remaining(tasks, results)
     done = sum(map(len, tasks)) - sum(map(len, left))
-    click.echo(f"losscli: {done} of {sum(map(len, tasks))} results are there already", err=True)
+    click.echo(f"losscli: {done} of {sum(map(len, tasks))} results are already measured", err=True)
     return Resumed(path, replace(run, created=before.created, results=tuple(kept)), left)

@@ -1,4 +1,4 @@
-"""What `losscli bench` and `losscli verify` share: run jobs, report their results."""
+"""The part that `losscli bench` and `losscli verify` share: run jobs, report their results."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from losscli.runs.records import FAIL, FAILED, SKIPPED, Kind, Result, Run
 
 
 class Job(Protocol):
-    """What is run at a time, all of one case say."""
+    """A unit of work, for example all work on one case."""
 
     @property
     def name(self) -> str:
-        """What the progress bar calls it."""
+        """The name in the progress bar."""
         ...
 
 
@@ -62,7 +62,7 @@ def begin(
 
 
 def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
-    """Say what left nothing to run.
+    """Refuse a run without any row, with the rules that excluded them.
 
     Raises:
         UsageError: always.
@@ -113,7 +113,7 @@ def run_jobs(
     if saved and results:
         click.echo(f"losscli: saved {saved.stem}", err=True)
     if not finished:
-        what = "; what was finished is reported" if results else " before the first result"
+        what = "; the report has the finished results" if results else " before the first result"
         click.echo(f"losscli: interrupted{what}", err=True)
         return EXIT_INTERRUPTED
     if not results:
@@ -125,11 +125,11 @@ def run_jobs(
 
 
 class _FirstFailureError(Exception):
-    """A result failed, and no other is wanted."""
+    """A result failed, and --fail-fast stops the run."""
 
 
 def _keeper(writer: Writer, keep_going: bool) -> Callable[[Result], None]:
-    """Return what keeps a result, and ends the run at the first failure if so asked."""
+    """Return a function that keeps a result, and with --fail-fast stops at the first failure."""
 
     def keep(result: Result) -> None:
         writer.add(result)
@@ -161,10 +161,10 @@ def _run_all(
     except KeyboardInterrupt:
         return False
     except _FirstFailureError:
-        click.echo("losscli: ended at the first failure, as --fail-fast asks", err=True)
+        click.echo("losscli: stopped at the first failure (--fail-fast)", err=True)
     return True
 
 
 def _text(argument: str) -> str:
-    """Return an argument as JSON can hold it: a file's name may have bytes that are no text."""
+    """Return an argument as JSON text: a file name may have bytes that are not UTF-8."""
     return argument.encode("utf-8", "backslashreplace").decode("utf-8")

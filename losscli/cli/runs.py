@@ -1,4 +1,4 @@
-"""``losscli runs``: what ``losscli bench --save NAME`` has kept."""
+"""``losscli runs``: lists the runs that ``losscli bench --save NAME`` saved."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from losscli.errors import UsageError
 from losscli.report.layout import lay_out
 from losscli.runs.saved import runs_directory, saved_runs
 
-_NONE = "no runs in {}. `losscli bench --save NAME` keeps one."
+_NONE = "no runs in {}. `losscli bench --save NAME` saves one."
 
 
 @click.command("runs")
 @listing_format
 def command(format: str) -> None:
-    """List the runs that `losscli bench --save NAME` has kept, the oldest first.
+    """List the runs that `losscli bench --save NAME` saved, the oldest first.
 
-    They lie in $LOSSCLI_DATA_DIR, or in losscli in the user's data directory.
+    The runs are files in $LOSSCLI_DATA_DIR, or in losscli in the user's data directory.
     """
     runs = [_describe(name, path) for name, path in saved_runs().items()]
     if format == "json":
@@ -35,7 +35,7 @@ def command(format: str) -> None:
 
 
 def _describe(name: str, path: Path) -> dict[str, object]:
-    """Return what there is to say of a run; of a file that cannot be read, why."""
+    """Return the facts of a run, or why its file cannot be read."""
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 

@@ -1,4 +1,4 @@
-"""`losscli verify`: implementations against the float64 oracle."""
+"""`losscli verify`: checks implementations against the float64 oracle."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
 
 OWN = "custom"
-"""What losscli's own kernels are called, before the colon of a strategy."""
+"""The name of losscli's own kernels, before the colon of a strategy."""
 BESIDE_SELF_TEST = {"self_test", "device", "format", "output", "keep_going", "debug"}
-"""Options that say where and how, not what is verified."""
+"""Options that --self-test accepts, because they do not choose cases."""
 
 
 def _check(text: str) -> tuple[str]:
@@ -34,8 +34,10 @@ def _check(text: str) -> tuple[str]:
 
 @click.command("verify")
 @axis_options
-@axis("--check", "checks", "NAME", _check, "Run only this check.")
-@click.option("--self-test", is_flag=True, help="Check that wrong implementations fail.")
+@axis("--check", "checks", "NAME", _check, "Run only check NAME.")
+@click.option(
+    "--self-test", is_flag=True, help="Test the checks with wrong and honest implementations."
+)
 @output_options
 def command(
     *,
@@ -50,12 +52,14 @@ def command(
 ) -> int:
     """Check losses and gradients against a float64 oracle.
 
-    Without -c the cases of smoke.yaml; `-c quick` takes a few seconds, `-c thorough` minutes.
-    Without --impl those of losscli's own kernels that the config names, or all that it names where
-    it names none of them.
+    Without -c, verify runs the cases of smoke.yaml; `-c quick` takes a few seconds, `-c thorough`
+    minutes. Without --impl, verify checks losscli's own kernels in the config, or every
+    implementation of a config that has none of losscli's own.
 
-    Exit codes: 1 a check failed, 4 nothing could run on this machine, 130 interrupted; what was
-    finished is reported.
+    Options that choose cases take several values: --dtype float32,bfloat16.
+
+    Exit codes: 1 a check failed, 4 no case could run on this machine, 130 interrupted (the report
+    has the finished results).
     """
     if self_test:
         _refuse_beside_self_test(click.get_current_context())
@@ -96,7 +100,7 @@ def command(
         print_cases(config, device, needed_bytes, fit, free)
         if checks:
             asked = sum(map(len, plan(config, device, checks=checks)))
-            click.echo(f"--check {','.join(checks)}: {asked} to run")
+            click.echo(f"--check {','.join(checks)}: {asked} checks to run")
         return EXIT_OK
 
     from losscli.verify.shrink import Shrinker
@@ -118,14 +122,14 @@ def command(
 
 
 def _refuse_beside_self_test(context: click.Context) -> None:
-    """Raise UsageError for options that the self-test has no use for."""
+    """Raise UsageError for options that the self-test ignores."""
     given = [option.opts[0] for option in given_besides(context, BESIDE_SELF_TEST)]
     if given:
-        raise UsageError(f"--self-test has cases of its own. Leave out {', '.join(given)}.")
+        raise UsageError(f"--self-test has its own cases. Leave out {', '.join(given)}.")
 
 
 def _of_our_own(config: Config) -> Config:
-    """Return a config with losscli's own kernels alone, in each of its tables that names some."""
+    """Return a config with only losscli's own kernels, in each table that names some."""
     own = tuple(name for name in config.implementations if name.partition(":")[0] == OWN)
     tables = tuple(_of_our_own(table) for table in config.tables)
     return replace(config, implementations=own or config.implementations, tables=tables)

@@ -12,7 +12,7 @@ from losscli.machine import devices
 @click.option("--device", required=True, help="Measure on this device.")
 @click.option("--threads", type=int, required=True, help="Use so many threads of the CPU.")
 def command(*, device: str, threads: int) -> int:
-    """Measure what the standard input asks for."""
+    """Measure the tasks that standard input sends."""
     from losscli.bench import worker
 
     devices.set_threads(threads)

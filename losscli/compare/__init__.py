@@ -1,1 +1,1 @@
-"""Times beside each other: those of two runs, and those of losscli's kernels and their peers."""
+"""Comparisons of times: of two runs, and of losscli's kernels with their peers."""

@@ -1,4 +1,4 @@
-"""Two runs side by side: each case that both timed, and those that only one has. Without torch."""
+"""The comparison of two runs: rows that both timed, and rows that only one has. Needs no torch."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What a person would call it."""
+        """The name for people."""
         return label(self.after)
 
 
 @dataclass(frozen=True)
 class Missing:
-    """What one run timed and the other did not."""
+    """A row that one run timed and the other did not."""
 
     result: BenchResult
     status: str
-    """What became of it in the other run; empty where that did not ask for it."""
+    """The status of the row in the other run; empty if that run did not have it."""
     reason: str
 
     @property
     def why(self) -> str:
-        """What the other run says of it, if anything."""
+        """The status and reason in the other run, if any."""
         return f"{self.status}: {self.reason}" if self.status else ""
 
 
@@ -83,7 +83,7 @@ class Comparison:
     after: Run
     rows: tuple[Row, ...]
     only_before: tuple[Missing, ...]
-    """What only the baseline timed."""
+    """Rows that only the baseline timed."""
     only_after: tuple[Missing, ...]
     differences: tuple[Difference, ...]
     noises: tuple[Noise, ...]
@@ -142,7 +142,7 @@ class Comparison:
         ]
 
     def blind(self, threshold: float) -> bool:
-        """Tell whether there is no row of which it could be said that it is slower."""
+        """Tell whether no row can be judged as slower."""
         if self.broken:
             return False
         return len(self.undecided(threshold)) == len(self.rows) - self.controls
@@ -234,7 +234,7 @@ class Comparisons:
 
 
 def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison:
-    """Set a run beside a baseline; ``tolerated`` is how far apart what is the same may be."""
+    """Compare a run with a baseline; ``tolerated`` is the largest difference called the same."""
     befores, afters = timed(before), timed(after)
     keys = [name for name in befores if name in afters]
     pairs = [(befores[name], afters[name]) for name in keys]
@@ -279,7 +279,7 @@ def _verdict(ratio: Change, tolerated: float) -> Judgement:
 def _missing(
     there: Mapping[Key, BenchResult], here: Mapping[Key, BenchResult], other: Run
 ) -> tuple[Missing, ...]:
-    """Return what is there and not here, with what the other run has of it but a time."""
+    """Return the rows of one run that the other did not time, with their status there."""
     if not there.keys() - here.keys():
         return ()
     others = {key(r): (r.status, r.reason) for r in other.results if isinstance(r, BenchResult)}

@@ -1,4 +1,4 @@
-"""What makes a comparison fail: a slowdown, a row that is missing, a row that noise hides."""
+"""The conditions that fail a comparison: a slower, a missing or an undecided row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where losscli's own kernel is slower than the best of its peers, beyond what noise explains.
+"""The cells in which losscli's own kernel is slower than its fastest peer, beyond noise.
 
 A cell is a case and a pass, in each table of the config; the peers are the implementations that are
 not losscli's own. That custom is slower than a peer is tested: by the sign test, which asks of the
@@ -25,7 +25,7 @@ RISK = 0.01
 
 
 class Cell(dict[str, BenchResult]):
-    """What was asked for in a case and pass, by implementation."""
+    """The results of a case and pass, by implementation."""
 
     slower_than: frozenset[str] = frozenset()
     """The peers that custom is slower than."""
@@ -39,7 +39,7 @@ class Cell(dict[str, BenchResult]):
 
 
 def headline(run: Run) -> Headline | None:
-    """Return in how many cells custom is slower, and which; None where it has no peer."""
+    """Return the cells in which custom is slower, counted and named; None without peers."""
     found = compared(run)
     if not found:
         return None
@@ -74,7 +74,7 @@ def cells(run: Run) -> list[Cell]:
 
 
 def best_peer(cell: Cell) -> BenchResult | None:
-    """Return the peer that custom does worst against.
+    """Return the peer against which custom is worst.
 
     One that custom is slower than, beyond what noise explains, is worse than one that may be ahead
     by chance. Where custom has no time, it is the fastest.
@@ -111,7 +111,7 @@ class _Comparison:
 
 
 def _test(found: Sequence[Cell]) -> None:
-    """Tell each cell whom custom is slower than, and whether that could have been told at all."""
+    """Set in each cell the peers that custom is slower than, and whether rounds were too few."""
     comparisons = [
         _compare(cell, cell[CUSTOM], peer)
         for cell in found
@@ -131,7 +131,7 @@ def _test(found: Sequence[Cell]) -> None:
 
 
 def _compare(cell: Cell, custom: BenchResult, peer: BenchResult) -> _Comparison:
-    """Look at the rounds, in each of which both were timed right after each other."""
+    """Compare the rounds, in each of which both were timed right after each other."""
     assert custom.seconds
     assert peer.seconds
     own, theirs = custom.seconds.samples, peer.seconds.samples
@@ -144,7 +144,7 @@ def _compare(cell: Cell, custom: BenchResult, peer: BenchResult) -> _Comparison:
 
 
 def _at_least(heads: int, tosses: int) -> float:
-    """Return how likely a fair coin is to fall so often on its head, or more often."""
+    """Return the probability that a fair coin shows heads at least so often."""
     if 2 * heads <= tosses:
         return 1.0
     ways = sum(math.comb(tosses, n) for n in range(heads, tosses + 1))

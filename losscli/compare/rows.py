@@ -1,4 +1,4 @@
-"""The rows of a run as a comparison knows them: by what, and by which name. Without torch."""
+"""The rows of a comparison: the key and the name of each. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from losscli.runs.records import OK, BenchResult, Run
 
 @dataclass(frozen=True)
 class Key:
-    """What a row is known by in another run."""
+    """The key of a row, equal in both runs."""
 
     table: str
     case: Case
@@ -23,7 +23,7 @@ class Key:
 
     @property
     def beside(self) -> tuple[object, ...]:
-        """What it shares with the rows that were timed side by side with it."""
+        """The key of the rows that were timed side by side with the row."""
         return self.table, self.case, self.pass_, self.mode, self.cache
 
     @property
@@ -44,7 +44,7 @@ _PARTS = {
 
 
 def key(result: BenchResult) -> Key:
-    """Return what a row is known by."""
+    """Return the key of a row."""
     return _key(result, result.case.anywhere())
 
 
@@ -73,7 +73,7 @@ def label(result: BenchResult) -> str:
 
 
 def how(mode: Mode, cache: Cache) -> list[str]:
-    """Return a mode and a state of the caches, as far as they are not the usual."""
+    """Return the mode and the state of the caches if they are not the default."""
     return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
 
 

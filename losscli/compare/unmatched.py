@@ -1,4 +1,4 @@
-"""Why two runs have no row in common."""
+"""The reason why two runs have no row in common."""
 
 from __future__ import annotations
 

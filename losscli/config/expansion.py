@@ -1,4 +1,4 @@
-"""From a config to its cases, and what it asks of each. Nothing here needs torch."""
+"""Expands a config into its cases, and tells which rows it wants. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from losscli.losses import LOSSES
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
     """Tell whether a config wants this implementation and pass of one of its cases.
 
-    No rule of ``exclude`` may match, and where there are filters one of them has to. The pass
-    ``forward`` has no incoming gradient: it belongs to the case whose own is 1.
+    No rule of ``exclude`` may match, and where there are filters one of them has to match. The pass
+    ``forward`` has no incoming gradient: it belongs to the case whose incoming gradient is 1.
     """
     kept, rule = judge(config, case, implementation, pass_)
     return kept and rule is None

@@ -1,4 +1,4 @@
-"""The keys of a config file: how each is read, with an error that points at its line."""
+"""Readers of the keys of a config file, with errors that point at the line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_name(kind: str, text: str, candidates: Collection[Name]) -> Name:
 
 
 def check_device(text: str) -> str:
-    """Return ``text`` if it can name a device; whether there is one is another question."""
+    """Return ``text`` if it is the name of a device, whether or not the device exists."""
     if not re.fullmatch("auto|cpu|cuda(:[0-9]+)?", text):
         raise UsageError(f"unknown device '{text}'. Choose from: auto, cpu, cuda, cuda:N.")
     return text
@@ -105,7 +105,7 @@ def check_mapping(
 
 
 def _at(node: Located, read: Callable[[str], T]) -> T:
-    """Read a scalar from its text; what goes wrong is reported where it stands."""
+    """Read a scalar from its text; errors point at its position."""
     if isinstance(node.value, dict | list) or node.value is None:
         node.fail(f"expected one value, found {node.describe()}.")
     try:
@@ -122,7 +122,7 @@ def _items(node: Located, what: str) -> list[Located]:
 
 
 def _number(node: Located) -> float:
-    """Return a finite number; a boolean is none."""
+    """Return a finite number; a boolean is refused."""
     value = node.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         node.fail(f"expected a finite number, found {node.describe()}.")
@@ -211,7 +211,7 @@ def _powers(node: Located) -> tuple[Shape, ...]:
     numbers = [item.value for item in parts] if isinstance(parts, list) else []
     exponents = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
     if len(exponents) != len(numbers) or len(numbers) not in (2, 3):
-        node.fail("expected {pow2: [START, STOP, STEP]}, three whole numbers.")
+        node.fail("expected {pow2: [START, STOP, STEP]} with two or three whole numbers.")
     try:
         return powers_of_two(*exponents)
     except UsageError as error:
@@ -257,7 +257,7 @@ def _duration(node: Located) -> float:
 def _record(
     node: Located, what: str, readers: Mapping[str, Callable[[Located], object]]
 ) -> dict[str, object]:
-    """Read a mapping of known keys, each in its own way."""
+    """Read a mapping of known keys, each with its own reader."""
     return {key: readers[key](item) for key, item in check_mapping(node, what, readers).items()}
 
 
@@ -356,4 +356,4 @@ FIELDS: Mapping[str, Callable[[Located], object]] = {
     "timing": _timing,
     "tolerances": _tolerances,
 }
-"""How each key becomes the field of that name of a Config."""
+"""The reader of each key, which returns the field of that name of a Config."""

@@ -18,10 +18,10 @@ Read = Callable[[str], tuple[object, ...]]
 
 
 def parse_filter(text: str) -> Filter:
-    """Parse one ``--filter``: conditions between commas, all of which are to hold.
+    """Parse one ``--filter``: conditions separated by commas, all of which have to hold.
 
-    A condition is ``AXIS=VALUE`` or ``AXIS!=VALUE``; ``|`` stands between values any of which will
-    do, and a name, a table's title too, may have the ``*`` and ``?`` of file names.
+    A condition is ``AXIS=VALUE`` or ``AXIS!=VALUE``; ``|`` separates alternative values, and names
+    and titles of tables may contain the wildcards ``*`` and ``?``.
     """
     return tuple(_condition(part.strip(), text) for part in text.split(","))
 
@@ -82,4 +82,4 @@ _CHOSEN: Mapping[str, str] = {
     "device": "--device",
     "seed": "--seed",
 }
-"""What is no axis of a filter, and the option that there is instead."""
+"""Names that are not axes of a filter, with the option to use instead."""

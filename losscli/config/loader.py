@@ -1,6 +1,6 @@
-"""From a config's name to a Config: find the file, follow ``extends``, apply the command line.
+"""Loads a config by name: finds the file, follows ``extends``, applies the command line.
 
-A config with ``tables`` is several: each table is the config with the table's keys over its own.
+A config with ``tables`` has one config per table: the keys of the table override the config's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT = "default"
 EXTENDS = "extends"
 TABLES = "tables"
 TABLE_KEYS = tuple(key for key in FIELDS if key != "device")
-"""A run has one device."""
+"""The keys of a table: all but the device, because a run has one device."""
 
 
 def shipped_directory() -> Path:
@@ -36,7 +36,7 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
-    """Load a config file and put the command line's choices over it.
+    """Load a config file and override it by the command line.
 
     Args:
         path: a file; a bare name such as ``smoke`` or ``smoke.yaml`` is looked up in the working
@@ -142,7 +142,7 @@ def _follow(file: Path, children: tuple[Path, ...]) -> dict[str, Located]:
 
 
 def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[str, Located]:
-    """Put a child's keys over its parent's; of a mapping of settings, key by key, last its own."""
+    """Override a parent's keys by its child's; mappings of settings are merged key by key."""
     merged = {**parent, **child}
     for key in {"inputs", "timing"} & parent.keys() & child.keys():
         below, above = parent[key].value, child[key].value
@@ -164,9 +164,9 @@ def _check_tolerances(config: Config, node: Located) -> None:
 
 
 def _named(rule: Exclude, overrides: Mapping[str, object]) -> bool:
-    """Tell whether the command line names all that a rule names, but for the device.
+    """Tell whether the command line names each value of a rule, except the device.
 
-    What a user asked for by name wins over a rule of a config.
+    A name on the command line wins over a rule of a config.
     """
     wanted = {key: value for key, value in rule.conditions.items() if key != "device"}
     given = {key: overrides.get(_OPTIONS.get(key, f"{key}s"), ()) for key in wanted}
@@ -176,11 +176,11 @@ def _named(rule: Exclude, overrides: Mapping[str, object]) -> bool:
 
 
 _OPTIONS = {"loss": "losses", "pass": "passes"}
-"""Fields of Config that are not the key of a rule with an s."""
+"""Fields of Config whose name is not the key of a rule plus an s."""
 
 
 def _override(config: Config, overrides: Mapping[str, object]) -> Config:
-    """Put the command line's choices over those of the file."""
+    """Override the file by the command line's choices."""
     changes: dict[str, Any] = dict(overrides)
     changes["exclude"] = tuple(rule for rule in config.exclude if not _named(rule, overrides))
     if "seed" in changes:

@@ -1,4 +1,4 @@
-"""YAML as values that know their line and column, read with the meaning of YAML 1.2.
+"""YAML values with their line and column, read as YAML 1.2.
 
 PyYAML reads YAML 1.1, in which ``1e-3`` is a string, ``on`` is true, ``12:30`` is 750 and ``010``
 is eight. Only its parser is used here; the scalars are told apart by the core schema of YAML 1.2.
@@ -25,7 +25,7 @@ _KINDS = {bool: "a boolean", int: "a whole number", float: "a number", type(None
 
 @dataclass(frozen=True)
 class Located:
-    """A value of a YAML file, and where it stands."""
+    """A value of a YAML file with its position."""
 
     value: Value
     file: str
@@ -41,7 +41,7 @@ class Located:
         raise ConfigError(message, file=self.file, line=self.line, column=self.column)
 
     def describe(self) -> str:
-        """Say what stands here, as the end of ``expected ..., found``."""
+        """Describe the value, for ``expected ..., found``."""
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):
@@ -113,7 +113,7 @@ _CORE_SCHEMA: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
     (r"\.(nan|NaN|NAN)", lambda text: math.nan),
 )
 _LONGEST_NUMBER = 400
-"""More digits are text: Python refuses to convert more than 4300, and nobody means them."""
+"""Numbers with more digits are read as text: Python refuses to convert more than 4300."""
 
 
 def _scalar(node: yaml.ScalarNode) -> Scalar:

@@ -1,4 +1,4 @@
-"""A config as frozen data: what a YAML file, its `extends` and the command line add up to."""
+"""A config as frozen data: the result of a YAML file, its `extends` and the command line."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class LossChoice:
 
 
 OFF_DEFAULT = "off_default"
-"""In a list of losses: all that are not named, with parameters that are not their defaults."""
+"""In a list of losses: every loss that is not named, with parameters off their defaults."""
 
 
 def off_default(spec: LossSpec) -> dict[str, float]:
-    """Return parameters of which none is its default, which a kernel could take without a look.
+    """Return parameters that all differ from their defaults, which a kernel may assume.
 
-    float32 does not hold them: a kernel that rounds them first is off.
+    float32 cannot represent them: a kernel that rounds them to float32 first is off.
     """
     return {parameter.name: parameter.default + 0.1 for parameter in spec.parameters}
 
 
 PROCESSES = {"cpu": 4, "cuda": 3}
-"""Where none are asked for. With 3, Student's quantile makes an interval half as wide again; with
-more, a run spends more on starting them and on judging again than on samples. On a GPU each process
-has a context of its own there and compiles again: what that brings has not been measured yet."""
+"""The default number of processes. With 3, Student's quantile makes an interval half as wide again
+as with 4; with more, a run spends more time on starting processes and repeating the checks than on
+samples. On a GPU each process has its own context and compiles again."""
 MOST_PROCESSES = 100
 
 
@@ -61,7 +61,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a case is sampled, in seconds, and when it has been sampled enough."""
+    """The rules that stop the sampling of a case; times are in seconds."""
 
     min_time: float = 0.2
     max_time: float = 10.0
@@ -69,11 +69,11 @@ class Timing:
     """Relative half-width of the confidence interval of the median at which sampling stops."""
     cache: Cache = COLD
     mode: tuple[Mode, ...] = (DEVICE,)
-    """How calls are made and timed, one after the other: ``device`` times what a call takes the
-    device, ``graph`` the replay of a CUDA graph of it, ``host`` what a loop of calls takes."""
+    """The modes, which run one after the other: ``device`` times the work of a call on the device,
+    ``graph`` the replay of a CUDA graph of the call, ``host`` a loop of calls."""
     processes: int | None = None
-    """Fresh processes that sample each case, sharing its time; 1 is the command's own process, and
-    None as many as PROCESSES says of the device."""
+    """Number of fresh processes that sample each case and share its time; 1 is the command's own
+    process, and None is the number in PROCESSES for the device."""
 
     @property
     def several_processes(self) -> bool:
@@ -81,7 +81,7 @@ class Timing:
         return self.processes is not None and self.processes > 1
 
     def on(self, device: str) -> Timing:
-        """Return what is asked for on a device, with the number of processes known."""
+        """Return the timing on a device, with the number of processes filled in."""
         if self.processes is not None:
             return self
         return replace(self, processes=PROCESSES[device.partition(":")[0]])
@@ -105,7 +105,7 @@ class Exclude:
 
     @property
     def conditions(self) -> dict[str, object]:
-        """What a row has to match, by the keys of a config."""
+        """The values that a row has to match, by the keys of a config."""
         found = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
         return {k: v for k, v in found.items() if k != "reason" and v is not None}
 
@@ -120,14 +120,14 @@ class Condition:
     """One part of a filter: ``dtype=bfloat16``, or ``dtype!=float64`` where it is negated."""
 
     axis: str
-    """What a rule of ``exclude`` names, a parameter of a loss, ``distribution`` or ``table``."""
+    """A key of a rule of ``exclude``, a parameter of a loss, ``distribution`` or ``table``."""
     values: tuple[object, ...]
-    """Any of which will do."""
+    """Alternative values: a row has to match one of them."""
     negated: bool = False
 
 
 Filter = tuple[Condition, ...]
-"""Keeps what meets each condition."""
+"""A filter: keeps the rows that meet each condition."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Config:
-    """Every axis of a run, and how it is timed. Losses left empty are all of them."""
+    """Every axis of a run, and its timing. Empty ``losses`` stand for all losses."""
 
     title: str = ""
-    """What stands above the table of the results."""
+    """The title above the table of results."""
     device: str = "auto"
     losses: tuple[LossChoice, ...] = ()
     sizes: tuple[Shape, ...] = ()
@@ -157,11 +157,12 @@ class Config:
     inputs: Inputs = Inputs()
     exclude: tuple[Exclude, ...] = ()
     filters: tuple[Filter, ...] = ()
-    """From the command line: what is left is what one of them keeps."""
+    """The filters of the command line: a row has to match one of them."""
     timing: Timing = Timing()
     tolerances: tuple[Tolerance, ...] = ()
     tables: tuple[Config, ...] = ()
-    """What is run instead, one after the other: this config with some keys replaced in each."""
+    """The configs to run instead, one after the other: this config with some keys replaced in
+    each."""
 
     @property
     def blocks(self) -> tuple[Config, ...]:

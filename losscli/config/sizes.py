@@ -10,7 +10,7 @@ from losscli.errors import UsageError
 from losscli.losses import Shape
 
 LARGEST = 2**40
-"""Elements of one tensor; more is a slip of the pen."""
+"""Most elements of one tensor; a larger size is a typing error."""
 MOST_DIMENSIONS = 64
 """PyTorch's own limit."""
 
@@ -77,7 +77,7 @@ def _refuse(part: str, text: str) -> NoReturn:
     if re.fullmatch("-[0-9]+[KMG]?", part):
         reason = "an extent cannot be negative"
     elif part:
-        reason = f"'{part}' is no extent"
+        reason = f"'{part}' is not an extent"
     else:
         reason = "an extent is missing" if text else "it is empty"
     raise UsageError(

@@ -1,4 +1,4 @@
-"""Build what is missing: from a device to finished libraries in the cache."""
+"""Builds missing libraries: from a device to finished libraries in the cache."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one library."""
+    """The outcome of building one library."""
 
     target: str
     """Its name; the device where all of its libraries are skipped."""
     status: str
     """``built``, ``cached``, ``compiled only`` or ``skipped``."""
     reason: str = ""
-    """Why a library is skipped, not more than compiled, or built again."""
+    """Why a library is skipped, only compiled, or rebuilt."""
     path: Path | None = None
     """The library."""
     fresh: bool = False
-    """Whether it was built now, not found."""
+    """Whether it was built now, not found in the cache."""
 
     @property
     def log(self) -> str:
@@ -70,7 +70,7 @@ class Builder:
     """Whether to build again what is in the cache."""
 
     def obtain(self, targets: Iterable[Target]) -> list[Outcome]:
-        """Return libraries out of the cache, building in one go those that are not there.
+        """Return libraries from the cache, after building all missing ones in one run of ninja.
 
         Raises:
             UnfitError: something has to be built and a tool is missing or too old, or the cache
@@ -80,7 +80,7 @@ class Builder:
         return self.finish([self.resolve(target) for target in targets])
 
     def resolve(self, target: Target) -> Plan | Outcome:
-        """Return how to build a library, or, where its compiler is missing, one built before."""
+        """Return the plan of a library, or without a compiler a library that was built before."""
         self.cache.require_private()
         plan = make_plan(target, self.csrc, self.toolbox.torch)
         try:
@@ -90,7 +90,7 @@ class Builder:
             if self.force or not found:
                 raise
             self.cache.touch(found)
-            reason = f"built before; cannot be built here: {error}"
+            reason = f"built before and used again; it cannot be built here: {error}"
             return Outcome(target.name, CACHED, reason, found)
 
     def finish(self, resolved: Sequence[Plan | Outcome]) -> list[Outcome]:
@@ -101,7 +101,7 @@ class Builder:
         return [built[o.target.name] if isinstance(o, Plan) else o for o in outcomes]
 
     def _look_up(self, plan: Plan) -> Plan | Outcome:
-        """Return what the cache holds of a plan, or the plan where it has to be built."""
+        """Return the plan's library from the cache, or the plan if the library has to be built."""
         if self.force:
             return plan
         finding = self.cache.find(plan)
@@ -137,7 +137,7 @@ class Builder:
         return outcomes
 
     def _damaged(self, plans: Sequence[Plan]) -> dict[str, str]:
-        """Say of which plans the cache holds a damaged library."""
+        """Report the plans whose library in the cache is damaged."""
         damaged = {}
         for plan in plans:
             finding = self.cache.find(plan)
@@ -218,7 +218,7 @@ def build(
 
 
 def _require_gpu(toolbox: Toolbox) -> None:
-    """Raise UnfitError where PyTorch has no use for CUDA kernels."""
+    """Raise UnfitError if PyTorch cannot use CUDA kernels."""
     toolbox.require_cuda()
     if not toolbox.torch.cuda:
         why = f"torch {toolbox.torch.version} is built without CUDA"
@@ -226,11 +226,11 @@ def _require_gpu(toolbox: Toolbox) -> None:
         why = "torch sees no GPU"
     else:
         return
-    raise UnfitError(f"{why}. `losscli build --device cuda` compiles the kernels all the same.")
+    raise UnfitError(f"{why}. `losscli build --device cuda` compiles the kernels anyway.")
 
 
 def _of_use(target: Target, outcome: Outcome, torch: TorchInstall) -> Outcome:
-    """Say of CUDA kernels that this PyTorch cannot run them."""
+    """Add the note that this PyTorch cannot run CUDA kernels."""
     if target.device != CUDA or torch.cuda:
         return outcome
     reason = f"torch {torch.version} is built without CUDA"

@@ -1,4 +1,4 @@
-"""Where built libraries are kept: one folder a key, written beside and renamed into place.
+"""The cache of built libraries: one folder per key, written elsewhere and renamed into place.
 
 ::
 
@@ -38,7 +38,7 @@ from .targets import Sources
 
 VARIABLE = "LOSSCLI_CACHE_DIR"
 UNUSED_SECONDS = 30 * 24 * 3600.0
-"""Folders nobody has used for so long are dropped at the next build."""
+"""Folders that are unused for this long are removed at the next build."""
 _BESIDE = ".losscli-new-"
 _KEY = "[0-9a-f]" * 16
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -46,13 +46,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class Finding:
-    """What a cache holds of a library."""
+    """The state of a library in the cache."""
 
     path: Path
     """The library."""
     there: bool
     damage: str | None = None
-    """What is wrong with it."""
+    """The damage of the library, if any."""
 
     @property
     def usable(self) -> bool:
@@ -107,7 +107,7 @@ class Cache:
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
     def require_private(self) -> None:
-        """Refuse a cache whose libraries somebody else could replace: loading one runs it."""
+        """Refuse a cache in which another user could replace libraries that losscli runs."""
         _require_private(self.root, f"the cache {self.root}", "a folder of your own")
 
     def open_lock(self) -> IO[str]:
@@ -158,7 +158,7 @@ class Cache:
 
     def drop_unused(self, now: float) -> None:
         """Remove folders that have not been used for long; ``now`` in seconds since the epoch."""
-        # By name and content that nobody else gives: the cache may lie among other files.
+        # Matched by name and content: the cache may be in a directory with other files.
         finished = [path.parent for path in self.root.glob(f"*-{_KEY}/liblosscli*.so")]
         working = [path.parent for path in self.work.glob(f"*-{_KEY}/csrc")]
         for folder in {*self.root.glob(f"{_BESIDE}*"), *finished, *working}:
@@ -167,7 +167,7 @@ class Cache:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Say what to do where the cache cannot be written."""
+        """Turn a write error of the cache into an UnfitError with a remedy."""
         try:
             yield
         except OSError as error:
@@ -214,7 +214,7 @@ def _contents(plan: Plan) -> list[str]:
 
 
 def _look_at(folder: Path, library: str) -> Finding:
-    """See whether a finished library is whole, and that nobody else could have replaced it."""
+    """Check that a finished library is whole, and that no other user could have replaced it."""
     path = folder / library
     for part in (folder, path):
         if part.exists():

@@ -1,4 +1,4 @@
-"""What a failed build says, in one line: the first error, and what to do about it."""
+"""Summarizes the log of a failed build in one line: the first error, and what to do about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HINTS = (
     ),
     (
         r"unsupported GNU version|unsupported clang version",
-        "This nvcc does not take that host compiler: name an older g++ in CUDAHOSTCXX.",
+        "This nvcc does not support the host compiler: name an older g++ in CUDAHOSTCXX.",
     ),
     (
         r"Unsupported gpu architecture 'compute_([56]\d|7[0-4])'",
@@ -33,7 +33,7 @@ _HINTS = (
     ),
     (
         r"cc1plus|cannot execute",
-        "The C++ compiler is installed in part: install g++ whole.",
+        "The C++ compiler is only partly installed: reinstall g++.",
     ),
     (
         r"(ATen|c10|torch)/\S*: No such file",
@@ -45,11 +45,11 @@ _HINTS = (
     ),
     (
         r"(stdlib|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file",
-        "The C++ standard library is missing: install g++ whole.",
+        "The C++ standard library is missing: reinstall g++.",
     ),
     (
         r"crt/\S+: No such file|cuda\w*\.h: No such file|cannot find -lcudart",
-        "The CUDA toolkit is installed in part: install its runtime headers and libraries.",
+        "The CUDA toolkit is only partly installed: install its runtime headers and libraries.",
     ),
     (
         r"(namespace|class|struct) .?(at|c10|torch)\b.* (no member|not declared)"
@@ -60,7 +60,7 @@ _HINTS = (
 
 
 def first_error(printed: str) -> str:
-    """Return the first line that is an error, else the last that says anything."""
+    """Return the first line that is an error, else the last line with text."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     # ninja repeats a failed command, whose words may look like an error.
     commands = {index + 1 for index, line in enumerate(lines) if line.startswith("FAILED:")}
@@ -77,6 +77,6 @@ def hint(printed: str) -> str:
 
 
 def failed_step(printed: str) -> str:
-    """Return what failed first, by the name that ninja gives it: an object or library."""
+    """Return the first failed output by ninja's name: an object or library."""
     match = re.search(r"^FAILED: (?:\[code=\d+\] )?(\S+)", printed, re.MULTILINE)
     return match[1] if match else "the build"

@@ -1,4 +1,4 @@
-"""What the operators return, without computing it: for torch.compile, export and meta tensors.
+"""Fake implementations of the operators for torch.compile, export and meta tensors.
 
 Each function serves losses with any number of operands: ``count`` of them.
 """

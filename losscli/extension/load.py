@@ -1,6 +1,6 @@
-"""Load libraries into this process, each when it is first needed, building what is missing.
+"""Loads libraries into this process when they are first needed, and builds missing ones.
 
-The library ``torch`` implements the operators; the others only hand it tables of entry points.
+The library ``torch`` implements the operators; the others pass it tables of entry points.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def load_torch() -> None:
 
 
 def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
-    """Load what a call of a loss on ``cpu`` or ``cuda`` needs."""
+    """Load the libraries that a call of a loss on ``cpu`` or ``cuda`` needs."""
     load_targets(needed(loss, device, strategies=strategies))
 
 
@@ -59,7 +59,7 @@ def load_probe(device: str) -> None:
 
 
 def load_targets(targets: Iterable[Target]) -> None:
-    """Load those of the libraries that are not loaded yet, built side by side if need be."""
+    """Load the libraries that are not loaded yet, building missing ones in parallel."""
     with _lock:
         missing = [target for target in targets if target not in _loaded]
         if not missing:
@@ -73,7 +73,7 @@ def load_targets(targets: Iterable[Target]) -> None:
 
 
 def _obtain(targets: list[Target]) -> list[Path]:
-    """Return libraries out of the user's cache, built if need be."""
+    """Return libraries from the user's cache, building missing ones."""
     from .build import Builder
     from .cache import user_cache
     from .plan import csrc_root
@@ -129,7 +129,7 @@ def _table(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
 
 
 def _call(library: ctypes.CDLL, name: str, *arguments: bytes | int | ctypes.c_void_p) -> None:
-    """Call a function that returns null or what is wrong."""
+    """Call a C function that returns null or an error message."""
     function = getattr(library, name)
     function.restype = ctypes.c_char_p
     wrong = function(*arguments)

@@ -1,4 +1,4 @@
-"""A lock on a file that says whose it is; the kernel releases it when they are gone."""
+"""A file lock that names its holder; the kernel releases it when the holder ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO
 from losscli.errors import UnfitError
 
 _NOTIFY_AFTER = 1.0
-"""Seconds of waiting that go by in silence."""
+"""Seconds of waiting before the first message."""
 _POLL = 0.05
 
 
@@ -73,7 +73,7 @@ def _try_lock(file: IO[str]) -> bool:
 
 
 def _holder(file: IO[str]) -> str:
-    """Read who holds the lock; it may have changed hands since."""
+    """Read the holder of the lock, which may have changed since."""
     file.seek(0)
     try:
         holder = json.loads(file.read())

@@ -1,4 +1,4 @@
-"""What a finished library's folder says of it: enough to see that it is whole, and what it is for.
+"""The manifest of a finished library: tells whether it is whole, and what it was built for.
 
 Size and digest are checked at every load. SHA-256 took 1.1 ms a MB on a CPU with instructions for
 it; operators (360 KB) and a loss's CPU kernels (220 KB) take 0.7 ms together, once a process.
@@ -23,7 +23,7 @@ class Manifest:
     bytes: int
     sha256: str
     portable: str
-    """The key of all that decides the outcome but the compiler."""
+    """The key of everything that decides the outcome except the compiler."""
     cuda: str | None = None
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()
@@ -34,13 +34,17 @@ class Manifest:
         (folder / NAME).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     def damage(self, folder: Path) -> str | None:
-        """Return what is wrong with the library beside it, or None."""
+        """Return the damage of the library beside it, or None."""
         path = folder / self.library
         try:
             size = path.stat().st_size
             if size != self.bytes:
-                return f"{size:,} of {self.bytes:,} bytes are there"
-            return None if digest(path) == self.sha256 else "its content is not what was built"
+                return f"{size:,} of {self.bytes:,} bytes are present"
+            return (
+                None
+                if digest(path) == self.sha256
+                else "its content has changed since it was built"
+            )
         except OSError as error:
             return f"{self.library} cannot be read: {error.strerror}"
 

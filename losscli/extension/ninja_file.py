@@ -1,4 +1,4 @@
-"""Plans as the text of one build.ninja, so that the commands of all of them run side by side."""
+"""Writes plans as one build.ninja, so that the commands of all plans run in parallel."""
 
 from __future__ import annotations
 

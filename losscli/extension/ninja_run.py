@@ -1,4 +1,4 @@
-"""Run ninja on a folder that holds a build.ninja."""
+"""Runs ninja in a folder with a build.ninja."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import IO
 from losscli.errors import UsageError
 
 _JOB_BYTES = 1.5e9
-"""What the hungriest compilation needs, a file that includes PyTorch, and room to spare."""
+"""Memory of the largest compilation, a file that includes PyTorch, with a margin."""
 _GRACE = 10.0
-"""Seconds that ninja gets to end its compilers and remove what they had half written."""
+"""Seconds for ninja to end its compilers and remove unfinished outputs."""
 
 Progress = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
@@ -57,7 +57,7 @@ def run_ninja(
         # A group of its own, so that Ctrl-C reaches it through us alone.
         process_group=0,
         pass_fds=[lock.fileno()],
-        # What is built is loaded later on: nobody else may write to it.
+        # losscli loads the built libraries later: no other user may write to them.
         umask=0o022,
     ) as process:
         assert process.stdout is not None
@@ -75,7 +75,7 @@ def run_ninja(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End ninja; asked politely it ends its compilers, which run in groups of their own."""
+    """End ninja by SIGTERM, so that it ends its compilers, which run in separate groups."""
     process.terminate()
     try:
         process.wait(_GRACE)

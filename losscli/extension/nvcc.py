@@ -1,4 +1,4 @@
-"""Find an nvcc whose code this machine's driver and PyTorch can run."""
+"""Finds an nvcc whose code this machine's driver and PyTorch can run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USUAL_PLACE = Path("/usr/local")
 
 @dataclass(frozen=True)
 class Nvcc:
-    """An nvcc that will do."""
+    """A suitable nvcc."""
 
     tool: Tool
     version: tuple[int, int]
@@ -32,7 +32,7 @@ class Nvcc:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What the code has to run on; None where there is no such thing."""
+    """The driver, torch and GPU that the code has to run on; None where one is absent."""
 
     driver: tuple[int, int] | None = None
     """The newest CUDA that the driver runs."""
@@ -42,7 +42,7 @@ class Requirements:
     """The highest compute capability among the GPUs here."""
 
     def wrong(self, version: tuple[int, int]) -> str | None:
-        """Return why an nvcc of this version will not do, and what would."""
+        """Return why an nvcc of this version is unsuitable."""
         name = f"is CUDA {dotted(version)}"
         if version < MINIMUM_CUDA:
             return f"{name}, but the kernels need {dotted(MINIMUM_CUDA)} or newer"
@@ -82,7 +82,7 @@ class Requirements:
 
 
 NOTHING = Requirements()
-"""Of a compile check."""
+"""The requirements of a compile check: none."""
 
 
 def find_nvcc(

@@ -1,4 +1,4 @@
-"""Define the operators of every loss; importing this module does it, and builds nothing.
+"""Defines the operators of every loss when it is imported, without building anything.
 
 For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
 
@@ -100,7 +100,7 @@ def _define(spec: LossSpec) -> None:
 
 
 class _Stub:
-    """Stands in for an operator until the library that implements it is loaded."""
+    """A stub of an operator until the library that implements it is loaded."""
 
     def __init__(self, namespace: str, name: str, loss: str, key: str) -> None:
         self.namespace, self.name, self.loss, self.key = namespace, name, loss, key
@@ -139,7 +139,7 @@ class _Stub:
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """Refuse to be called by itself: what was loaded has not registered this operator."""
+        """Refuse a call after loading: the loaded library has not registered this operator."""
         running = _calls.__dict__.setdefault("running", set())
         if self in running:
             raise BuildError(

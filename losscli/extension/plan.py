@@ -1,4 +1,4 @@
-"""What to compile and how: from csrc to a list of commands, nothing run yet.
+"""The compile commands of a library: from csrc to a list of commands, without running them.
 
 Commands are written for a folder that holds a copy of the sources, named when they are rendered.
 """
@@ -44,7 +44,7 @@ _PRIVATE = ("-Xlinker", "--exclude-libs=libstdc++.a")
 
 @dataclass(frozen=True)
 class Tools:
-    """A compiler with what is said to it on this machine alone."""
+    """A compiler with its arguments that hold only on this machine."""
 
     command: tuple[str, ...]
     """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
@@ -92,7 +92,7 @@ class Plan:
     """Compilations, then the link."""
     sources: Sources
     ingredients: Mapping[str, str]
-    """What else decides the outcome, but for the tools: PyTorch's version, the CPU."""
+    """The other facts that decide the outcome, except the tools: PyTorch's version, the CPU."""
     tools: Tools | None = None
     """None as long as no compiler is found."""
 
@@ -147,7 +147,7 @@ def csrc_root() -> Path:
 
 
 def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
-    """Plan a library, but for the tools.
+    """Plan a library without its tools.
 
     Raises:
         UnfitError: csrc has nothing to compile for it.
@@ -179,7 +179,7 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
 
 
 def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
-    """Return a C++ compiler that is told where PyTorch's headers and libraries are."""
+    """Return a C++ compiler with the paths of PyTorch's headers and libraries."""
     include = torch.root / "include"
     api = include / "torch" / "csrc" / "api" / "include"
     return replace(
@@ -190,7 +190,7 @@ def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
 
 
 def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return what tells one CPU's instruction set from another's."""
+    """Return the facts that identify a CPU's instruction set."""
     telling = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part")
     try:
         with cpuinfo.open() as file:

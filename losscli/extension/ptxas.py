@@ -1,4 +1,4 @@
-"""What kernels cost the GPU, read from ``ptxas -v``."""
+"""The registers and memory of each CUDA kernel, read from ``ptxas -v``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _REPORT = re.compile(r"ptxas info|^\s+\d+ bytes stack frame")
 
 @dataclass(frozen=True)
 class KernelResources:
-    """One kernel on one architecture; sizes in bytes, a thread's save for shared memory."""
+    """One kernel on one architecture; sizes are in bytes per thread, shared memory per block."""
 
     kernel: str
     architecture: str
     registers: int
     shared_bytes: int
-    """Of a block, static."""
+    """Static shared memory of a block."""
     stack_bytes: int
     spill_store_bytes: int
     spill_load_bytes: int
@@ -63,7 +63,7 @@ def parse(log: str) -> list[KernelResources]:
 
 
 def is_report(line: str) -> bool:
-    """Tell whether a line of a log is ptxas counting, which ``parse`` sums up."""
+    """Tell whether a line of a log has ptxas's resources, which ``parse`` reads."""
     return bool(_REPORT.search(line))
 
 

@@ -1,4 +1,4 @@
-"""Where the kernels can be built at all: one message for every other place."""
+"""Tells whether the kernels can be built on this system, with one message if not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The libraries that there are, and which files of csrc each may include.
+"""The list of libraries, and the files of csrc that each may include.
 
 A library's key covers the files that it may include and no others, so that a new or edited loss
 recompiles nothing else. A build copies those files alone: an include of any other fails.
@@ -66,23 +66,23 @@ class Target:
 
 
 def needed(loss: str, device: str, *, strategies: bool = False) -> list[Target]:
-    """Return what a call of a loss on a device needs, in the order in which it is loaded."""
+    """Return the libraries that a call of a loss on a device needs, in loading order."""
     kernels = Target(STRATEGIES if strategies else LOSS, device, loss)
     return [*shared(device), kernels]
 
 
 def shared(device: str) -> list[Target]:
-    """Return what all kernels of a device need."""
+    """Return the libraries that all kernels of a device need."""
     return [Target(TORCH), *([Target(RUNTIME, CUDA)] if device == CUDA else [])]
 
 
 def production(losses: Iterable[str], device: str) -> list[Target]:
-    """Return what all losses need on a device."""
+    """Return the libraries that all losses need on a device."""
     return [*shared(device), *(Target(LOSS, device, loss) for loss in losses)]
 
 
 def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
-    """Return what only benchmarks use: the probe, and the other ways to finish a sum."""
+    """Return the libraries that only benchmarks use: the probe, and other ways to finish a sum."""
     return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in losses)]
 
 

@@ -1,4 +1,4 @@
-"""The tools of this machine, each looked for when a library first needs it."""
+"""The build tools of this machine, each searched for when a library first needs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Toolbox:
     """Compilers for one installation of PyTorch."""
 
     def __init__(self, torch: TorchInstall) -> None:
-        """Nothing is looked for yet."""
+        """Search for no tool yet."""
         self.torch = torch
 
     @cached_property
@@ -30,7 +30,7 @@ class Toolbox:
 
     @cached_property
     def requirements(self) -> Requirements:
-        """What CUDA code has to run on; nothing where it is only compiled as a check."""
+        """The requirements of CUDA code; none where it is only compiled as a check."""
         torch = parse_version(self.torch.cuda)
         if not torch:
             return Requirements()
@@ -47,7 +47,7 @@ class Toolbox:
         return find_nvcc(self.requirements)
 
     def tools(self, target: Target) -> Tools:
-        """Return what compiles a library; UnfitError where something is missing."""
+        """Return the tools that compile a library; UnfitError where one is missing."""
         if target.device != CUDA:
             tools = Tools(self.compiler.command, self.compiler.identity)
             return torch_tools(tools, self.torch) if target.part == TORCH else tools

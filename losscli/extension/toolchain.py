@@ -1,4 +1,4 @@
-"""Find what compiles the kernels: a C++ compiler and ninja; nvcc has a file of its own."""
+"""Finds a C++ compiler and ninja; ``nvcc.py`` finds nvcc."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINIMUM_GCC = (9, 0)
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that was found, is new enough and says who it is."""
+    """A program that was found and is new enough, with its identity."""
 
     command: tuple[str, ...]
     """What to run: more than one word where it is wrapped, as in ``ccache g++``."""

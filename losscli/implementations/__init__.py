@@ -1,4 +1,4 @@
-"""What a case can run, and the one caller of it, ``subject``."""
+"""The implementations of losses, and ``subject``, the only module that calls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The implementations that losscli has: its own kernels and PyTorch's."""
+"""The built-in implementations: losscli's own kernels and PyTorch's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _compile(case: Case) -> BoundLoss:
 
 
 def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
-    """Return what binds our kernel with another way to finish its sum."""
+    """Return the binder of losscli's kernel with another way to finish its sum."""
 
     def bind(case: Case) -> BoundLoss:
         import torch
@@ -64,20 +64,20 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
 def _needs_no_sum(case: Case) -> Reason | None:
     if case.reduction != "none":
         return None
-    return Reason("not_applicable", "there is no sum to finish")
+    return Reason("not_applicable", "without a reduction there is no sum to finish")
 
 
 def _same_as_reference(case: Case) -> Reason | None:
     if case.spec.functional:
         return None
-    return Reason("not_applicable", f"torch has no other {case.loss} than the reference")
+    return Reason("not_applicable", f"torch.nn.functional has no {case.loss} of its own")
 
 
 STRATEGIES = {
-    "atomic": "one atomic add a block: one launch, other bits from run to run",
-    "two_pass": "block sums, then a second kernel adds them all: two launches, the same bits",
-    "tree": "block sums, then kernels that add groups until one is left: a launch a level",
-    "torch_sum": "block sums, then torch.sum, a product and a cast: PyTorch's launches on top",
+    "atomic": "one atomic add per block: one launch, bits differ from run to run",
+    "two_pass": "block sums, then a second kernel adds them: two launches, same bits in every run",
+    "tree": "block sums, then a tree of kernels that add groups: one launch per level",
+    "torch_sum": "block sums, then torch.sum, a product and a cast: more launches, by PyTorch",
 }
 """The ways to finish a sum that are not the default, and what each costs."""
 

@@ -1,4 +1,4 @@
-"""What an implementation is asked for, and what it answers."""
+"""The arguments and results of a call of an implementation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from losscli.cases import OperandName
 
 @dataclass(frozen=True)
 class Call:
-    """What an implementation is asked for: the loss, and the gradients of ``wrt``."""
+    """The arguments of a call: it returns the loss, and the gradients of ``wrt``."""
 
     input: Tensor
     target: Tensor
@@ -23,7 +23,7 @@ class Call:
     """Copied into the operands just before, on the same stream."""
 
     def fill(self) -> None:
-        """Bring the contents into the operands."""
+        """Copy the contents into the operands."""
         if self.contents:
             self.input.copy_(self.contents[0])
             self.target.copy_(self.contents[1])
@@ -35,7 +35,7 @@ class Answer:
 
     loss: Tensor
     gradients: dict[OperandName, Tensor | None]
-    """Of the operands that were asked for; None where there is none."""
+    """The gradients of the operands in ``wrt``; None where there is none."""
 
     def items(self) -> dict[str, Tensor | None]:
         """Return everything by the name that a report gives it."""
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Curvature:
-    """A question for second derivatives: those of the gradients' product with two tensors."""
+    """The arguments for second derivatives: those of the gradients' product with two tensors."""
 
     input: Tensor
     target: Tensor
@@ -60,7 +60,7 @@ class Curvature:
 
     @property
     def toward(self) -> tuple[Tensor, Tensor]:
-        """What the gradients are multiplied by."""
+        """The tensors that the gradients are multiplied by."""
         return self.toward_input, self.toward_target
 
 

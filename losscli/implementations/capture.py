@@ -26,7 +26,7 @@ def without_collection() -> Iterator[None]:
 
 @contextmanager
 def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Iterator[None]:
-    """Capture what is called in a graph, which is kept for ever where that fails."""
+    """Capture calls in a graph, which is kept for ever if the capture fails."""
     try:
         with without_collection(), torch.cuda.graph(graph, stream=stream):
             yield

@@ -1,4 +1,4 @@
-"""What an implementation is: a name, and how a loss of it is bound to a case."""
+"""The data of an implementation: a name, and a function that binds it to a case."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Implementation:
     """Most tensors of the prediction's size that a call holds beside its inputs, loss and
     gradient, for the memory plan; None for as many as the reference of the loss."""
     exact_sums: bool = False
-    """Whether its float64 sums are to be right within a unit in the last place."""
+    """Whether its float64 sums have to be right within a unit in the last place."""
     fixed_order: bool = False
-    """Whether it promises to take each sum in one order, whatever runs beside it."""
+    """Whether it promises a fixed order of each sum, whatever runs beside it."""
     held_to_oracle: bool = False
-    """Whether it is wrong where PyTorch's own formula is wrong as well: one that takes parameters
-    in float64, for PyTorch rounds them to the dtype that it computes in."""
+    """Whether it fails even where PyTorch's own formula is as wrong: an implementation that takes
+    parameters in float64, while PyTorch rounds them to its computing dtype."""
 
     def temporary_bytes(self, case: Case) -> int:
         """Return the most bytes that a call is planned to hold beside inputs, loss and gradient."""

@@ -1,4 +1,4 @@
-"""What is called again and again: a forward pass, or a forward and backward pass."""
+"""The calls that bench times: a forward pass, or a forward and backward pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 """An incoming gradient: the number, and the tensor whose elements it is."""
 
 CALLS_BEFORE_CAPTURE = 3
-"""As PyTorch's notes ask for."""
+"""Calls before a capture, as PyTorch's documentation requires."""
 
 
 class Forward:
@@ -65,7 +65,7 @@ class ForwardBackward:
         self.grad_outputs = cycle(grad_outputs)
         self.loss: Tensor | None = None
         self.incoming = 1.0
-        """The number that came in last."""
+        """The incoming gradient of the last call."""
 
     def __call__(self) -> None:
         """Compute the loss and the gradient, and free the gradient."""
@@ -125,7 +125,7 @@ class Captured:
         timed.release()
 
     def prepare(self) -> None:
-        """Bring the next incoming gradient to where the graph reads it."""
+        """Copy the next incoming gradient to the memory that the graph reads."""
         if self.read is not None:
             self.incoming, grad_output = next(self.grad_outputs)
             self.read.copy_(grad_output)

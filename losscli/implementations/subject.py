@@ -1,7 +1,7 @@
-"""The one caller of an implementation: all that verify and bench may ask of one.
+"""The only caller of implementations: every call of verify and bench goes through it.
 
-A subject is made of plain data, the name of an implementation and a case, and takes and returns
-tensors: it can live in another process than who asks.
+A subject is made of plain data (the name of an implementation and a case), and takes and returns
+tensors, so it can live in another process than its caller.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 _HELD_UP_CYCLES = 20_000_000
-"""10 ms of a GPU: what is queued meanwhile starts together, and what strays to a stream that is
-not held up starts too early."""
+"""Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream starts too
+early."""
 _WARM_UPS = 2
-"""Calls before a capture, in which an implementation sets up what a capture does not allow."""
+"""Calls before a capture, in which an implementation does the setup that a capture forbids."""
 
 
 class SubjectError(Exception):
@@ -67,36 +67,36 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """That of the implementation."""
+        """The name of the implementation."""
         return self.implementation.name
 
     @property
     def device(self) -> str:
-        """Where it runs."""
+        """The device."""
         return self.case.device
 
     def again(self) -> Subject:
-        """Bind the implementation anew: one that compiles keeps nothing of what it has seen."""
+        """Bind the implementation anew, so that a compiled one forgets earlier inputs."""
         return Subject.bind(self.implementation, self.case)
 
     def loss(self, input: Tensor, target: Tensor, wrt: tuple[OperandName, ...] = ()) -> Tensor:
-        """Return the loss, computed as when the gradients of ``wrt`` will be asked for."""
+        """Return the loss, on the path that also prepares the gradients of ``wrt``."""
         loss, _ = self._forward(Call(input, target, wrt))
         self._finish()
         return loss.detach()
 
     def answer(self, call: Call) -> Answer:
-        """Return the loss and the gradients asked for, finished."""
+        """Return the finished loss and gradients of a call."""
         answer = self._answer(call)
         self._finish()
         return answer
 
     def repeated(self, passes: PassFactory) -> Pass:
-        """Return a pass that is to be called again and again; what it raises is as it was."""
+        """Return a pass to be called repeatedly; its exceptions are not wrapped."""
         return passes.make(self.function)
 
     def captured(self, passes: PassFactory) -> Pass:
-        """Return a pass captured in a CUDA graph, to be replayed again and again."""
+        """Return a pass captured in a CUDA graph, to be replayed repeatedly."""
         with _blaming():
             return passes.capture(self.function)
 
@@ -115,7 +115,7 @@ class Subject:
     def accumulated(
         self, call: Call, before: Mapping[OperandName, Tensor], times: int
     ) -> dict[OperandName, Tensor | None]:
-        """Return ``.grad`` of the operands after so many backward passes, of a loss each."""
+        """Return ``.grad`` of the operands after ``times`` backward passes, each of a new loss."""
         leaves = {
             name: operand.detach().requires_grad_()
             for name, operand in (("input", call.input), ("target", call.target))
@@ -130,9 +130,9 @@ class Subject:
         return {name: leaves[name].grad for name in call.wrt}
 
     def second_derivatives(self, asked: Curvature) -> dict[str, Tensor | None]:
-        """Return what the question's three tensors get; None where nothing reaches one.
+        """Return the derivatives for the question's three tensors; None where there is none.
 
-        Raises NoSecondDerivativesError where it is the gradients that cannot be differentiated.
+        Raises NoSecondDerivativesError if the gradients cannot be differentiated.
         """
         loss, operands = self._forward(Call(asked.input, asked.target, OPERANDS))
         x, y = operands["input"], operands["target"]
@@ -151,9 +151,9 @@ class Subject:
         return dict(zip(("input", "target", "incoming gradient"), found, strict=True))
 
     def on_streams(self, queues: Sequence[Sequence[Call | Replay]]) -> list[list[Answer]]:
-        """Work off each queue on a CUDA stream of its own, all at once, a request of each in turn.
+        """Run each queue on its own CUDA stream, all at once, one request of each in turn.
 
-        The streams wait for the current one, which waits for them.
+        The streams wait for the current stream, which then waits for them.
         """
         answers: list[list[Answer]] = [[] for _ in queues]
         with torch.cuda.device(self.device):
@@ -189,7 +189,7 @@ class Subject:
     def backward_replays(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
         """Yield an answer for each replay of a graph in which backward alone was captured.
 
-        What came in is copied before a replay to where the graph reads it.
+        The incoming gradient is copied before a replay to the memory that the graph reads.
         """
         with torch.cuda.device(self.device):
             self.on_streams([[call] * _WARM_UPS])
@@ -243,7 +243,7 @@ class Subject:
 
     @contextmanager
     def recordings(self, calls: Sequence[Call]) -> Iterator[list[Recording]]:
-        """Capture each call in a graph of its own; what they hold is freed at the end."""
+        """Capture each call in its own graph; the graphs' memory is freed at the end."""
         recordings: list[Recording] = []
         with torch.cuda.device(self.device):
             try:
@@ -257,13 +257,13 @@ class Subject:
                 torch.cuda.empty_cache()
 
     def replay(self, replay: Replay) -> Answer:
-        """Replay on the current stream; return a copy of what it wrote, finished."""
+        """Replay on the current stream; return a finished copy of the results."""
         answer = self._replay(replay)
         self._finish()
         return answer
 
     def _finish(self) -> None:
-        """Wait for a GPU, so that what goes wrong in a kernel is blamed on who launched it."""
+        """Wait for a GPU, so that an error of a kernel is blamed on its launcher."""
         if self.device != "cpu":
             with _blaming():
                 torch.cuda.synchronize(self.device)
@@ -347,9 +347,9 @@ def joint_gradients(heads: Sequence[Head]) -> list[dict[OperandName, Tensor | No
 
 @contextmanager
 def _blaming() -> Iterator[None]:
-    """Turn what an implementation raises into SubjectError.
+    """Turn an exception of an implementation into SubjectError.
 
-    A failed build and a lack of memory are not its fault and stay themselves.
+    A failed build and a lack of memory are not its fault and are raised unchanged.
     """
     try:
         yield

@@ -28,12 +28,12 @@ def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
 
 
 def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """Short of the margin it costs, beyond it is clamped."""
+    """The loss is positive below the margin and clamped beyond it."""
     return ("linear", "clamped")
 
 
 def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The product decides."""
+    """The product ``input * target`` selects the branch."""
     return input * target
 
 
@@ -50,7 +50,7 @@ def hinge_loss(
         target: broadcastable with ``input``; its last dimension meets the last of ``input``, so
             (N,) against (B, N) holds one target a column.
         reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        margin: how far on its side of zero a prediction is to lie; any finite number.
+        margin: value of ``input * target`` from which the loss is 0; any finite number.
 
     Returns:
         The loss, in the promoted dtype.
@@ -73,7 +73,7 @@ def hinge_loss_with_grad(
         input: as for :func:`hinge_loss`, and the rest but the last.
         target: broadcastable with ``input``.
         reduction: ``none``, ``mean`` or ``sum``.
-        margin: how far on its side of zero a prediction is to lie.
+        margin: value of ``input * target`` from which the loss is 0.
         grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
             reduction ``none`` also a tensor of the loss's shape.
 
@@ -103,9 +103,9 @@ class HingeLoss(LossModule):
 SPEC = LossSpec(
     name="hinge",
     formula="max(margin - x * y, 0)",
-    operands=(Operand("input", "predictions"), Operand("target", "of -1 or 1")),
+    operands=(Operand("input", "predictions"), Operand("target", "labels, -1 or 1")),
     parameters=(
-        Parameter("margin", 1.0, -math.inf, "how far on its side a prediction is to lie", 1.3),
+        Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
     ),
     reference=reference,
     functional=None,

@@ -1,4 +1,4 @@
-"""What the modules of the losses have in common; ``losscli.nn`` makes them torch's."""
+"""The base of the loss modules; ``losscli.nn`` combines it with torch.nn.Module."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .reduction import REDUCTIONS
 from .spec import LossSpec
 
 _sites = itertools.count(1)
-"""Numbers the modules of this process; the functions are 0."""
+"""Numbers of the modules of this process; the functions have number 0."""
 
 
 class LossModule:
-    """A loss with its settings, which are checked where they are given: ValueError.
+    """A loss with its settings, which raise ValueError when they are invalid.
 
-    Its heirs are mixed into ``torch.nn.Module`` by ``losscli.nn``, so that describing a loss needs
+    ``losscli.nn`` combines its subclasses with ``torch.nn.Module``, so that describing a loss needs
     no torch.
     """
 
@@ -38,7 +38,7 @@ class LossModule:
         self._site = next(_sites)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Give a copy, or a module out of a file, a number of its own."""
+        """Give a copied or loaded module a new number."""
         super().__setstate__(state)  # type: ignore[misc]
         self._site = next(_sites)
 

@@ -32,17 +32,17 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """Smooth everywhere."""
+    """There is no kink."""
     return ()
 
 
 def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """The same everywhere."""
+    """There is one branch."""
     return ("quadratic",)
 
 
 def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference."""
+    """The difference ``input - target``."""
     return input - target
 
 
@@ -101,7 +101,7 @@ class MSELoss(LossModule):
 SPEC = LossSpec(
     name="mse",
     formula="(x - y)^2",
-    operands=(Operand("input", "predictions"), Operand("target", "what they should be")),
+    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(),
     reference=reference,
     functional=functional,

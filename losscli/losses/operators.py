@@ -1,8 +1,8 @@
-"""The losses' operators, as the functions and modules of the losses call them.
+"""Calls the losses' operators for their functions and modules.
 
-``losscli.extension.operators`` defines the operators and puts them here, as ``NAME`` and
-``NAME_with_grad``, beside ``incoming``; importing ``losscli.functional`` or ``losscli.nn`` has it
-done. Until then the losses are only described, which needs no torch.
+``losscli.extension.operators`` defines the operators and stores them here, as ``NAME`` and
+``NAME_with_grad``, beside ``incoming``, when ``losscli.functional`` or ``losscli.nn`` is imported.
+Before that the losses are only described, which needs no torch.
 """
 
 from __future__ import annotations

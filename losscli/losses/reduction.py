@@ -1,4 +1,4 @@
-"""How the losses of the elements become the result."""
+"""The reductions: how the losses of the elements become the result."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference decides."""
+    """The difference ``input - target`` selects the branch."""
     return input - target
 
 
@@ -109,7 +109,7 @@ class SmoothL1Loss(LossModule):
 SPEC = LossSpec(
     name="smooth_l1",
     formula="0.5 * (x - y)^2 / beta if |x - y| < beta else |x - y| - 0.5 * beta",
-    operands=(Operand("input", "predictions"), Operand("target", "what they should be")),
+    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(
         Parameter("beta", 1.0, 0.0, "where the quadratic part ends; 0 gives the L1 loss", 0.7),
     ),

@@ -1,4 +1,4 @@
-"""What losscli knows of one loss, beside its C++ functor of the same name."""
+"""The spec of a loss in Python, beside its C++ functor of the same name."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Parameter:
     """Smallest value allowed, inclusive."""
     description: str
     example: float
-    """A value that the tests use: neither the default nor a power of two, which would hide a factor
-    that is rounded twice."""
+    """A value for the tests: neither the default nor a power of two, which would hide a factor that
+    is rounded twice."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
@@ -50,12 +50,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much more than 4 ulp a loss may be off, element by element, and why."""
+    """A looser tolerance of a loss than 4 ulp per element, with the reason."""
 
     factor: float
     """Multiplies the gate; at least 1."""
     reason: str
-    """What in the formula costs the digits; shown beside the results."""
+    """The part of the formula that loses digits; shown beside the results."""
 
     def __post_init__(self) -> None:
         """Refuse a tolerance that tightens the gate or does not say why it loosens it."""
@@ -91,15 +91,15 @@ class LossSpec:
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]]
     """Where the derivative jumps, in units of ``branch_coordinate``."""
     branch_coordinate: Callable[[Tensor, Tensor], Tensor]
-    """The scalar that decides the branch of each element: ``input - target``, say."""
+    """The scalar that selects the branch of each element: ``input - target``, for example."""
     branches: Callable[[Mapping[str, float]], tuple[str, ...]]
-    """What the loss is called below, between and above its kinks: a name more than kinks."""
+    """Names of the branches below, between and above the kinks: one more than kinks."""
     loss: LossFunction
     """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
     """The public function that returns the gradient of the prediction as well."""
     module: type[LossModule]
-    """What ``losscli.nn`` makes a module of torch of."""
+    """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
     sign_targets: bool = False
     """Whether generated targets are -1 or 1."""
     temporaries: int = 4
@@ -108,7 +108,7 @@ class LossSpec:
     widens: bool = False
     """Whether the reference computes 16-bit operands in float32, and so holds larger tensors."""
     tolerance: Tolerance | None = None
-    """Loosens the gate of 4 ulp for this loss; None for a formula that needs no such help."""
+    """The looser tolerance of this loss; None for 4 ulp."""
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""

@@ -1,1 +1,1 @@
-"""This machine: its devices and memory, what a result says of it, how two machines differ."""
+"""This machine: its devices and memory, its description, and the differences of two machines."""

@@ -1,4 +1,4 @@
-"""The most memory that a call holds at once, by the count of PyTorch's own allocators."""
+"""The peak memory of a call, as counted by PyTorch's own allocators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _cuda_peak(call: Callable[[], object], device: str) -> int:
 
 
 def _cpu_peak(call: Callable[[], object]) -> int:
-    """Add up what torch's profiler saw the CPU allocator give and take."""
+    """Sum the allocations and frees of the CPU allocator that torch's profiler saw."""
     from torch.autograd.profiler import profile
 
     with _silent_stderr(), profile(profile_memory=True) as profiler:

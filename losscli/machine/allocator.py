@@ -1,9 +1,9 @@
-"""How the allocator of a CPU process treats memory that is freed: kept, or given to the system.
+"""The allocator of a CPU process: whether it keeps freed memory or returns it to the system.
 
-By default glibc gives a large block back to the system when it is freed, so that each call of a
-formula that makes temporaries pays for their page faults anew. A program that runs for long comes
-to keep such blocks, and implementations that keep blocks of their own never pay. To compare them,
-processes that measure are started with settings by which everything that is freed is kept.
+By default glibc returns a large block to the system when it is freed, so that each call of a
+formula that makes temporaries pays for their page faults again. A long-running program keeps such
+blocks after a while, and implementations with blocks of their own never pay. To compare them
+fairly, the processes that measure start with settings that keep all freed memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ KEEPING: Mapping[str, str] = {
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
     "MALLOC_TOP_PAD_": "1000000000",
 }
-"""Environment variables of glibc that have a process keep what it frees."""
+"""Environment variables of glibc that make a process keep freed memory."""
 KEEPS, DEFAULT = "keeps freed memory", "default"
-"""What a record calls the allocators."""
+"""The names of the allocators in a record."""
 
 
 def unsettable() -> str:
@@ -36,7 +36,7 @@ def unsettable() -> str:
 
 
 def keeps() -> bool:
-    """Tell whether this process was started to keep what it frees."""
+    """Tell whether this process was started to keep freed memory."""
     return all(os.environ.get(name) == value for name, value in KEEPING.items())
 
 
@@ -48,6 +48,6 @@ def fresh_bytes() -> int:
 
 
 def give_back() -> None:
-    """Give the system all that was freed, so that a process that waits holds nothing."""
+    """Return all freed memory to the system, so that a waiting process holds none."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Commands: those that environment variables name, and what a program prints."""
+"""Runs commands: those that environment variables name, and the output that they print."""
 
 from __future__ import annotations
 

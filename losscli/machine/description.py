@@ -1,4 +1,4 @@
-"""What a result says of the machine that it was measured on."""
+"""The description of the machine in a record."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.memory import cpu_cache_bytes, memory_bytes
 
 SOURCES = Path(losscli.__file__).resolve().parents[1]
-"""Where losscli lies: its checkout, or the directory that it is installed in."""
+"""The directory of losscli: its checkout, or the directory that it is installed in."""
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Return what a result depends on, flat and fit for JSON; None where it is not known."""
+    """Return the facts that a result depends on, flat and fit for JSON; None where unknown."""
     import torch
 
     facts: dict[str, Any] = {
@@ -59,7 +59,7 @@ def describe(device: str) -> dict[str, Any]:
 def commit() -> str | None:
     """Return the commit of losscli's own sources, ``+`` after it where files were changed.
 
-    None where losscli is no checkout of its own: an installed one may lie in somebody's repository.
+    None where losscli is not a checkout: an installed losscli may lie in another repository.
     """
     if not (SOURCES / ".git").exists():
         return None

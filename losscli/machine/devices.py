@@ -1,4 +1,4 @@
-"""The devices of this machine. Its GPUs are asked of the driver: importing torch takes seconds."""
+"""The devices of this machine. The driver lists the GPUs, because importing torch takes seconds."""
 
 from __future__ import annotations
 
@@ -92,16 +92,16 @@ def resolve_device(name: str) -> str:
 
 
 def set_threads(count: int) -> None:
-    """Have torch, and with it losscli's kernels, use so many threads of the CPU."""
+    """Set the number of CPU threads of torch, and with it of losscli's kernels."""
     import torch
 
     torch.set_num_threads(count)
 
 
 def is_broken(device: str) -> bool:
-    """Tell whether a GPU gives this process nothing any more, as after a kernel that went astray.
+    """Tell whether this process cannot use a GPU any more, as after a kernel that crashed.
 
-    What broke it is then said to every call; other errors are said once.
+    Then every call gets the error that broke the GPU; other errors are reported once.
     """
     if device == "cpu":
         return False
@@ -122,7 +122,7 @@ def core_count() -> int:
 
 
 def cpu_model() -> str | None:
-    """Return the CPU's name as the kernel tells it."""
+    """Return the CPU's name from the kernel."""
     try:
         text = (kernel_files.PROC / "cpuinfo").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""What differs between the machines of two runs, and whether their times compare all the same."""
+"""The differences between the machines of two runs, and whether their times are comparable."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from losscli.machine.allocator import DEFAULT
 CPU = "cpu"
 
 _DECISIVE = {CPU: ("cpu", "threads", "allocator"), "cuda": ("gpu", "gpu_sms")}
-"""What makes times of a device incomparable."""
+"""Facts whose difference makes times of a device incomparable."""
 _NOTED = (
     *("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "python", "os"),
     *("cpu", "cpu_cores", "threads", "gpu", "gpu_capability", "device"),
 )
-"""What may explain a difference. All else, a temperature say, differs from run to run."""
+"""Facts that may explain a difference of times. Other facts, such as a temperature, always
+differ."""
 _SOFTWARE = ("commit", "losscli", "compiler", "torch", "torch_cuda", "gpu_driver")
-"""What may not change in the middle of a run, as the machine may not: it may be another kernel."""
+"""Software facts that may not change within a run, because they may change the kernels."""
 _LABELS = {
     "cpu": "CPU",
     "gpu": "GPU",
@@ -40,7 +41,7 @@ class Difference:
     before: Any
     after: Any
     decisive: bool = False
-    """Whether times on either side of it say nothing about each other."""
+    """Whether the difference makes times incomparable."""
 
     def __str__(self) -> str:
         """Return ``driver: 580.1, then 590.2``."""
@@ -81,7 +82,7 @@ def _fact(facts: Mapping[str, Any], fact: str) -> Any:
 
 
 def parts_ways(difference: Difference) -> bool:
-    """Tell whether what is measured before and after cannot be one run."""
+    """Tell whether a run cannot continue after this change."""
     return difference.decisive or difference.fact in _SOFTWARE
 
 

@@ -1,4 +1,4 @@
-"""How much memory this process holds on a device."""
+"""The memory that this process holds on a device."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from resource import getpagesize
 import torch
 
 _GPU_BLOCK_BYTES = 512
-"""The least that PyTorch's allocator hands out."""
+"""The smallest block of PyTorch's allocator."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """The memory of a device, and what change of it means something."""
+    """The memory of a device, and the size of a significant change."""
 
     device: str
     operand_bytes: int
-    """Of what calls are made on."""
+    """Bytes of the operands of the calls."""
 
     def settle(self) -> None:
         """Give the host's free memory back, so that what is kept from here on comes on top."""
@@ -35,9 +35,9 @@ class Footprint:
         return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
 
     def noise(self, calls: int) -> int:
-        """Return the growth that says nothing: less than a block a call of a GPU.
+        """Return insignificant growth: on a GPU, less than a block per call.
 
-        On the host, where other threads allocate as well, a quarter of an operand a call.
+        On the host, where other threads allocate as well, a quarter of an operand per call.
         """
         least = self.operand_bytes // 4 if self.device == "cpu" else _GPU_BLOCK_BYTES - 1
         return calls * least

@@ -1,4 +1,4 @@
-"""Where the kernel tells of the machine."""
+"""The paths of the kernel's files about the machine."""
 
 from __future__ import annotations
 

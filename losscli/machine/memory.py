@@ -1,4 +1,4 @@
-"""The memory of a device: how much is free, how large its caches are, and whether it ran out."""
+"""The memory of a device: free bytes, cache sizes, and out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def free_bytes(device: str) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an allocator gave up; torch's CPU allocator says so in its message only."""
+    """Tell whether an allocator ran out; torch's CPU allocator says so only in its message."""
     import torch
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
@@ -66,8 +66,8 @@ def _meminfo(key: str) -> int:
 def _cgroup_free() -> list[int]:
     """Return what each memory limit that this process lives under leaves, version 2 and 1.
 
-    A container sees its own group at the root of the mount, whatever path the kernel names, so
-    every ancestor is looked at and those that are not there are passed over.
+    A container sees its own group at the root of the mount, whatever path the kernel names. So
+    every ancestor is read and missing ones are ignored.
     """
     free: list[int] = []
     try:

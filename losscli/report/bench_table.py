@@ -1,16 +1,16 @@
-"""A bench run as people read it: one row an implementation and pass, then a line to quote.
+"""The report of a bench run: a row per implementation and pass, then a summary line.
 
-A config with tables makes one of each. Columns: ``case`` is the case's name, less the dtype and
+A config with tables has one table each. Columns: ``case`` is the case's name, without the dtype and
 reduction that all cases share; ``pass`` is ``fwd`` (no gradient) or ``fwd+bwd`` (the loss and the
-gradient of the prediction), the mode where it is not the usual, and ``warm`` where the cache was so
-and is not in all of the run; ``median`` and ``p20-p80`` are
-the time of one call, the latter in the unit of the former; ``GB/s`` is the least traffic that the
-pass can do with, over the median; ``% of limit`` is that over what kernels reach that only move the
-same bytes, IMPOSSIBLE where it is too much to be true; ``host`` is how long a call keeps the host
-busy, shown where small cases ran on a GPU; ``vs ref`` is the time of the reference over this one,
-with ``=`` before it where the two are the same and ``?`` where the samples do not tell; ``ulp`` is
-the largest error against the oracle, of the loss or of an element of the gradient, in units in the
-last place; ``extra`` is the most memory that a call takes beyond its inputs, loss and gradient.
+gradient of the prediction), with the mode if it is not ``device``, and ``warm`` if only part of the
+run has a warm cache; ``median`` and ``p20-p80`` are the time of one call, both in the same unit;
+``GB/s`` is the fewest bytes of the pass over the median; ``% of limit`` is that speed over the
+speed of kernels that only move the same bytes, IMPOSSIBLE if it is too high to be true; ``host`` is
+how long a call keeps the host busy, shown where small cases ran on a GPU; ``vs ref`` is the time of
+the reference over this one, after ``=`` where the two are the same and after ``?`` where the
+samples do not decide; ``ulp`` is the largest error against the oracle, of the loss or of an element
+of the gradient, in units in the last place; ``extra`` is the most memory that a call takes beyond
+its inputs, loss and gradient.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 LONG_PASSES = {"forward": "forward", "forward_backward": "forward+backward"}
 REFERENCE = "reference"
 WORKSPACE_BYTES = 64 * 2**20
-"""What a call may take for itself, whatever its size, without a word in the notes."""
+"""Bytes that a call may take beyond the plan without a note."""
 ALLOCATORS_DIFFER = 0.1
-"""Part by which the default allocator has to change a ratio before it is said."""
+"""Smallest change of a ratio by the default allocator that has a note."""
 SMALL = 2**16
-"""Elements up to which a call may take the host longer than the GPU."""
+"""Largest number of elements of a case for which the host column is shown."""
 
 
 def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -63,7 +63,7 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
 def _columns(
     results: Sequence[BenchResult], mixed: bool
 ) -> dict[str, Callable[[BenchResult], str]]:
-    """Return how the cell of each column is made, by its header; ``mixed`` is cold and warm."""
+    """Return the function of each column's cells, by header; ``mixed``: cold and warm caches."""
     versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{_figure(ratio)}x")
     columns: dict[str, Callable[[BenchResult], str]] = {
         "pass": lambda r: _short_pass(r) + " warm" * (mixed and r.cache == WARM),
@@ -99,7 +99,7 @@ def _timed(
 
 
 def _mark(result: BenchResult) -> str:
-    """Return what stands before a ratio that is neither faster nor slower."""
+    """Return the mark before a ratio that is neither faster nor slower."""
     ratio = result.ratios.get(REFERENCE)
     return {SAME: "=", UNCLEAR: "?"}.get(ratio.verdict, "") if ratio else ""
 
@@ -111,7 +111,7 @@ def _limit(result: BenchResult) -> str:
 
 
 def notes(run: Run) -> list[str]:
-    """Return each failure and each result too good to be true; then why something is missing."""
+    """Return each failure and each impossible time; then the reasons for missing figures."""
     results = _results(run)
     texts = [
         f"FAILED {r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
@@ -125,20 +125,22 @@ def notes(run: Run) -> list[str]:
     ]
     texts += [
         f"{r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: took "
-        f"{format_bytes(r.peak_extra_bytes or 0)} beside inputs, loss and gradient, "
+        f"{format_bytes(r.peak_extra_bytes or 0)} beyond inputs, loss and gradient; "
         f"{format_bytes(r.planned_extra_bytes or 0)} were planned"
         for r in results
         if _outgrew(r)
     ]
     texts += skips(results)
-    texts += dict.fromkeys(f"no limit: {r.no_limit}" for r in results if r.no_limit)
+    texts += dict.fromkeys(
+        f"memory limit not measured: {r.no_limit}" for r in results if r.no_limit
+    )
     texts += _default_allocator(results)
     texts += _conditions(results)
     return [fill(text) for text in texts]
 
 
 def _default_allocator(results: Sequence[BenchResult]) -> list[str]:
-    """Return what an allocator that was not set makes of the ratios, by implementation and pass."""
+    """Return the ratios with the default allocator, by implementation and pass."""
     reference = {
         (r.table, r.case, r.pass_, r.mode): r.default_allocator_seconds
         for r in results
@@ -157,20 +159,20 @@ def _default_allocator(results: Sequence[BenchResult]) -> list[str]:
         fair, default = (geometric_mean(each) for each in zip(*pairs, strict=True))
         if max(fair / default, default / fair) > 1 + ALLOCATORS_DIFFER:
             texts.append(
-                f"with the system's default allocator, which does not keep freed memory: {name} "
+                f"with the system's default allocator, which does not keep freed memory, {name} is "
                 f"{_figure(default)}x reference {pass_}, not {_figure(fair)}x"
             )
     return texts
 
 
 def _conditions(results: Sequence[BenchResult]) -> list[str]:
-    """Return what was wrong with the machine, and in how many of the results."""
+    """Return the disturbances of the machine, and the number of results that they affect."""
     timed = [result for result in results if result.conditions]
     of = f"of {count(len(timed), 'result')}"
     texts = []
     if busy := [result.conditions["others"] for result in timed if result.busy]:
         texts.append(
-            f"the machine was busy: others took up to {max(busy):.0%} of its cores "
+            f"the machine was busy: other programs took up to {max(busy):.0%} of its cores "
             f"during {len(busy)} {of}"
         )
     if waited := sum(HOST_GAPS in result.conditions for result in timed):
@@ -179,7 +181,7 @@ def _conditions(results: Sequence[BenchResult]) -> list[str]:
     for result in timed:
         for reason in result.conditions.get("throttle_reasons", ()):
             reasons[reason] = reasons.get(reason, 0) + 1
-    texts += [f"the GPU was slowed during {n} {of}: {reason}" for reason, n in reasons.items()]
+    texts += [f"the GPU was throttled during {n} {of}: {reason}" for reason, n in reasons.items()]
     return texts
 
 
@@ -191,7 +193,7 @@ def _outgrew(result: BenchResult) -> bool:
 
 
 def summary(run: Run) -> str:
-    """Return a line to quote for each pass, about the first implementation but the reference."""
+    """Return a summary line for each pass, about the first implementation except the reference."""
     names = list(dict.fromkeys(result.implementation for result in _results(run)))
     subject = next((name for name in names if name != REFERENCE), REFERENCE)
     results = [result for result in _results(run) if result.implementation == subject]
@@ -234,13 +236,13 @@ def _long_pass(result: BenchResult) -> str:
 
 
 def _what_was_timed(result: BenchResult) -> str:
-    """Return what was timed, as a sentence needs it; that the cache was cold is not said."""
+    """Return the name of a pass, mode and warm cache in a sentence."""
     name = _long_pass(result)
     return f"{name} with a warm cache" if result.cache == WARM else name
 
 
 def _place(result: BenchResult) -> tuple[int, ...]:
-    """Return where the line about a pass, mode and state of the cache stands."""
+    """Return the sort key of the line of a pass, mode and state of the cache."""
     passes = list(LONG_PASSES)
     return MODES.index(result.mode), CACHES.index(result.cache), passes.index(result.pass_)
 
@@ -266,7 +268,7 @@ def _spread(seconds: Seconds) -> str:
 
 
 def _figure(value: float) -> str:
-    """Write a number in at most five characters, if it is one that a table should hold."""
+    """Write a number in about five characters."""
     digits = max(3 - len(str(int(value))), 0)
     return f"{value:.{digits}f}" if value < 1e5 else f"{value:.0e}"
 

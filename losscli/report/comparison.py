@@ -1,10 +1,10 @@
-"""A comparison of runs, in any of the formats. Pure functions, as in ``render``.
+"""The report of a comparison in every format. Pure functions, as in ``render``.
 
 A row is an implementation and pass of a case, in one mode and with one state of the caches, which
-stand beside the pass where they are not the usual. ``base`` and ``new`` are the medians,
-``new/base`` is their ratio: above 1 the new run is slower. ``interval`` is where noise leaves the
-ratio. The verdict is ``slower`` or ``faster`` where the interval leaves 1 out, ``same`` where it
-stays within the threshold, else ``unclear``.
+stand beside the pass if they are not the default. ``base`` and ``new`` are the medians,
+``new/base`` is their ratio: above 1 the new run is slower. ``interval`` is the confidence interval
+of the ratio. The verdict is ``slower`` or ``faster`` if the interval excludes 1, ``same`` if it
+stays within the threshold, otherwise ``unclear``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, BenchResult, R
 from losscli.units import format_seconds
 
 _NAMED = 10
-"""Cases that only one run has, of which a table names so many."""
+"""Most rows of only one run that a table names."""
 
 
 def render_comparison(compared: Comparisons, format: str) -> str:
@@ -42,7 +42,7 @@ def render_comparison(compared: Comparisons, format: str) -> str:
 
 
 def conclusion(compared: Comparisons) -> str:
-    """Return what a comparison came to: a line for each run, and each case that is too slow."""
+    """Return the conclusion of a comparison: a line for each run, and each slower row."""
     return "\n".join(_conclusion(compared))
 
 
@@ -81,7 +81,7 @@ def _runs(compared: Comparisons, before: Run) -> list[tuple[str, Run]]:
 
 
 def _caption(title: str, run: Run) -> str:
-    """Say which run this is: when, of which commit, where."""
+    """Return the facts of a run: time, commit, machine."""
     facts = run.environment
     commit = facts.get("commit")
     machine = facts.get("gpu") or facts.get("cpu")
@@ -92,7 +92,7 @@ def _caption(title: str, run: Run) -> str:
 
 def _unlike(comparison: Comparison) -> list[str]:
     return [
-        f"{'NOT COMPARABLE' if unlike.decisive else 'note'}: another {unlike}"
+        f"{'NOT COMPARABLE' if unlike.decisive else 'note'}: different {unlike}"
         for unlike in comparison.differences
     ]
 
@@ -147,9 +147,9 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
     lines = []
     for where, found in ((baseline, comparison.only_before), (name, comparison.only_after)):
         if found:
-            lines.append(f"timed in {where} alone: {count(len(found), 'row')}")
+            lines.append(f"timed only in {where}: {count(len(found), 'row')}")
             lines += [
-                f"    {label(each.result)}{f' (elsewhere {each.why})' if each.why else ''}"
+                f"    {label(each.result)}{f' (in the other run {each.why})' if each.why else ''}"
                 for each in found[:_NAMED]
             ]
         if len(found) > _NAMED:
@@ -158,25 +158,25 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
 
 
 def _noise(comparison: Comparison) -> list[str]:
-    """Say where the intervals come from, of each mode and cache where there are several."""
+    """Return the noise behind the intervals, for each mode and cache if there are several."""
     several = len(comparison.noises) > 1
     return [
         *(_noise_of(noise, several) for noise in comparison.noises),
-        f"all intervals hold at once with {100 * CONFIDENCE:g} %",
+        f"all intervals hold together with {100 * CONFIDENCE:g} % confidence",
     ]
 
 
 def _noise_of(noise: Noise, several: bool) -> str:
-    known = f"by {noise.controls} rows of PyTorch's own implementations"
+    known = f"measured on {noise.controls} rows of PyTorch's own implementations"
     if noise.why:
-        known = f"supposed, {noise.why}"
+        known = f"assumed, {noise.why}"
     if noise.from_processes:
-        known = "by the spread between the processes of each run"
+        known = "measured by the spread between the processes of each run"
     where = f" ({noise.mode}, {noise.cache})" if several else ""
     line = f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
     if noise.controls:
         off = f"{100 * noise.off:.1f} % in the median, {100 * noise.most_off:.1f} % at most"
-        line += f"; their ratios are off by {off}" if not noise.why else f"; controls: off by {off}"
+        line += f"; the ratios of these controls are off by {off}"
     return line
 
 
@@ -203,7 +203,7 @@ def _conclusion(compared: Comparisons) -> list[str]:
 
 
 def _not_looked(compared: Comparisons) -> list[str]:
-    """Say which rows fail the gate because nothing could be told of them."""
+    """Return the rows that fail the gate because they are missing or undecided."""
     lines = []
     if cut := compared.cut_off():
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
@@ -218,7 +218,9 @@ def _not_looked(compared: Comparisons) -> list[str]:
         lines.append(f"FAILED: {rows}; --no-fail-on-undecided accepts that")
     elif blind := compared.blind():
         where = ", ".join(blind)
-        lines.append(f"FAILED: no row of {where} was judged; --no-fail-on-undecided accepts that")
+        lines.append(
+            f"FAILED: no row of {where} could be judged; --no-fail-on-undecided accepts that"
+        )
     return lines
 
 
@@ -229,7 +231,7 @@ def _counted(found: Sequence[object], implementations: Iterable[str], state: str
 
 
 def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
-    """Say how much of the baseline was not timed again, and name what failed."""
+    """Return how many rows of the baseline were not timed again, and the failed ones by name."""
     if not comparison.only_before:
         return []
     missing = comparison.only_before
@@ -249,7 +251,7 @@ def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
 
 
 def _undecided(compared: Comparisons, threshold: float) -> list[str]:
-    """Say of how many rows noise would hide that they are slower."""
+    """Return the number of rows in which noise can hide a slowdown."""
     lines = []
     for name, comparison in compared.comparisons.items():
         if undecided := comparison.undecided(threshold):
@@ -257,7 +259,7 @@ def _undecided(compared: Comparisons, threshold: float) -> list[str]:
             where = f" of {name}" if len(compared.comparisons) > 1 else ""
             are = "is" if len(undecided) == 1 else "are"
             noisy = f"{len(undecided)} of {count(own, 'row')}{where} {are} too noisy"
-            lines.append(f"{noisy} to tell {100 * threshold:g} %")
+            lines.append(f"{noisy} to detect a change of {100 * threshold:g} %")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""A comparison as plain values, that users script against."""
+"""A comparison as plain values for JSON, JSONL and CSV."""
 
 from __future__ import annotations
 

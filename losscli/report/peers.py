@@ -1,4 +1,4 @@
-"""The lines that say where losscli's own kernel is slower than the best of its peers."""
+"""The lines that name the cells in which losscli's own kernel is slower than its fastest peer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from losscli.units import format_seconds
 
 
 def lines(run: Run) -> list[str]:
-    """Return in how many cells custom is slower, then those cells; nothing without a peer."""
+    """Return the count of cells in which custom is slower, and these cells."""
     found = compared(run)
     if not found:
         return []
@@ -20,7 +20,9 @@ def lines(run: Run) -> list[str]:
     told = [f"custom is slower than the best peer in {len(slower)} of {total}"]
     told += [f"    {_describe(cell)}" for cell in slower]
     if short:
-        told.append(f"custom is behind in {count(len(short), 'cell')} with too few samples to tell")
+        told.append(
+            f"custom is behind in {count(len(short), 'cell')} with too few samples to decide"
+        )
         told += [f"    {_describe(cell)}" for cell in short]
     if untimed:
         told.append(f"custom was not timed in {count(len(untimed), 'cell')} where a peer was")

@@ -1,4 +1,4 @@
-"""How both reports say the same thing."""
+"""Phrases that several reports share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from losscli.axes import DEVICE, Mode
 from losscli.runs.records import SKIPPED, BenchResult, VerifyResult
 
 _NAMED = 3
-"""Cases that a line names before it counts the rest."""
+"""Most cases that a line names; it counts the rest."""
 
 
 def count(number: int, noun: str) -> str:
@@ -18,7 +18,7 @@ def count(number: int, noun: str) -> str:
 
 
 def with_mode(pass_: str, mode: Mode) -> str:
-    """Return the name of a pass, and of a mode that is not the usual."""
+    """Return the name of a pass, with the mode if it is not ``device``."""
     return pass_ if mode == DEVICE else f"{pass_} {mode}"
 
 

@@ -1,4 +1,4 @@
-"""A run as text, in any of the formats. Pure functions: no clock, no device, no file."""
+"""Renders a run in any format. Pure functions: no clock, no device, no file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TABLES: dict[Kind, Any] = {
     "self-test": selftest_table,
     "timer-test": timer_test_table,
 }
-"""Who lays out a run, by its kind."""
+"""The module that lays out a run, by its kind."""
 
 
 def render(run: Run, format: str) -> str:
@@ -41,7 +41,7 @@ def render(run: Run, format: str) -> str:
 
 
 def conclusion(run: Run) -> str:
-    """Return what a run came to, without its tables: failures, what was skipped, the summary."""
+    """Return the conclusion of a run without tables: failures, skipped rows, the summary."""
     return "\n".join([*_notes(run), *_comparison(run), *_summary(run)])
 
 
@@ -88,7 +88,7 @@ def _summary(run: Run) -> list[str]:
 
 
 def _caption(run: Run) -> str:
-    """Say where the run took place, and the dtype, reduction and warm cache that all share."""
+    """Return the machine, and the dtype, reduction and warm cache that all cases share."""
     facts = run.environment
     threads = f"{facts.get('threads')} threads" if facts.get("device") == "cpu" else ""
     machine = [facts.get("gpu") or facts.get("cpu"), threads, f"torch {facts.get('torch')}"]
@@ -101,10 +101,11 @@ def _caption(run: Run) -> str:
 
 
 def _csv(run: Run) -> str:
-    """One row a result, in SI units; the samples are only counted, JSON has them.
+    """Write one row per result, in SI units; the samples are only counted, JSON has them.
 
-    The columns are the same in every run of a kind. What differs from result to result, ratios to
-    other implementations and conditions, is JSON in a cell; the ratio to the reference has columns.
+    The columns are the same in every run of a kind. Facts that differ from result to result (ratios
+    to other implementations, conditions) are JSON in a cell; the ratio to the reference has its own
+    columns.
     """
     rows = [_flatten(result) for result in run.results]
     likely = [_flatten(_FULL)] if run.kind == "bench" else rows
@@ -147,7 +148,7 @@ _FULL = BenchResult(
     seconds=Seconds(1.0, 1.0, 1.0, 1.0, (1.0,), (1.0, 1.0)),
     ratios={"reference": Speedup(1.0, 1.0, 1.0)},
 )
-"""A result that has everything: its columns are those of every bench."""
+"""A result with all fields: its columns are those of every bench run."""
 
 
 def _level(key: str, value: Any) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def _level(key: str, value: Any) -> dict[str, Any]:
 
 
 def _json(run: Run) -> str:
-    """One key a line, and a list of numbers, thousands of samples perhaps, on one line."""
+    """Write one key per line, and a list of numbers, such as the samples, on one line."""
     text = json.dumps(finite(run.to_json()), indent=2, allow_nan=False)
     return re.sub(r"\[\n([-+.,e0-9\s]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
 

@@ -1,7 +1,7 @@
-"""The self-test as people read it: who caught what, and who was failed without reason.
+"""The report of verify's self-test: the check that caught each wrong implementation.
 
-A row an implementation, a column a loss: the first check that a wrong one fails, SURVIVED where
-there is none; for an honest one ``passed``, or FAILED with the check.
+A row is an implementation, a column a loss. A cell of a wrong implementation has the first check
+that fails it, or SURVIVED; a cell of a correct one has ``passed``, or FAILED with the check.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def notes(run: Run) -> list[str]:
 
 
 def summary(run: Run) -> str:
-    """Return the line to quote."""
+    """Return the summary line."""
     results = _results(run)
     wrong = [result for result in results if not result.honest]
     honest = [result for result in results if result.honest]

@@ -1,4 +1,4 @@
-"""The summary that GitHub Actions shows of a step: Markdown, appended to a file that it names."""
+"""The step summary of GitHub Actions: Markdown, appended to the file that GitHub names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 
 VARIABLE = "GITHUB_STEP_SUMMARY"
 LARGEST = 2**20 - 2**10
-"""Bytes of one step; GitHub shows nothing of a summary that has more."""
+"""Most bytes of one step's summary; GitHub shows no larger summary at all."""
 
 
 def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = os.environ) -> None:
     """Append what ``render`` returns to the summary, if this is a step of GitHub Actions.
 
-    A summary that cannot be written ends nothing.
+    A summary that cannot be written is only a warning.
     """
     path = environ.get(VARIABLE)
     if not path:
@@ -29,7 +29,7 @@ def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = 
 
 
 def _cut(markdown: str, room: int) -> str:
-    """Cut what is too long after a line, and say so."""
+    """Cut a summary that is too long after a line, and add a note."""
     if len(markdown.encode()) <= room:
         return markdown
     kept = markdown.encode()[: max(room - 100, 0)].decode(errors="ignore").rpartition("\n")[0]

@@ -1,4 +1,4 @@
-"""The timer's self-test as people read it: a row a part, what was expected and what was found."""
+"""The report of the timer's self-test: a row per part, with expected and actual result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
 
 
 def notes(run: Run) -> list[str]:
-    """Return what did not come out right, and how else it did."""
+    """Return each failed part with its reason."""
     return [
         fill(f"{result.test}, {result.subject}: {result.reason}")
         for result in _results(run)
@@ -28,7 +28,7 @@ def notes(run: Run) -> list[str]:
 
 
 def summary(run: Run) -> str:
-    """Return the line to quote."""
+    """Return the summary line."""
     results = _results(run)
     passed = sum(result.status != FAIL for result in results)
     return f"self-test of the timer: {passed} of {len(results)} parts passed"

@@ -1,11 +1,12 @@
-"""The figures of a verify run: a row an implementation on a case.
+"""The figures of a verify run: a row per implementation and case.
 
-Columns: ``case`` is the case's name, less its dtype and reduction; ``rel`` and ``ulp`` are the
-error of the loss against the oracle, relative and in units in the last place; ``torch`` is that of
-PyTorch's own formula in ulp; ``input`` and ``target`` are the largest errors of an element of their
-gradients in ulp, over all incoming gradients; ``verdict`` is the worst of the checks, those without
-a figure included. A case that only such checks were put to, and passed, has no row.
-Implementation, dtype and reduction have a column where the run has more than one.
+Columns: ``case`` is the case's name, without its dtype and reduction; ``rel`` and ``ulp`` are the
+error of the loss against the oracle, relative and in units in the last place; ``torch`` is the
+error of PyTorch's own formula in ulp; ``input`` and ``target`` are the largest errors of an element
+of their gradients in ulp, over all incoming gradients; ``verdict`` is the worst verdict of all
+checks of the case, including those without a figure. A case for which only checks without a figure
+ran, and passed, has no row. Implementation, dtype and reduction have a column if the run has more
+than one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Group = Sequence[VerifyResult]
 
 
 def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows of what was not skipped, grouped by case, within a width."""
+    """Return the headers and rows of the groups that ran, by case, within a width."""
     groups = [group for group in _groups(run) if _is_shown(group)]
     columns: dict[str, Callable[[Group], str]] = {
         "impl": lambda group: shorten(group[0].implementation),
@@ -65,7 +66,7 @@ def _groups(run: Run) -> list[Group]:
 
 
 def _is_shown(group: Group) -> bool:
-    """Tell whether there is a figure, or a failure or warning, to be seen."""
+    """Tell whether a group has a figure, a failure or a warning to show."""
     statuses = {result.status for result in group}
     if statuses & {FAIL, WARN}:
         return True
@@ -73,7 +74,7 @@ def _is_shown(group: Group) -> bool:
 
 
 def _without_columns(case: Case, name: str) -> str:
-    """Return the name of a case without what has a column or stands above the table."""
+    """Return the name of a case without the words that have a column or stand above the table."""
     return " ".join(word for word in name.split() if word not in (case.dtype, case.reduction))
 
 
@@ -101,7 +102,7 @@ def _reference_ulp(result: VerifyResult | None) -> str:
 
 
 def _verdict(group: Group) -> str:
-    """Return the worst status, and the tolerance that config or loss loosened, less its reason."""
+    """Return the worst status, and a loosened tolerance without its reason."""
     statuses = [result.status for result in group]
     worst = next(status for status in _WORST_FIRST if status in statuses)
     loosened = next((result.tolerance for result in group if result.tolerance), "")

@@ -1,9 +1,10 @@
-"""A verify run as people read it: checks down and losses across, each failure in full, a line.
+"""The report of a verify run: a row per check, a column per loss, then each failure in full.
 
-A cell counts the cases of a check and a loss, and gives the largest error of an element, or of the
-loss, in units in the last place where the check measures it: ``pass 54, 0.50 ulp``; or who is not
-well, of how many: ``FAIL 2/54``, ``WARN 1/54``. What was skipped in all cases says so; ``-`` was
-not asked. The figures of each case follow where they are few; Markdown has them all.
+A cell counts the cases of a check and a loss, and has the largest error of an element, or of the
+loss, in units in the last place if the check measures it: ``pass 54, 0.50 ulp``; or it has the
+number of failures or warnings: ``FAIL 2/54``, ``WARN 1/54``. A check that was skipped in all cases
+says so; ``-`` means that the check does not apply. The figures of each case follow if there are
+few; Markdown has them all.
 
 A failure is shown once for an implementation, a check and a loss: on the smallest case that has it,
 with the count of the others and the line of Python that repeats it.
@@ -48,7 +49,7 @@ def tables(run: Run, width: int | None) -> list[Table]:
 
 
 def notes(run: Run) -> list[str]:
-    """Return failures, warnings, passes that say more; why a loss is loosened; what was skipped."""
+    """Return failures, warnings, passes with a reason, loosened tolerances and skipped checks."""
     results = _results(run)
     texts = []
     for status in (FAIL, WARN, PASS):
@@ -65,7 +66,7 @@ def notes(run: Run) -> list[str]:
 
 
 def summary(run: Run) -> str:
-    """Return the line to quote."""
+    """Return the summary line."""
     results = _asked(run)
     statuses = Counter(result.status for result in results)
     cases = {r.case for r in results if r.status != SKIPPED}
@@ -82,7 +83,7 @@ def _results(run: Run) -> list[VerifyResult]:
 
 
 def _asked(run: Run) -> list[VerifyResult]:
-    """Leave out what shows a failure again, on a smaller case."""
+    """Return the results without those that show a failure again on a smaller case."""
     return [result for result in _results(run) if not result.shrunk_from]
 
 
@@ -91,7 +92,7 @@ def _counts(result: VerifyResult) -> bool:
 
 
 def _cell(results: Results, check: str, loss: str) -> str:
-    """Say what became of a check on a loss."""
+    """Return the cell of a check and a loss."""
     asked = [result for result in results if result.check == check]
     if all(result.status == SKIPPED for result in asked):
         return "skipped"  # once for all losses, where the device is why
@@ -113,7 +114,7 @@ def _largest_ulp(results: Results) -> str:
 def _parts(
     checks: Sequence[str], columns: dict[str, list[str]], width: int | None
 ) -> Iterator[list[str]]:
-    """Deal the losses out to as many tables as it takes to stay within a width."""
+    """Distribute the losses over as many tables as needed to stay within a width."""
     first = max(map(len, ("check", *checks)))
     part: list[str] = []
     room = 0
@@ -128,7 +129,7 @@ def _parts(
 
 
 def _note(group: Results, asked: int) -> list[str]:
-    """Tell what a group has in common on its smallest case."""
+    """Return the note on a group of failures, shown on its smallest case."""
     smallest = min(group, key=lambda result: result.case.elements)
     cases = sum(map(_counts, group))
     status = smallest.status

@@ -1,4 +1,4 @@
-"""Where a run goes: each result to disk as it finishes, the report in the end."""
+"""Writes a run: each result to the journal as it finishes, the report at the end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from losscli.runs.journal import Journal
 from losscli.runs.records import Result, Run
 
 WHOLE = ("json", "jsonl")
-"""Formats that hold all that a journal does."""
+"""Formats that have everything that a journal has."""
 
 
 class Writer:
-    """A context that gathers results and, however it ends, reports those that there are.
+    """A context that collects results and reports them, however it ends.
 
-    With an output, a journal beside it, ``OUTPUT.journal.jsonl``, is made at once and takes each
-    result the moment it is added; the report appears as a whole, by a rename. The journal then goes
-    if the report holds all that it does. Without an output the report goes to standard output.
-    Without a result there is no report, and an old one stays.
+    With an output, a journal beside it, ``OUTPUT.journal.jsonl``, is created at once and takes each
+    result when it is added; the report replaces the output atomically. Then the journal is removed
+    if the report has all of its content. Without an output the report goes to standard output.
+    Without a result there is no report, and an old report stays.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Writer:
 
     @property
     def journal_path(self) -> Path | None:
-        """Where the journal is, if there is one."""
+        """The path of the journal, if there is one."""
         return self._journal.path if self._journal else None
 
     def __enter__(self) -> Writer:
@@ -70,7 +70,7 @@ class Writer:
 
     @property
     def run(self) -> Run:
-        """The run with the results that there are, and what they come to."""
+        """The run with its results so far, and their headline."""
         run = replace(self._run, results=tuple(self._results))
         return replace(run, headline=headline(run))
 
@@ -86,7 +86,7 @@ class Writer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Report what there is."""
+        """Report the results so far."""
         if self._journal:
             self._journal.close()
         if self._results:
@@ -98,14 +98,14 @@ class Writer:
             self._journal.path.unlink()
 
     def _report(self, text: str) -> None:
-        """Put the report where it goes."""
+        """Write the report to its output."""
         if self.output is None:
             print(text)
         else:
             self._write(self.output, text)
 
     def _write(self, path: Path, text: str) -> None:
-        """Put a text into a file, at once where that can be done."""
+        """Write a text to a file, atomically if possible."""
         try:
             if self._journal and is_replaceable(path):
                 replace_file(path, [text])

@@ -1,1 +1,1 @@
-"""A stored run: its records, how they are written and read back, where they are kept."""
+"""Stored runs: their records, reading and writing them, and where they are kept."""

@@ -1,4 +1,4 @@
-"""A run as JSON: one record, or a line for its header and for each result."""
+"""Encodes a run as JSON: one record, or a line for its header and for each result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that appear as a whole: a reader, or a kill, finds the old one or the new one."""
+"""Writes files atomically: a reader finds the old file or the new file as a whole."""
 
 from __future__ import annotations
 

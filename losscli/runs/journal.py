@@ -1,4 +1,4 @@
-"""The journal beside an output: a line a result, on disk before the next is measured."""
+"""The journal beside an output: a line per result, on disk before the next is measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def journal_path(output: Path) -> Path:
 
 
 class Journal:
-    """The file that takes each result the moment it is there."""
+    """The file that takes each result when it is ready."""
 
     def __init__(
         self, run: Run, output: Path, resumed: Path | None = None, *, name: str = ""
@@ -49,7 +49,7 @@ class Journal:
             ) from None
 
     def add(self, result: Result) -> None:
-        """Have a result on disk before anything else is measured."""
+        """Write a result to disk before anything else is measured."""
         try:
             self._file.write(f"{json_line(result.to_json())}\n")
             self._file.flush()
@@ -65,7 +65,7 @@ class Journal:
 
 
 def _refuse_unreported(path: Path, output: Path, kind: str, name: str, option: str) -> None:
-    """Refuse to begin in place of a journal that is all there is of a run.
+    """Refuse to overwrite the journal of a run that was never reported.
 
     Args:
         path: of the journal.
@@ -78,8 +78,8 @@ def _refuse_unreported(path: Path, output: Path, kind: str, name: str, option: s
         return
     reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
     if not reported:
-        resume = f"Go on with it by --resume {name}, move" if kind == "bench" else "Move"
+        resume = f"Continue the run with --resume {name}, move" if kind == "bench" else "Move"
         raise UsageError(
             f"{path} holds the finished cases of a run that was killed. "
-            f"{resume} it away or choose another {option}."
+            f"{resume} the file away or choose another {option}."
         )

@@ -1,4 +1,4 @@
-"""Read back what a run wrote: the report in JSON or JSONL, or the journal of a run cut short."""
+"""Reads runs: a report in JSON or JSONL, or the journal of an interrupted run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_run(path: Path, kind: Kind) -> Run:
     except RecordError as error:
         if error.index is not None:
             where = f"result {error.index + 1}"
-        raise UsageError(f"{path}: {where} is not one of losscli: {error}.") from None
+        raise UsageError(f"{path}: {where} is not valid: {error}.") from None
     except UNREADABLE as error:
         raise _damaged(path, error) from None
 
@@ -102,7 +102,7 @@ def _checked(results: Sequence[Result]) -> tuple[Result, ...]:
 
 
 def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) -> None:
-    """Refuse a second result of a row: nobody could tell which of the two counts."""
+    """Refuse a second result of a row, because it is unknown which of the two counts."""
     row = (result.table, result.case, result.pass_, result.mode, result.cache)
     first = seen.setdefault((*row, result.implementation), index)
     if first != index:
@@ -124,10 +124,10 @@ def _check(result: BenchResult) -> None:
         ("samples", max(samples)),
     ):
         if not 0 < seconds < _LONGEST:
-            raise RecordError(f"'seconds': '{field}': {seconds:g} s is no time")
+            raise RecordError(f"'seconds': '{field}': {seconds:g} s is not a valid time")
     counts = result.seconds.processes
     if counts and (min(counts) < 1 or sum(counts) != len(result.seconds.samples)):
-        raise RecordError("'seconds': 'processes': not the number of samples of each process")
+        raise RecordError("'seconds': 'processes': expected the number of samples of each process")
 
 
 def _check_case(case: Case) -> None:
@@ -136,12 +136,12 @@ def _check_case(case: Case) -> None:
     grad_output = case.grad_output
     known = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)
     if not known:
-        raise RecordError(f"'grad_output': {grad_output!s:.40} is no number and not {CHANGING}")
+        raise RecordError(f"'grad_output': {grad_output!s:.40} is neither a number nor {CHANGING}")
     if not -(2**63) <= case.seed < 2**63:
         raise RecordError("'seed': a number of more than 64 bits")
     for field, shape in (("shape", case.shape), ("target_shape", case.target_shape)):
         if not all(0 <= size < 2**63 for size in shape):
-            raise RecordError(f"'{field}': {shape!s:.40} is no shape")
+            raise RecordError(f"'{field}': {shape!s:.40} is not a shape")
 
 
 def _open(path: Path) -> tuple[_Fields, bytes, bool]:

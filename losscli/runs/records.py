@@ -1,4 +1,4 @@
-"""The record of a run, in SI units: seconds, bytes, GB/s of 1e9 bytes a second."""
+"""The records of a run, in SI units: seconds, bytes, GB/s of 1e9 bytes a second."""
 
 from __future__ import annotations
 
@@ -108,18 +108,18 @@ class BenchResult(Record, frozen=True):
     status: BenchStatus
     reason: str = ""
     code: Code = ""
-    """What the reason comes to, where the result is not one to count on."""
+    """The code of the reason, if the result is not a good one."""
     stop: Stop | None = None
     """Why no more samples were taken."""
     no_limit: str = ""
-    """Why it is not known what the memory can do."""
+    """The reason that the memory limit is unknown."""
     seconds: Seconds | None = None
     host_seconds: float | None = None
     """Median time that one call keeps the host busy while the GPU is idle; None on the CPU and
     where that is what was timed."""
     gbps: float | None = None
     limit_gbps: float | None = None
-    """What kernels that only move the bytes reached in the same run, on the same sizes."""
+    """The speed of kernels that only move the bytes, in the same run and sizes."""
     default_allocator_seconds: float | None = None
     """Median in one more process, whose allocator gives freed memory back to the system as glibc
     does by default; None where the allocator was not set for the others."""
@@ -129,7 +129,7 @@ class BenchResult(Record, frozen=True):
     ratios: Mapping[str, Speedup] = field(default_factory=dict)
     """The same with its interval and verdict."""
     planned_extra_bytes: int | None = None
-    """What the memory plan set aside for the next."""
+    """The memory plan for ``peak_extra_bytes``."""
     peak_extra_bytes: int | None = None
     """Most bytes allocated during a call beyond inputs, loss and gradients, by the allocator's own
     count."""
@@ -139,9 +139,9 @@ class BenchResult(Record, frozen=True):
     mode: Mode = DEVICE
     """How it was called and timed: ``device``, ``graph`` or ``host``."""
     cache: Cache = COLD
-    """What the caches held before each sample: ``cold`` or ``warm``."""
+    """The state of the caches before each sample: ``cold`` or ``warm``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """What the machine was like while this was sampled, flat; empty where nothing was."""
+    """The conditions of the machine during sampling, flat; empty where nothing was sampled."""
 
     derived: ClassVar[Mapping[str, str]] = {"host_seconds": "bytes", "limit_gbps": "impossible"}
 
@@ -199,7 +199,7 @@ class SelfTestResult(Record, frozen=True):
     """What became of an implementation known to be wrong, or to be honest, on one loss."""
 
     case: Case
-    """Where it was failed, or the first that it was put to."""
+    """The case that failed, or the first case."""
     implementation: str
     honest: bool
     failed: bool
@@ -228,7 +228,7 @@ class TimerTestResult(Record, frozen=True):
     """What became of one part of the timer's self-test."""
 
     test: str
-    """``known time``, ``overhead``, or the verdict that comparisons should come to."""
+    """``known time``, ``overhead``, or the verdict that comparisons should get."""
     subject: str
     """What was timed or compared."""
     status: TestStatus

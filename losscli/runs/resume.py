@@ -1,4 +1,4 @@
-"""A run that was cut short: where it is, and whether it can go on here."""
+"""Finds an interrupted run, and tells whether it can be resumed here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from losscli.runs.saved import find_run, is_there, runs_directory
 
 
 def find_unfinished(name: str) -> Path:
-    """Return the file to go on with; a journal, where there is one, knows more than a report.
+    """Return the file to resume from; a journal has more results than a report.
 
     Raises:
         UsageError: there is none.
@@ -25,13 +25,13 @@ def find_unfinished(name: str) -> Path:
         return find_run(name)
     except UsageError as error:
         raise UsageError(
-            f"{error} One that was killed before it was saved is known by its -o, if it had one: "
+            f"{error} A run that was killed before it was saved is found by the path of its -o: "
             "--resume PATH."
         ) from None
 
 
 def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Difference]]:
-    """Return a run of bench as it was left, and what has changed of its machine since.
+    """Return an interrupted bench run, and the changes of the machine since.
 
     Args:
         path: of the run.
@@ -44,15 +44,15 @@ def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Diff
     before = read_run(path, "bench")
     if before.plan != run.plan:
         raise UsageError(
-            f"{path} is of another config: it was begun by `{' '.join(before.command)}`. Go on "
+            f"{path} has another config: it was begun by `{' '.join(before.command)}`. Resume it "
             "with the same config and options."
         )
     unlike = differences(before.environment, run.environment, host=host)
     for difference in unlike:
         if parts_ways(difference):
             raise UsageError(
-                f"{path} cannot go on here, for it was begun with another {difference}, and a run "
-                "is of one machine and one build. Go back to that, or begin anew with another -o "
-                "or --save."
+                f"{path} cannot be resumed here: different {difference}. One machine and one build "
+                "measure a whole run. Resume it with those, or start a new run with another -o or "
+                "--save."
             )
     return before, unlike

@@ -1,4 +1,4 @@
-"""Runs kept by name in the user's data directory, one file of JSONL each."""
+"""Saved runs: kept by name in the user's data directory, one JSONL file each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from losscli.errors import UnfitError, UsageError, unknown
 VARIABLE = "LOSSCLI_DATA_DIR"
 SUFFIX = ".jsonl"
 _JOURNAL = ".jsonl.journal.jsonl"
-"""How the name of a journal ends that lies beside a run; it is no run of its own."""
+"""The end of a journal's name beside a run; the journal is no run itself."""
 
 
 def runs_directory() -> Path:
@@ -36,7 +36,7 @@ def is_there(path: Path) -> bool:
 
 
 def check_run_name(text: str) -> str:
-    """Return ``text`` if a run may be called so."""
+    """Return ``text`` if it is a valid name of a run."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", text) or text.endswith(SUFFIX):
         raise UsageError(
             f"'{text}' cannot name a run. Write letters, digits and . _ + -, a letter or digit "
@@ -46,7 +46,7 @@ def check_run_name(text: str) -> str:
 
 
 def prepare(name: str) -> Path:
-    """Return the path of a run that is to be kept, in a directory that is there.
+    """Return the path to save a run at, and create its directory.
 
     Raises:
         UnfitError: the directory cannot be made or written.

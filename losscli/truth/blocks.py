@@ -1,4 +1,4 @@
-"""Walk a tensor of any size in blocks, so that work on it needs no temporary of its size.
+"""Walks a tensor of any size in blocks, so that work on it needs no temporary of its size.
 
 A block is one slice a dimension. Blocks follow each other in the order of a contiguous tensor, and
 an operand that is broadcast against the blocks' shape is cut to match.

@@ -1,4 +1,4 @@
-"""How far a result lies from the truth, in units in the last place (ULP) and as norms.
+"""The error of a result against the oracle, in units in the last place (ULP) and as norms.
 
 The error of an element is ``|result - truth| / ulp(scale)`` in float64, where ``ulp`` is the
 spacing of the result's dtype at ``scale``, never below its smallest subnormal, and ``scale`` is the

@@ -1,4 +1,4 @@
-"""What PyTorch's own formula gets wrong as well: where a result is no worse than torch's."""
+"""Excuses a wrong result that is no worse than that of PyTorch's own formula."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Ten
 
 
 def _lenient(result: Tensor, truths: Iterable[Truth], torchs: Tensor) -> Iterator[Truth]:
-    """Yield the truths, with the result itself wherever torch's own is at least as wrong."""
+    """Yield the truths, replaced by the result itself wherever torch's own is at least as wrong."""
     for truth in truths:
         got = result.detach()[truth.block].double()
         own = torchs.detach()[truth.block].double()

@@ -1,4 +1,4 @@
-"""A number that tells whether a tensor is still what it was, without a copy of it."""
+"""A fingerprint of a tensor: a number that shows any change, without a copy of the tensor."""
 
 from __future__ import annotations
 

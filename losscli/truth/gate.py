@@ -1,4 +1,4 @@
-"""The gate before and after a measurement: no wrong implementation is shown as fast."""
+"""The gate before and after a measurement: no wrong implementation gets a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHECK = "gate"
 
 
 class Gate:
-    """Judges implementations of one case; what the oracle found is shared between them."""
+    """Judges the implementations of one case, which share the oracle's results."""
 
     def __init__(
         self, case: Case, input: Tensor, target: Tensor, loosened: float | None = None

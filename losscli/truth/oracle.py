@@ -1,4 +1,4 @@
-"""The truth: the reference formula in float64 on the very same input values, in blocks.
+"""The oracle: the reference formula in float64 on the very same input values, in blocks.
 
 The oracle reads the operands as they are (float16 values become float64 exactly), applies the
 loss's ``reference`` block by block, and lets float64 autograd differentiate it. No float64 copy of
@@ -21,15 +21,15 @@ from losscli.cases import OPERANDS, Case, OperandName
 from losscli.truth.blocks import Block, block_elements, blocks, part
 
 _GROUP = 256
-"""Elements that float64 sums on the device before the host sums exactly."""
+"""Elements that the device sums in float64 before the host sums exactly."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a block of a result has to be."""
+    """The correct value of a block of a result."""
 
     block: Block
-    """Where, in the shape of the result."""
+    """The block's place in the shape of the result."""
     value: Tensor
     """float64."""
     magnitude: Tensor | None = None
@@ -38,13 +38,13 @@ class Truth:
 
     @property
     def scale(self) -> Tensor:
-        """What the size of an error is measured against; its sign is of no account."""
+        """The scale of errors; its sign does not matter."""
         return self.value if self.magnitude is None else self.magnitude
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """The truth about one case on one pair of operands."""
+    """The oracle of one case on one pair of operands."""
 
     case: Case
     input: Tensor
@@ -127,7 +127,7 @@ class Oracle:
         return counts.tolist()
 
     def _blocks(self, shape: torch.Size) -> Iterator[Block]:
-        """Cut a shape into what the device of the operands works on at once."""
+        """Cut a shape into blocks that suit the device of the operands."""
         return blocks(shape, block_elements(self.input.device.type))
 
     def _gradient(self, name: OperandName, block: Block, grad_output: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class Oracle:
         return self.case.spec.reference(input, target, reduction="none", **self.case.params)
 
     def _read(self, name: OperandName, block: Block) -> Tensor:
-        """Return what an operand holds for a block, in float64."""
+        """Return an operand's values for a block, in float64."""
         return part(self.operand(name).detach(), block).double()
 
 
@@ -160,5 +160,5 @@ def _exact_sum(elements: Tensor) -> float:
 
 
 def _sum(terms: list[float]) -> float:
-    """Sum exactly; with infinities or NaN as IEEE 754 does."""
+    """Sum exactly; infinities and NaN follow IEEE 754."""
     return math.fsum(terms) if all(map(math.isfinite, terms)) else sum(terms)

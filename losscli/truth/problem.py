@@ -1,4 +1,4 @@
-"""One case with its inputs and what is known of the truth, shared by all that it is put to."""
+"""One case with its inputs and its oracle, shared by all implementations and checks of the case."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from losscli.truth.tolerances import (
 )
 
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
-"""Up to here truths are kept for the next implementation instead of computed again."""
+"""Most elements of a truth that is kept for the next implementation instead of recomputed."""
 
 _EXCUSED_ELEMENTS = 2**22
-"""Up to here PyTorch's own formula may be run beside what failed: 64 MiB of float32 or less."""
+"""Most elements for which PyTorch's own formula runs beside a failure: 64 MiB of float32."""
 
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""
@@ -43,7 +43,7 @@ _LARGEST_SCALE = 2**15
 
 @dataclass(frozen=True, eq=False)
 class Incoming:
-    """An incoming gradient and who is asked for theirs; equal to itself alone, so a key."""
+    """An incoming gradient and the operands whose gradients it is for. Hashed by identity."""
 
     name: str
     wrt: tuple[OperandName, ...]
@@ -53,7 +53,7 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Problem:
-    """A case that implementations are judged on."""
+    """A case with its inputs, on which implementations are judged."""
 
     case: Case
     input: Tensor
@@ -61,7 +61,7 @@ class Problem:
     loosened: float | None = None
     """ULP that the config grants this case by name."""
     excuses: bool = True
-    """Whether what PyTorch's own formula gets wrong as well is a warning."""
+    """Whether a result that is no worse than PyTorch's own formula is a warning."""
     _kept: dict[tuple[OperandName, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
     _marks: dict[OperandName, int] = field(default_factory=dict)
@@ -125,12 +125,12 @@ class Problem:
         return self._variants[name]
 
     def mark(self) -> None:
-        """Remember what the operands are."""
+        """Store the fingerprints of the operands."""
         for name in OPERANDS:
             self._marks[name] = fingerprint(self.oracle.operand(name))
 
     def spoiled(self) -> str:
-        """Name an operand, of this or a variant, that is not what it was when it was marked."""
+        """Return the name of an operand, of this or a variant, that changed since ``mark``."""
         for name, mark in self._marks.items():
             if fingerprint(self.oracle.operand(name)) != mark:
                 return name
@@ -162,9 +162,9 @@ class Problem:
 
     @cached_property
     def usual(self) -> Incoming:
-        """What training asks for: the case's number, the first of those that change.
+        """The usual incoming gradient: the case's number, or the first of those that change.
 
-        Where nothing is reduced and the number is 1 it is what comes from above: a tensor.
+        Without a reduction an incoming gradient of 1 is replaced by a tensor of normal values.
         """
         value = grad_output_values(self.case.grad_output)[0]
         if self.case.reduction == "none" and value == 1:
@@ -173,11 +173,11 @@ class Problem:
 
     @cached_property
     def others(self) -> tuple[Incoming, ...]:
-        """Incoming gradients that have to be applied; the last asks for both operands' gradients.
+        """Incoming gradients other than 1; the last is for both operands' gradients.
 
-        32768, a usual scale of mixed precision, asks for the input's alone, as training does. Not
-        in float16, where sums times it are out of range: there the mean has one that undoes its
-        1/N, for the gradient for 1 underflows, and zeros pass.
+        32768, a usual scale of mixed precision, is for the input's gradient alone, as in training.
+        Not in float16, where sums times 32768 overflow: there a mean has an incoming gradient of
+        about N, because with 1 the gradient underflows and zeros would pass.
         """
         if self.case.reduction == "none":
             return (self.usual,)
@@ -224,7 +224,7 @@ class Problem:
     ) -> tuple[Verdict, Errors | None]:
         """Judge the gradient of an operand for an incoming gradient.
 
-        ``any_for_nan``: where the truth is NaN, anything will do.
+        ``any_for_nan``: any value passes where the truth is NaN.
         """
         operand = self.oracle.operand(name)
         wrong = misfit(gradient, operand.shape, operand, operand.dtype)
@@ -253,17 +253,17 @@ class Problem:
 
     @property
     def _may_be_excused(self) -> bool:
-        """Whether PyTorch's own formula is asked about a failure: a large result is not held."""
+        """Whether a failure is compared with PyTorch's own formula; large results are not."""
         return self.excuses and self.oracle.shape.numel() <= _EXCUSED_ELEMENTS
 
     @property
     def torchs_own(self) -> list[Subject]:
-        """PyTorch's own formulas: of each it may be that it is wrong."""
+        """PyTorch's own formulas, each of which may be wrong."""
         able = (each for each in TORCHS_OWN if not each.unavailable(self.case))
         return [Subject.bind(each, self.case) for each in able]
 
     def _torchs_answers(self, incoming: Incoming) -> list[Answer]:
-        """What PyTorch's own formulas answer."""
+        """The results of PyTorch's own formulas."""
         if incoming not in self._torchs:
             self._torchs[incoming] = [own.answer(self.call(incoming)) for own in self.torchs_own]
         return self._torchs[incoming]
@@ -275,7 +275,7 @@ class Problem:
 
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:
-        """The truth of the loss, all of it."""
+        """The whole truth of the loss."""
         return tuple(self.oracle.value())
 
     def _value(self) -> Iterable[Truth]:

@@ -1,4 +1,4 @@
-"""Streams of random numbers: several of each seed, none of which is a stream of another seed."""
+"""Streams of random numbers: several for each seed, all different from those of other seeds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Literal, get_args
 import torch
 
 Stream = Literal["input", "target", "incoming gradient", "curvature", "direction"]
-"""What the numbers are for."""
+"""The use of a stream's numbers."""
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 _MOST_STREAMS = 16
-"""A fixed number, so that one more stream leaves the numbers of the others as they are. PyTorch's
-generator of a CPU takes 32 bits: seeds below 2^28 share no stream."""
+"""A fixed number of streams, so that a new stream does not change the numbers of the others."""
 
 
 def make_generator(seed: int, stream: Stream, device: str = "cpu") -> torch.Generator:

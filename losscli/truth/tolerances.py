@@ -1,4 +1,4 @@
-"""What error passes. Every figure is derived; none was tried until the tests were green.
+"""The tolerances. Every figure is derived; none was tuned until the tests passed.
 
 Notation: ``u`` is half the spacing of a dtype at 1, the largest relative error of one rounding;
 ``u_out`` is that of the result's dtype, ``u_acc`` that of the accumulator: float32, or float64 for
@@ -52,12 +52,12 @@ TILE_ELEMENTS = 16384
 
 @dataclass(frozen=True)
 class Verdict:
-    """The status of a check, and why where it is not a pass."""
+    """The status of a check, with the reason if it is not a pass."""
 
     status: VerifyStatus
     reason: str = ""
     code: Code = ""
-    """What the reason comes to, where the status does not say it."""
+    """The code of the reason, where the status alone is not enough."""
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -72,7 +72,7 @@ def sum_bound(dtype: torch.dtype) -> float:
 
 
 def judge_elements(errors: Errors, loosened: float | None = None) -> Verdict:
-    """Judge elements that each come of their own operands."""
+    """Judge elements that are each computed from their own operands."""
     allowed = max(ELEMENT_ULP, loosened or 0.0)
     if errors.ulp <= allowed:
         return Verdict(PASS)
@@ -109,7 +109,7 @@ def judge_value(
 
 
 def describe(errors: Errors) -> str:
-    """Say what was expected, what came and where."""
+    """Describe the expected and the actual value with the index."""
     digits = 9 if f"{errors.expected:.9g}" != f"{errors.got:.9g}" else 17
     where = f" at {list(errors.index)}" if errors.index else ""
     kinds = f" ({errors.mismatches})" if str(errors.mismatches) else ""

@@ -1,4 +1,4 @@
-"""The worst of several judgements of one thing, as a result."""
+"""Collects several verdicts of one check and returns the worst as its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Worst:
         self._rank = (-1, 0.0)
 
     def add(self, verdict: Verdict, errors: Errors | None, circumstance: str) -> None:
-        """Keep a measurement if it is the worst so far; ``circumstance`` opens its reason."""
+        """Keep a measurement if it is the worst so far; ``circumstance`` begins its reason."""
         # What fails without errors, a wrong shape say, is worse than any error.
         without = 0.0 if verdict.status == PASS else math.inf
         rank = (_RANK[verdict.status], errors.ulp if errors else without)

@@ -1,4 +1,4 @@
-"""What verifying a case takes, planned before anything is allocated."""
+"""The memory that verifying a case needs, planned before anything is allocated."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from losscli.units import format_bytes
 _BLOCK_TEMPORARIES = 12
 """float64 tensors of a block that oracle and comparison hold at once, beside the reference's."""
 _BACKWARD_TENSORS = 2
-"""Of the reference's temporaries, what is not there when it computes the loss alone."""
+"""Temporaries of the reference that only backward needs."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a check holds at once."""
+    """The memory that a check holds at once."""
 
     operands: int = 1
     """Pairs of an input and a target."""
@@ -37,7 +37,7 @@ _ONE = Held()
 def needed_bytes(
     case: Case, pass_: PassName, implementations: Iterable[Implementation], held: Held = _ONE
 ) -> int:
-    """Return the most bytes that verifying one of these implementations takes, inputs included.
+    """Return the most bytes that verifying one of these implementations needs, with inputs.
 
     The most of: PyTorch's own formula; the loss on the path that makes a gradient; in
     ``forward_backward`` the loss with both gradients and, where nothing is reduced, an incoming

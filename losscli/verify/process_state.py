@@ -1,4 +1,4 @@
-"""What a call shares with all that runs after it in a process: flags, random numbers, functions."""
+"""The state that a call shares with later code of the process: flags, random state, functions."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _is_torchs(function: object) -> bool:
 def _others(
     before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield which functions somebody has put others in place of; an import adds, and replaces none.
+    """Yield the functions that were replaced; an import adds functions, and replaces none.
 
     As the name of a namespace and that of the function.
     """

@@ -1,4 +1,4 @@
-"""One check of one implementation on one case, from Python: what a failure's report ends with."""
+"""Repeats one check of one implementation on one case: the line of Python below a failure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def repeat(
     ulp: float | None = None,
     **parameters: float,
 ) -> None:
-    """Put an implementation to a check once more, and print what comes of it.
+    """Run a check of an implementation once more, and print the result.
 
     Args:
         implementation: as ``losscli list implementations`` names it.
@@ -80,7 +80,7 @@ def repeat(
     trial = find_implementation(implementation), find_check(check)
     jobs = split(case, [trial], ulp)
     if not jobs:
-        print(f"NOTHING is asked of {case.name}: {trial[1].why_not(case, trial[0])}")
+        print(f"NOT RUN {case.name}: {trial[1].why_not(case, trial[0])}")
     for job in jobs:
         for result in run(job):
             name = f"{result.case.name}, {implementation}, {result.check}"
@@ -89,7 +89,7 @@ def repeat(
 
 
 def line(result: VerifyResult) -> str:
-    """Return the line of Python that repeats a result; the seed always, else what is no default."""
+    """Return the line of Python that repeats a result: the seed, and values off their defaults."""
     case = result.case
     given: list[object] = [result.implementation, result.check, case.loss, case.size]
     usual = case.spec.default_target_shape(case.size)

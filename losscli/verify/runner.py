@@ -1,4 +1,4 @@
-"""Puts implementations to every case of a config; a result at a time."""
+"""Runs the checks of every case of a config, and yields their results."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from losscli.verify.process_state import ProcessState
 Trial = tuple[Implementation, Check]
 
 DEAD = "CUDA error"
-"""What PyTorch says of a kernel that went astray, and from then on of everything."""
+"""PyTorch's error after a kernel crashed, and of every later call."""
 
 broken: dict[str, str] = {}
-"""Who broke a GPU, by its name: it gives this process nothing any more, whoever asks."""
+"""The implementation that broke each GPU, which this process cannot use any more."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One case, and the checks that implementations are put to on it."""
+    """One case, with the checks to run and the implementations to run them on."""
 
     case: Case
     trials: tuple[Trial, ...]
@@ -44,7 +44,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What a person would call it."""
+        """The name for people."""
         return self.case.name
 
     def __len__(self) -> int:
@@ -91,17 +91,17 @@ def plan(
 
 
 def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> None:
-    """Raise UsageError if it is the checks that leave nothing to run, not the config.
+    """Raise UsageError if the chosen checks leave nothing to run, not the config.
 
     ``asked`` are those that the config has cases for.
     """
     passes = {pass_ for block in config.blocks for pass_ in block.passes}
-    reasons = [f"{check.name} is for {check.needs} alone" for check in asked]
+    reasons = [f"{check.name} applies only to {check.needs}" for check in asked]
     reasons += [
         f"{check.name} needs --pass {check.pass_}" for check in checks if check.pass_ not in passes
     ]
     if reasons:
-        raise UsageError(f"nothing is asked of these cases: the check of {'; '.join(reasons)}.")
+        raise UsageError(f"no check applies to these cases: {'; '.join(reasons)}.")
 
 
 def _choose(
@@ -109,7 +109,7 @@ def _choose(
 ) -> dict[tuple[object, ...], tuple[int, Case]]:
     """Return, of cases that a check need not tell apart, the largest that fits; then the first.
 
-    Over all tables: what one has been asked, another need not be.
+    This covers all tables: a case of one table can stand for a case of another.
     """
     best: dict[tuple[object, ...], tuple[int, tuple[int, Case]]] = {}
     for number, case, trial in asked:
@@ -129,7 +129,7 @@ def _key(case: Case, trial: Trial) -> tuple[object, ...]:
 def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) -> list[Job]:
     """Return a job for the case and for each other that a check makes of it.
 
-    A check that asks nothing of the case is left out.
+    A check that does not apply to the case is left out.
     """
     by_case: list[tuple[Case, list[Trial]]] = []
     for implementation, check in trials:
@@ -144,7 +144,7 @@ def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) ->
 
 
 def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Trial]:
-    """Yield what the config asks of a case."""
+    """Yield the implementations and checks of a case."""
     for name in config.implementations:
         for check in checks:
             if check.pass_ in config.passes and asked_for(config, case, name, check.pass_):
@@ -154,10 +154,10 @@ def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Tri
 def run(
     job: Job, free_bytes: Callable[[str], int] = memory.free_bytes
 ) -> Generator[VerifyResult, None, None]:
-    """Yield each result of a job as it is there; nothing an implementation does wrong is raised.
+    """Yield each result of a job when it is ready; errors of an implementation are results.
 
-    What cannot fit is skipped before anything of it is allocated, and all that is asked of a GPU
-    which somebody has broken.
+    A check that cannot fit is skipped before anything is allocated, and so is every check on a
+    broken GPU.
     """
     case = job.case
     free = 0 if case.device in broken else free_bytes(case.device)
@@ -205,7 +205,7 @@ def run(
             results, problem = [VerifyResult(case, name, check.name, status, text, code=code)], None
         else:
             if spoiled:
-                text = f"wrote over its {spoiled}, which no result can be judged without"
+                text = f"overwrote its {spoiled}, so its result cannot be judged"
                 results = [
                     VerifyResult(case, name, each, FAIL, text, code="overwrote")
                     for each in check.results or (check.name,)
@@ -216,7 +216,7 @@ def run(
 
 
 def _blamed(result: VerifyResult, changed: Sequence[str]) -> VerifyResult:
-    """Fail a result of a call that changed what others run in."""
+    """Fail a result of a call that changed the state of the process."""
     if not changed or result.status == FAIL:
         return result
     reason = f"left behind: {'; '.join(changed)}"
@@ -224,14 +224,14 @@ def _blamed(result: VerifyResult, changed: Sequence[str]) -> VerifyResult:
 
 
 def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
-    """Fail who is held to the oracle for what others are excused of."""
+    """Fail an implementation that is held to the oracle where others are excused."""
     if result.code == NO_WORSE_THAN_TORCH and implementation.held_to_oracle:
         return replace(result, status=FAIL, code="wrong")
     return result
 
 
 def _remember(error: Exception, device: str, name: str) -> None:
-    """Keep who broke a GPU, if that is what an error comes of.
+    """Store the implementation that broke a GPU, if the error means that.
 
     Other errors of CUDA, such as those of a capture, leave a GPU as it was.
     """
@@ -240,18 +240,18 @@ def _remember(error: Exception, device: str, name: str) -> None:
 
 
 def _code(error: Exception) -> Code:
-    """Return whether an error is of a GPU, which is perhaps broken, or of one call."""
+    """Return the code of an error: of a GPU, which may be broken, or of one call."""
     return "broke_device" if DEAD in str(error) else "raised"
 
 
 def _out_of_order(device: str) -> Reason | None:
-    """Say who broke a GPU; None if nobody has."""
+    """Return the reason that a GPU is broken; None if it is not."""
     if device not in broken:
         return None
-    return Reason("device_broken", f"{device} was broken by {broken[device]} before")
+    return Reason("device_broken", f"{device} was broken earlier by {broken[device]}")
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
-    """Say by how much a check does not fit; None if it does."""
+    """Return the reason that a check does not fit; None if it fits."""
     _, reasons = fit(case, check.pass_, [implementation], free, check.held(case))
     return reasons.get(implementation.name)

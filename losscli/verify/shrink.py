@@ -1,4 +1,4 @@
-"""Looks for a smaller case that fails a check as a large one did."""
+"""Searches a smaller case that fails the same check as a large one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from losscli.verify import runner
 from losscli.verify.checks import Check, find_check
 
 EXTENTS = (1, 2, 3, 7, 16, 37, 128, 509)
-"""Of each dimension, the smallest first: it ends with the first that fails."""
+"""Extents of each dimension, the smallest first: shrinking ends with the first that fails."""
 SECONDS = 10.0
-"""For all failures of a run together; the try under way is finished."""
+"""Seconds for all failures of a run together; the current attempt is finished."""
 
 
 class Shrinker:
     """Shrinks the first failure of each implementation, check and loss.
 
-    Not one that broke a GPU: on what is left of it all that is smaller would fail as well.
+    A failure that broke a GPU is not shrunk: on the broken GPU every smaller case fails as well.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Shrinker:
         self._seen: set[tuple[str, str, str]] = set()
 
     def follow(self, results: Iterable[VerifyResult]) -> Iterator[VerifyResult]:
-        """Yield results, and after a failure that of a smaller case, where one fails."""
+        """Yield results, and after a failure the failure of a smaller case if there is one."""
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
@@ -42,7 +42,7 @@ class Shrinker:
                 yield from self._shrink(result)
 
     def _shrink(self, result: VerifyResult) -> Iterator[VerifyResult]:
-        """Yield the failure of the smallest case that is tried and fails."""
+        """Yield the failure of the smallest tried case that fails."""
         trial = find_implementation(result.implementation), find_check(result.check)
         loosened = result.tolerance_ulp
         for case in _smaller(result.case, trial[1]):
@@ -58,7 +58,7 @@ class Shrinker:
 
 
 def _smaller(case: Case, check: Check) -> Iterator[Case]:
-    """Yield smaller cases of as many dimensions, as far as the check asks for its own."""
+    """Yield smaller cases with the same number of dimensions that the check applies to."""
     tried: list[Case] = []
     for limit in EXTENTS:
         size = tuple(min(extent, limit) for extent in case.size)

@@ -1,4 +1,4 @@
-"""Gradients as training code meets them: retained graphs, scaled losses, second derivatives."""
+"""Autograd in training code: retained graphs, scaled losses, second derivatives."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_first_and_second_derivatives_by_differences(
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_only_one_operand_asks_for_a_gradient(loss: str, device: str) -> None:
+def test_gradient_of_only_one_operand(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     for wanted in (0, 1):
         operands = [values((20, 30)), values((20, 30))]
@@ -76,7 +76,7 @@ def test_a_retained_graph_gives_the_same_gradient_again(
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_two_backward_calls_accumulate(loss: str, device: str) -> None:
+def test_two_backward_calls_accumulate_in_grad(loss: str, device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((40, 40)).requires_grad_(), values((40, 40))
     custom(loss)(input, target).backward()
@@ -91,7 +91,7 @@ def test_two_backward_calls_accumulate(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_a_released_graph_says_so(loss: str, device: str) -> None:
+def test_backward_through_a_released_graph_raises(loss: str, device: str) -> None:
     input = make(torch.float32, device)((5,)).requires_grad_()
     result = custom(loss)(input, torch.ones_like(input))
     result.backward()
@@ -100,7 +100,7 @@ def test_a_released_graph_says_so(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_an_operand_changed_before_backward_is_noticed(loss: str, device: str) -> None:
+def test_operand_changed_in_place_before_backward_raises(loss: str, device: str) -> None:
     input = make(torch.float32, device)((5,)).requires_grad_()
     target = torch.ones_like(input)
     result = custom(loss)(input, target)
@@ -128,7 +128,9 @@ def test_a_float16_mean_of_many_survives_the_scaling_of_its_loss(loss: str, devi
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("incoming", [1.0, -3.0, 32768.0, 0.0, float("inf"), float("nan")])
 @pytest.mark.parametrize("loss", NAMES)
-def test_any_incoming_gradient(loss: str, incoming: float, dtype: str, device: str) -> None:
+def test_gradient_is_right_for_any_incoming_gradient(
+    loss: str, incoming: float, dtype: str, device: str
+) -> None:
     values = make(DTYPES[dtype], device)
     input, target = values((50, 40)).requires_grad_(), values((50, 40)).requires_grad_()
     result = custom(loss)(input, target)
@@ -149,7 +151,7 @@ def test_any_incoming_gradient(loss: str, incoming: float, dtype: str, device: s
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_the_operands_stay_as_they_are(loss: str, device: str) -> None:
+def test_operands_are_not_changed(loss: str, device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((33, 21)).requires_grad_(), values((33, 21)).requires_grad_()
     before = input.detach().clone(), target.detach().clone()
@@ -159,7 +161,7 @@ def test_the_operands_stay_as_they_are(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_a_gradient_belongs_to_its_receiver(loss: str, device: str) -> None:
+def test_changing_a_gradient_changes_no_other_result(loss: str, device: str) -> None:
     """What the optimiser does to one gradient reaches no other."""
     values = make(torch.float32, device)
     input, target = values((33, 21)).requires_grad_(), values((33, 21)).requires_grad_()
@@ -197,7 +199,7 @@ def test_a_penalty_on_the_gradient_trains(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_a_batch_of_incoming_gradients(loss: str, device: str) -> None:
+def test_batched_incoming_gradients_give_batched_gradients(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target = values((6, 4)).requires_grad_(), values((4,))
     for reduction in REDUCTIONS:
@@ -209,7 +211,7 @@ def test_a_batch_of_incoming_gradients(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_a_graph_of_the_gradient_beside_an_integer_target(loss: str, device: str) -> None:
+def test_gradient_with_a_graph_beside_an_integer_target_is_right(loss: str, device: str) -> None:
     input = make(torch.float64, device)((6, 4)).requires_grad_()
     target = torch.tensor([1, -1, 1, -1], device=device)
     (got,) = torch.autograd.grad(custom(loss)(input, target), input, create_graph=True)

@@ -1,4 +1,4 @@
-"""What is refused, and in what words."""
+"""Unsupported input is refused with a clear message."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ except RuntimeError as error:
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_an_unknown_reduction(loss: str) -> None:
+def test_unknown_reduction_is_refused(loss: str) -> None:
     with pytest.raises(ValueError, match="'none', 'mean' or 'sum', but is 'average'"):
         custom(loss, "average")(ONES, ONES)
 
 
 @pytest.mark.parametrize("beta", [-0.1, float("nan"), float("inf")])
-def test_a_beta_out_of_range(beta: float) -> None:
+def test_beta_out_of_range_is_refused(beta: float) -> None:
     with pytest.raises(ValueError, match="beta must be a finite number of at least 0, but is"):
         custom("smooth_l1", beta=beta)(ONES, ONES)
 
 
-def test_a_margin_that_is_no_number() -> None:
+def test_nan_margin_is_refused() -> None:
     with pytest.raises(ValueError, match="margin must be a finite number, but is nan"):
         custom("hinge", margin=float("nan"))(ONES, ONES)
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_integers(loss: str) -> None:
+def test_integer_input_is_refused(loss: str) -> None:
     with pytest.raises(TypeError, match=r"are Long and Long; convert them with \.float\(\)"):
         custom(loss)(ONES.long(), ONES.long())
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_the_gradient_of_an_integer_input(loss: str) -> None:
+def test_gradient_of_an_integer_input_is_refused(loss: str) -> None:
     function = getattr(functional, f"{loss}_loss_with_grad")
     with pytest.raises(TypeError, match=r"an input of Long has no gradient; .*\.float\(\)"):
         function(ONES.long(), ONES)
@@ -61,7 +61,7 @@ def test_the_gradient_of_an_integer_input(loss: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("loss", NAMES)
-def test_an_incoming_gradient_on_another_device(loss: str) -> None:
+def test_incoming_gradient_on_another_device_is_refused(loss: str) -> None:
     op = getattr(torch.ops.losscli, f"{loss}_backward").default
     settings = ("mean", *PARAMETERS[loss].values())
     with pytest.raises(RuntimeError, match="operands' device cuda:0, but is on cpu"):
@@ -69,39 +69,39 @@ def test_an_incoming_gradient_on_another_device(loss: str) -> None:
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_complex_numbers(loss: str) -> None:
+def test_complex_operands_are_refused(loss: str) -> None:
     with pytest.raises(TypeError, match="must be float32, float64, float16 or bfloat16"):
         custom(loss)(ONES.cfloat(), ONES)
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_shapes_that_do_not_broadcast(loss: str) -> None:
+def test_shapes_that_do_not_broadcast_are_refused(loss: str) -> None:
     with pytest.raises(RuntimeError, match=r"\[3, 4\] and target of shape \[3\] do not broadcast"):
         custom(loss)(ONES, torch.ones(3))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("loss", NAMES)
-def test_operands_on_different_devices(loss: str) -> None:
+def test_operands_on_different_devices_are_refused(loss: str) -> None:
     with pytest.raises(RuntimeError, match="on one device, but are on cuda:0 and cpu"):
         custom(loss)(ONES.cuda(), ONES)
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_an_incoming_gradient_of_another_shape(loss: str) -> None:
+def test_incoming_gradient_of_another_shape_is_refused(loss: str) -> None:
     function = getattr(functional, f"{loss}_loss_with_grad")
     with pytest.raises(RuntimeError, match=r"must be one element, but has shape \[2\]"):
         function(ONES, ONES, grad_output=torch.ones(2))
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_sparse_tensors(loss: str) -> None:
+def test_sparse_operands_are_refused(loss: str) -> None:
     with pytest.raises(NotImplementedError, match="losscli"):
         custom(loss)(ONES.to_sparse(), ONES)
 
 
 @pytest.mark.gpu
-def test_an_error_of_earlier_work_is_not_called_ours() -> None:
+def test_cuda_error_of_earlier_work_is_not_blamed_on_the_loss() -> None:
     """In a process of its own: CUDA is of no use after an assertion on the device."""
     command = [sys.executable, "-c", AFTER_ANOTHERS_ERROR]
     done = subprocess.run(command, capture_output=True, text=True)

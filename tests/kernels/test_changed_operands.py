@@ -1,4 +1,4 @@
-"""What a person does to operands between forward and backward, behind autograd's back."""
+"""Operands changed through `.data` between forward and backward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from .losses import NAMES, custom, make, reference
 @pytest.mark.parametrize("incoming", [1.0, 2.0])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("loss", NAMES)
-def test_another_shape_is_an_error(loss: str, reduction: str, incoming: float, device: str) -> None:
+def test_operand_of_another_shape_before_backward_raises(
+    loss: str, reduction: str, incoming: float, device: str
+) -> None:
     input = torch.zeros(4, device=device, requires_grad=True)
     result = custom(loss, reduction)(input, torch.zeros((), device=device))
     input.data = torch.ones(7, device=device)
@@ -38,7 +40,9 @@ def test_the_gradient_is_that_of_the_operands_in_backward(
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_another_dtype(loss: str, device: str) -> None:
+def test_operand_of_another_dtype_before_backward_gives_the_right_gradient(
+    loss: str, device: str
+) -> None:
     values = make(torch.float32, device)
     input, target = values((40, 30)).requires_grad_(), values((40, 30))
     result = custom(loss)(input, target)

@@ -1,4 +1,4 @@
-"""The same bits from run to run, and whatever runs beside."""
+"""Results have the same bits in every run, whatever runs beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large outputs on the CPU: memory that is used again, offered to the system, and bounded."""
+"""Large outputs on the CPU: memory that is reused, offered to the system, and bounded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def gradient(input: Tensor, target: Tensor) -> Tensor:
     return functional.mse_loss_with_grad(input, target, reduction="sum")[1]
 
 
-def test_memory_of_a_dead_gradient_is_used_again() -> None:
+def test_memory_of_a_freed_gradient_is_reused() -> None:
     input, target = operands()
     first = gradient(input, target)
     place = first.data_ptr()
@@ -49,14 +49,14 @@ def test_memory_of_a_dead_gradient_is_used_again() -> None:
     assert (again == 0.5).all()
 
 
-def test_two_that_live_at_once_are_apart() -> None:
+def test_two_live_gradients_do_not_share_memory() -> None:
     input, target = operands()
     first, second = gradient(input, target), gradient(-input, target)
     assert (first == 0.5).all()
     assert (second == -2.5).all()
 
 
-def test_a_view_keeps_the_memory() -> None:
+def test_view_keeps_the_memory_of_its_gradient() -> None:
     input, target = operands()
     view = gradient(input, target)[LARGE // 2 :]
     other = gradient(-input, target)
@@ -64,7 +64,7 @@ def test_a_view_keeps_the_memory() -> None:
     assert (other == -2.5).all()
 
 
-def test_the_system_may_take_the_pages_of_a_dead_gradient() -> None:
+def test_system_may_take_the_pages_of_a_freed_gradient() -> None:
     input, target = operands(9 * LARGE)  # beyond what is held back for the next step
     result = gradient(input, target)
     before = kilobytes("smaps_rollup", "LazyFree")
@@ -93,7 +93,7 @@ def test_a_small_output_does_not_take_a_large_block() -> None:
     assert gradient(large[:LARGE], target).data_ptr() != place
 
 
-def test_freed_and_allocated_by_other_threads() -> None:
+def test_memory_is_freed_and_reused_across_threads() -> None:
     input, target = operands()
     held = [gradient(input, target) for _ in range(6)]
     wrong: list[int] = []
@@ -114,7 +114,7 @@ def test_freed_and_allocated_by_other_threads() -> None:
     assert not wrong
 
 
-def test_the_profiler_sees_it_come_and_go() -> None:
+def test_profiler_sees_allocation_and_release() -> None:
     input, target = operands()
     gradient(input, target)  # in the cache: what comes from there counts as well
     with profile(profile_memory=True) as profiler:
@@ -126,7 +126,7 @@ def test_the_profiler_sees_it_come_and_go() -> None:
     assert changes.count(-4 * LARGE) == 1
 
 
-def test_a_tensor_like_any_other() -> None:
+def test_gradient_behaves_as_any_other_tensor() -> None:
     input, target = operands()
     result = gradient(input, target)
     assert torch.equal(copy.deepcopy(result), result)
@@ -166,12 +166,12 @@ raise SystemExit(0 if well and status == 0 else 1)
 """
 
 
-def test_a_forked_child_has_its_own() -> None:
+def test_forked_child_has_its_own_memory() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKING]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 
-def test_double_and_none_and_both_gradients() -> None:
+def test_each_large_output_of_a_call_has_its_own_block() -> None:
     """Every large output of one call has a block of its own."""
     input = torch.full((LARGE,), 0.75, dtype=torch.float64).requires_grad_()
     target = torch.full((LARGE,), 0.5, dtype=torch.float64).requires_grad_()

@@ -1,4 +1,4 @@
-"""The strategies are implementations: the same loss and gradient, asked for by name."""
+"""The strategies are implementations with the same loss and gradient."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from losscli.losses import LOSSES
 from .losses import NAMES, case_of, make, reference
 
 
-def test_there_is_an_implementation_for_each_strategy() -> None:
+def test_each_strategy_is_an_implementation() -> None:
     named = [name for name in IMPLEMENTATIONS if name.startswith("custom:")]
     assert named == [f"custom:{strategy}" for strategy in STRATEGIES]
 
@@ -38,4 +38,4 @@ def test_without_a_reduction_there_is_nothing_to_finish(loss: str) -> None:
     case = case_of(loss, "none", torch.ones(2, 2), torch.ones(2, 2))
     for strategy in STRATEGIES:
         reason = find_implementation(f"custom:{strategy}").unavailable(case)
-        assert reason.text == "there is no sum to finish"
+        assert reason.text == "without a reduction there is no sum to finish"

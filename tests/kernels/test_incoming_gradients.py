@@ -1,7 +1,7 @@
-"""The gradient is written in forward for the incoming gradient that is expected; none may notice.
+"""Forward writes the gradient for the expected incoming gradient; results do not depend on it.
 
-A step whose guess was right, one whose guess was wrong and one that wrote nothing ahead give the
-same bits: those of the backward operator, which knows nothing of guesses.
+A step whose expectation was right, one whose expectation was wrong and one that wrote no gradient
+ahead give the same bits: those of the backward operator, which has no expectation.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_hits_and_misses_give_the_same_bits(loss: str, dtype: str, size: int, de
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_hits_and_misses_of_views(loss: str, device: str) -> None:
+def test_hits_and_misses_of_views_give_the_same_bits(loss: str, device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((301, 402))[:, :-1], values((301, 402))[:, 1:]
     for incoming in STEPS:
@@ -62,7 +62,7 @@ def test_hits_and_misses_of_views(loss: str, device: str) -> None:
         assert torch.equal(gradient, exact(loss, input, target, incoming)), incoming
 
 
-def test_two_heads_with_weights_of_their_own(device: str) -> None:
+def test_two_heads_with_different_weights_get_their_own_gradients(device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((70_001,)), values((70_001,))
     for _ in range(4):
@@ -76,7 +76,7 @@ def test_two_heads_with_weights_of_their_own(device: str) -> None:
         assert torch.equal(second.grad, exact("mse", input, target, 3.0))
 
 
-def test_losses_and_sizes_that_take_turns(device: str) -> None:
+def test_alternating_losses_and_sizes_get_their_own_gradients(device: str) -> None:
     values = make(torch.float32, device)
     operands = {size: (values((size,)), values((size,))) for size in SIZES}
     weights = {"smooth_l1": 0.5, "mse": 0.25, "hinge": 2.0}
@@ -85,7 +85,7 @@ def test_losses_and_sizes_that_take_turns(device: str) -> None:
         assert torch.equal(gradient, exact(loss, *operands[size], weight))
 
 
-def test_a_gradient_that_was_never_asked_for_teaches_nothing(device: str) -> None:
+def test_forward_without_backward_changes_no_expectation(device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((70_001,)), values((70_001,))
     for incoming in (0.5, 0.5, 2.0):
@@ -95,7 +95,7 @@ def test_a_gradient_that_was_never_asked_for_teaches_nothing(device: str) -> Non
         assert torch.equal(gradient, exact("mse", input, target, incoming))
 
 
-def test_backward_in_the_opposite_order_of_forward(device: str) -> None:
+def test_backward_in_reverse_order_gives_right_gradients(device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((70_001,)), values((70_001,))
     for _ in range(3):
@@ -106,7 +106,7 @@ def test_backward_in_the_opposite_order_of_forward(device: str) -> None:
             assert torch.equal(gradient, exact("mse", input, target, weight))
 
 
-def test_more_calls_wait_for_their_backward_than_expectations_are_kept(device: str) -> None:
+def test_more_pending_calls_than_expectations_give_right_gradients(device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((500,)), values((500,))
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_more_calls_wait_for_their_backward_than_expectations_are_kept(device: s
         assert all(torch.equal(leaf.grad, expected) for leaf in leaves)  # type: ignore[arg-type]
 
 
-def test_modules_that_are_made_anew_for_each_step(device: str) -> None:
+def test_module_made_for_each_step_gives_right_gradients(device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((500,)), values((500,))
     for _ in range(1500):
@@ -146,7 +146,7 @@ def test_with_grad_takes_the_incoming_gradient(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_with_grad_takes_an_incoming_gradient_for_each_element(loss: str, device: str) -> None:
+def test_with_grad_takes_one_incoming_gradient_per_element(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target, incoming = values((30, 7)), values((30, 7)), values((30, 7))
     value, gradient = with_grad(loss, "none")(input, target, grad_output=incoming)
@@ -182,7 +182,7 @@ def test_with_grad_refuses_to_be_differentiated(loss: str, transform: str, devic
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("loss", NAMES)
-def test_two_streams_that_meet_other_numbers(loss: str) -> None:
+def test_two_streams_with_different_incoming_gradients(loss: str) -> None:
     values = make(torch.float32, "cuda")
     input, target = values((2_500_003,)), values((2_500_003,))
     streams = {0.5: torch.cuda.Stream(), 3.0: torch.cuda.Stream()}
@@ -209,7 +209,7 @@ def warmed_up(work: object) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("size", SIZES)
-def test_a_captured_step_learns_from_replay_to_replay(size: int) -> None:
+def test_captured_step_updates_its_expectation_between_replays(size: int) -> None:
     values = make(torch.float32, "cuda")
     leaf, target = values((size,)).requires_grad_(), values((size,))
     weight = torch.ones((), device="cuda")
@@ -231,7 +231,7 @@ def test_a_captured_step_learns_from_replay_to_replay(size: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("size", SIZES)
-def test_a_captured_backward_is_replayed_by_itself(size: int) -> None:
+def test_captured_backward_is_replayed_alone(size: int) -> None:
     """Once with 2, then with 1: nothing may be left of the first."""
     values = make(torch.float32, "cuda")
     leaf, target = values((size,)).requires_grad_(), values((size,))
@@ -257,7 +257,7 @@ def test_a_captured_backward_is_replayed_by_itself(size: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
-def test_make_graphed_callables() -> None:
+def test_make_graphed_callables_gives_right_gradients() -> None:
     values = make(torch.float32, "cuda")
     leaf, target = values((70_001,)).requires_grad_(), values((70_001,))
     graphed = torch.cuda.make_graphed_callables(custom("mse"), (leaf, target))
@@ -268,7 +268,7 @@ def test_make_graphed_callables() -> None:
 
 
 @pytest.mark.gpu
-def test_forward_outside_of_the_graph_and_backward_inside() -> None:
+def test_graph_of_backward_alone_gives_right_gradients() -> None:
     values = make(torch.float32, "cuda")
     leaf, target = values((70_001,)).requires_grad_(), values((70_001,))
     incoming = torch.ones((), device="cuda")
@@ -320,7 +320,7 @@ def test_nothing_is_written_ahead_while_guesses_fail() -> None:
 
 
 @pytest.mark.gpu
-def test_many_streams_take_no_memory_and_no_longer() -> None:
+def test_many_streams_take_no_more_memory_or_time() -> None:
     """The 33rd stream of a process is served as the first."""
     values = make(torch.float32, "cuda")
     input, target = values((2_500_003,)), values((2_500_003,))
@@ -332,7 +332,7 @@ def test_many_streams_take_no_memory_and_no_longer() -> None:
 
 
 @pytest.mark.gpu
-def test_hundreds_of_launches_in_one_graph() -> None:
+def test_hundreds_of_launches_in_one_graph_give_right_results() -> None:
     values = make(torch.float32, "cuda")
     input, target = values((301, 4096)), values((301, 4096))
     expected = [custom("mse")(row, other) for row, other in zip(input, target, strict=True)]

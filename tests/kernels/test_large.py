@@ -1,4 +1,4 @@
-"""More elements than a 32-bit number counts."""
+"""Tensors of more than 2^31 elements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _memory() -> None:
 
 @pytest.mark.parametrize("layout", ["same shape", "one row", "one column"])
 @pytest.mark.parametrize("loss", NAMES)
-def test_more_than_2_to_the_31_elements(loss: str, layout: str) -> None:
+def test_results_are_right_beyond_2_to_the_31_elements(loss: str, layout: str) -> None:
     shape = {"same shape": (ROWS, COLUMNS), "one row": (COLUMNS,), "one column": (ROWS, 1)}[layout]
     generator = torch.Generator("cuda").manual_seed(0)
 

@@ -1,4 +1,4 @@
-"""Programs that PyTorch saved find the operators again; modules keep a site of their own."""
+"""Programs that PyTorch saved find the operators; modules keep separate expectations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_program_saved_by_export_runs_in_a_fresh_process(how: str, tmp_path: P
     assert run(SAVE) == run(LOAD.format(how=how))
 
 
-def test_each_module_and_each_copy_has_a_site_of_its_own() -> None:
+def test_each_module_and_copy_has_its_own_expectation() -> None:
     first = nn.MSELoss()
     modules = [first, nn.MSELoss(), nn.HingeLoss(), copy.deepcopy(first)]
     modules.append(pickle.loads(pickle.dumps(first)))

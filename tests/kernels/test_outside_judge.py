@@ -1,8 +1,8 @@
 """PyTorch's own test suite judges the losses: its samples, its references, its tolerances.
 
 torch keeps an entry for each of its operators and modules in ``torch.testing._internal``. Here
-losscli stands in copies of the entries for the losses that it shares with torch, so that none of
-what is expected was chosen by this project. Arguments that losscli does not have are left out.
+losscli replaces torch's losses in copies of their entries, so that this project chose none of the
+expected results. Arguments that losscli does not have are left out.
 
 The package is private: without it, or without what is used of it, every test here is skipped with
 the reason. It imports ``expecttest``, which is in the extra ``dev``.
@@ -169,12 +169,16 @@ def test_an_operator_equals_its_numpy_reference(
 
 
 @pytest.mark.parametrize("loss", OPERATORS)
-def test_the_derivatives_of_an_operator(judge: SimpleNamespace, loss: str, device: str) -> None:
+def test_operator_passes_pytorchs_derivative_tests(
+    judge: SimpleNamespace, loss: str, device: str
+) -> None:
     judge_by_differences(in_place_of(judge.operators[loss], OPERATORS[loss]), device)
 
 
 @pytest.mark.parametrize("loss", OPERATORS)
-def test_the_errors_of_an_operator(judge: SimpleNamespace, loss: str, device: str) -> None:
+def test_operator_raises_pytorchs_expected_errors(
+    judge: SimpleNamespace, loss: str, device: str
+) -> None:
     """torch lists errors for no loss of ours; those of l1_loss take the same arguments."""
     errors = [
         error
@@ -218,7 +222,9 @@ def test_a_module_equals_torchs_and_its_reference(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_derivatives_of_a_module(judge: SimpleNamespace, name: str, device: str) -> None:
+def test_module_passes_pytorchs_derivative_tests(
+    judge: SimpleNamespace, name: str, device: str
+) -> None:
     for inputs in module_inputs(judge.modules[name], device, torch.float64):
         settings = inputs.constructor_input
         module = MODULES[name](*settings.args, **settings.kwargs)
@@ -272,7 +278,7 @@ def test_a_wrong_value_or_gradient_is_caught(
         judge_against_torch(in_place_of(torchs, wrong), torchs, device, "float32", "contiguous")
 
 
-def test_strides_that_are_not_looked_at_are_caught(judge: SimpleNamespace, device: str) -> None:
+def test_ignored_strides_are_caught(judge: SimpleNamespace, device: str) -> None:
     torchs = judge.operators["smooth_l1"]
     entry = in_place_of(torchs, without_strides)
     judge_against_torch(entry, torchs, device, "float32", "contiguous")

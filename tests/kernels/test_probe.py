@@ -51,14 +51,14 @@ def test_an_array_that_is_written_combines_those_that_are_read(
     assert all(map(torch.equal, sources, copies))
 
 
-def test_no_dtype_matters_but_the_number_of_bytes_does(device: str) -> None:
+def test_probe_depends_on_bytes_not_on_dtype(device: str) -> None:
     source = torch.randn(6, dtype=torch.float64, device=device)
     output = torch.empty(12, dtype=torch.float32, device=device)
     probe([source], [output])
     assert torch.equal(output.view(torch.float64), source)
 
 
-def test_bench_finds_a_limit_with_it(device: str) -> None:
+def test_bench_measures_a_limit_with_the_probe(device: str) -> None:
     case = case_of("mse", "none", *(torch.ones(64, 64, device=device) for _ in "xy"))
     operands = [torch.ones(64, 64, device=device) for _ in "xyg"]
     timer = make_timer(case.device, False)
@@ -68,7 +68,7 @@ def test_bench_finds_a_limit_with_it(device: str) -> None:
     assert limit.seconds > 0
 
 
-def test_an_empty_tensor_is_no_launch(device: str) -> None:
+def test_empty_tensor_launches_no_kernel(device: str) -> None:
     probe([torch.empty(0, device=device)], [torch.empty(0, device=device)])
 
 

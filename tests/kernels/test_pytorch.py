@@ -1,4 +1,4 @@
-"""At home in PyTorch: the dispatcher's checks, torch.compile, autocast, torch.func, modules."""
+"""Integration with PyTorch: opcheck, torch.compile, autocast, torch.func, modules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPCHECK_LAYOUTS = ("same shape", "target one row", "target on both sides", "chan
 @pytest.mark.parametrize("layout", OPCHECK_LAYOUTS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", NAMES)
-def test_opcheck(loss: str, reduction: str, layout: str, device: str) -> None:
+def test_each_operator_passes_opcheck(loss: str, reduction: str, layout: str, device: str) -> None:
     input, target = LAYOUTS[layout](make(torch.float32, device))
     if layout == "empty" and reduction == "mean":
         # opcheck takes NaN, the mean of nothing, for a difference.
@@ -45,7 +45,7 @@ def test_opcheck(loss: str, reduction: str, layout: str, device: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", NAMES)
-def test_compile_in_one_graph(loss: str, reduction: str, device: str) -> None:
+def test_loss_compiles_in_one_graph(loss: str, reduction: str, device: str) -> None:
     torch.compiler.reset()
     function = custom(loss, reduction)
     # The eager backend traces forward and backward as every backend does, and needs no compiler.
@@ -88,7 +88,7 @@ def test_autocast_gives_the_dtype_of_torchs_smooth_l1(device: str) -> None:
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_func_grad(loss: str, device: str) -> None:
+def test_func_grad_gives_the_gradient(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target = values((6, 4)), values((4,))
     got = torch.func.grad(custom(loss))(input, target)
@@ -109,7 +109,7 @@ MODULES = {name.removesuffix("Loss").lower(): getattr(nn, name) for name in nn._
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_a_module_is_its_function(loss: str) -> None:
+def test_module_gives_the_result_of_its_function(loss: str) -> None:
     module = MODULES[loss.replace("_", "")]
     values = make(torch.float32, "cpu")
     input, target = values((6, 4)), values((6, 4))
@@ -126,13 +126,13 @@ def test_a_module_checks_its_settings_at_once(settings: dict[str, object]) -> No
         nn.SmoothL1Loss(**settings)
 
 
-def test_the_functions_come_without_the_compiler() -> None:
+def test_importing_the_functions_imports_no_compiler() -> None:
     program = "import sys, losscli.functional; assert 'torch._dynamo' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("loss", NAMES)
-def test_the_functors_parameters_are_those_of_the_registry(loss: str) -> None:
+def test_functor_parameters_match_the_registry(loss: str) -> None:
     schema = getattr(torch.ops.losscli, loss).default._schema
     names = [argument.name for argument in schema.arguments]
     parameters = [parameter.name for parameter in LOSSES[loss].parameters]
@@ -140,7 +140,7 @@ def test_the_functors_parameters_are_those_of_the_registry(loss: str) -> None:
     assert names == [*operands, "reduction", *parameters, "site"]
 
 
-def test_the_defaults_are_pytorchs() -> None:
+def test_defaults_are_those_of_pytorch() -> None:
     values = make(torch.float32, "cpu")
     input, target = values((6, 4)), values((6, 4))
     from losscli import functional

@@ -1,4 +1,4 @@
-"""Values that hurt, as PyTorch has them: kinks, NaN, infinities, subnormals, ends of the range."""
+"""Special values as in PyTorch: kinks, NaN, infinities, subnormals, ends of the range."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def special_pairs(dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
         ("hinge", {"margin": -0.5}),
     ],
 )
-def test_special_values_as_the_float64_reference_has_them(
+def test_special_values_match_the_float64_reference(
     loss: str, parameters: dict[str, float], dtype: str, device: str
 ) -> None:
     operands = special_pairs(DTYPES[dtype], device)
@@ -79,7 +79,7 @@ def test_every_16_bit_value_is_read_and_written_exactly(dtype: str, device: str)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_beta_whose_reciprocal_is_out_of_range(dtype: str, device: str) -> None:
+def test_beta_whose_reciprocal_overflows_gives_right_results(dtype: str, device: str) -> None:
     beta = 1e-40 if dtype == "float32" else 1e-310
     input = torch.tensor([0.0, 1.0, -2.0], dtype=DTYPES[dtype], device=device).requires_grad_()
     result = custom("smooth_l1", "none", beta=beta)(input, torch.zeros_like(input))
@@ -92,7 +92,7 @@ def test_a_margin_beyond_float32_is_infinite(device: str) -> None:
     assert custom("hinge", margin=1e300)(ones, ones) == math.inf
 
 
-def test_a_gradient_in_range_whose_double_is_not(device: str) -> None:
+def test_gradient_whose_double_overflows_is_finite(device: str) -> None:
     input = torch.full((1024,), 2e38, device=device).requires_grad_()
     result = custom("mse")(input, torch.zeros_like(input))
     (gradient,) = torch.autograd.grad(result, input)

@@ -1,4 +1,4 @@
-"""How a sum is finished changes its rounding at most, on the CPU."""
+"""The ways to finish a sum change at most its rounding, on the CPU."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Ten
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_value_is_that_of_float64(
+def test_strategy_value_matches_float64(
     strategy: str, loss: str, reduction: str, dtype: str, size: int
 ) -> None:
     values = make(DTYPES[dtype], "cpu")

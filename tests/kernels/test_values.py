@@ -1,4 +1,4 @@
-"""Each loss and both its gradients against the float64 oracle, wherever the operands may lie."""
+"""Each loss and both its gradients against the float64 oracle, in every layout."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", NAMES)
-def test_every_layout(loss: str, reduction: str, dtype: str, layout: str, device: str) -> None:
+def test_value_and_gradients_are_right_in_every_layout(
+    loss: str, reduction: str, dtype: str, layout: str, device: str
+) -> None:
     input, target = LAYOUTS[layout](make(DTYPES[dtype], device))
     assert_meets_oracle(loss, reduction, input, target)
 
@@ -65,7 +67,9 @@ def test_every_layout(loss: str, reduction: str, dtype: str, layout: str, device
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", NAMES)
-def test_every_tail(loss: str, reduction: str, dtype: str, size: int, device: str) -> None:
+def test_value_and_gradients_are_right_for_every_tail(
+    loss: str, reduction: str, dtype: str, size: int, device: str
+) -> None:
     values = make(DTYPES[dtype], device)
     assert_meets_oracle(loss, reduction, values((size,)), values((size,)))
 
@@ -112,7 +116,7 @@ def test_a_scalar_target_is_not_rounded_to_the_dtype_of_the_loss(
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", NAMES)
-def test_the_loss_lies_in_memory_as_pytorch_lays_it(loss: str, reduction: str) -> None:
+def test_loss_has_the_strides_of_pytorchs(loss: str, reduction: str) -> None:
     for layout in LAYOUTS.values():
         input, target = layout(make(torch.float32, "cpu"))
         result = custom(loss, reduction)(input, target)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Mutation:
-    """One textual change, and what of `losscli verify` is enough to see it.
+    """One textual change, and the part of `losscli verify` that is enough to find it.
 
     The kernels are compiled once a loss, some of those of CUDA once a loss and dtype: only those
     named here are built anew and verified; the others stay as they were.
@@ -18,20 +18,20 @@ class Mutation:
     file: str
     """Under csrc."""
     old: str
-    """Stands in the file once, or the first of several is meant."""
+    """The text to replace; of several the first."""
     new: str
     mistake: str
     losses: tuple[str, ...] = ("smooth_l1",)
     dtypes: tuple[str, ...] = ("float32",)
     implementations: tuple[str, ...] = ("custom",)
     sizes: tuple[str, ...] = ()
-    """In place of those of the device's trial."""
+    """Sizes that replace those of the device's trial."""
     checks: tuple[str, ...] = ()
     """All where none is given."""
     equivalent: str = ""
-    """Why no input tells it from the original; empty where one does."""
+    """The reason that no input distinguishes it from the original; empty if one does."""
     unseen: str = ""
-    """Why `losscli verify` does not see it, and who does; empty where it does."""
+    """The reason that `losscli verify` does not find it, and the test that does; or empty."""
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class Mutation:
         return f"{self.file}, {self.mistake}"
 
     def apply(self, csrc: Path) -> None:
-        """Change a copy of the sources, without a trace in the time of its last change."""
+        """Change a copy of the sources, and keep the file's modification time."""
         path = csrc / self.file
         text, before = path.read_text(), path.stat()
         assert self.old in text, f"{self.file} has no {self.old!r}"

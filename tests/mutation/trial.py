@@ -1,8 +1,9 @@
 """Puts the kernels of a copy to the checks of `losscli verify`, until one fails.
 
-A program of its own, for a kernel may crash or hang: `python -m tests.mutation.trial TRIAL`, where
-TRIAL is JSON with the fields of Trial. A line for each result, so that who waits sees it go on;
-the last one says what failed. Its exit code tells it from a crash.
+A separate program, because a kernel may crash or hang: `python -m tests.mutation.trial TRIAL`,
+where TRIAL is JSON with the fields of Trial. It prints a line for each result, so that the waiting
+process sees progress; the last line has the failure. The exit code distinguishes a failure from a
+crash.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .mutation import Mutation
 
 @dataclass(frozen=True)
 class Trial:
-    """What of `losscli verify` is run."""
+    """The part of `losscli verify` that a trial runs."""
 
     device: str
     config: str
@@ -38,7 +39,7 @@ class Trial:
 
     @classmethod
     def of(cls, mutation: Mutation, device: str) -> Trial:
-        """Return the cut that is enough to see a mutation."""
+        """Return the part that is enough to find a mutation."""
         usual = _ON_A_GPU if device == "cuda" else _ON_A_CPU
         # Who asks for sizes of his own asks for enormous ones.
         reductions = ("mean",) if mutation.sizes else ("none", "mean")

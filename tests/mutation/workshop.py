@@ -31,7 +31,7 @@ _WAYS = {False, True}
 
 
 class BuildError(Exception):
-    """What was written does not compile: no mistake that a kernel could make."""
+    """The mutation does not compile, so no kernel can have it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Workshop:
 
     @property
     def original(self) -> Path:
-        """The copy that nothing is broken in."""
+        """The copy without a mutation."""
         return self.root / "original"
 
     def build_original(self, mutations: Iterable[Mutation]) -> None:
@@ -57,7 +57,8 @@ class Workshop:
         build(self.original, sorted(targets, key=lambda target: target.name), {})
 
     def build_mutant(self, mutation: Mutation, number: int, *, whole: bool) -> Path:
-        """Break a copy and build it; ``whole`` for all losses, dtypes and strategies."""
+        """Apply a mutation to a copy and build it; ``whole`` for all losses, dtypes and
+        strategies."""
         root = self.root / f"mutant-{number}"
         _copy_checkout(self.original, root)
         targets = libraries(mutation, self.device, whole=whole)
@@ -82,7 +83,7 @@ class Workshop:
 
 
 def libraries(mutation: Mutation, device: str, *, whole: bool) -> list[Target]:
-    """Return what the calls need that a mutation is looked for in."""
+    """Return the libraries of the calls in which a mutation is looked for."""
     losses = tuple(LOSSES) if whole else mutation.losses
     ways = _WAYS if whole else {_is_strategy(name) for name in mutation.implementations}
     found = {
@@ -135,7 +136,7 @@ def environ(root: Path) -> dict[str, str]:
 
 
 def build(root: Path, targets: Iterable[Target], variables: Mapping[str, str]) -> None:
-    """Build libraries of a copy, with environment variables of its own, or raise BuildError."""
+    """Build libraries of a copy, with its environment variables, or raise BuildError."""
     environment = environ(root) | variables
     done = subprocess.run(
         command(targets), cwd=root, env=environment, capture_output=True, text=True

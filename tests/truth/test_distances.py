@@ -1,4 +1,4 @@
-"""Distances in ULP against distances worked out by hand."""
+"""Errors in ULP against errors computed by hand."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_errors_add_up_over_blocks():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("size", [1.0, 1e-8, 1e-30])
-def test_zeros_are_far_from_a_gradient_however_small(dtype, size):
+def test_zero_is_far_from_any_nonzero_gradient(dtype, size):
     errors = measure([0.0] * 3, [size, -size, size / 3], dtype)
 
     assert errors.ulp >= 0.5 / torch.finfo(dtype).eps
@@ -84,7 +84,7 @@ def test_zeros_are_far_from_a_gradient_however_small(dtype, size):
     assert errors.mismatches.zero == 3
 
 
-def test_what_float16_cannot_hold_may_become_zero():
+def test_value_below_the_float16_range_may_become_zero():
     """Below half the smallest subnormal zero is the correctly rounded result; above, it is not."""
     smallest = 2.0**-24
 
@@ -141,7 +141,7 @@ def test_a_wrong_sign_is_counted():
     assert measure([1.0, -1.0], [1.0, 1.0]).mismatches == Mismatches(sign=1)
 
 
-def test_nothing_is_not_wrong():
+def test_empty_tensor_has_no_error():
     errors = measure([], [])
 
     assert (errors.ulp, errors.relative, errors.index) == (0.0, 0.0, ())

@@ -1,4 +1,4 @@
-"""What bench asks before it times an implementation, and of the last call that it timed."""
+"""The gate that bench applies before it times an implementation, and to its last timed call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def case(make_case):
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
-def test_what_pytorch_computes_passes_with_its_errors(make_case, loss, reduction):
+def test_pytorchs_own_result_passes_the_gate_with_its_errors(make_case, loss, reduction):
     case = make_case(loss, reduction=reduction)
     inputs = make_inputs(case)
 

@@ -1,4 +1,4 @@
-"""The generators themselves: one that makes every value equal hides everything after it."""
+"""The input generators: one that makes every value equal would hide every mistake."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_largest_seed_is_accepted(make_case):
 
 @pytest.mark.parametrize("distribution", ["normal", "heavy_tailed", "boundary"])
 @pytest.mark.parametrize("loss", ["smooth_l1", "hinge"])
-def test_every_branch_is_met(make_case, loss, distribution):
+def test_inputs_reach_every_branch(make_case, loss, distribution):
     case = make_case(loss, distribution=distribution)
 
     met = branches(case, *make_inputs(case))
@@ -83,7 +83,7 @@ def test_every_branch_is_met(make_case, loss, distribution):
         ("hinge", {"margin": -0.25}),
     ],
 )
-def test_a_boundary_lies_on_just_below_and_just_above_each_kink(make_case, loss, params, dtype):
+def test_boundary_inputs_lie_on_and_next_to_each_kink(make_case, loss, params, dtype):
     case = make_case(loss, params=params, distribution="boundary", dtype=dtype)
     input, target = make_inputs(case)
     coordinate = case.spec.branch_coordinate(input.double(), target.double())
@@ -141,7 +141,7 @@ def test_scale_multiplies_the_predictions_alone(make_case):
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (0, 5), (2, 3, 4)])
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_any_shape_can_be_made(make_case, shape, distribution):
+def test_inputs_of_any_shape_can_be_made(make_case, shape, distribution):
     input, target = make_inputs(make_case("mse", shape=shape, distribution=distribution))
 
     assert input.shape == target.shape == shape

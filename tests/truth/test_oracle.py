@@ -57,7 +57,9 @@ def assemble(truths, shape, field="value"):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize(("loss", "parameter", "value"), BY_HAND)
-def test_the_value_by_hand(make_case, loss, parameter, value, reduction, dtype):
+def test_oracle_value_matches_a_hand_computation(
+    make_case, loss, parameter, value, reduction, dtype
+):
     elements = torch.tensor(BY_HAND[loss, parameter, value], dtype=torch.float64)
     expected = {"none": elements, "mean": elements.mean(), "sum": elements.sum()}[reduction]
 
@@ -68,7 +70,7 @@ def test_the_value_by_hand(make_case, loss, parameter, value, reduction, dtype):
     )
 
 
-def test_the_gradients_by_hand(make_case):
+def test_oracle_gradients_match_a_hand_computation(make_case):
     """Hinge at margin 1.5: -y where it is active, and for the target -x summed over the rows."""
     oracle = make_oracle(make_case, "hinge", "margin", 1.5, "sum")
     grad_output = torch.tensor(-2.0)
@@ -82,7 +84,7 @@ def test_the_gradients_by_hand(make_case):
     assert terms.tolist() == [3.0, 0.5, 1.5]
 
 
-def test_magnitudes_show_what_cancels(make_case):
+def test_sum_of_magnitudes_shows_cancellation(make_case):
     case = make_case("mse", shape=(2, 1), target_shape=(), reduction="sum")
     oracle = Oracle(case, torch.tensor([[3.0], [-3.0]]), torch.tensor(0.0))
 
@@ -144,7 +146,7 @@ def test_nan_and_infinity_reach_the_value(make_case):
         assert float(truth.value) == bad or (math.isnan(bad) and math.isnan(truth.value))
 
 
-def test_strided_operands_are_read_where_they_are(make_case):
+def test_strided_operands_are_read_without_a_copy(make_case):
     case = make_case("mse", shape=(3, 2), reduction="none")
     input = torch.arange(6.0).view(2, 3).t()
 
@@ -153,7 +155,7 @@ def test_strided_operands_are_read_where_they_are(make_case):
     assert truth.tolist() == [[0.0, 9.0], [1.0, 16.0], [4.0, 25.0]]
 
 
-def test_the_sum_is_far_more_accurate_than_one_rounding(make_case):
+def test_oracle_sum_is_far_more_accurate_than_one_rounding(make_case):
     """One large term among many small ones: plain summation loses digits that count."""
     case = make_case("mse", shape=(4097,), reduction="sum", dtype="float64")
     input = torch.full((4097,), 2.0**-26, dtype=torch.float64)

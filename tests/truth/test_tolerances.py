@@ -1,4 +1,4 @@
-"""The derived figures, and what each side of them is called."""
+"""The derived tolerances, and the verdicts on each side of them."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def test_two_ulp_pass_in_bfloat16_though_they_exceed_the_bound():
     assert judge_value(off(2.1, 0.012), off(10.0), torch.bfloat16).status == FAIL
 
 
-def test_a_warning_says_by_how_much():
+def test_warning_has_the_factor_over_torchs_error():
     verdict = judge_value(off(12.0, 1e-6), off(0.5), torch.float32)
 
     assert verdict.reason.endswith("less accurate than torch by 24x")
 
 
-def test_a_failure_says_what_was_expected_what_came_and_where():
+def test_failure_has_expected_and_actual_value_and_index():
     errors = Errors(ulp=9.0, index=(3, 1), expected=0.5, got=0.25)
 
     reason = judge_elements(errors).reason
@@ -105,7 +105,7 @@ def test_a_config_loosens_and_never_tightens():
     assert judge_value(off(2.0, 1e-7), EXACT, torch.float32, loosened=1.0).status == PASS
 
 
-def test_float64_sums_pass_within_the_bound_for_nothing_finer_can_be_told():
+def test_float64_sums_pass_within_the_bound():
     assert judge_value(off(3.0, 6e-16), EXACT, torch.float64).status == PASS
     assert judge_value(off(130.0, 1.5e-14), EXACT, torch.float64).status == FAIL
     assert judge_sums(off(129.0), torch.float64).status == PASS

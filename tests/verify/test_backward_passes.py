@@ -1,4 +1,4 @@
-"""Several backward passes, `.grad` that is there already, and differences of the loss itself."""
+"""Several backward passes, an existing `.grad`, and differences of the loss itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
     )
 
 
-def test_other_bits_each_time_are_no_failure(make_case):
+def test_nondeterministic_backward_is_no_failure(make_case):
     results = put_function(make_case("mse"), never_the_same(), ("retained", "accumulation"))
 
     assert {r.status for r in results.values()} == {PASS}
@@ -88,7 +88,7 @@ def test_the_second_backward_is_named(make_case):
     assert " through one graph, incoming gradient " in result.reason
 
 
-def test_what_a_later_backward_writes_over_is_found(make_case):
+def test_result_overwritten_by_a_later_backward_fails(make_case):
     class Workspace(torch.autograd.Function):
         """Hands the same memory out each time."""
 
@@ -114,7 +114,7 @@ def test_what_a_later_backward_writes_over_is_found(make_case):
     assert result.reason.startswith("what backward 1 returned, after 4 through one graph, ")
 
 
-def test_a_graph_that_does_not_outlive_its_first_backward_is_found(make_case):
+def test_graph_that_does_not_outlive_its_first_backward_fails(make_case):
     class UsedUp(torch.autograd.Function):
         @staticmethod
         def forward(ctx, loss):
@@ -139,7 +139,7 @@ def test_what_was_in_grad_is_told(make_case):
     (result,) = put(make_case("mse"), wrong.implementation(), ["accumulation"]).values()
 
     assert result.reason.startswith(".grad of the input: expected ")
-    assert result.reason.endswith("it was -0.75 of the gradient before")
+    assert result.reason.endswith(".grad held -0.75 times the gradient before the call")
 
 
 def test_an_absent_gradient_cannot_accumulate(make_case):
@@ -155,9 +155,7 @@ def test_an_absent_gradient_cannot_accumulate(make_case):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("factor", [1 + 1e-6, -1.0, 0.0])
-def test_a_gradient_that_is_not_the_losss_is_found_by_differences(
-    make_case, loss, reduction, factor
-):
+def test_gradient_that_differs_from_finite_differences_fails(make_case, loss, reduction, factor):
     def function(case, input, target):
         return regrade(reference(case, input, target), lambda g: g * factor)
 
@@ -189,7 +187,7 @@ def test_a_reference_with_a_wrong_derivative_misleads_the_oracle_but_not_the_dif
 
 
 @pytest.mark.parametrize("beta", [0.0, 1e-3, 1 / 64, 0.5])
-def test_kinks_wherever_they_lie_are_kept_away_from(make_case, beta):
+def test_differences_avoid_kinks(make_case, beta):
     case = make_case("smooth_l1", params={"beta": beta}, dtype="float64")
 
     (result,) = put(case, find_implementation("reference"), ["numeric"]).values()

@@ -1,4 +1,4 @@
-"""Implementations that are right on the branch alone that the inputs of a case reach."""
+"""Implementations that are right only on the branch that the inputs of a case reach."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def put(case, function):
         ("hinge", no_clamp, "100.0 % linear, 0.0 % clamped"),
     ],
 )
-def test_a_branch_that_the_inputs_do_not_reach_is_judged_by_others(make_case, loss, wrong, counted):
+def test_mistake_in_a_branch_without_inputs_fails(make_case, loss, wrong, counted):
     case = make_case(loss, **STARVED[loss])
 
     plain = judge(case, wrong, checks=PLAIN)
@@ -56,7 +56,7 @@ def test_a_branch_that_the_inputs_do_not_reach_is_judged_by_others(make_case, lo
     assert "expected " in result.reason
 
 
-def test_a_kink_at_which_the_gradient_does_not_pass_is_failed(make_case):
+def test_wrong_gradient_at_a_kink_fails(make_case):
     def strict(case, input, target):
         short = case.params["margin"] - input * target
         return torch.where(short > 0, short, 0.0).mean()
@@ -70,7 +70,7 @@ def test_a_kink_at_which_the_gradient_does_not_pass_is_failed(make_case):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", KINKED)
-def test_a_starved_case_is_supplemented_and_says_so(make_case, loss, reduction, dtype):
+def test_case_with_a_rare_branch_is_supplemented_and_says_so(make_case, loss, reduction, dtype):
     changes = STARVED[loss] | {"reduction": reduction, "dtype": dtype}
 
     result = put(make_case(loss, **changes), reference)
@@ -80,18 +80,18 @@ def test_a_starved_case_is_supplemented_and_says_so(make_case, loss, reduction, 
 
 
 @pytest.mark.parametrize("loss", KINKED)
-def test_a_case_that_reaches_every_branch_is_left_as_it_is(make_case, loss):
+def test_case_that_reaches_every_branch_is_not_supplemented(make_case, loss):
     result = put(make_case(loss, distribution="normal", scale=2.0), reference)
 
     assert (result.status, result.reason) == (PASS, "")
 
 
-def test_a_loss_without_a_kink_is_not_asked(make_case):
+def test_branches_does_not_apply_without_a_kink(make_case):
     assert judge(make_case("mse"), reference, checks=["branches"]) == []
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3, 100.0])
-def test_every_parameter_has_its_branches(make_case, beta):
+def test_branches_depend_on_every_parameter(make_case, beta):
     """0.3 has no kink that a dtype holds; 0 has one."""
     result = put(make_case("smooth_l1", params={"beta": beta}, scale=1e-3), reference)
 
@@ -123,7 +123,7 @@ def test_branches_have_a_name_each(loss):
         assert len(names) == len(set(names)) == len(spec.kinks(params)) + 1
 
 
-def test_the_shares_are_counted_by_hand(make_case):
+def test_branch_shares_match_a_hand_count(make_case):
     case = make_case("smooth_l1", shape=(4,))
     problem = Problem(case, torch.tensor([-3.0, 0.5, 0.0, 2.0]), torch.zeros(4))
 
@@ -135,7 +135,7 @@ def test_the_shares_are_counted_by_hand(make_case):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_margin_that_is_rounded_to_float32_first_is_failed(make_case, dtype):
+def test_margin_rounded_to_float32_first_fails(make_case, dtype):
     wrong = find_wrong("rounded parameters").implementation()
     case = make_case("hinge", dtype=dtype, params={"margin": 0.1}, reduction="none")
 

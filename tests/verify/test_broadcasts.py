@@ -1,4 +1,4 @@
-"""The check of what repeats, around the sizes of tiles and vectors."""
+"""The check of broadcasts around the sizes of tiles and vectors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def a_repeated_input(input, target):
         (a_repeated_input, "(5, 1) with (40, 5, 7), "),
     ],
 )
-def test_who_goes_wrong_at_a_broadcast_is_failed(make_case, is_wrong, named):
+def test_mistake_in_a_broadcast_fails(make_case, is_wrong, named):
     (result,) = judge(make_case("mse"), wrong_where(is_wrong), checks=CHECKS)
 
     assert result.status == FAIL
@@ -54,7 +54,7 @@ def test_who_goes_wrong_at_a_broadcast_is_failed(make_case, is_wrong, named):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_our_kernels_pass(make_case, loss, dtype):
+def test_losscli_kernels_pass(make_case, loss, dtype):
     case = make_case(loss, dtype=dtype, reduction="none")
 
     (result,) = put(case, find_implementation("custom"), checks=CHECKS)
@@ -62,7 +62,7 @@ def test_our_kernels_pass(make_case, loss, dtype):
     assert (result.status, result.reason) == (PASS, "")
 
 
-def test_pytorch_is_not_failed_for_sums_that_it_takes_in_float32(make_case):
+def test_pytorchs_float32_sums_pass(make_case):
     (result,) = judge(make_case(), lambda *given: reference(*given), checks=CHECKS)
 
     assert result.status == WARN

@@ -22,7 +22,7 @@ def a_line_is_not_written(case, input, target):
     return graft(short, loss)
 
 
-def test_who_leaves_a_line_of_a_large_result_out_is_failed(make_case):
+def test_unwritten_line_of_a_large_result_fails(make_case):
     (result,) = judge(make_case(reduction="none"), a_line_is_not_written, checks=CHECKS)
 
     assert result.status == FAIL
@@ -39,5 +39,5 @@ def test_our_kernels_pass(make_case, loss, dtype):
     assert (result.status, result.reason) == (PASS, "")
 
 
-def test_a_sum_leaves_nothing_to_look_at(make_case):
+def test_bulk_does_not_apply_to_sums(make_case):
     assert judge(make_case(), reference, checks=CHECKS) == []

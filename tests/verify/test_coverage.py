@@ -1,4 +1,4 @@
-"""Implementations that leave elements out, or take one for another."""
+"""Implementations that leave elements out, or read one in place of another."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ WRONG = [
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("wrong", "named"), WRONG, ids=[w.__name__ for w, _ in WRONG])
-def test_elements_that_are_not_read_are_failed_and_named(make_case, wrong, named, loss):
+def test_elements_that_are_not_read_fail_and_are_named(make_case, wrong, named, loss):
     result = put(make_case(loss, shape=SHAPE), wrong)
 
     assert result.status == FAIL
@@ -69,7 +69,7 @@ def test_elements_that_are_not_read_are_failed_and_named(make_case, wrong, named
     assert ", got " in result.reason
 
 
-def test_one_dropped_element_is_found_by_halves_and_named_alone(make_case):
+def test_dropped_element_is_found_by_bisection_and_named(make_case):
     result = put(make_case("mse", shape=SHAPE), drops_the_last_element)
 
     gradient = "input gradient, after "
@@ -103,7 +103,7 @@ def test_a_gradient_that_lands_elsewhere_is_failed(make_case):
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_a_gradient_of_all_for_a_change_of_one_is_failed(make_case, reduction):
+def test_gradient_that_changes_everywhere_for_one_element_fails(make_case, reduction):
     """As a normalisation would have it: each gradient depends on all elements."""
 
     def scaled(case, input, target):
@@ -126,7 +126,7 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_group_is_so_small_that_one_which_is_missed_shows(make_case, loss, dtype):
+def test_group_is_small_enough_to_show_one_missed_element(make_case, loss, dtype):
     problem = quiet(Problem.of(make_case(loss, shape=SHAPE, dtype=dtype)))
 
     for name in ("input", "target"):
@@ -139,7 +139,7 @@ def test_a_group_is_so_small_that_one_which_is_missed_shows(make_case, loss, dty
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_nothing_is_lost_where_all_is_quiet(make_case, loss):
+def test_case_without_loud_elements_passes(make_case, loss):
     problem = quiet(Problem.of(make_case(loss, shape=(8, 24), params={})))
 
     assert subject_loss(problem) == 0.0
@@ -171,6 +171,6 @@ def test_a_large_tensor_is_probed_at_some_tiles_and_where_32_bits_end():
         assert {edge - 1, edge, edge + 1} <= set(found)
 
 
-def test_a_place_has_an_index():
+def test_place_has_an_index():
     assert index_of(2 * 1001 + 7, (173, 1001)) == [2, 7]
     assert index_of(0, ()) == []

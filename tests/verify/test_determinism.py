@@ -43,7 +43,7 @@ def changing_gradient(factor):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_same_bits_pass(make_case, dtype):
+def test_results_with_equal_bits_pass(make_case, dtype):
     assert put(make_case("mse", dtype=dtype), reference).status == PASS
 
 
@@ -62,14 +62,14 @@ def test_a_spread_beyond_the_tolerance_fails(make_case):
     assert result.reason.startswith("run 2 differs from run 1, loss: expected 0.")
 
 
-def test_gradients_that_change_fail(make_case):
+def test_gradients_that_differ_between_runs_fail(make_case):
     result = put(make_case("mse", reduction="none"), changing_gradient(1.001))
 
     assert result.status == FAIL
     assert "gradient: expected " in result.reason
 
 
-def test_a_gradient_that_is_there_in_some_runs_only_fails(make_case):
+def test_gradient_missing_in_some_runs_fails(make_case):
     runs = itertools.count()
 
     def loss(case, input, target):
@@ -81,11 +81,11 @@ def test_a_gradient_that_is_there_in_some_runs_only_fails(make_case):
     assert "target gradient" in result.reason
 
 
-def test_a_wrong_result_that_never_changes_is_left_to_other_checks(make_case):
+def test_deterministic_wrong_result_passes_determinism(make_case):
     assert put(make_case("mse"), lambda case, x, y: 2 * reference(case, x, y)).status == PASS
 
 
-def test_bits_are_compared_so_nan_is_itself_and_zeros_have_a_sign():
+def test_determinism_compares_bits_of_nan_and_signed_zero():
     nan, zero = torch.tensor([1.0, torch.nan]), torch.zeros(3)
 
     assert same_bits(nan, nan.clone())
@@ -96,7 +96,7 @@ def test_bits_are_compared_so_nan_is_itself_and_zeros_have_a_sign():
     assert same_bits(torch.ones(4, 6).t(), torch.ones(6, 4))
 
 
-def test_the_implementation_is_asked_twenty_times(make_case):
+def test_determinism_makes_twenty_calls(make_case):
     runs = itertools.count(1)
     seen = []
 

@@ -1,4 +1,4 @@
-"""What other ways of running are held against: the bits of plain runs, or the oracle."""
+"""Other ways of calling are compared with the bits of plain calls, or with the oracle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFERENCE = IMPLEMENTATIONS["reference"]
 
 @pytest.fixture
 def judged(make_case) -> Callable[..., str]:
-    """Return a function that judges an answer which somebody gave beside other work."""
+    """Return a function that judges an answer of another way of calling."""
 
     def judge(change: Callable[[Answer], Answer], *, fixed_order: bool = False, **facts) -> str:
         case = make_case("mse", (8, 24), **facts)
@@ -51,18 +51,18 @@ def test_the_same_bits_pass(judged):
     assert judged(lambda answer: answer) == PASS
 
 
-def test_another_order_of_a_sum_is_warned_of(judged):
+def test_different_order_of_a_sum_is_a_warning(judged):
     assert judged(next_loss) == WARN
 
 
-def test_who_promises_one_order_is_failed_for_another(judged):
+def test_implementation_with_a_fixed_order_fails_for_another_order(judged):
     assert judged(next_loss, fixed_order=True) == FAIL
 
 
-def test_a_sum_that_is_wrong_by_the_oracle_is_failed(judged):
+def test_sum_that_is_wrong_by_the_oracle_fails(judged):
     assert judged(lambda answer: replace(answer, loss=answer.loss * 1.01)) == FAIL
 
 
-def test_no_order_explains_other_bits_of_an_element(judged):
+def test_different_bits_of_an_element_fail(judged):
     assert judged(next_gradient) == FAIL
     assert judged(next_loss, reduction="none") == FAIL

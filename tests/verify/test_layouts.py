@@ -78,7 +78,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda function: function.__name__)
-def test_a_layout_that_is_not_right_is_failed_and_named(make_case, wrong):
+def test_wrong_layout_fails_and_is_named(make_case, wrong):
     case = make_case("mse", distribution="normal")
 
     plain = judge(case, wrong, checks=PLAIN)
@@ -91,7 +91,7 @@ def test_a_layout_that_is_not_right_is_failed_and_named(make_case, wrong):
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_a_reason_names_the_layout_and_what_was_wrong_there(make_case, reduction):
+def test_reason_has_the_layout_and_the_wrong_result(make_case, reduction):
     case = make_case("mse", distribution="normal", reduction=reduction)
 
     (result,) = judge(case, takes_a_column_for_a_row, checks=["layouts"])
@@ -119,7 +119,7 @@ def test_the_shape_is_small_has_two_dimensions_and_is_not_square(make_case, shap
     assert (case.shape, case.target_shape, case.distribution) == (small, small, "normal")
 
 
-def test_gaps_hold_nan_so_that_who_reads_them_has_it(make_case):
+def test_gaps_between_elements_hold_nan(make_case):
     case = make_case("mse", shape=(4, 6))
     values = torch.arange(24.0).view(4, 6)
 
@@ -135,7 +135,7 @@ def test_gaps_hold_nan_so_that_who_reads_them_has_it(make_case):
     assert torch.empty(0).set_(cut.untyped_storage()).isnan().any()
 
 
-def test_one_size_is_asked_for_its_layouts(make_case):
+def test_layouts_run_on_one_size(make_case):
     keys = {
         CHECKS["layouts"].key(make_case("mse", shape=shape, distribution=distribution))
         for shape in ((8, 24), (32, 32))
@@ -146,7 +146,7 @@ def test_one_size_is_asked_for_its_layouts(make_case):
     assert CHECKS["layouts"].key(make_case("mse", dtype="float16")) not in keys
 
 
-def test_a_square_target_that_is_read_transposed_is_failed(make_case):
+def test_square_target_that_is_read_transposed_fails(make_case):
     wrong = find_wrong("square transposed").implementation()
 
     (result,) = put(make_case("mse"), wrong, checks=("layouts",))

@@ -1,4 +1,4 @@
-"""Implementations that are right, and do to memory what they should not."""
+"""Implementations with right results that misuse memory."""
 
 from __future__ import annotations
 
@@ -129,21 +129,21 @@ def keeps_everything():
 
 
 WRONG = {
-    "writes over its input": (writes_over_its_input, "input was written over: expected "),
-    "writes after its target": (writes_after_its_target, "target had memory after it written over"),
+    "writes over its input": (writes_over_its_input, "input was overwritten: expected "),
+    "writes after its target": (writes_after_its_target, "target has overwritten memory after it"),
     "reads beyond the end": (reads_beyond_the_end, "operands between NaN, loss: "),
     "reads beyond, drops NaN": (reads_beyond_and_drops_nan, "operands between large values, loss"),
 }
 FACTORIES = {
     "cached by pointer": (cached_by_pointer, "new contents in the same operands, loss: expected "),
     "the first forever": (the_first_forever, "new contents in the same operands, loss: expected "),
-    "keeps everything": (keeps_everything, "expected no more memory, but 100 calls more took "),
+    "keeps everything": (keeps_everything, "expected no memory growth, but 100 more calls took "),
 }
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("name", WRONG)
-def test_memory_that_is_not_its_own_is_failed(make_case, name, reduction):
+def test_access_to_foreign_memory_fails(make_case, name, reduction):
     function, reason = WRONG[name]
 
     result = put(make_case("mse", reduction=reduction), function)
@@ -153,7 +153,7 @@ def test_memory_that_is_not_its_own_is_failed(make_case, name, reduction):
 
 
 @pytest.mark.parametrize("name", FACTORIES)
-def test_what_is_kept_from_call_to_call_is_failed(make_case, name):
+def test_state_kept_between_calls_fails(make_case, name):
     make, reason = FACTORIES[name]
 
     result = put(make_case("mse"), make())
@@ -162,7 +162,7 @@ def test_what_is_kept_from_call_to_call_is_failed(make_case, name):
     assert result.reason.startswith(reason)
 
 
-def test_what_is_not_written_is_failed(make_case):
+def test_result_that_is_not_fully_written_fails(make_case):
     result = put(make_case("mse", reduction="none"), not_fully_written)
 
     assert result.status == FAIL
@@ -194,7 +194,7 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
     assert (result.status, result.reason) == (PASS, "")
 
 
-def test_what_differs_from_run_to_run_within_the_tolerance_is_not_failed(make_case):
+def test_nondeterminism_within_the_tolerance_passes(make_case):
     signs = [1]
 
     def unsteady(case, input, target):
@@ -206,7 +206,7 @@ def test_what_differs_from_run_to_run_within_the_tolerance_is_not_failed(make_ca
 
 
 @pytest.mark.parametrize("every", [2, 5, 7])
-def test_nor_what_by_chance_gave_the_same_bits_a_few_times(make_case, every):
+def test_nondeterminism_with_equal_first_runs_passes(make_case, every):
     runs = [0]
 
     def seldom(case, input, target):
@@ -217,7 +217,7 @@ def test_nor_what_by_chance_gave_the_same_bits_a_few_times(make_case, every):
     assert put(make_case("mse"), seldom).status in (PASS, WARN)
 
 
-def test_who_writes_over_operands_does_not_spoil_them_for_others(make_case):
+def test_overwritten_operands_are_restored_for_other_implementations(make_case):
     results = judge(make_case("mse"), writes_over_its_input, checks=["memory", "value"])
 
     assert results[0].status == FAIL

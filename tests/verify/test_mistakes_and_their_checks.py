@@ -1,4 +1,4 @@
-"""Mistakes of the self-test that one check alone is there for: it fails each for its own reason."""
+"""Mistakes of the self-test that only one check finds, for its own reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
 
 MISTAKES = [
     ("one ulp off", "exact", "mean", "on the branch"),
-    ("one ulp off", "exact", "none", "no order of these additions rounds"),
+    ("one ulp off", "exact", "none", "these additions are exact in every order"),
     ("first row decides", "parts", "none", "incoming gradient with a first row of zeros, "),
     ("one number", "parts", "none", "with stride 0, "),
     ("mean of means", "parts", "mean", "parts of 1, 5 and 58 rows, input gradient: "),
@@ -28,7 +28,9 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("name", "check", "reduction", "reason"), MISTAKES)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_mistake_is_failed_for_its_own_reason(make_case, loss, name, check, reduction, reason):
+def test_mistake_fails_its_check_for_its_own_reason(
+    make_case, loss, name, check, reduction, reason
+):
     case = make_case(loss, reduction=reduction)
 
     (result,) = put(case, find_wrong(name).implementation(), checks=(check,))
@@ -37,7 +39,7 @@ def test_a_mistake_is_failed_for_its_own_reason(make_case, loss, name, check, re
     assert reason in result.reason
 
 
-def test_nobody_is_blamed_for_the_random_state_of_a_gpu_that_cannot_be_read(monkeypatch):
+def test_unreadable_random_state_of_a_gpu_is_not_blamed(monkeypatch):
     """Not before CUDA is started, and not after a kernel has broken the GPU."""
     gpu = "not started"
 
@@ -76,7 +78,7 @@ def test_what_a_call_changes_is_named_and_brought_back(make_case, name):
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", ["custom", "reference", "functional"])
-def test_honest_implementations_pass(make_case, name, loss, reduction, dtype):
+def test_correct_implementations_pass(make_case, name, loss, reduction, dtype):
     implementation = find_implementation(name)
     case = make_case(loss, dtype=dtype, reduction=reduction)
     if implementation.unavailable(case):

@@ -1,4 +1,4 @@
-"""Which checks are put to which cases."""
+"""The plan of a verify run: which checks run on which cases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLENTY = 2**40
 
 
 def planned(config, free=PLENTY, device="cpu"):
-    """The shapes that each check is put to."""
+    """The shapes on which each check runs."""
     shapes = {name: [] for name in CHECKS}
     for job in runner.plan(config, device, lambda device: free):
         for _, check in job.trials:
@@ -32,31 +32,31 @@ def planned(config, free=PLENTY, device="cpu"):
     return shapes
 
 
-def test_value_and_gradients_are_asked_of_every_case():
+def test_value_and_gradients_run_on_every_case():
     shapes = planned(CONFIG)
 
     assert shapes["value"] == shapes["gradients"] == list(CONFIG.sizes)
 
 
-def test_the_largest_size_is_asked_for_its_determinism_and_its_layouts():
+def test_determinism_and_layouts_run_on_the_largest_size():
     shapes = planned(CONFIG)
 
     assert shapes["determinism"] == shapes["layouts"] == [(64, 48)]
 
 
-def test_a_size_that_does_not_fit_leaves_determinism_to_the_next():
+def test_determinism_runs_on_the_largest_size_that_fits():
     config = Config(**{**vars(CONFIG), "sizes": ((8, 24), (2**20, 2**20))})
 
     assert planned(config)["determinism"] == [(8, 24)]
 
 
-def test_an_excluded_size_leaves_them_to_the_next():
+def test_determinism_and_layouts_skip_an_excluded_size():
     config = Config(**{**vars(CONFIG), "exclude": (Exclude(size=(64, 48)),)})
 
     assert planned(config)["determinism"] == [(8, 24)]
 
 
-def test_each_dtype_and_reduction_is_asked_for_its_layouts():
+def test_layouts_run_for_each_dtype_and_reduction():
     config = Config(
         **{**vars(CONFIG), "dtypes": ("float32", "float64"), "reductions": ("none", "sum")}
     )
@@ -64,7 +64,7 @@ def test_each_dtype_and_reduction_is_asked_for_its_layouts():
     assert planned(config)["layouts"] == [(64, 48)] * 4
 
 
-def test_one_distribution_is_asked_for_its_layouts_which_are_normal_anyway():
+def test_layouts_run_for_only_one_distribution():
     config = Config(**{**vars(CONFIG), "inputs": Inputs(("uniform", "heavy_tailed"))})
 
     jobs = runner.plan(config, "cpu", lambda device: PLENTY)
@@ -73,12 +73,12 @@ def test_one_distribution_is_asked_for_its_layouts_which_are_normal_anyway():
     assert [job.case.distribution for job in asked] == ["normal"]
 
 
-def test_what_needs_a_gpu_is_said_once_on_a_cpu_and_asked_of_every_case_on_a_gpu():
+def test_gpu_checks_are_skipped_once_on_a_cpu():
     assert planned(CONFIG)["streams"] == [(64, 48)]
     assert planned(CONFIG, device="cuda:0")["streams"] == list(CONFIG.sizes)
 
 
-def test_a_tolerance_of_a_case_holds_in_its_layouts_as_well(make_case):
+def test_tolerance_of_a_case_applies_to_its_layouts(make_case):
     trials = [(find_implementation("reference"), check) for check in CHECKS.values()]
 
     jobs = runner.split(make_case("mse", shape=(1024, 1024)), trials, loosened=16.0)
@@ -96,7 +96,7 @@ def test_a_tolerance_of_a_case_holds_in_its_layouts_as_well(make_case):
 
 
 def thorough_cases():
-    """What `-c thorough` asks of a GPU."""
+    """The cases of `-c thorough` on a GPU."""
     return [
         case for block in load_config("thorough", {}).blocks for case in expand(block, "cuda:0")
     ]
@@ -112,7 +112,7 @@ def test_thorough_has_every_dtype_at_2_to_the_30_elements_and_at_ragged_sizes():
     assert any(extent % 2 for c in cases for extent in c.shape)
 
 
-def test_thorough_has_all_that_the_default_has():
+def test_thorough_includes_every_case_of_the_default():
     names = {case.name for case in expand(load_config("smoke", {}), "cuda:0")}
 
     assert names <= {case.name for case in thorough_cases()}
@@ -136,21 +136,21 @@ def test_quick_has_every_loss_and_reduction():
     }
 
 
-def test_what_the_largest_case_of_any_table_answers_is_asked_of_it_alone():
+def test_check_that_runs_once_uses_the_largest_case_of_all_tables():
     small, large = Config(**{**vars(CONFIG), "sizes": ((8, 24),)}), CONFIG
     config = Config(**{**vars(CONFIG), "tables": (small, large)})
 
     assert planned(config)["determinism"] == [(64, 48)]
 
 
-def test_a_case_of_two_tables_is_asked_once():
+def test_case_in_two_tables_runs_once():
     config = Config(**{**vars(CONFIG), "tables": (CONFIG, CONFIG)})
 
     assert planned(config)["value"] == list(CONFIG.sizes)
 
 
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"scale": 4.0}])
-def test_cases_of_two_tables_that_differ_in_their_inputs_are_asked_both(changes):
+def test_cases_of_two_tables_with_different_inputs_both_run(changes):
     other = Config(**{**vars(CONFIG), "inputs": Inputs(**changes)})
     config = Config(**{**vars(CONFIG), "tables": (CONFIG, other)})
 
@@ -167,17 +167,17 @@ def test_a_target_of_another_shape_makes_another_case(make_case):
 @pytest.mark.parametrize(
     ("check", "changes", "needs"),
     [
-        ("numeric", {}, "numeric is for float64 alone"),
-        ("rounding", {}, "rounding is for float16 and bfloat16 without a reduction alone"),
-        ("bulk", {}, "bulk is for losses without a reduction alone"),
-        ("branches", {}, "branches is for losses with a kink, and cases with elements alone"),
+        ("numeric", {}, "numeric applies only to float64"),
+        ("rounding", {}, "rounding applies only to float16 and bfloat16 without a reduction"),
+        ("bulk", {}, "bulk applies only to losses without a reduction"),
+        ("branches", {}, "branches applies only to losses with a kink, and cases with elements"),
         ("memory", {"passes": ("forward",)}, "memory needs --pass forward_backward"),
     ],
 )
-def test_a_check_that_asks_nothing_of_any_case_says_what_it_needs(check, changes, needs):
+def test_check_that_applies_to_no_case_names_its_cases(check, changes, needs):
     config = Config(**{**vars(CONFIG), **changes})
 
-    with pytest.raises(UsageError, match=f"nothing is asked of these cases: the check of {needs}"):
+    with pytest.raises(UsageError, match=f"no check applies to these cases: {needs}"):
         runner.plan(config, "cpu", lambda device: PLENTY, [check])
 
 
@@ -190,19 +190,19 @@ def test_a_check_that_asks_nothing_of_any_case_says_what_it_needs(check, changes
         ("branches", {"losses": (LossChoice("hinge"),)}),
     ],
 )
-def test_where_it_asks_something_it_is_planned(check, changes):
+def test_check_that_applies_to_a_case_is_planned(check, changes):
     config = Config(**{**vars(CONFIG), **changes})
 
     assert runner.plan(config, "cpu", lambda device: PLENTY, [check])
 
 
-def test_beside_a_check_that_asks_one_that_does_not_is_left_out():
+def test_check_that_does_not_apply_is_left_out_beside_others():
     jobs = runner.plan(CONFIG, "cpu", lambda device: PLENTY, ["value", "numeric"])
 
     assert {check.name for job in jobs for _, check in job.trials} == {"value"}
 
 
-def test_a_config_that_excludes_everything_is_not_put_down_to_the_check():
+def test_config_that_excludes_everything_is_not_blamed_on_the_check():
     config = Config(**{**vars(CONFIG), "exclude": (Exclude(loss="mse"),)})
 
     assert runner.plan(config, "cpu", lambda device: PLENTY, ["numeric"]) == []

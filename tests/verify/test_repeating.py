@@ -1,4 +1,4 @@
-"""The line of Python that a failure's report ends with, and smaller cases that fail as well."""
+"""The line of Python below a failure, and smaller cases that fail as well."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def value_of(case):
         ({"dtype": "float16", "seed": 7, "scale": 2.0}, 'dtype="float16", scale=2.0, seed=7)'),
     ],
 )
-def test_the_line_has_the_seed_and_what_is_no_default(make_case, changes, words):
+def test_repeat_line_has_the_seed_and_values_that_are_not_default(make_case, changes, words):
     text = line(VerifyResult(make_case(**changes), "functional", "value", FAIL))
 
     assert text.startswith('from losscli.verify import repeat; repeat("functional", ')
     assert text.endswith(words)
 
 
-def test_the_line_of_a_loosened_case_has_its_tolerance(make_case):
+def test_repeat_line_of_a_loosened_case_has_its_tolerance(make_case):
     result = VerifyResult(make_case(), "functional", "value", FAIL, tolerance_ulp=16.0)
 
     assert line(result).endswith("seed=0, ulp=16)")
 
 
-def test_a_line_repeats_the_failure_as_it_is_printed(half, capsys):
+def test_repeat_line_prints_the_same_failure(half, capsys):
     options = ["--device", "cpu", "--loss", "mse", "--size", "37x101", "--dtype", "float16"]
     assert main.run(["verify", *options, "--impl", "functional", "--seed", "3"]) == 1
     notes = capsys.readouterr().out.split("\n\n")
@@ -76,7 +76,7 @@ def test_a_line_repeats_the_failure_as_it_is_printed(half, capsys):
         assert verdict.partition(". Fails in ")[0] in printed
 
 
-def test_a_line_can_be_given_to_python(make_case):
+def test_repeat_line_runs_in_python(make_case):
     result = VerifyResult(make_case("mse", seed=5), "reference", "gradients", FAIL)
 
     done = subprocess.run([sys.executable, "-c", line(result)], capture_output=True, text=True)
@@ -88,7 +88,7 @@ def test_a_line_can_be_given_to_python(make_case):
     ]
 
 
-def test_names_that_are_nothings_are_refused():
+def test_unknown_names_are_refused():
     with pytest.raises(UsageError, match="unknown loss 'mze'"):
         repeat("reference", "value", "mze", (3,))
     with pytest.raises(UsageError, match="unknown check 'walue'"):
@@ -105,27 +105,27 @@ def test_names_that_are_nothings_are_refused():
         ({"device": "gpu"}, "unknown device 'gpu'. Choose from: auto, cpu, cuda, cuda:N."),
     ],
 )
-def test_words_that_mean_nothing_are_refused_with_those_that_do(word, message):
+def test_unknown_keywords_are_refused_with_the_known_ones(word, message):
     with pytest.raises(UsageError, match=re.escape(message)):
         repeat("reference", "value", "mse", (3,), **word)
 
 
-def test_a_gpu_that_is_not_there_is_refused():
+def test_missing_gpu_is_refused():
     with pytest.raises(UnfitError, match="cuda:99"):
         repeat("reference", "value", "mse", (3,), device="cuda:99")
 
 
-def test_a_check_that_asks_nothing_of_the_case_says_so(capsys):
+def test_check_that_does_not_apply_to_the_case_says_so(capsys):
     repeat("reference", "numeric", "mse", (3,))
 
     assert capsys.readouterr().out == (
-        "NOTHING is asked of mse 3 float32 mean: the check of numeric is for float64 alone\n"
+        "NOT RUN mse 3 float32 mean: the check numeric applies only to float64\n"
     )
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_check_of_a_case_that_it_made_itself_is_of_that_case(make_case, loss, check):
+def test_failure_on_a_case_of_the_check_is_repeated_on_that_case(make_case, loss, check):
     made = CHECKS[check].adapt(make_case(loss, shape=(64, 1024)))
 
     assert CHECKS[check].adapt(made) == made
@@ -150,14 +150,14 @@ def test_a_second_failure_of_one_kind_is_not_shrunk(half, make_case):
     assert found == [2, 1]
 
 
-def test_what_passes_or_is_as_small_as_it_gets_is_left_alone(half, make_case):
+def test_pass_or_smallest_case_is_not_shrunk(half, make_case):
     assert [r.status for r in Shrinker().follow(value_of(make_case("mse", shape=(3,))))] == [PASS]
     assert [r.shrunk_from for r in Shrinker().follow(value_of(make_case("mse", shape=(20,))))] == [
         ""
     ]
 
 
-def test_no_time_is_spent_once_it_is_used_up(half, make_case):
+def test_shrinking_stops_when_its_time_is_used_up(half, make_case):
     ticks = iter(range(0, 1000, 10))
     shrinker = Shrinker(seconds=15.0, clock=lambda: float(next(ticks)))
 
@@ -166,7 +166,7 @@ def test_no_time_is_spent_once_it_is_used_up(half, make_case):
     assert len(found) == 1  # after two tries, which pass
 
 
-def test_a_broken_gpu_is_not_asked_again(make_case):
+def test_shrinking_stops_on_a_broken_gpu(make_case):
     case = make_case("mse", device="cuda:0")
     dead = VerifyResult(case, "functional", "value", FAIL, code="broke_device")
 

@@ -1,4 +1,4 @@
-"""The check of results that lean to one side."""
+"""The check of 16-bit results with a bias."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cut_off(case, input, target):
     return graft(bits.view(torch.float32).to(loss.dtype), loss)
 
 
-def test_who_cuts_off_is_failed(make_case):
+def test_truncating_implementation_fails(make_case):
     case = make_case("mse", dtype="bfloat16", reduction="none")
 
     (result,) = judge(case, cut_off, checks=CHECKS)
@@ -29,14 +29,14 @@ def test_who_cuts_off_is_failed(make_case):
 
     assert plain.status == PASS
     assert result.status == FAIL
-    assert result.reason.startswith("loss: expected to be right on the average, is 0.4")
+    assert result.reason.startswith("loss: expected no bias on average, but results are 0.4")
     assert result.reason.endswith("ulp too small")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", ["custom", "reference"])
-def test_the_honest_pass(make_case, name, loss, dtype):
+def test_correct_implementations_pass(make_case, name, loss, dtype):
     case = make_case(loss, dtype=dtype, reduction="none")
 
     (result,) = put(case, find_implementation(name), checks=CHECKS)
@@ -47,7 +47,7 @@ def test_the_honest_pass(make_case, name, loss, dtype):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("parameter", [0.1, 1 / 3, 1e-3])
 @pytest.mark.parametrize("loss", [name for name, spec in LOSSES.items() if spec.parameters])
-def test_a_parameter_between_the_numbers_of_a_dtype_is_no_lean(make_case, loss, parameter, dtype):
+def test_parameter_between_two_numbers_of_a_dtype_makes_no_bias(make_case, loss, parameter, dtype):
     params = {LOSSES[loss].parameters[0].name: parameter}
     case = make_case(loss, dtype=dtype, reduction="none", params=params)
 
@@ -59,7 +59,7 @@ def test_a_parameter_between_the_numbers_of_a_dtype_is_no_lean(make_case, loss, 
 
 
 @pytest.mark.parametrize("changes", [{"reduction": "mean"}, {"dtype": "float32"}])
-def test_what_is_summed_or_wider_is_not_asked(make_case, changes):
+def test_rounding_does_not_apply_to_sums_or_wider_dtypes(make_case, changes):
     case = make_case(**{"dtype": "bfloat16", "reduction": "none"} | changes)
 
     assert judge(case, reference, checks=CHECKS) == []

@@ -1,4 +1,4 @@
-"""The check of the gradients of the gradients."""
+"""The check of the derivatives of the gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Curved(torch.autograd.Function):
         return turned, -turned
 
 
-def test_zeros_are_failed(make_case):
+def test_second_derivatives_of_zero_fail(make_case):
     def flat(case, input, target):
         return linear(partial(reference, case), input, target)
 
@@ -43,14 +43,14 @@ def test_zeros_are_failed(make_case):
     assert result.reason.startswith("of the input: expected terms up to")
 
 
-def test_a_wrong_sign_is_failed_with_its_place(make_case):
+def test_wrong_sign_fails_with_its_index(make_case):
     (result,) = judge(make_case("mse"), lambda case, x, y: Curved.apply(x, y), checks=CHECKS)
 
     assert result.status == FAIL
     assert "of the input: expected" in result.reason
 
 
-def test_who_has_none_and_says_so_is_honest(make_case):
+def test_implementation_without_second_derivatives_is_skipped(make_case):
     class Once(torch.autograd.Function):
         @staticmethod
         def forward(ctx, input, target):
@@ -68,7 +68,7 @@ def test_who_has_none_and_says_so_is_honest(make_case):
     assert result.reason == "no second derivatives: its gradients have no history"
 
 
-def test_who_raises_is_honest(make_case):
+def test_implementation_that_raises_for_second_derivatives_is_skipped(make_case):
     def stubborn(case, input, target):
         loss = reference(case, input, target)
         loss.register_hook(refuse)
@@ -98,7 +98,7 @@ def test_the_honest_pass(make_case, loss, reduction, name):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["reference", "functional"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_pytorchs_own_is_not_failed_next_to_a_kink(make_case, loss, name, dtype):
+def test_pytorchs_own_passes_next_to_a_kink(make_case, loss, name, dtype):
     params = {p.name: 0.1 for p in LOSSES[loss].parameters}
     case = make_case(loss, dtype=dtype, params=params, distribution="boundary")
     implementation = find_implementation(name)

@@ -1,4 +1,4 @@
-"""`losscli verify --self-test`: the wrong are caught, the honest pass, and it says who was not."""
+"""`losscli verify --self-test`: wrong implementations are caught, correct ones pass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def name_of(test):
     return f"{test.implementation.name}-{test.case.loss}"
 
 
-def test_there_are_enough_of_either():
+def test_self_test_has_enough_wrong_and_correct_implementations():
     assert len(WRONG) >= 25
     assert len(HONEST) >= 6
     assert {test.case.loss for test in PLAN} == set(LOSSES)
@@ -42,7 +42,7 @@ def test_there_are_enough_of_either():
 
 
 @pytest.mark.parametrize("test", first_of_each(WRONG_TESTS), ids=name_of)
-def test_a_wrong_one_is_caught(test):
+def test_each_wrong_implementation_is_caught(test):
     (result,) = selftest.run(test)
 
     assert result.failed
@@ -51,7 +51,7 @@ def test_a_wrong_one_is_caught(test):
 
 
 @pytest.mark.parametrize("test", first_of_each(HONEST_TESTS), ids=name_of)
-def test_an_honest_one_passes(test):
+def test_each_correct_implementation_passes(test):
     (result,) = selftest.run(test)
 
     assert (result.failed, result.reason) == (False, "")
@@ -61,7 +61,7 @@ def only(monkeypatch, *tests):
     monkeypatch.setattr(selftest, "plan", lambda device: list(tests))
 
 
-def test_the_table_says_which_check_caught_whom(monkeypatch, capsys):
+def test_table_names_the_check_that_caught_each_implementation(monkeypatch, capsys):
     constant = next(test for test in WRONG_TESTS if test.implementation.name == "wrong:constant")
     honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
     only(monkeypatch, constant, honest)
@@ -76,7 +76,7 @@ def test_the_table_says_which_check_caught_whom(monkeypatch, capsys):
     )
 
 
-def test_a_survivor_is_named_and_ends_with_1(monkeypatch, capsys):
+def test_surviving_wrong_implementation_is_named_and_exits_1(monkeypatch, capsys):
     honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
     only(monkeypatch, replace(honest, honest=False))
 
@@ -86,7 +86,7 @@ def test_a_survivor_is_named_and_ends_with_1(monkeypatch, capsys):
     assert f"SURVIVED honest:float64, {honest.case.loss}: no check fails it" in out
 
 
-def test_who_is_failed_without_reason_is_named_and_ends_with_1(monkeypatch, capsys):
+def test_failed_correct_implementation_is_named_and_exits_1(monkeypatch, capsys):
     wrong = next(test for test in WRONG_TESTS if test.implementation.name == "wrong:constant")
     only(monkeypatch, replace(wrong, honest=True))
 
@@ -110,20 +110,20 @@ def test_who_is_failed_without_reason_is_named_and_ends_with_1(monkeypatch, caps
     ],
     ids=lambda option: option[0],
 )
-def test_what_it_would_ignore_is_refused(capsys, option):
+def test_self_test_refuses_options_that_it_would_ignore(capsys, option):
     assert main.run(["verify", "--self-test", "--device", "cpu", *option]) == 2
 
     error = capsys.readouterr().err
     assert f"--self-test has cases of its own. Leave out {option[0]}." in error
 
 
-def test_all_that_it_would_ignore_is_named_at_once(capsys):
+def test_self_test_names_all_refused_options_together(capsys):
     assert main.run(["verify", "--self-test", "--size", "8", "--list"]) == 2
 
     assert "Leave out --size, --list." in capsys.readouterr().err
 
 
-def test_where_and_how_are_its_own(monkeypatch, tmp_path):
+def test_self_test_accepts_device_format_and_output(monkeypatch, tmp_path):
     honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
     only(monkeypatch, honest)
     output = tmp_path / "selftest.json"
@@ -133,9 +133,11 @@ def test_where_and_how_are_its_own(monkeypatch, tmp_path):
     assert json.loads(output.read_text())["kind"] == "self-test"
 
 
-def test_on_a_gpu_that_one_broke_the_next_cannot_run(monkeypatch):
+def test_self_test_stops_on_a_broken_gpu(monkeypatch):
     honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
     monkeypatch.setattr(runner, "broken", {"cpu": "wrong:stray"})
 
-    with pytest.raises(UnfitError, match="float64 could not run: cpu was broken by wrong:stray"):
+    with pytest.raises(
+        UnfitError, match="float64 could not run: cpu was broken earlier by wrong:stray"
+    ):
         list(selftest.run(honest))

@@ -40,7 +40,7 @@ def twice_a_power_of_two(case, input, target):
         (twice_a_power_of_two, "256 elements, "),
     ],
 )
-def test_who_goes_wrong_at_a_size_is_failed(make_case, wrong, named):
+def test_mistake_at_a_size_fails(make_case, wrong, named):
     (result,) = judge(make_case("mse"), wrong, checks=CHECKS)
 
     assert result.status == FAIL

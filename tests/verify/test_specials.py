@@ -1,4 +1,4 @@
-"""The check of values at the ends of what a dtype holds."""
+"""The check of values at the ends of a dtype's range."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def zero_gradient_at_infinity(case, input, target):
         (zero_gradient_at_infinity, {}, "infinity in the input"),
     ],
 )
-def test_who_goes_wrong_at_the_ends_is_failed(make_case, wrong, case, named):
+def test_mistake_at_the_ends_of_a_dtype_fails(make_case, wrong, case, named):
     (result,) = judge(make_case(**{"distribution": "normal", **case}), wrong, checks=CHECKS)
 
     assert result.status == FAIL
@@ -71,7 +71,7 @@ def test_our_kernels_pass(make_case, loss, dtype):
     assert (result.status, result.reason) == (PASS, "")
 
 
-def test_any_gradient_will_do_where_pytorchs_is_nan(make_case):
+def test_any_gradient_passes_where_pytorchs_is_nan(make_case):
     def other(case, input, target):
         without = regrade(input, lambda g: torch.where(g.isnan(), 0.25, g))
         return reference(case, without, target)
@@ -81,7 +81,7 @@ def test_any_gradient_will_do_where_pytorchs_is_nan(make_case):
     assert result.status == PASS
 
 
-def test_an_overflow_that_torch_has_as_well_is_no_worse_than_torch(make_case):
+def test_overflow_that_torch_shares_is_no_worse_than_torch(make_case):
     case = make_case("mse", dtype="float16")
 
     for name in ("reference", "functional"):
@@ -91,7 +91,7 @@ def test_an_overflow_that_torch_has_as_well_is_no_worse_than_torch(make_case):
         assert result.told.startswith("no worse than torch: a number whose square is out of range")
 
 
-def test_one_that_is_held_to_the_oracle_gets_no_excuse(make_case):
+def test_implementation_held_to_the_oracle_gets_no_excuse(make_case):
     own = replace(find_implementation("reference"), held_to_oracle=True)
 
     (result,) = put(make_case("mse", dtype="float16"), own, checks=("specials",))
@@ -99,7 +99,7 @@ def test_one_that_is_held_to_the_oracle_gets_no_excuse(make_case):
     assert (result.status, result.code) == (FAIL, "wrong")
 
 
-def test_a_mistake_beside_those_of_torch_is_not_excused(make_case):
+def test_mistake_beyond_those_of_torch_is_not_excused(make_case):
     """Where a square is out of range it is as wrong as torch; with NaN it is wrong by itself."""
     (result,) = judge(make_case("mse", dtype="float16"), scrubbed, checks=("specials",))
 

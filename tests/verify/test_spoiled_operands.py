@@ -1,4 +1,4 @@
-"""An implementation that writes over what it is given spoils nothing for those who come later."""
+"""Operands that an implementation overwrites are restored for the next one."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def results_of(case, *trials):
 
 
 @pytest.mark.parametrize("operand", ["input", "target"])
-def test_each_check_that_an_operand_is_written_over_in_says_so(make_case, operand):
+def test_each_check_reports_an_overwritten_operand(make_case, operand):
     results = results_of(
         make_case("mse"), (writes_over(operand), "value"), (writes_over(operand), "gradients")
     )
 
-    reason = f"wrote over its {operand}, which no result can be judged without"
+    reason = f"overwrote its {operand}, so its result cannot be judged"
     assert [(r.check, r.status, r.reason) for r in results] == [
         ("value", FAIL, reason),
         ("input_gradient", FAIL, reason),
@@ -54,7 +54,7 @@ def test_each_check_that_an_operand_is_written_over_in_says_so(make_case, operan
 @pytest.mark.parametrize(
     "check", [name for name in ALL if CHECKS[name].concerns(find_implementation("reference"))]
 )
-def test_who_comes_after_it_is_judged_on_operands_of_its_own(make_case, check):
+def test_next_implementation_gets_fresh_operands(make_case, check):
     honest = find_implementation("reference")
 
     kinds = [("float32", "mean"), ("bfloat16", "none"), ("float64", "none")]
@@ -70,7 +70,7 @@ def test_who_comes_after_it_is_judged_on_operands_of_its_own(make_case, check):
     assert FAIL not in {r.status for r in own}
 
 
-def test_a_variant_that_is_written_over_shows(make_case):
+def test_overwritten_variant_is_found(make_case):
     problem = Problem.of(make_case("mse"))
     problem.mark()
     small = problem.variant("small", lambda: Problem.of(make_case("mse", shape=(3,))))
@@ -87,7 +87,7 @@ BLOCK = 2**18
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_fingerprint_shows_one_bit_a_swap_a_sign_of_zero_and_a_nan(dtype):
+def test_fingerprint_shows_a_bit_a_swap_a_zero_sign_and_a_nan(dtype):
     values = torch.randn(700, 1000, dtype=dtype, generator=torch.Generator().manual_seed(0))
     values[3, 5] = 0.0
     mark = fingerprint(values)
@@ -106,7 +106,7 @@ def test_a_fingerprint_shows_one_bit_a_swap_a_sign_of_zero_and_a_nan(dtype):
 
 @pytest.mark.parametrize("count", [2, 4096, 2**17, BLOCK, 2 * BLOCK])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_fingerprint_shows_that_every_sign_is_another(dtype, count):
+def test_fingerprint_shows_that_all_signs_changed(dtype, count):
     generator = torch.Generator().manual_seed(0)
     ones = torch.ones(count, dtype=dtype)
     drawn = torch.rand(count, dtype=dtype, generator=generator) + 0.5
@@ -119,7 +119,7 @@ def test_a_fingerprint_shows_that_every_sign_is_another(dtype, count):
 @pytest.mark.parametrize("distance", [1, 2048, 2**16, BLOCK])
 @pytest.mark.parametrize(("one", "other"), [(1.0, -1.0), (1.0, 2.0), (0.0, -0.0)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_fingerprint_shows_two_that_trade_places(dtype, one, other, distance):
+def test_fingerprint_shows_two_swapped_elements(dtype, one, other, distance):
     values = torch.ones(2 * BLOCK, dtype=dtype)
     values[5], values[5 + distance] = one, other
     traded = values.clone()
@@ -129,5 +129,5 @@ def test_a_fingerprint_shows_two_that_trade_places(dtype, one, other, distance):
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)])
-def test_what_has_no_elements_or_no_dimensions_has_a_fingerprint(shape):
+def test_empty_tensors_and_scalars_have_a_fingerprint(shape):
     assert isinstance(fingerprint(torch.ones(shape)), int)

@@ -64,14 +64,14 @@ def waits_for_the_host(case, input, target):
     return value
 
 
-def test_without_a_gpu_they_are_skipped_with_a_reason(make_case):
+def test_gpu_checks_without_a_gpu_are_skipped_with_a_reason(make_case):
     implementation = find_implementation("reference")
     trials = [(implementation, CHECKS[name]) for name in BOTH]
 
     skipped = [r for job in runner.split(make_case("mse"), trials) for r in runner.run(job)]
 
     assert [(r.check, r.status) for r in skipped] == [(name, SKIPPED) for name in BOTH]
-    assert skipped[0].reason == "the check of streams needs a GPU, in every case"
+    assert skipped[0].reason == "the check streams runs only on a GPU"
 
 
 @pytest.mark.gpu
@@ -92,7 +92,7 @@ def test_a_launch_on_the_default_stream_is_failed(case):
 
 
 @pytest.mark.gpu
-def test_a_result_kept_by_address_is_failed(case):
+def test_result_cached_by_address_fails(case):
     found = results(case, Cached())
 
     assert found["graphs"].status == FAIL
@@ -108,7 +108,7 @@ def test_scratch_memory_that_streams_share_is_failed(case):
 
 
 @pytest.mark.gpu
-def test_what_cannot_be_captured_is_failed_with_its_message_and_harms_nobody(case):
+def test_call_that_cannot_be_captured_fails_alone_with_its_message(case):
     found = results(case, waits_for_the_host)
 
     assert found["streams"].status == PASS
@@ -118,7 +118,7 @@ def test_what_cannot_be_captured_is_failed_with_its_message_and_harms_nobody(cas
 
 
 @pytest.mark.gpu
-def test_all_memory_is_given_back(case):
+def test_checks_on_a_gpu_free_all_memory(case):
     results(case, reference)
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()

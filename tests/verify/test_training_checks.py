@@ -1,4 +1,4 @@
-"""Checks of what training does: incoming gradients, operands that move, memory, float64 sums."""
+"""Checks of training: incoming gradients, moved operands, memory, float64 sums."""
 
 from __future__ import annotations
 
@@ -99,19 +99,19 @@ def guessing(miss):
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_guess_that_is_checked_passes_the_check_of_steps(make_case, loss, reduction):
+def test_verified_expectation_passes_steps(make_case, loss, reduction):
     result = put(make_case(loss, reduction=reduction), guessing(computed), "steps")
 
     assert (result.status, result.reason) == (PASS, "")
 
 
-def test_a_missed_guess_that_is_scaled_has_other_bits(make_case):
+def test_scaled_gradient_of_a_wrong_expectation_fails_steps(make_case):
     result = put(make_case("smooth_l1", params={"beta": 0.7}), guessing(scaled), "steps")
 
     assert result.status == FAIL
 
 
-def test_a_missed_guess_that_is_not_seen_fails(make_case):
+def test_unnoticed_wrong_expectation_fails_steps(make_case):
     result = put(make_case("mse"), guessing(forgetful), "steps")
 
     assert result.status == FAIL
@@ -120,7 +120,7 @@ def test_a_missed_guess_that_is_not_seen_fails(make_case):
 
 @pytest.mark.parametrize("name", ["last incoming", "habit"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_what_came_before_is_not_what_comes(make_case, loss, name):
+def test_last_incoming_gradient_used_for_the_next_fails(make_case, loss, name):
     assert put(make_case(loss), wrong(name), "steps").status == FAIL
 
 
@@ -133,21 +133,21 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, check):
     assert (result.status, result.reason) == (PASS, "")
 
 
-def test_an_operand_that_moved_is_found(make_case):
+def test_moved_operand_is_found(make_case):
     result = put(make_case("mse"), wrong("looks again"), "changed_operands")
 
     assert result.status == FAIL
     assert result.reason.startswith("input.data in other strides, incoming gradient")
 
 
-def test_copies_are_found_in_who_plans_none(make_case):
+def test_copies_fail_in_an_implementation_without_temporaries(make_case):
     result = put(make_case("mse"), wrong("copies"), "allocations")
 
     assert result.status == FAIL
     assert "expected no memory beside the loss and the gradient of 1.0 MiB" in result.reason
 
 
-def test_who_plans_temporaries_is_not_asked_for_allocations(make_case):
+def test_allocations_does_not_apply_with_planned_temporaries(make_case):
     assert not runner.split(
         make_case("mse"), [(find_implementation("reference"), CHECKS["allocations"])]
     )
@@ -172,7 +172,7 @@ def float64_sum(add):
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_sums_of_float64_are_exact_or_found(make_case, loss, reduction):
+def test_inexact_float64_sums_fail(make_case, loss, reduction):
     case = make_case(loss, dtype="float64", reduction=reduction)
 
     assert put(case, float64_sum(math.fsum), "float64_sums").status == PASS
@@ -184,7 +184,7 @@ def test_sums_of_float64_are_exact_or_found(make_case, loss, reduction):
 @pytest.mark.parametrize(
     "changes", [{"dtype": "float32"}, {"dtype": "float64", "reduction": "none"}]
 )
-def test_other_sums_are_not_asked(make_case, changes):
+def test_float64_sums_does_not_apply_to_other_sums(make_case, changes):
     case = make_case("mse", **changes)
 
     assert not runner.split(case, [(find_implementation("custom"), CHECKS["float64_sums"])])
@@ -198,7 +198,7 @@ def test_other_sums_are_not_asked(make_case, changes):
         ("rounded target", "target of float64"),
     ],
 )
-def test_the_layout_that_is_wrong_is_named(make_case, name, variant):
+def test_wrong_layout_is_named(make_case, name, variant):
     result = put(make_case("mse"), wrong(name), "layouts")
 
     assert result.status == FAIL
@@ -254,7 +254,7 @@ def graphed_leaves(monkeypatch):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_warning_of_graphed_callables_is_not_the_implementations(make_case, graphed_leaves, loss):
+def test_warning_of_graphed_callables_is_not_blamed(make_case, graphed_leaves, loss):
     verdict = judge_graphed(make_case(loss), find_implementation("reference"))
 
     assert (verdict.status, verdict.reason) == (PASS, "")
@@ -286,7 +286,7 @@ def test_steps_and_captures_on_a_gpu(make_case, loss, name, check):
 
 
 @pytest.mark.gpu
-def test_what_a_capture_leaves_out_is_found_on_a_gpu(make_case):
+def test_work_missing_from_a_capture_is_found_on_a_gpu(make_case):
     result = put(make_case("mse", device="cuda"), wrong("skips in a capture"), "captured_backward")
 
     assert result.status == FAIL

@@ -95,7 +95,7 @@ def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
     assert result.stdout.splitlines()[-1].startswith("verify: ")
 
 
-def test_one_pass_alone_runs_its_checks_alone():
+def test_one_pass_runs_only_its_checks():
     result = invoke(*MEAN, "--pass", "forward", "--format", "json")
 
     assert [r["check"] for r in json.loads(result.stdout)["results"]] == ["value"]
@@ -108,9 +108,7 @@ def test_one_pass_alone_runs_its_checks_alone():
         (["functional", "reference"], {"functional", "reference"}),
     ],
 )
-def test_without_an_option_ours_are_verified_or_else_what_the_config_names(
-    monkeypatch, tmp_path, named, run
-):
+def test_without_impl_losscli_kernels_or_all_of_the_config_run(monkeypatch, tmp_path, named, run):
     bind = IMPLEMENTATIONS["reference"].bind
     for name in named:
         monkeypatch.setitem(IMPLEMENTATIONS, name, Implementation(name, "", bind))
@@ -122,10 +120,10 @@ def test_without_an_option_ours_are_verified_or_else_what_the_config_names(
     assert {r["implementation"] for r in json.loads(result.stdout)["results"]} == run
 
 
-def test_no_case_that_can_run_exits_4(capsys):
+def test_run_without_a_runnable_case_exits_4(capsys):
     assert run(["verify", *SMALL, "--loss", "hinge", "--impl", "functional"]) == EXIT_UNFIT
     assert (
-        "nothing could run: torch has no other hinge than the reference" in capsys.readouterr().err
+        "nothing could run: torch.nn.functional has no hinge of its own" in capsys.readouterr().err
     )
 
 
@@ -138,7 +136,7 @@ def test_a_case_that_does_not_fit_is_skipped_and_the_run_goes_on():
     assert " passed, 0 warnings, 0 failed, " in result.stdout
 
 
-def test_an_interrupt_reports_what_was_finished(monkeypatch):
+def test_interrupt_reports_finished_results(monkeypatch):
     check = runner.CHECKS["gradients"]
 
     def interrupted(problem, subject):
@@ -153,7 +151,7 @@ def test_an_interrupt_reports_what_was_finished(monkeypatch):
 
     assert result.return_value == EXIT_INTERRUPTED
     assert result.stdout.splitlines()[-1].startswith("verify: 1 check of 1 case passed")
-    assert result.stderr == "losscli: interrupted; what was finished is reported\n"
+    assert result.stderr == "losscli: interrupted; the report has the finished results\n"
 
 
 def test_dry_run_lists_the_cases_and_runs_none(monkeypatch):
@@ -176,7 +174,7 @@ def test_a_config_that_excludes_everything_is_an_error(tmp_path, capsys):
     )
 
 
-def test_a_check_can_be_run_alone():
+def test_option_check_runs_only_that_check():
     result = invoke(*MEAN, "--check", "specials", "--check", "value", "--format", "json")
 
     assert result.return_value == EXIT_OK
@@ -184,7 +182,7 @@ def test_a_check_can_be_run_alone():
     assert checks == ["value", "specials"]
 
 
-def test_checks_are_given_as_other_axes_are():
+def test_check_option_repeats_and_takes_commas():
     result = invoke(*MEAN, "--check", "specials,value", "--format", "json")
 
     assert [one["check"] for one in json.loads(result.stdout)["results"]] == ["value", "specials"]
@@ -200,7 +198,7 @@ def test_an_unknown_check_is_a_usage_error_that_lists_them(capsys, then):
 
 
 @pytest.mark.parametrize("config", ["quick", "thorough"])
-def test_options_replace_what_a_shipped_config_says(config):
+def test_options_replace_keys_of_a_shipped_config(config):
     result = invoke(*MEAN, "-c", config, "--dry-run")
 
     assert result.return_value == EXIT_OK
@@ -208,16 +206,16 @@ def test_options_replace_what_a_shipped_config_says(config):
 
 
 @pytest.mark.parametrize("then", [[], ["--dry-run"]])
-def test_a_check_that_asks_nothing_is_a_usage_error_that_says_what_it_is_for(capsys, then):
+def test_inapplicable_check_exits_2_and_names_its_cases(capsys, then):
     assert run(["verify", *MEAN, "--check", "numeric", *then]) == EXIT_USAGE
 
-    assert "the check of numeric is for float64 alone." in capsys.readouterr().err
+    assert "numeric applies only to float64." in capsys.readouterr().err
 
 
-def test_dry_run_counts_what_the_chosen_checks_ask():
+def test_dry_run_counts_the_chosen_checks():
     result = invoke(*MEAN, "--size", "64x48", "--check", "value,layouts", "--dry-run")
 
-    assert result.stdout.splitlines()[-1] == "--check value,layouts: 3 to run"
+    assert result.stdout.splitlines()[-1] == "--check value,layouts: 3 checks to run"
 
 
 def test_a_run_without_a_result_is_a_usage_error(monkeypatch, capsys):

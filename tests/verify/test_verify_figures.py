@@ -13,7 +13,7 @@ from losscli.report.verify_table import notes
 from losscli.runs.records import FAIL, SKIPPED, WARN, Error, VerifyResult
 
 
-def test_a_row_an_implementation_dtype_and_reduction_the_case_once(make_run, case_results):
+def test_figures_have_a_row_per_implementation_dtype_and_reduction(make_run, case_results):
     run = make_run(*case_results("mse"), *case_results("mse", dtype="float16", reduction="sum"))
 
     headers, rows = table(run, None)
@@ -29,13 +29,13 @@ def test_a_row_an_implementation_dtype_and_reduction_the_case_once(make_run, cas
     assert rows[1][:3] == ["", "float16", "sum"]
 
 
-def test_what_all_rows_share_has_no_column(make_run, case_results):
+def test_values_that_all_rows_share_have_no_column(make_run, case_results):
     headers, _ = table(make_run(*case_results("mse"), *case_results("hinge")), None)
 
     assert headers[:2] == ["case", "rel"]
 
 
-def test_the_case_names_parameters_and_distributions(make_run, case_results):
+def test_case_name_shows_parameters_and_distribution(make_run, case_results):
     run = make_run(
         *case_results(params={"beta": 0.5}),
         *case_results(params={"beta": 2.0}, distribution="normal"),
@@ -109,17 +109,17 @@ def test_the_verdict_is_the_worst_of_the_checks_and_shows_a_loosened_tolerance(
     ]
 
 
-def test_why_a_loss_is_loosened_is_told_once(make_run, case_results):
+def test_reason_of_a_loosened_loss_is_shown_once(make_run, case_results):
     run = make_run(
         *case_results("mse"),
         *case_results(tolerance="8 ulp: a logarithm of a sum"),
         *case_results(tolerance="8 ulp: a logarithm of a sum", dtype="float16"),
     )
 
-    assert notes(run) == ["smooth_l1 may be off by 8 ulp: a logarithm of a sum"]
+    assert notes(run) == ["smooth_l1 has a tolerance of 8 ulp: a logarithm of a sum"]
 
 
-def test_what_is_skipped_has_no_row_but_a_reason(make_run, make_case, case_results):
+def test_skipped_case_has_a_reason_and_no_row(make_run, make_case, case_results):
     case = make_case("mse")
     skipped = [VerifyResult(case, "custom", check, SKIPPED, "needs 9 GiB") for check in "ab"]
     run = make_run(*skipped, *case_results("hinge"))
@@ -139,7 +139,7 @@ def test_what_is_skipped_has_no_row_but_a_reason(make_run, make_case, case_resul
         (math.inf, "inf"),
     ],
 )
-def test_ulp_takes_five_characters(ulp, text):
+def test_ulp_is_formatted_in_five_characters(ulp, text):
     assert format_ulp(ulp) == text
 
 

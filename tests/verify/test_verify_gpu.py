@@ -1,4 +1,4 @@
-"""What differs on a GPU: generators, devices, errors that surface late."""
+"""The GPU's differences: generators, devices, errors that surface late."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_inputs_follow_the_seed_and_lie_on_the_device(make_case, distribution):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_ours_passes(make_case, loss, reduction, dtype):
+def test_losscli_passes_on_a_gpu(make_case, loss, reduction, dtype):
     case = make_case(loss, device="cuda:0", reduction=reduction, dtype=dtype, distribution="normal")
 
     implementation = find_implementation("custom")
@@ -75,7 +75,7 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
     assert [(r.check, r.status, r.reason) for r in wrong] == []
 
 
-def test_a_result_on_another_device_is_failed(make_case):
+def test_result_on_another_device_fails(make_case):
     on_the_host = Implementation(
         "planted", "", lambda case: lambda x, y: ((x - y) ** 2).mean().cpu()
     )
@@ -103,7 +103,7 @@ sys.exit(main.run(sys.argv[1:]))
 """
 
 
-def test_a_kernel_that_goes_astray_fails_and_the_run_ends_as_any_other():
+def test_kernel_that_breaks_the_gpu_fails_and_the_run_finishes():
     case = ["--loss", "mse", "--size", "8x24", "--dtype", "float32", "--reduction", "mean"]
     options = ["--impl", "functional,reference", "--device", "cuda:0", "--format", "json"]
 
@@ -117,4 +117,4 @@ def test_a_kernel_that_goes_astray_fails_and_the_run_ends_as_any_other():
     assert (first["implementation"], first["status"]) == ("functional", "fail")
     assert "CUDA error" in first["reason"]
     assert {each["implementation"] for each in others} == {"functional", "reference"}
-    assert {each["reason"] for each in others} == {"cuda:0 was broken by functional before"}
+    assert {each["reason"] for each in others} == {"cuda:0 was broken earlier by functional"}

@@ -1,4 +1,4 @@
-"""The plan of what a case takes, by hand."""
+"""The memory plan of a case against bytes computed by hand."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CUSTOM = [IMPLEMENTATIONS["custom"]]
 LARGE = (32768, 32768)
 
 
-def test_a_mean_takes_the_operands_and_both_gradients(make_case):
+def test_mean_needs_the_operands_and_both_gradients(make_case):
     case = make_case("mse", shape=LARGE)
 
     assert needed_bytes(case, "forward_backward", CUSTOM) == 16 * GIB + BLOCKS
 
 
-def test_forward_takes_what_the_reference_takes(make_case):
+def test_forward_needs_the_memory_of_the_reference(make_case):
     case = make_case("mse", shape=LARGE)
 
     assert needed_bytes(case, "forward", CUSTOM) == 16 * GIB + BLOCKS
@@ -72,7 +72,7 @@ def test_one_pass_may_fit_where_the_other_does_not(make_case):
     ]
 
 
-def test_a_check_that_holds_more_takes_more(make_case):
+def test_check_that_holds_more_results_needs_more_memory(make_case):
     """Two inputs and three results with both gradients, beside the blocks."""
     case = make_case("mse", shape=LARGE)
 

@@ -1,4 +1,4 @@
-"""What `losscli verify` prints first: checks down, losses across; then failures in full."""
+"""The report of `losscli verify`: a table of checks and losses, then failures in full."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_cell_with_failures_or_warnings_counts_them(make_run, case_results):
     assert cells(run)["value", "hinge"] == "WARN 1/2, 0.50 ulp"
 
 
-def test_what_was_skipped_or_not_asked_has_no_count(make_run, make_case, case_results):
+def test_skipped_and_inapplicable_checks_have_no_count(make_run, make_case, case_results):
     run = make_run(
         VerifyResult(make_case("mse"), "custom", "memory", SKIPPED, "needs 9 GiB"),
         VerifyResult(make_case(), "custom", "memory", PASS),
@@ -58,18 +58,16 @@ def test_what_was_skipped_or_not_asked_has_no_count(make_run, make_case, case_re
     assert cells(run)["memory", "hinge"] == cells(run)["value", "mse"] == "-"
 
 
-def test_a_check_that_was_skipped_wherever_it_was_asked_is_skipped_in_all_losses(
-    make_run, make_case, case_results
-):
+def test_check_skipped_in_all_cases_is_skipped_for_all_losses(make_run, make_case, case_results):
     run = make_run(
-        VerifyResult(make_case("mse"), "custom", "streams", SKIPPED, "needs a GPU, in every case"),
+        VerifyResult(make_case("mse"), "custom", "streams", SKIPPED, "runs only on a GPU"),
         *case_results("hinge"),
     )
 
     assert cells(run)["streams", "mse"] == cells(run)["streams", "hinge"] == "skipped"
 
 
-def test_losses_that_do_not_fit_beside_each_other_follow_below(make_run, case_results):
+def test_losses_that_do_not_fit_the_width_get_another_table(make_run, case_results):
     run = make_run(*case_results("mse"), *case_results("hinge"), *case_results())
 
     wide, narrow = tables(run, 100), tables(run, 60)
@@ -81,7 +79,7 @@ def test_losses_that_do_not_fit_beside_each_other_follow_below(make_run, case_re
     ]
 
 
-def test_the_figures_of_few_cases_follow_and_those_of_many_are_in_markdown(make_run, case_results):
+def test_figures_of_few_cases_follow_and_of_many_only_in_markdown(make_run, case_results):
     few = make_run(*case_results("mse"))
     many = make_run(*(r for size in range(1, 20) for r in case_results("mse", shape=(size,))))
 
@@ -102,7 +100,7 @@ def test_failures_come_before_warnings_in_full(make_run, case_results):
     ]
 
 
-def test_the_last_line_can_be_quoted(make_run, make_case, case_results):
+def test_summary_line_of_a_verify_run(make_run, make_case, case_results):
     run = make_run(
         *case_results("mse"),
         *case_results("hinge", status=FAIL),
@@ -133,7 +131,7 @@ def failures(case_results, *sizes, **changes):
     ]
 
 
-def test_failures_of_one_kind_are_told_once_on_the_smallest_case(make_run, case_results):
+def test_failures_of_one_kind_are_shown_once_on_the_smallest_case(make_run, case_results):
     run = make_run(*failures(case_results, 64, 8, 32), *case_results("mse", shape=(5,)))
 
     assert notes(run) == [
@@ -142,7 +140,7 @@ def test_failures_of_one_kind_are_told_once_on_the_smallest_case(make_run, case_
     ]
 
 
-def test_what_was_shrunk_says_from_where_and_counts_for_nothing(make_run, case_results):
+def test_shrunk_failure_names_its_case_and_is_not_counted(make_run, case_results):
     (failure, *others) = failures(case_results, 64)
     (smaller, *_) = failures(case_results, 1)
     shrunk = replace(smaller, shrunk_from=failure.case.name)
@@ -165,7 +163,7 @@ def test_failures_of_two_implementations_are_two_and_those_of_two_dtypes_one(
     assert len(told) == (2 if "implementation" in change else 1)
 
 
-def test_a_pass_that_says_more_is_told_once(make_run, case_results):
+def test_pass_with_a_reason_is_shown_once(make_run, case_results):
     run = make_run(
         *case_results("mse", reason="0.5 % clamped: supplemented"),
         *case_results("mse", reason="0.7 % clamped: supplemented", dtype="float16"),

@@ -1,4 +1,4 @@
-"""Deliberately wrong implementations, through the same runner as ours: none may pass."""
+"""Deliberately wrong implementations fail in the runner that losscli's own use."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ WRONG = [
     WRONG,
     ids=[f"{f.__name__}-{'-'.join(map(str, c.values()))}-{k}" for f, c, k in WRONG],
 )
-def test_a_wrong_implementation_is_failed(make_case, wrong, changes, check):
+def test_wrong_implementation_fails_its_check(make_case, wrong, changes, check):
     results = {result.check: result for result in judge(make_case(**changes), wrong)}
 
     assert results[check].status == FAIL
@@ -186,7 +186,7 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype, distribu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_pytorchs_own_formula_is_steady_in_every_layout(make_case, loss, reduction, dtype):
+def test_pytorchs_own_formula_is_deterministic_in_every_layout(make_case, loss, reduction, dtype):
     case = make_case(loss, shape=(8, 24), reduction=reduction, dtype=dtype)
 
     results = put(case, find_implementation("reference"), checks=("determinism", "layouts"))
@@ -209,7 +209,7 @@ def test_empty_and_single_elements_are_judged(make_case, shape, reduction):
     assert FAIL not in {r.status for r in results}
 
 
-def test_zeros_pass_only_where_float16_has_nothing_else(make_case):
+def test_zero_gradient_of_a_float16_mean_fails_at_a_large_incoming_gradient(make_case):
     """At 2^24 elements a float16 gradient for 1 is 0 to 2 subnormals: 1/N undone, it is not."""
     case = make_case("mse", shape=(4096, 4096), dtype="float16")
     results = judge(case, zero_gradient, checks=("gradients",))
@@ -219,7 +219,7 @@ def test_zeros_pass_only_where_float16_has_nothing_else(make_case):
     assert failure.reason.startswith("incoming gradient 32768: ")
 
 
-def test_what_is_no_tensor_is_failed(make_case):
+def test_result_that_is_no_tensor_fails(make_case):
     results = judge(make_case(), lambda case, x, y: 0.5)
 
     assert {(r.status, r.reason) for r in results} == {(FAIL, "returned 0.5, not a tensor")}
@@ -264,7 +264,7 @@ def test_memory_that_runs_out_is_not_the_implementations_fault(make_case):
 
 @pytest.fixture
 def strays(monkeypatch):
-    """The check of value finds the device broken; by then it gives nothing any more."""
+    """The check of value finds the device broken; later checks cannot use it."""
 
     def astray(problem, subject):
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore of it")
@@ -275,7 +275,7 @@ def strays(monkeypatch):
     monkeypatch.setattr(runner.devices, "is_broken", lambda device: True)
 
 
-def test_a_gpu_that_a_kernel_broke_is_blamed_on_who_is_asked_next(make_case, strays):
+def test_broken_gpu_is_blamed_on_the_next_implementation(make_case, strays):
     (result,) = judge(make_case(), reference, checks=("value",))
 
     assert (result.status, result.code, result.reason) == (
@@ -285,7 +285,7 @@ def test_a_gpu_that_a_kernel_broke_is_blamed_on_who_is_asked_next(make_case, str
     )
 
 
-def test_who_is_asked_after_that_is_skipped_and_not_blamed(make_case, strays):
+def test_implementations_after_a_broken_gpu_are_skipped(make_case, strays):
     (_, *same) = judge(make_case(), reference, checks=("value", "gradients", "value"))
 
     def no_answer(device):
@@ -297,11 +297,11 @@ def test_who_is_asked_after_that_is_skipped_and_not_blamed(make_case, strays):
 
     assert len(same) == 2
     assert {(r.status, r.reason) for r in (*same, other)} == {
-        (SKIPPED, "cpu was broken by planted before")
+        (SKIPPED, "cpu was broken earlier by planted")
     }
 
 
-def test_who_raises_the_error_itself_has_broken_it_as_well(make_case, strays):
+def test_implementation_that_raises_the_device_error_is_blamed(make_case, strays):
     def raises(case, input, target):
         raise RuntimeError("CUDA error: misaligned address")
 
@@ -314,7 +314,7 @@ def test_who_raises_the_error_itself_has_broken_it_as_well(make_case, strays):
     assert (second.status, second.code) == (SKIPPED, "device_broken")
 
 
-def test_an_error_that_leaves_the_gpu_as_it_was_harms_nobody(make_case, strays, monkeypatch):
+def test_error_that_leaves_the_gpu_intact_skips_nothing(make_case, strays, monkeypatch):
     monkeypatch.setattr(runner.devices, "is_broken", lambda device: False)
 
     failed, *others = judge(make_case(), reference, checks=("value", "gradients"))
@@ -323,7 +323,7 @@ def test_an_error_that_leaves_the_gpu_as_it_was_harms_nobody(make_case, strays, 
     assert runner.broken == {}
 
 
-def test_what_cannot_fit_is_skipped_before_anything_is_allocated(make_case):
+def test_check_that_does_not_fit_is_skipped_before_allocating(make_case):
     case = make_case("mse", shape=(2**20, 2**20))
 
     results = judge(case, sum_for_mean, free=2**30)
@@ -345,7 +345,7 @@ def test_less_accurate_than_torch_is_a_warning(make_case):
     assert "less accurate than torch" in results[0].reason
 
 
-def test_a_loosened_case_is_judged_by_its_own_tolerance_and_says_so(make_case):
+def test_loosened_case_is_judged_by_its_tolerance_and_shows_it(make_case):
     implementation = Implementation(
         "planted", "", lambda case: lambda x, y: reference(case, x, y) * (1 + 1e-5)
     )

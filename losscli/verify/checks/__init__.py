@@ -1,4 +1,4 @@
-"""The registry of checks: one file and one line a check."""
+"""The registry of checks: one file and one line per check."""
 
 from __future__ import annotations
 

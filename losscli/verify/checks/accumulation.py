@@ -1,10 +1,10 @@
-"""Gradients that are added to those that are there already.
+"""Checks that gradients are added to an existing ``.grad``.
 
-Catches: a backward pass that clears ``.grad``, writes over it or adds to it by itself, and one that
-returns memory which it goes on using, so that a sum changes behind the optimizer's back. Both
-operands start with a ``.grad`` of their own, of the other sign; two losses of them are computed and
-differentiated one after the other. Expected is what was there, plus twice the gradient of a plain
-call, within the tolerance of sums. One size is enough.
+Catches: a backward pass that clears ``.grad``, overwrites it or adds to it by itself, and one that
+returns memory which it continues to use, so that a sum changes behind the optimizer's back. Both
+operands start with a ``.grad`` of the opposite sign; two losses of them are computed and
+differentiated one after the other. The expected ``.grad`` is the earlier one plus twice the
+gradient of a plain call, within the tolerance of sums. One size is enough.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _judge(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Verdict, E
     errors = compare(got, (Truth(b, due[b], scale[b]) for b in blocks(due.shape)))
     verdict = judge_sums(errors, got.dtype)
     if verdict.status != PASS:
-        reason = f"{verdict.reason}; it was {_SHARE:g} of the gradient before"
+        reason = f"{verdict.reason}; .grad held {_SHARE:g} times the gradient before the call"
         verdict = Verdict(verdict.status, reason)
     return verdict, errors
 
@@ -64,7 +64,7 @@ def _judge(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Verdict, E
 CHECK = Check(
     "accumulation",
     "forward_backward",
-    "gradients that are not added to those there already",
+    "gradients that are not added to an existing .grad",
     _run,
     adapt=curvature_case,
     once=True,

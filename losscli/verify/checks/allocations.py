@@ -1,9 +1,9 @@
-"""Memory that a call takes beside its results.
+"""Checks the memory that a call takes beyond its results.
 
-Catches: operands that are copied because they are not contiguous, are of mixed dtypes or repeat,
-and temporaries of full size. The most that a forward and backward pass holds is measured by
-PyTorch's own count, for each layout that a config knows; beyond the loss and the gradient nothing
-as large as half of the prediction may be there. Asked of implementations whose memory plan has no
+Catches: operands that are copied because they are not contiguous, have mixed dtypes or repeat, and
+temporaries of full size. PyTorch's own allocators measure the peak memory of a forward and backward
+pass, for each layout of a config; beyond the loss and the gradient a call may hold nothing as large
+as half of the prediction. The check applies to implementations whose memory plan has no
 temporaries.
 """
 

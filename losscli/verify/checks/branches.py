@@ -1,14 +1,13 @@
-"""Every branch of the loss, and its kinks.
+"""Checks every branch of the loss, and its kinks.
 
-Catches: a formula of one branch only, a clamp that is left out, ``<`` for ``<=`` where it matters,
-a kink in the wrong place. A case says nothing of a branch that its inputs do not reach: uniform
-inputs never clamp a hinge with a margin of 1.5; and of a kink if they never meet it. So the
-implementation is put to a small case of its own as well: inputs on every branch, exactly at the
-kinks, and the next numbers below and above them. A kink that the dtype does not hold lies between
-two numbers: an implementation that is held to the oracle has to be right on both sides of it. The
-share of the elements on each side of each kink is counted, and the result says where one is below
-1 %. A loss without a kink has no branch to
-miss and is not asked.
+Catches: a formula of one branch only, a missing clamp, ``<`` for ``<=`` where it matters, a kink in
+the wrong place. A case does not test a branch that its inputs do not reach (uniform inputs never
+clamp a hinge with a margin of 1.5), or a kink that they do not meet. So the check also runs a small
+case with inputs on every branch, exactly at the kinks, and at the next numbers below and above
+them. A kink that the dtype cannot represent lies between two numbers: an implementation that is
+held to the oracle has to be right on both sides of it. The check counts the share of the elements
+on each side of each kink, and the result names a branch with less than 1 %. The check does not
+apply to a loss without a kink.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Broadcasts around the sizes at which kernels change their ways.
+"""Checks broadcasts around the sizes at which kernels switch code paths.
 
-Catches: the end of a repeated row inside a tile or a vector, a row of one vector or of an odd
-number of them, a buffer for what repeats that is too small, the place in an element's repeats at
-which a tile begins, elements repeated in several dimensions, or in the middle one. Rows that repeat
-are of a few vectors, and around a tile and beyond; columns of a few rows, and of more than a tile.
-The loss and both gradients are asked for.
+Catches: mistakes at the end of a repeated row inside a tile or a vector, in a row of one vector or
+of an odd number of them, in a buffer that is too small for the repeated part, in the place of an
+element's repeats at which a tile begins, and in elements that repeat in several dimensions or in
+the middle one. Repeated rows have a few vectors, about a tile, and more than a tile; columns have a
+few rows, and more than a tile. The check judges the loss and both gradients.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _shaped(problem: Problem, input: Shape, target: Shape) -> Problem:
 CHECK = Check(
     "broadcasts",
     "forward_backward",
-    "rows and columns that repeat, at sizes at which kernels change their ways",
+    "rows and columns that repeat, at sizes at which kernels switch code paths",
     _run,
     adapt=sizes_case,
     once=True,

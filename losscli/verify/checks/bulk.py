@@ -1,10 +1,10 @@
-"""Results that are larger than the caches.
+"""Checks results that are larger than the caches.
 
-Catches: lines that are not written where results go past the caches; on a CPU, by a kernel for
-large tensors alone as well, but what a GPU's kernels take for large begins beyond this. What is
-asked without a reduction is a few thousand elements, repeated: so each repeat of the loss and of
-the gradients has to be the first one's, or else right by the oracle. The call before has other
-contents, so that no memory holds the results already.
+Catches: cache lines that are not written where stores bypass the caches; on a CPU also by a kernel
+for large tensors alone, but what a GPU's kernels treat as large begins beyond this. Without a
+reduction the operands are a few thousand elements, repeated: so each repeat of the loss and of the
+gradients has to equal the first one, or be right by the oracle. The call before has other contents,
+so that no memory holds the results already.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 CHECK = Check(
     "bulk",
     "forward_backward",
-    "results larger than the caches of which not all is written",
+    "results larger than the caches that are not fully written",
     _run,
     adapt=bulk_case,
     once=True,

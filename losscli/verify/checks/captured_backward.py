@@ -1,11 +1,11 @@
-"""Backward passes captured in a CUDA graph.
+"""Checks backward passes that a CUDA graph captured.
 
-Catches: work that a captured backward pass leaves out because it was not needed when it was
-captured, or in the replay before; an expectation of one replay that the next one finds; memory that
-belongs to the capture alone. A whole step is captured and replayed with incoming gradients that
-change between replays; backward alone is, and replayed with 2 and then with 1; forward and backward
-are captured apart by ``torch.cuda.make_graphed_callables``. Each gradient has to be right by the
-oracle, and bit for bit what a retained graph gives, as in the check of steps.
+Catches: work that a captured backward pass leaves out because it was not needed during the capture,
+or in the replay before; an expectation that one replay changes for the next; memory that belongs to
+the capture alone. The check captures a whole step and replays it with incoming gradients that
+change between replays; it captures backward alone and replays it with 2 and then with 1; and it
+captures forward and backward separately by ``torch.cuda.make_graphed_callables``. Each gradient has
+to be right by the oracle, and bit for bit that of a retained graph, as in the check of steps.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _judge(due: Due, answers: Iterable[Answer], title: str, worst: Worst) -> Non
 CHECK = Check(
     "captured_backward",
     "forward_backward",
-    "a captured backward pass that a replay finds done already",
+    "work that a captured backward pass leaves out of its replays",
     _run,
     adapt=curvature_case,
     once=True,

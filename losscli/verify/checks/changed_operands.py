@@ -1,11 +1,11 @@
-"""Operands that get other memory between forward and backward.
+"""Checks operands that get other memory between forward and backward.
 
-Catches: a backward pass that takes sizes, strides or addresses of the operands as they are now for
-those that forward wrote for, and so writes beyond the end of a gradient or permutes it. ``x.data``
-is set to a tensor of another shape: an error is right, as PyTorch's is, and so is the gradient of
-what was there, and nothing else. It is set to the same values with other strides: only the gradient
-is right. The other shape is smaller, so that who goes wrong does not take this process along, and
-fits the other operand, of one row.
+Catches: a backward pass that uses the current sizes, strides or addresses of the operands instead
+of those in forward, and so writes beyond the end of a gradient or permutes it. The check sets
+``x.data`` to a tensor of another shape: an error passes, as PyTorch raises one, and so does the
+gradient of the earlier contents. Then it sets ``x.data`` to the same values with other strides:
+only the right gradient passes. The other shape is smaller, so that a wrong access does not crash
+this process, and it fits the other operand, of one row.
 """
 
 from __future__ import annotations

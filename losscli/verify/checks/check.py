@@ -1,4 +1,4 @@
-"""What a check is, and how it counts the judgements of many variants of a case."""
+"""The data of a check, and the tally of its verdicts over many variants of a case."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from losscli.verify.memory_plan import Held
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that is verified."""
+    """One check."""
 
     name: str
     pass_: PassName
     """The pass of the config that asks for it: ``forward`` or ``forward_backward``."""
     catches: str
-    """What a subject that fails it got wrong, in a line."""
+    """The mistakes that the check finds, in a line."""
     run: Callable[[Problem, Subject], Iterator[VerifyResult]]
     """Yield a result for each thing judged; SubjectError where the subject raised."""
     adapt: Callable[[Case], Case] = lambda case: case
-    """Make the case that it is put to of one of the config's."""
+    """Make the case that the check runs on from a case of the config."""
     once: bool = False
     """Whether the largest case that fits speaks for all of its loss, parameters, dtype and
     reduction."""
@@ -40,38 +40,38 @@ class Check:
     held: Callable[[Case], Held] = lambda case: Held()
     """What it holds in memory at once."""
     results: tuple[str, ...] = ()
-    """What its results are called, where not as itself."""
+    """The names of its results, if they differ from the check's name."""
     asks: Callable[[Case], bool] = lambda case: True
-    """Tell whether it asks anything of a case."""
+    """Tell whether the check applies to a case."""
     concerns: Callable[[Implementation], bool] = lambda implementation: True
-    """Tell whether it asks anything of an implementation."""
+    """Tell whether the check applies to an implementation."""
     needs: str = ""
-    """What it is for, where it does not ask of every case."""
+    """The cases that the check applies to, if not to all."""
 
     def missing(self, case: Case) -> Reason | None:
-        """Say what it needs that the device of a case does not have; None if nothing."""
+        """Return the reason that the check cannot run on a case's device; None if it can."""
         if self.needs_gpu and case.device == "cpu":
-            return Reason("no_gpu", f"the check of {self.name} needs a GPU, in every case")
+            return Reason("no_gpu", f"the check {self.name} runs only on a GPU")
         return None
 
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
-        """Say why it asks nothing of an implementation on a case; None if it does."""
+        """Return the reason that the check does not apply, or None if it does."""
         if self.asks(case) and self.concerns(implementation):
             return None
-        return Reason("not_applicable", f"the check of {self.name} is for {self.needs} alone")
+        return Reason("not_applicable", f"the check {self.name} applies only to {self.needs}")
 
     def key(self, case: Case) -> tuple[object, ...]:
-        """Return what cases have in common of which it needs to see one only."""
+        """Return the key of cases of which the check needs only one."""
         if self.missing(case):
             return ()
         return case.kind if self.once else (case,)
 
 
 class Tally:
-    """The judgements of a check that asks a subject in many variants of a case, each by name."""
+    """The verdicts of a check that tests many variants of a case, each by name."""
 
     def __init__(self, *, first: bool = False) -> None:
-        """``first``: of variants that fail, tell of the first, not of the worst."""
+        """``first``: report the first variant that fails, not the worst."""
         self._losses, self._gradients, self._worst = Worst(), Worst(), Worst()
         self._failed: dict[str, None] = {}
         self._first = first

@@ -1,12 +1,12 @@
-"""Every part of the operands is read, and has its own gradient.
+"""Checks that every part of the operands is read, and has its own gradient.
 
-Catches: a kernel that reads one row in a hundred, a tail that is dropped, an index of 32 bits, an
-element that is read for another, a gradient that lands elsewhere. All elements are put where their
-loss is least, zero as a rule, so that nothing hides what a single one adds. Then one element a tile
-of the input, and of the target, is made to cost a known amount: the loss has to move by what the
-oracle says, and gradients, and losses that are not reduced, have to change there and nowhere else.
-So many are changed in one call as the dtype of the loss can tell apart from one fewer; where the
-loss is off, halves are asked until elements that are missed have names.
+Catches: a kernel that reads one row in a hundred, a dropped tail, a 32-bit index, an element read
+in place of another, a gradient written to another element. All elements get values with the
+smallest loss, usually zero, so that the loss of a single changed element shows. Then one element
+per tile of the input, and of the target, is changed so that it costs a known amount: the loss has
+to change by the oracle's amount, and the gradients and unreduced losses have to change there and
+nowhere else. One call changes as many elements as the dtype of the loss can distinguish from one
+fewer; where the loss is off, the check bisects until it can name missed elements.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
     count, group = len(probe.places), probe.loud.group
     if not group:
         reason = f"no change of one element of the {probe.name} shows in a loss of this dtype"
-        # Not a pass of nothing: whoever reads the result has to know.
-        worst.add(Verdict(WARN, f"{reason}: only its gradient was judged"), None, "")
+        # The result has to say that the loss was not checked.
+        worst.add(Verdict(WARN, f"{reason}: only its gradient was checked"), None, "")
         return
     paths: tuple[tuple[str, tuple[OperandName, ...]], ...] = (
         ("", ()),
@@ -253,7 +253,7 @@ def _missed(off: partial[str], start: int, stop: int, limit: int) -> list[tuple[
 CHECK = Check(
     "coverage",
     "forward_backward",
-    "elements that are not read, or read for others; gradients that land elsewhere",
+    "elements that are not read, or read in place of others; gradients of other elements",
     _run,
     once=True,
     held=lambda case: Held(operands=2, results=2),

@@ -1,10 +1,10 @@
-"""The same bits every time.
+"""Checks that repeated calls return the same bits.
 
-Catches: atomics or a race in a sum, a result read before it is finished, memory that is read
-without having been written. Twenty runs on the same operands, each with a loss and gradients of its
-own, have to agree bitwise. Graded: a subject whose runs differ but stay within the tolerances of
-the oracle is warned of, with the spread in ULP; beyond them it fails. The largest size is asked:
-the more blocks and threads share a sum, the more orders there are.
+Catches: atomics or a race in a sum, a result read before it is finished, memory that is read before
+it is written. Twenty runs on the same operands, each with a new loss and new gradients, have to
+agree bitwise. An implementation whose runs differ within the tolerances of the oracle gets a
+warning with the spread in ULP; beyond them it fails. The check runs on the largest size: the more
+blocks and threads share a sum, the more orders are possible.
 """
 
 from __future__ import annotations

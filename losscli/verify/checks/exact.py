@@ -1,12 +1,12 @@
-"""Arithmetic without a rounding, which has one result in whatever order it is done.
+"""Checks results on inputs whose arithmetic is exact in any order.
 
 Catches: a loss or gradient that is off by a unit in the last place and within every tolerance: a
-reciprocal or a constant that is not the nearest, a result that is cut off, a term that is added
-twice. The inputs and parameters are numbers of few bits, and a mean is over a power of two, so that
-all elements, products and sums are numbers of the accumulator: the value and both gradients have to
-be the oracle's, rounded once. Each branch is asked by itself, on each side of each kink, and all of
-them together. A branch on which the loss of such numbers is not of few bits itself, as that of an
-exponential, is left out.
+reciprocal or a constant that is not the nearest, a truncated result, a term that is added twice.
+The inputs and parameters are numbers of few bits, and a mean is over a power of two, so that the
+accumulator represents all elements, products and sums exactly: the value and both gradients have to
+be the oracle's, rounded once. The check tests each branch alone, on each side of each kink, and all
+branches together. It leaves out a branch whose loss of such numbers is itself not of few bits, such
+as an exponential.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         _judge(own, subject, "on all branches", worst)
     result = worst.result(problem, subject.name, "exact")
     if not asked:
-        result = replace(result, reason="no branch of the loss has exact values: nothing was asked")
+        result = replace(
+            result, reason="no branch of the loss has exact values: nothing was checked"
+        )
     yield result
 
 
@@ -153,14 +155,14 @@ def _differs(got: Tensor, due: Tensor) -> str:
     want, found = float(due.flatten()[place]), float(got.flatten()[place])
     return (
         f"expected {want:.17g} exactly, got {found:.17g} at {index}; "
-        "no order of these additions rounds"
+        "these additions are exact in every order"
     )
 
 
 CHECK = Check(
     "exact",
     "forward_backward",
-    "results that are off where nothing has to be rounded",
+    "results that are off where no rounding is needed",
     _run,
     adapt=exact_case,
     once=True,

@@ -1,4 +1,4 @@
-"""What an implementation computes in the plainest way, to hold other ways of running it against.
+"""The results of plain calls, with which checks compare other ways of calling.
 
 Bitwise, where plain runs agree bitwise; else under the tolerances of the oracle, as a sum taken in
 another order each time has to be. Three runs tell as a rule; where another way of running gives
@@ -73,7 +73,7 @@ class Expectation:
         worst.add(Verdict(PASS), None, "")
 
     def _may_change_order(self, part: Tensor) -> bool:
-        """Tell whether a part of an answer is made of sums, in an order that nobody promised."""
+        """Tell whether a part of an answer consists of sums without a promised order."""
         elementwise = part.shape == self.problem.oracle.shape
         return not elementwise and not self.subject.implementation.fixed_order
 

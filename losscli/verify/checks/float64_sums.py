@@ -1,10 +1,9 @@
-"""Sums of float64.
+"""Checks the accuracy of float64 sums.
 
-Catches: a float64 sum that loses digits because there is no wider type to carry it in. The loss of
-many equal numbers, and of numbers of several distributions, has to be within a unit in the last
-place of the exact sum of what the implementation itself gives for each element without a reduction:
-so nothing but the sum is judged. Asked of implementations that promise it; PyTorch's own sums are
-off by several units.
+Catches: a float64 sum that loses digits because no wider type can carry it. The loss of many equal
+numbers, and of numbers of several distributions, has to be within a unit in the last place of the
+exact sum of the implementation's own elements without a reduction: so only the sum is judged. The
+check applies to implementations that promise it; PyTorch's own sums are off by several units.
 """
 
 from __future__ import annotations

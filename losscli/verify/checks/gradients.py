@@ -1,9 +1,12 @@
-"""The gradients of both operands.
+"""Checks the gradients of both operands.
 
 Catches: a zero, absent or detached gradient, a wrong sign or branch, 1/rows for 1/N, a gradient
 that belongs to another element, an incoming gradient that is ignored or applied twice, a target's
-gradient that is not summed over what it was broadcast along, digits lost to a stored gradient
-that underflows.
+gradient that is not summed over the broadcast dimensions, digits lost to a stored gradient that
+underflows. The check computes the gradient of each operand alone with an incoming gradient of 1, as
+in most training loops; then that of the input with 32768, as under a gradient scaler, and those of
+both with -3 (in float16 not with 32768, but for a mean with about N), or with a tensor of normal
+values without a reduction.
 
 Each operand alone asks for a gradient with an incoming gradient of 1, as in most training loops;
 then the input does with 32768, as under a gradient scaler, and both with -3 (in float16 not with

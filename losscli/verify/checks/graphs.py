@@ -1,4 +1,4 @@
-"""Calls captured in a CUDA graph.
+"""Checks calls that a CUDA graph captured.
 
 Catches: a synchronisation or an allocation that no capture allows, a result cached by the address
 or the identity of its operands, scratch memory that a replay finds used, counters that are not

@@ -1,12 +1,12 @@
-"""Operands that lie otherwise in memory, or are broadcast otherwise.
+"""Checks operands of other strides and broadcasts.
 
-Catches: operands taken for contiguous, a storage offset that is ignored, vectors loaded from
-addresses that are not aligned for them, strides of one operand used for the other, gaps that are
-read, the wrong axis of a broadcast, gradients that are not summed over it, or summed over the
-wrong one, operands of two dtypes of which one is read as the other or rounded to it. Most shapes
-are not square, so that a wrong axis cannot fit; some are, for there an operand that is read
-transposed has the shape that is due. What lies in gaps and before offsets is NaN: who reads it has
-it in the result. One size is enough for all of it.
+Catches: a kernel that assumes contiguous operands, ignores a storage offset, loads vectors from
+unaligned addresses, uses the strides of one operand for the other, reads gaps, broadcasts along the
+wrong axis, does not sum a gradient over the broadcast axis or sums it over the wrong one, or reads
+an operand of one dtype as another or rounds it to another. Most shapes are not square, so that a
+wrong axis cannot fit; some are square, because a transposed read of a square operand has the right
+shape. Gaps and memory before offsets hold NaN, which a wrong read brings into the result. One size
+is enough.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _square(problem: Problem, target: Shape, place_input: Place, place_target: P
 CHECK = Check(
     "layouts",
     "forward_backward",
-    "operands taken for contiguous or aligned, a wrong axis of a broadcast",
+    "kernels that assume contiguous or aligned operands, a wrong axis of a broadcast",
     _run,
     adapt=layout_case,
     once=True,

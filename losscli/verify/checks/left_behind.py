@@ -1,10 +1,10 @@
-"""What a call leaves behind in the process.
+"""Checks that a call changes no state of the process.
 
 Catches: a call that changes the number of threads, the default dtype, random states, grad mode,
 flush-denormal mode, flags of TF32 and determinism, environment variables, signal handlers or
-functions of torch, for all that runs afterwards. Each is named, and brought back, so that nobody
-after is judged by what this one left. The other checks fail for it as well, for some things are
-left behind by the first call of a process alone.
+functions of torch, for all later code. The check names each change and restores the state, so that
+the change affects no other result. The other checks fail for such a change as well, because some
+changes happen only in the first call of a process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 CHECK = Check(
     "left_behind",
     "forward_backward",
-    "flags, random states and functions that a call changes for all that comes after",
+    "flags, random states and functions that a call changes for later code",
     _run,
     adapt=curvature_case,
     once=True,

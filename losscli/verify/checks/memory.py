@@ -1,16 +1,17 @@
-"""What an implementation does to memory beside its result.
+"""Checks that an implementation reads and writes only its own memory.
 
-Catches: inputs that are written over, elements read or written beyond the ends of a buffer, outputs
-that are not fully written or that share memory with the operands or with the outputs of an earlier
-call, a result that is cached by address, memory that is kept from call to call.
+Catches: overwritten inputs, elements read or written beyond the ends of a buffer, outputs that are
+not fully written or that share memory with the operands or with the outputs of an earlier call, a
+result that is cached by address, memory that is kept from call to call.
 
 The operands lie between bands of NaN, then of large values: the result has to be that of plain
-operands, and bands and operands what they were. Before other calls, all bytes of an earlier result,
-and blocks of its size and of scratch memory's, are filled with a pattern and freed, so that an
-allocator hands them out again: the result has to be the same for two patterns. Then new contents
-arrive in the same operands; that result is judged by the oracle. Each other result has to equal
-plain calls: bitwise, if the subject is deterministic, else within the tolerances of the oracle.
-Last, a hundred calls on operands of some ten thousand elements may not take more memory each time.
+operands, and bands and operands have to stay unchanged. Before other calls, all bytes of an earlier
+result, and blocks of its size and of the size of scratch memory, are filled with a pattern and
+freed, so that an allocator hands them out again: the result has to be the same for two patterns.
+Then the same operands get new contents, and the oracle judges that result. Each other result has to
+equal plain calls: bitwise if the implementation is deterministic, otherwise within the tolerances
+of the oracle. Last, a hundred calls on operands of some ten thousand elements may not take more
+memory each time.
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ class _Guarded:
         return cls(values, view, whole, fill)
 
     def changed(self) -> str:
-        """Say what of it is no longer what it was; empty if all is."""
+        """Describe the first change of the values or bands; empty if there is none."""
         if not same_bits(self.values, self.view):
-            return f"was written over{_where(self.view, self.values)}"
+            return f"was overwritten{_where(self.view, self.values)}"
         for name, band in (("before", self.whole[:BAND]), ("after", self.whole[-BAND:])):
             due = torch.full_like(band, self.fill)
             if not same_bits(band, due):
-                return f"had memory {name} it written over{_where(band, due)}"
+                return f"has overwritten memory {name} it{_where(band, due)}"
         return ""
 
 
@@ -91,9 +92,9 @@ def _where(now: Tensor, before: Tensor) -> str:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge one thing after the other; the worst counts."""
+    """Run each part of the check; the worst verdict counts."""
     worst = Worst()
-    # Copies throughout: who writes over operands does not spoil them for others.
+    # Copies throughout: an implementation that overwrites operands does not affect others.
     own = replace(problem, input=problem.input.clone(), target=problem.target.clone())
     expected = replace(Expectation.of(own, subject, problem.usual), problem=problem)
     for name in FILLS:
@@ -107,7 +108,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 
 def _between_bands(expected: Expectation, subject: Subject, name: str, worst: Worst) -> None:
-    """Judge a call on operands between bands, and what it leaves of them."""
+    """Judge a call on operands between bands, and the operands and bands after it."""
     problem = expected.problem
     guarded = {
         operand: _Guarded.around(problem.oracle.operand(operand), FILLS[name])
@@ -208,14 +209,14 @@ def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
         if grown <= footprint.noise(CALLS):
             return
         gc.collect()
-    reason = f"expected no more memory, but {CALLS} calls more took {format_bytes(grown)} more"
+    reason = f"expected no memory growth, but {CALLS} more calls took {format_bytes(grown)} more"
     worst.add(Verdict(FAIL, f"{reason}, on operands of {format_bytes(own.input.nbytes)}"), None, "")
 
 
 CHECK = Check(
     "memory",
     "forward_backward",
-    "operands written over or read beyond, results not fully written, stale or shared",
+    "overwritten operands, reads beyond their ends, results not fully written, stale or shared",
     _run,
     once=True,
     held=lambda case: Held(operands=3, results=3),

@@ -1,4 +1,4 @@
-"""The gradients against differences of the loss itself, in float64.
+"""Checks the gradients against differences of the loss itself, in float64.
 
 Catches: a gradient that is not that of the loss, whatever the oracle holds to be the truth. The
 oracle takes its gradients from autograd through the reference, so a reference whose derivative is
@@ -90,8 +90,8 @@ def _judge(
     # Written so that NaN is wrong.
     if abs(expected - got) <= allowed:
         return Verdict(PASS)
-    reason = f"the loss changes by {expected:.9g} a step, its gradient says {got:.9g}"
-    return Verdict(FAIL, f"{reason}; up to {allowed:.2g} is rounding")
+    reason = f"the loss changes by {expected:.9g} per step, but its gradient says {got:.9g}"
+    return Verdict(FAIL, f"{reason}; rounding explains at most {allowed:.2g}")
 
 
 def _away_from_kinks(problem: Problem) -> Problem:

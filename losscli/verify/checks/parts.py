@@ -1,4 +1,4 @@
-"""Incoming gradients that differ by row, and parts of a batch.
+"""Checks incoming gradients that differ by row, and batches in parts.
 
 Catches: an incoming gradient that is judged by its first row, taken for one number because it does
 not move along a dimension, or read as if it were contiguous; a mean of the means of parts of other

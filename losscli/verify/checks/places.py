@@ -1,4 +1,4 @@
-"""Which elements of a tensor are probed: one a tile, and where kernels leave some out."""
+"""Chooses the elements of a tensor to probe: one per tile, and where kernels tend to miss some."""
 
 from __future__ import annotations
 

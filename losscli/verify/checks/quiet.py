@@ -1,4 +1,4 @@
-"""Operands whose loss is nothing, and how to make single elements of them loud."""
+"""Operands whose loss is zero, and changes of single elements that make it nonzero."""
 
 from __future__ import annotations
 

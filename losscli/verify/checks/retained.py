@@ -1,11 +1,11 @@
-"""Several backward passes through one graph.
+"""Checks several backward passes through one retained graph.
 
 Catches: a stored gradient that is scaled in place, so that the second pass scales it twice; buffers
-that are freed or used up by the first pass though the graph is retained; a result of the first
-pass that is given again whatever comes in, or that a later pass writes over. One loss is
-differentiated four times, with incoming gradients of -3, 1, -3 and 1 (a tensor, its double and both
-again where nothing is reduced). Each gradient is judged by the oracle when it is there, and once
-more after the last. One size is enough.
+that the first pass frees or consumes although the graph is retained; a result of the first pass
+that is returned again for any incoming gradient, or that a later pass overwrites. The check
+differentiates one loss four times, with incoming gradients of -3, 1, -3 and 1 (without a reduction
+a tensor, its double and both again). The oracle judges each gradient when it is computed, and once
+more after the last pass. One size is enough.
 """
 
 from __future__ import annotations

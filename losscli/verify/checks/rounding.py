@@ -1,12 +1,12 @@
-"""Results of 16 bits that lean to one side.
+"""Checks 16-bit results for a bias of their rounding.
 
-Catches: results that are cut off, or rounded up, where they have to be rounded to the nearest. Each
-is within a unit in the last place, so no tolerance of an element sees it; but on the average over
-many, results rounded to the nearest are right, and those cut off half a unit too small. Asked of
-the loss and the gradients without a reduction; of 32 bits and more, where the roundings on the way
-lean as well, nothing is asked. The average is that of the distances from the correctly rounded
-results: where a parameter sets all results apart from the numbers of the dtype, a margin of 0.1 in
-bfloat16 say, those lean as well.
+Catches: results that are truncated, or rounded up, instead of rounded to nearest. Each is within a
+unit in the last place, so no tolerance of an element finds it; but the average error of many
+results rounded to nearest is near zero, and that of truncated results is half a unit. The check
+applies to the loss and the gradients without a reduction, in 16 bits; with 32 bits and more the
+roundings of intermediate values have a bias as well. The average is that of the differences from
+the correctly rounded results, because a parameter (a margin of 0.1 in bfloat16, for example) can
+bias these results too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _judge(
     if abs(mean) <= MOST:
         return Verdict(PASS)
     way = "large" if mean > 0 else "small"
-    reason = f"expected to be right on the average, is {abs(mean):.2f} ulp too {way}"
+    reason = f"expected no bias on average, but results are {abs(mean):.2f} ulp too {way}"
     for own in (_average(each, truths) for each in torchs if each is not None):
         if abs(own) > MOST and own * mean > 0 and abs(mean) <= abs(own) + MOST:
             return Verdict(WARN, reason, NO_WORSE_THAN_TORCH)
@@ -89,7 +89,7 @@ def _leaning(result: Tensor, truth: Tensor) -> Tensor:
 CHECK = Check(
     "rounding",
     "forward_backward",
-    "results of 16 bits that are cut off, not rounded",
+    "16-bit results that are truncated, not rounded",
     _run,
     adapt=rounding_case,
     once=True,

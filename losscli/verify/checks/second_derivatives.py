@@ -1,11 +1,11 @@
-"""The gradients of the gradients.
+"""Checks the derivatives of the gradients.
 
 Catches: second derivatives that are silently zero, wrong in sign or in a branch, or not summed over
-what an operand was broadcast along; an incoming gradient that is no part of them. The gradients of
-both operands are multiplied by values of both signs and added up, and what comes out is
-differentiated for both operands and the incoming gradient. Judged against float64 autograd through
-the reference, relative to the largest. Who raises has no second derivatives, which is
-honest: the check is skipped, and says so.
+broadcast dimensions; an incoming gradient without a second derivative. The gradients of both
+operands are multiplied by values of both signs and added, and this sum is differentiated for both
+operands and the incoming gradient. The judge is float64 autograd through the reference, relative to
+the largest derivative. The check is skipped with a reason for an implementation that raises,
+because it says honestly that it has no second derivatives.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def _judge(found: Tensor | None, truth: _Truth) -> str:
     place = int(error.nan_to_num(nan=torch.inf).argmax())
     expected, got = float(truth.value.flatten()[place]), float(found.flatten()[place])
     index = [int(i) for i in torch.unravel_index(torch.tensor(place), found.shape)]
-    return f"expected {expected:.6g}, got {got:.6g} at {index}; up to {bound:.2g} is rounding"
+    return (
+        f"expected {expected:.6g}, got {got:.6g} at {index}; rounding explains at most {bound:.2g}"
+    )
 
 
 def _errors(found: Tensor, truth: _Truth) -> Tensor:

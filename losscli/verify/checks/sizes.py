@@ -1,9 +1,9 @@
-"""Sizes around those at which kernels change their ways.
+"""Checks sizes around those at which kernels switch code paths.
 
-Catches: a tail of one element that is dropped, a whole vector, warp or tile that is taken for a
-ragged one or the other way round, nothing at all, a single element. Vectors, groups of lanes, warps
-and tiles are powers of two: so zero and one, each power of two up to a tile, its neighbours, and a
-few primes are asked, in one dimension, for the loss and both gradients.
+Catches: a dropped tail of one element, a whole vector, warp or tile that is treated as a ragged one
+or the other way round, empty tensors, a single element. Vectors, groups of lanes, warps and tiles
+are powers of two: so the check runs the sizes zero and one, each power of two up to a tile, its
+neighbours, and a few primes, in one dimension, for the loss and both gradients.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _sized(problem: Problem, size: int) -> Problem:
 CHECK = Check(
     "sizes",
     "forward_backward",
-    "tails, single elements and nothing at all",
+    "tails, single elements and empty tensors",
     _run,
     adapt=sizes_case,
     once=True,

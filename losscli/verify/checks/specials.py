@@ -1,11 +1,11 @@
-"""Values at the ends of what a dtype holds.
+"""Checks NaN, infinities and other values at the ends of a dtype's range.
 
-Catches: NaN or infinity that is scrubbed or clamped away, a branch that compares the wrong way
-where nothing compares, a gradient that is not PyTorch's there, subnormals flushed to zero, squares
-that overflow where they need not. Where PyTorch's own gradient is NaN any will do, for that of
-torch.compile is another there; the loss, which is NaN as well, has to be. One value at a time,
-first in the input, then in the target (but where targets are signs), among values all over; one
-small size is enough for it.
+Catches: NaN or infinity that is replaced or clamped away, a branch that compares the wrong way on
+NaN, a gradient that differs from PyTorch's there, subnormals flushed to zero, squares that overflow
+needlessly. Where PyTorch's own gradient is NaN any gradient passes, because that of torch.compile
+differs there; the loss, which is NaN as well, has to be NaN. The check plants one value at a time,
+first in the input, then in the target (unless targets are signs), among ordinary values; one small
+size is enough.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Incoming gradients from step to step.
+"""Checks incoming gradients over a sequence of training steps.
 
 Catches: a gradient that was computed for the incoming gradient of another call, in an
-implementation that expects the next to be as the last; a guess that two losses share, two heads of
-one loss or two streams; digits that depend on whether a guess was right. Steps of forward and
-backward have the same incoming gradient again and again, then another, ten different ones in turn,
-and the first again. Then two heads of one shape have different weights in one backward pass, by
-themselves and with other losses between them; on a GPU, steps with different incoming gradients run
-on two streams at once. Each gradient has to be right by the oracle, and bit for bit what a backward
-pass through a retained graph gives for that number, where two of those agree. One size is enough.
+implementation that expects the last incoming gradient again; an expectation that two losses, two
+heads of one loss or two streams share; digits that depend on whether an expectation was right.
+Steps of forward and backward have the same incoming gradient several times, then another, ten
+different ones in turn, and the first again. Then two heads of one shape have different weights in
+one backward pass, alone and with other losses between them; on a GPU, steps with different incoming
+gradients run on two streams at once. Each gradient has to be right by the oracle, and bit for bit
+that of a backward pass through a retained graph for the same number, if two of those agree. One
+size is enough.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ Gradients = Mapping[OperandName, Tensor | None]
 
 @dataclass(frozen=True)
 class Due:
-    """What the gradients of a problem are for each number."""
+    """The correct gradients of a problem for each incoming gradient."""
 
     problem: Problem
     bits: dict[float, Gradients]
     """Empty where two backward passes through retained graphs do not agree."""
     right: set[tuple[float, OperandName]] = field(default_factory=set)
-    """What of it the oracle was asked about already."""
+    """The gradients that the oracle has judged already."""
 
     @classmethod
     def of(cls, problem: Problem, subject: Subject) -> Due:
@@ -88,7 +89,9 @@ class Due:
                 self.right.add((value, name))
             elif want is not None and got is not None:
                 off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
-                reason = f"{off}; a retained graph gives other bits for the same number"
+                reason = (
+                    f"{off}; a retained graph gives different bits for the same incoming gradient"
+                )
                 worst.add(Verdict(FAIL, reason), None, f"{title}, {name} gradient: ")
 
 

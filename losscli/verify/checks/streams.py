@@ -1,4 +1,4 @@
-"""Other streams than the default one.
+"""Checks calls on other streams than the default one.
 
 Catches: kernels launched on the default stream instead of the current one, scratch memory or
 counters that two launches share, memory that is reused while another stream still needs it. The

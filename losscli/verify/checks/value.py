@@ -1,9 +1,9 @@
-"""The loss itself.
+"""Checks the loss itself.
 
-Catches: a wrong formula, constant or parameter, a wrong branch, elements left out or read twice,
-a wrong broadcast axis, sum for mean, an accumulator that is too narrow, a result of the wrong
-shape, dtype or device. The loss is computed twice: alone, and as when the gradient of the input
-will be wanted, because fused kernels have a path of their own for that.
+Catches: a wrong formula, constant or parameter, a wrong branch, elements that are left out or read
+twice, a wrong broadcast axis, a sum where a mean is expected, an accumulator that is too narrow, a
+result of the wrong shape, dtype or device. The check computes the loss twice: alone, and on the
+path that prepares the gradient of the input, because fused kernels have a separate path for that.
 """
 
 from __future__ import annotations

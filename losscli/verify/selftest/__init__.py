@@ -1,1 +1,1 @@
-"""Whether verification itself can be believed: the wrong are to fail, the honest are not to."""
+"""The self-test of verify: wrong implementations have to fail, correct ones have to pass."""

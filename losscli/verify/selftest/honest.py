@@ -1,4 +1,4 @@
-"""Implementations that are right, each in a way of its own: a gate that fails one is too narrow."""
+"""Correct implementations, each with its own method: a check that fails one is too strict."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _float64(values: Tensor) -> Tensor:
 
 
 _own_order = random.Random(0)
-"""Goes on from call to call, and is nobody else's: a call leaves PyTorch's random state alone."""
+"""A random state of its own, which continues from call to call and leaves PyTorch's alone."""
 
 
 def _any_order(values: Tensor) -> Tensor:

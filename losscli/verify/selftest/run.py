@@ -1,4 +1,4 @@
-"""Puts what is wrong and what is honest through the gate that everything goes through."""
+"""Runs the checks on the wrong and the correct implementations of the self-test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
 LONG = (512, 2048)
 """Where a sum needs digits."""
 COMPILED = next(iter(LOSSES))
-"""The one loss that is compiled: compiling takes longer than all the rest."""
+"""The only loss that is compiled: compiling takes longer than all the rest."""
 NOT_COMPILED = ("layouts", "sizes", "broadcasts", "steps", "changed_operands")
 """Checks for which each layout, shape or loss would be compiled anew: minutes for what is PyTorch's
 own, whose compiler divides by the size of nothing besides."""
@@ -29,7 +29,7 @@ own, whose compiler divides by the size of nothing besides."""
 
 @dataclass(frozen=True)
 class SelfTest:
-    """One implementation and the cases of one loss that it is put to."""
+    """One implementation, and the cases of one loss to test it on."""
 
     implementation: Implementation
     cases: tuple[Case, ...]
@@ -42,12 +42,12 @@ class SelfTest:
 
     @property
     def name(self) -> str:
-        """What a person would call it."""
+        """The name for people."""
         return self.case.name
 
 
 def plan(device: str) -> list[SelfTest]:
-    """Return every implementation with every loss that it has to do with."""
+    """Return every implementation with every loss that it applies to."""
     tests = []
     for loss in LOSSES:
         cases = tuple(_cases(loss, device))

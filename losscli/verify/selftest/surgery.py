@@ -1,4 +1,4 @@
-"""Autograd functions by which a loss is made to go wrong in one place."""
+"""Autograd functions that plant one mistake into a loss."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Regraded(torch.autograd.Function):
 def _on_own_leaves(
     function: Callable[[Tensor, Tensor], Tensor], input: Tensor, target: Tensor
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Apply a function to leaves that nobody else has; return them and the result."""
+    """Apply a function to new leaves; return them and the result."""
     with torch.enable_grad():
         leaves = input.detach(), target.detach()
         for leaf in leaves:
