@@ -65,7 +65,7 @@ class Parameters(Mapping[str, float]):
 
 
 class Case(Record, frozen=True):
-    """One loss on one set of inputs, on one device. It is its own key: nobody makes another."""
+    """One loss on one set of inputs, on one device. The case itself is the key everywhere."""
 
     loss: str
     shape: Shape

@@ -8,7 +8,7 @@ RESULTS = ROOT / "docs" / "results"
 
 
 def load_tables():
-    """Load docs/tables.py, which is a program and no part of the package."""
+    """Load docs/tables.py, a program outside of the package."""
     spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -19,7 +19,7 @@ class StepTimer(ClockTimer):
 
 
 class FixedLimits:
-    """Finds one limit for all, or another when asked again; remembers what it was asked."""
+    """Finds one limit for all, or another the second time; stores its arguments."""
 
     def __init__(self, limit, second=None, mover=None):
         self.limit, self.second, self.mover = limit, second or limit, mover

@@ -168,4 +168,4 @@ class Standin:
 
 def cut_short(library: Path) -> str:
     library.write_bytes(library.read_bytes()[:50])
-    return r"50 of \d+ bytes are there"
+    return r"50 of \d+ bytes are present"

@@ -49,7 +49,7 @@ def test_pass_needs_inputs_outputs_and_temporaries(case, pass_, implementations,
 
 
 @pytest.mark.parametrize(("pass_", "tensors"), [("forward", 2), ("forward_backward", 3)])
-def test_on_a_gpu_no_probe_is_kept_beside_them(pass_, tensors):
+def test_gpu_plan_has_no_probe_arrays(pass_, tensors):
     asked = msgspec.structs.replace(case(), device="cuda:0")
     assert needed_bytes(asked, pass_, [CUSTOM]) == GPU_RESERVE + tensors * 4 * MIB
 

@@ -43,7 +43,7 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.reason == "confidence: 13 samples, median within 0.00%"
 
 
-def test_the_host_is_as_long_busy_as_the_call_takes_on_a_cpu(bench):
+def test_host_time_is_absent_on_a_cpu(bench):
     assert {result.host_seconds for result in bench()} == {None}
 
 
@@ -151,7 +151,7 @@ def test_tables_run_one_after_the_other_with_their_own_timing(bench):
     ]
 
 
-def test_one_whose_samples_were_all_throttled_is_skipped_and_says_so(bench):
+def test_implementation_with_only_throttled_samples_is_skipped(bench):
     timing = Timing(min_time=0.0, max_time=0.01)
     seen = Seen(slowed=True, celsius=[99, 99])
     results = bench(conditions=seen, passes=("forward",), timing=timing)

@@ -10,7 +10,7 @@ from losscli.bench.timer import CpuTimer
 from losscli.config.schema import LossChoice, Tolerance
 
 
-def test_the_gradient_is_judged_where_it_is_timed(bench):
+def test_forward_backward_result_has_the_error_of_the_gradient(bench):
     (result,) = bench(passes=("forward_backward",), implementations=("reference",))
     assert result.error.grad_ulp <= 4
 
@@ -34,7 +34,7 @@ def test_a_wrong_gradient_fails_the_backward_pass_alone(bench, implementation):
 
 
 def remembering(key):
-    """Return an implementation that computes nothing twice for the same key of its prediction."""
+    """Return an implementation that caches its result by a key of its prediction."""
     known = {}
 
     def remembered(input, target):
@@ -45,16 +45,16 @@ def remembering(key):
     return remembered
 
 
-def test_a_result_remembered_by_address_is_found_out(bench, implementation):
+def test_result_cached_by_address_fails(bench, implementation):
     (result,) = bench(
         implementations=(implementation(remembering(torch.Tensor.data_ptr)),), passes=("forward",)
     )
     assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("right at first, wrong while timed: loss: ")
+    assert result.reason.startswith("correct before timing, wrong while timed: loss: ")
 
 
 class RememberedGradient(torch.autograd.Function):
-    """A loss that is right and a gradient that was right once."""
+    """A right loss with a cached gradient."""
 
     gradient = None
 
@@ -69,18 +69,16 @@ class RememberedGradient(torch.autograd.Function):
         return RememberedGradient.gradient * grad_output, None
 
 
-def test_a_remembered_gradient_is_found_out(bench, implementation):
+def test_cached_gradient_fails(bench, implementation):
     RememberedGradient.gradient = None
     (result,) = bench(
         implementations=(implementation(RememberedGradient.apply),), passes=("forward_backward",)
     )
     assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("right at first, wrong while timed: gradient: ")
+    assert result.reason.startswith("correct before timing, wrong while timed: gradient: ")
 
 
-def test_what_is_remembered_until_the_operands_change_is_computed_for_each_sample(
-    bench, implementation
-):
+def test_result_cached_by_version_is_computed_for_each_sample(bench, implementation):
     computed = []
     remembered = remembering(lambda tensor: (tensor.data_ptr(), tensor._version))
 
@@ -105,12 +103,12 @@ def ticking():
     return lambda: next(readings)
 
 
-def test_each_pass_begins_with_contents_that_are_judged_as_they_are(bench):
+def test_each_pass_is_judged_on_its_own_contents(bench):
     results = bench(implementations=("reference",), losses=(LossChoice("smooth_l1"),))
     assert [r.status for r in results] == ["ok", "ok"]
 
 
-def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementation):
+def test_implementation_that_turns_wrong_while_timed_fails(bench, implementation):
     calls = []
 
     def lazy(input, target):
@@ -119,7 +117,7 @@ def test_one_that_turns_wrong_while_it_is_timed_is_found_out(bench, implementati
 
     (result,) = bench(implementations=(implementation(lazy),), passes=("forward",))
     assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("right at first, wrong while timed: ")
+    assert result.reason.startswith("correct before timing, wrong while timed: ")
 
 
 @pytest.mark.parametrize("good_calls", [0, 1, 2, 5], ids=["gate", "warm-up", "memory", "samples"])
@@ -150,7 +148,7 @@ def test_a_tolerance_given_by_name_loosens_the_gate(bench, implementation):
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
-def test_every_loss_and_reduction_passes_through(bench, loss, reduction):
+def test_every_loss_and_reduction_gets_a_result(bench, loss, reduction):
     results = bench(
         losses=(LossChoice(loss),), reductions=(reduction,), implementations=("reference",)
     )

@@ -10,7 +10,7 @@ from losscli.bench.limit import Limit
 from losscli.bench.sampling import Contender
 
 
-def test_the_limit_stands_beside_the_traffic(bench):
+def test_result_has_the_memory_limit_beside_its_traffic(bench):
     limits = FixedLimits(Limit(seconds=0.5))
     (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
     assert result.limit_gbps == pytest.approx(1024e-9)
@@ -28,12 +28,12 @@ def test_the_probe_reads_the_operands_and_the_incoming_gradient(bench):
     ]
 
 
-def test_who_is_faster_than_the_memory_is_called_impossible(bench):
+def test_time_faster_than_the_memory_is_impossible(bench):
     limits = FixedLimits(Limit(seconds=1.1))
     reference, functional = bench(passes=("forward",), limits=limits)
     assert not reference.impossible
     assert functional.impossible
-    assert functional.reason.startswith("IMPOSSIBLE, 110% of what moving the bytes alone allows; ")
+    assert functional.reason.startswith("IMPOSSIBLE: 110% of the measured memory limit; ")
 
 
 def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
@@ -42,7 +42,7 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
     assert len(limits.asked) == 2
     assert not functional.impossible
     assert functional.reason.startswith("confidence: ")
-    assert functional.reason.endswith("; limit measured twice")
+    assert functional.reason.endswith("; memory limit measured twice")
     assert functional.limit_share == pytest.approx(0.9)
     assert reference.limit_share == pytest.approx(0.45)
 
@@ -52,7 +52,7 @@ def _no_cache(monkeypatch):
     monkeypatch.setattr(runners.memory, "cache_bytes", lambda device: 0)
 
 
-def test_what_the_cache_can_hold_is_timed_alone(bench):
+def test_probe_is_not_in_the_rounds_of_a_case_that_fits_the_cache(bench):
     mover = Contender("", lambda: None, awaited=False)
     limits = FixedLimits(Limit(seconds=0.5), mover=mover)
     (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
@@ -60,7 +60,7 @@ def test_what_the_cache_can_hold_is_timed_alone(bench):
 
 
 @pytest.mark.usefixtures("_no_cache")
-def test_on_a_cpu_the_bytes_are_moved_in_the_same_rounds(bench):
+def test_on_a_cpu_the_probe_is_sampled_in_the_same_rounds(bench):
     moved = []
     mover = Contender("", lambda: moved.append(None), awaited=False)
     limits = FixedLimits(Limit(seconds=9.0), mover=mover)
@@ -74,7 +74,7 @@ def test_on_a_cpu_the_bytes_are_moved_in_the_same_rounds(bench):
 
 
 @pytest.mark.usefixtures("_no_cache")
-def test_a_mover_that_fails_leaves_the_limit_that_was_found(bench):
+def test_probe_that_fails_keeps_the_earlier_limit(bench):
     mover = Contender("", lambda: 1 / 0, awaited=False)
     limits = FixedLimits(Limit(seconds=0.5), mover=mover)
     (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
@@ -82,7 +82,7 @@ def test_a_mover_that_fails_leaves_the_limit_that_was_found(bench):
 
 
 @pytest.mark.usefixtures("_no_cache")
-def test_a_second_limit_that_is_slower_does_not_replace_that_of_the_rounds(bench):
+def test_slower_second_limit_does_not_replace_that_of_the_rounds(bench):
     mover = Contender("", lambda: None, awaited=False)
     limits = FixedLimits(Limit(seconds=9.0), second=Limit(seconds=5.0), mover=mover)
     _, functional = bench(passes=("forward",), limits=limits)
@@ -90,7 +90,7 @@ def test_a_second_limit_that_is_slower_does_not_replace_that_of_the_rounds(bench
 
 
 @pytest.mark.usefixtures("_no_cache")
-def test_a_mover_that_fails_midway_leaves_the_limit_that_was_found(bench):
+def test_probe_that_fails_midway_keeps_the_earlier_limit(bench):
     calls = itertools.count()
     mover = Contender("", lambda: 1 / (5 - next(calls)), awaited=False)
     limits = FixedLimits(Limit(seconds=0.5), mover=mover)
@@ -99,7 +99,7 @@ def test_a_mover_that_fails_midway_leaves_the_limit_that_was_found(bench):
     assert result.limit_share == pytest.approx(0.5)
 
 
-def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):
+def test_reason_has_no_impossible_on_a_busy_machine(bench):
     limits = FixedLimits(Limit(seconds=1.1))
     busy = Seen(others=0.5)
     _, functional = bench(passes=("forward",), limits=limits, conditions=busy, notify=len)
@@ -107,9 +107,9 @@ def test_the_reason_calls_nothing_impossible_on_a_busy_machine(bench):
     assert functional.reason.startswith("confidence: ")
 
 
-def test_a_limit_that_is_not_known_says_why(bench):
+def test_unknown_limit_has_a_reason(bench):
     limits = FixedLimits(Limit(reason="out of memory"))
     (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
     assert (result.limit_gbps, result.impossible) == (None, False)
-    assert result.reason.endswith("; no limit: out of memory")
+    assert result.reason.endswith("; memory limit not measured: out of memory")
     assert (result.stop, result.no_limit) == ("confidence", "out of memory")

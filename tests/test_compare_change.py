@@ -1,4 +1,4 @@
-"""How far apart two medians may be by chance: intervals that hold, and are no wider than that."""
+"""The intervals of ratios: wide enough to hold, and no wider."""
 
 import math
 import random
@@ -21,7 +21,7 @@ def test_the_error_of_a_median_is_what_many_runs_show():
     assert np.median(found) >= 0.95 * np.std(medians)
 
 
-def test_more_samples_make_it_smaller():
+def test_more_samples_make_the_error_smaller():
     few, many = uncertainties([samples(20), samples(2000)])
     assert few > 4 * many
 
@@ -31,17 +31,17 @@ def test_a_run_that_drifts_is_less_certain():
     assert drifting > 4 * steady
 
 
-def test_of_a_handful_all_that_they_span_counts():
+def test_few_samples_have_an_error_of_their_whole_span():
     (error,) = uncertainties([[1.0, 1.1, 1.05]])
     assert error == pytest.approx(math.log(1.1))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_of_two_samples_nothing_is_known(count):
+def test_two_or_fewer_samples_have_an_infinite_error(count):
     assert uncertainties([[1.0] * count, [1.0] * 9]).tolist() == [math.inf, 0.0]
 
 
-def test_intervals_are_wider_the_more_there_are():
+def test_intervals_widen_with_the_number_of_rows():
     assert joint_z(1) == pytest.approx(2.576, abs=1e-3)
     assert joint_z(1) < joint_z(24) < joint_z(10_000) < 5.1
 
@@ -56,20 +56,20 @@ def test_without_noise_the_interval_is_the_ratio():
     assert (ratio.low, ratio.value, ratio.high) == (1.5, 1.5, 1.5)
 
 
-def test_both_kinds_of_noise_widen_it():
+def test_both_kinds_of_noise_widen_the_interval():
     within, between, both = one(1, 1, error=0.01), one(1, 1, noise=0.01), one(1, 1, 0.01, 0, 0.01)
     assert within == between
     assert math.log(both.high) == pytest.approx(math.sqrt(2) * math.log(within.high))
     assert math.log(within.high) == pytest.approx(joint_z(1) * 0.01)
 
 
-def test_it_reaches_to_the_ratio_beside_the_controls():
+def test_interval_reaches_to_the_ratio_relative_to_the_controls():
     ratio = one(1.0, 1.2, drift=math.log(1.2))
     assert (ratio.low, ratio.high) == (pytest.approx(1.0), pytest.approx(1.2))
     ratio = one(1.0, 1.2, drift=math.log(0.8))
     assert (ratio.low, ratio.high) == (pytest.approx(1.2), pytest.approx(1.5))
 
 
-def test_no_pairs_make_no_ratios():
+def test_no_pairs_give_no_ratios():
     nothing = np.array([])
     assert ratios(nothing, nothing, nothing, nothing, nothing) == []

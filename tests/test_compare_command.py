@@ -56,7 +56,7 @@ new.json against base.json: 2 rows, 1 slower, 1 unclear
     )
 
 
-def test_the_report_fits_a_terminal(slower, capsys):
+def test_comparison_report_fits_100_columns(slower, capsys):
     compare("base.json", "new.json", "--fail-on", "5%")
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
 
@@ -87,7 +87,7 @@ def test_a_result_without_samples_is_refused(write, capsys):
     assert "result 1 is not valid: 'seconds': 'samples' is empty" in (capsys.readouterr().err)
 
 
-def test_the_other_formats(slower, capsys):
+def test_comparison_in_each_other_format(slower, capsys):
     compare("base.json", "new.json", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == 48

@@ -34,7 +34,9 @@ def test_noise_that_can_hide_a_slowdown_exits_1(write, capsys, slowdown):
     write("new.json", machine(2, between=0.1, slowed="custom", by=slowdown))
     assert compare("base.json", "new.json", "--fail-on", "5%") == 1
     told = capsys.readouterr()
-    assert "\n16 of 16 rows are too noisy to tell 5 %\nno row slower by more" in told.out
+    assert (
+        "\n16 of 16 rows are too noisy to detect a change of 5 %\nno row slower by more" in told.out
+    )
     assert "FAILED: 16 rows of custom are undecided; --no-fail-on-undecided accepts" in told.out
     assert "quieter machine, take more samples, have" in told.err
     assert compare("base.json", "new.json", "--fail-on", "5%", "--no-fail-on-undecided") == 0
@@ -51,7 +53,7 @@ def test_noise_that_can_hide_a_slowdown_exits_1(write, capsys, slowdown):
 def test_a_comparison_that_judges_no_row_exits_1(write, capsys):
     write("base.json", run(result("reference")))
     assert compare("base.json", "base.json", "--fail-on", "5%") == 1
-    assert "FAILED: no row of base.json was judged" in capsys.readouterr().out
+    assert "FAILED: no row of base.json could be judged" in capsys.readouterr().out
     assert compare("base.json", "base.json", "--fail-on", "5%", "--no-fail-on-undecided") == 0
 
 
@@ -61,7 +63,7 @@ def without(made, *, implementation):
     )
 
 
-def test_one_row_left_of_48_exits_1(write, capsys):
+def test_comparison_with_one_of_48_rows_left_exits_1(write, capsys):
     write("base.json", machine(1))
     write("new.json", replace(machine(2), results=machine(2).results[2:3]))
     assert compare("base.json", "new.json", "--fail-on", "50%") == 1
@@ -97,7 +99,7 @@ def test_missing_rows_of_other_implementations_fail_only_by_name(write, capsys):
 def test_fail_on_undecided_needs_a_fraction(write, capsys):
     write("base.json", machine(1))
     assert compare("base.json", "base.json", "--fail-on-undecided") == 2
-    assert "--fail-on-undecided needs a FRACTION" in capsys.readouterr().err
+    assert "--fail-on-undecided needs a threshold" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("names", [("base.json", "cut.jsonl"), ("cut.jsonl", "base.json")])

@@ -12,7 +12,7 @@ from losscli.compare.noise import (
 )
 
 
-def test_without_controls_the_noise_between_runs_is_supposed():
+def test_without_controls_the_noise_between_runs_is_assumed():
     for device in ("cpu", "cuda"):
         assert noise_between_runs([0.0] * (ENOUGH_CONTROLS - 1), device) == SUPPOSED_NOISE[device]
 

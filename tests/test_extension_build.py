@@ -27,7 +27,7 @@ ALL = [
 ]
 
 
-def test_the_first_build_compiles_everything_and_says_so_in_one_line(workshop: Standin) -> None:
+def test_first_build_compiles_everything_and_prints_one_line(workshop: Standin) -> None:
     (outcome,) = workshop.ensure()
     assert workshop.compiled() == ALL
     assert (outcome.target, outcome.status, outcome.fresh) == ("alpha_cpu", "built", True)

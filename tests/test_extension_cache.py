@@ -25,7 +25,7 @@ from losscli.extension.cache import (
 from losscli.extension.targets import Target
 
 
-def test_a_key_stays_while_nothing_changes(workshop: Standin) -> None:
+def test_key_is_stable_while_nothing_changes(workshop: Standin) -> None:
     assert build_key(workshop.plan()) == build_key(workshop.plan())
 
 

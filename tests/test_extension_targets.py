@@ -27,13 +27,15 @@ class TestWithoutCompiler:
         monkeypatch.setenv("CXX", "nowhere")
         monkeypatch.setenv("CUDACXX", "nowhere")
 
-    def test_finished_libraries_are_used(self, workshop: Standin) -> None:
+    def test_without_a_compiler_finished_libraries_are_used(self, workshop: Standin) -> None:
         outcomes = workshop.build([BINDING, ALPHA, ALPHA_CUDA])
         assert [o.path for o in outcomes] == self.libraries
         assert {o.status for o in outcomes} == {"cached"}
         assert "no program 'nowhere'" in outcomes[0].reason
 
-    def test_the_newest_is_used(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_newest_finished_library_is_used(
+        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         other = workshop.root / "bin" / "g++"
         write_program(other, (workshop.root / "g++").read_text().replace("12.2.0", "13.1.0"))
         monkeypatch.setenv("CXX", str(other))
@@ -45,7 +47,7 @@ class TestWithoutCompiler:
         assert workshop.build()[0].path == newer.path
 
     @pytest.mark.parametrize("what", ["sources", "cpu", "damage", "force"])
-    def test_of_something_else_they_are_not(
+    def test_finished_library_of_other_sources_is_not_used(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, what: str
     ) -> None:
         if what == "sources":
@@ -58,7 +60,7 @@ class TestWithoutCompiler:
         with pytest.raises(UnfitError, match="no program 'nowhere'"):
             workshop.build(force=what == "force")
 
-    def test_of_another_torch_the_operators_are_not(self, workshop: Standin) -> None:
+    def test_finished_operators_of_another_torch_are_not_used(self, workshop: Standin) -> None:
         builder = workshop.builder()
         builder.toolbox.torch = workshop.torch("2.14.0")
         with pytest.raises(UnfitError):
@@ -69,7 +71,7 @@ class TestWithoutCompiler:
         ("capability", "driver", "usable"),
         [((9, 0), (13, 0), True), ((8, 0), (13, 0), False), ((9, 0), (12, 8), False)],
     )
-    def test_kernels_of_other_gpus_or_a_newer_cuda_are_not(
+    def test_finished_kernels_of_other_gpus_or_a_newer_cuda_are_not_used(
         self,
         workshop: Standin,
         monkeypatch: pytest.MonkeyPatch,
@@ -125,17 +127,17 @@ class TestTargets:
             csrc=workshop.csrc,
         )
 
-    def test_auto_is_both_in_one_run(self, workshop: Standin) -> None:
+    def test_device_auto_builds_cpu_and_cuda_in_one_run(self, workshop: Standin) -> None:
         outcomes = self.build(workshop, "auto")
         assert [o.target for o in outcomes] == CPU_LIBRARIES + CUDA_LIBRARIES
         assert {o.status for o in outcomes} == {"built"}
         assert len(workshop.notes) == 1
         assert {o.status for o in self.build(workshop, "cuda")} == {"cached"}
 
-    def test_cpu_is_that_alone(self, workshop: Standin) -> None:
+    def test_device_cpu_builds_only_the_cpu(self, workshop: Standin) -> None:
         assert [o.target for o in self.build(workshop, "cpu")] == CPU_LIBRARIES
 
-    def test_everything_is_what_benchmarks_use_as_well(self, workshop: Standin) -> None:
+    def test_everything_also_builds_benchmark_libraries(self, workshop: Standin) -> None:
         names = {o.target for o in self.build(workshop, "auto", everything=True)}
         for device in ("cpu", "cuda"):
             more = {f"bench_{device}", *(f"{loss}_strategies_{device}" for loss in LOSSES)}
@@ -150,7 +152,7 @@ class TestTargets:
         ],
         ids=["torch without CUDA", "no GPU", "ROCm"],
     )
-    def test_auto_compiles_no_cuda_that_nothing_could_run(
+    def test_device_auto_skips_cuda_without_a_gpu(
         self,
         workshop: Standin,
         monkeypatch: pytest.MonkeyPatch,
@@ -164,7 +166,7 @@ class TestTargets:
         assert reason in cuda.reason
         assert not [name for name in workshop.compiled() if "cuda" in name]
 
-    def test_auto_skips_cuda_without_nvcc_and_says_why(
+    def test_device_auto_skips_cuda_without_nvcc_with_a_reason(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("CUDACXX", "nowhere")
@@ -180,7 +182,7 @@ class TestTargets:
             self.build(workshop, "cuda")
         assert workshop.compiled() == []
 
-    def test_cuda_with_rocm_is_said_not_to_be_supported(
+    def test_device_cuda_with_rocm_is_refused(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.machine_with(workshop, monkeypatch, cuda=None, hip="6.2")
@@ -188,7 +190,7 @@ class TestTargets:
             self.build(workshop, "cuda")
 
     @pytest.mark.parametrize("gpus", [(), ((9, 0),)], ids=["no GPU", "GPU"])
-    def test_cuda_by_name_is_compiled_as_a_check_where_torch_has_none(
+    def test_device_cuda_compiles_without_a_torch_for_cuda(
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, gpus: tuple[tuple[int, int], ...]
     ) -> None:
         self.machine_with(workshop, monkeypatch, cuda=None, gpus=gpus)
@@ -222,12 +224,12 @@ class TestTargets:
         ("Darwin", r"on Linux only, and this is macOS\. Use Linux"),
     ],
 )
-def test_another_operating_system_is_told_what_to_use(system: str, message: str) -> None:
+def test_unsupported_operating_system_names_an_alternative(system: str, message: str) -> None:
     with pytest.raises(UnfitError, match=message):
         support.require_platform(system)
 
 
-def test_building_asks_for_the_operating_system_first(
+def test_build_checks_the_operating_system_first(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.system", lambda: "Windows")

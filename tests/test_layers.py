@@ -137,7 +137,7 @@ def test_help_and_what_is_wrong_with_a_config_wait_for_no_records(command):
     assert reaches("msgspec", f"losscli.cli.{command}", set()) is None
 
 
-def test_the_walk_sees_torch():
+def test_import_walk_finds_torch():
     assert reaches("torch", "losscli.nn", set()) is not None
 
 

@@ -23,7 +23,7 @@ ONE_LOSS = (
 """Slower than one peer in one of two cells."""
 
 
-def test_the_verdict_is_in_the_record_and_read_back(tmp_path):
+def test_headline_is_in_the_record_and_read_back(tmp_path):
     path = tmp_path / "run.json"
     with Writer(run(), "json", path) as writer:
         for each in ONE_LOSS:
@@ -40,7 +40,7 @@ def test_report_is_one_line_where_custom_is_never_slower():
     assert lines(run(*results)) == ["custom is slower than the best peer in 0 of 1 cell"]
 
 
-def test_a_loss_is_named_with_the_best_peer_and_the_ratio():
+def test_slower_cell_is_named_with_the_best_peer_and_the_ratio():
     assert lines(run(*ONE_LOSS)) == [
         "custom is slower than the best peer in 1 of 2 cells",
         "    mse 4096x4096 float32 mean, forward: 0.950x compile (1.000 ms against 950.0 us)",

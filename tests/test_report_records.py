@@ -17,12 +17,12 @@ from losscli.runs.records import (
 )
 
 
-def test_scripts_need_not_look_for_it_in_the_reason():
+def test_json_has_impossible_as_a_field():
     beyond = run(result(limit_gbps=60.0), result(limit_gbps=70.0))
     assert [r["impossible"] for r in json.loads(render(beyond, "json"))["results"]] == [True, False]
 
 
-def test_json_is_the_record_users_script_against():
+def test_json_of_a_bench_run_is_stable():
     record = json.loads(render(run(*PAIR), "json"))
     assert list(record) == [
         "schema_version",
@@ -100,7 +100,7 @@ def test_the_samples_of_a_result_are_one_line_of_json():
     assert '"shape": [4096, 4096]' in text
 
 
-def test_what_json_has_no_word_for_is_null():
+def test_nan_and_infinity_are_null_in_json():
     text = render(run(result(error=Error(value_ulp=math.inf, value_abs=math.nan))), "json")
     error = json.loads(text, parse_constant=pytest.fail)["results"][0]["error"]
     assert (error["value_ulp"], error["value_abs"]) == (None, None)

@@ -92,7 +92,7 @@ def test_run_without_results_is_read(written):
 
 
 @pytest.mark.parametrize("end", ["\n", "\n\n", '\n{"case": {"lo\n', "\r\n"])
-def test_what_stands_below_the_last_whole_line_is_passed_over(written, end):
+def test_text_below_the_last_whole_line_is_ignored(written, end):
     assert read_run(written(render(run(*PAIR), "jsonl") + end), "bench").results == PAIR
 
 

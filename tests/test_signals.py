@@ -41,6 +41,6 @@ def test_a_signal_during_an_import_that_swallows_it_ends_the_program(interrupted
     assert done.stderr == "losscli: interrupted\n"
 
 
-def test_a_signal_later_is_one_line_as_well(interrupted):
+def test_signal_after_the_imports_is_one_line(interrupted):
     done = interrupted("yaml", "SIGTERM", "bench", "--loss", "mse", "--size", "8", "--dry-run")
     assert (done.returncode, done.stderr) == (130, "losscli: interrupted\n")

@@ -106,7 +106,7 @@ class Worker:
                 pipe.close()
 
     def _answers(self, notify: Callable[[str], None]) -> Iterator[Found]:
-        """Yield what it reports until it says that it is done."""
+        """Yield the process's reports until it is done."""
         assert self._process.stdout
         for line in self._process.stdout:
             message = read_message(line) if line.endswith(b"\n") else None

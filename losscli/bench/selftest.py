@@ -135,7 +135,7 @@ def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
     """Measure a call of known length."""
     found = _fastest(bench, bench.spin(seconds))
     right = abs(found / seconds - 1) <= SPIN_TOLERANCE
-    reason = f"off by {found / seconds - 1:+.2%}, of which {SPIN_TOLERANCE:.0%} are allowed"
+    reason = f"off by {found / seconds - 1:+.2%}; allowed: {SPIN_TOLERANCE:.0%}"
     return TimerTestResult(KNOWN_TIME, "spin", _status(right), reason, found, seconds)
 
 
@@ -144,7 +144,7 @@ def _overhead(bench: Bench) -> TimerTestResult:
     found = _fastest(bench, lambda: None)
     allowed = LARGEST_OVERHEAD[torch.device(bench.device).type]
     right = found <= allowed
-    reason = "" if right else "a call of nothing takes too long"
+    reason = "" if right else "an empty call takes too long"
     return TimerTestResult(OVERHEAD, "nothing", _status(right), reason, found, allowed)
 
 

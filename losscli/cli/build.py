@@ -117,7 +117,7 @@ def _show_log(outcome: Outcome) -> None:
 
 
 def _show_kernels(outcomes: Sequence[Outcome]) -> None:
-    """Show what each CUDA kernel uses of a GPU."""
+    """Show the registers and memory of each CUDA kernel."""
     from losscli.extension.ptxas import parse, readable_names
 
     kernels = [kernel for outcome in outcomes for kernel in parse(outcome.log)]

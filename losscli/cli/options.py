@@ -74,7 +74,7 @@ def resolve_config(
 
 
 def _keeps_any(config: Config) -> bool:
-    """Tell whether filters leave anything, on whatever device."""
+    """Tell whether the filters keep any row on any device."""
     from losscli.config.expansion import asked_for, expand  # cases take a while to import
 
     return any(

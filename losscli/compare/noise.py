@@ -44,7 +44,7 @@ class Noise(Record, frozen=True):
     value: float
     """Standard deviation, of the rows where it is largest."""
     controls: int
-    """Rows that it is known from."""
+    """Number of control rows that measure the noise."""
     off: float
     """Median distance of the controls' ratios from 1, as a fraction; 0 without controls."""
     most_off: float
@@ -156,7 +156,7 @@ def no_controls(unlike: Sequence[Difference]) -> str:
     """Return why PyTorch's own code is not the same in both runs, if it is not."""
     for difference in unlike:
         if difference.decisive or difference.fact in ("torch", "torch_cuda"):
-            return f"for the runs are of another {difference}"
+            return f"because the runs have a different {difference}"
     return ""
 
 
@@ -172,7 +172,7 @@ def noise_of_groups(
     found = []
     for group, own in _by_group(groups).items():
         controls = sum(control[index] for index in own)
-        few = f"for want of controls: {controls} of the {ENOUGH_CONTROLS} that it takes"
+        few = f"because there are too few controls: {controls} of {ENOUGH_CONTROLS}"
         missing = "" if controls >= ENOUGH_CONTROLS else why or few
         noise = max(noises[index] for index in own)
         if group in from_processes:

@@ -153,7 +153,7 @@ def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[s
 
 
 def _check_tolerances(config: Config, node: Located) -> None:
-    """Refuse a tolerance for a case that the config does not have: it would loosen nothing."""
+    """Refuse a tolerance for a case that the config does not have."""
     from losscli.config.expansion import expand  # cases take a while to import
 
     cases = {case.name for block in config.blocks for case in expand(block, "cpu")}

@@ -1,1 +1,1 @@
-"""Reporters: pure functions from a run to text, and the writer that keeps results on disk."""
+"""Reports: pure functions from a run to text, and the writer that keeps results on disk."""

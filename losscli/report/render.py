@@ -54,7 +54,7 @@ def _markdown(run: Run) -> str:
 
 
 def _page(run: Run, style: Style, width: int | None) -> str:
-    """Lay out what people read: the machine, the tables, the notes, the line to quote."""
+    """Lay out a report: the machine, the tables, the notes, the summary line."""
     parts = [_caption(run)]
     for title, headers, rows in _tables(run, width):
         parts += [title and (title if style == TEXT else f"### {title}")]

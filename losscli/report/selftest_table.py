@@ -27,7 +27,7 @@ def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[
 
 
 def notes(run: Run) -> list[str]:
-    """Return, in full, what should not have happened."""
+    """Return each unexpected result in full."""
     return [fill(_complaint(result)) for result in _results(run) if result.surprising]
 
 

@@ -22,7 +22,7 @@ from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, V
 from losscli.verify.repeating import line
 
 FEW_ROWS = 12
-"""Of figures: that many do not hide the table above them."""
+"""Most rows of figures that a terminal report shows below the table."""
 
 Results = Sequence[VerifyResult]
 Table = tuple[str, list[str], list[list[str]]]
@@ -60,7 +60,9 @@ def notes(run: Run) -> list[str]:
         for key, group in groups.items():
             asked = [r for r in results if (r.implementation, r.check, r.case.loss) == key]
             texts += _note(group, sum(map(_counts, asked)))
-    reasons = [f"{r.case.loss} may be off by {r.tolerance}" for r in results if ":" in r.tolerance]
+    reasons = [
+        f"{r.case.loss} has a tolerance of {r.tolerance}" for r in results if ":" in r.tolerance
+    ]
     texts += [fill(text) for text in (*dict.fromkeys(reasons), *skips(results))]
     return texts[:-1] if texts[-1:] == [""] else texts
 

@@ -15,13 +15,13 @@ class Loss(Record, frozen=True):
     mode: Mode
     table: str
     peer: str
-    """The one that the kernel does worst against."""
+    """The peer against which the kernel is worst."""
     ratio: float
     """The peer's time over the kernel's, below 1."""
 
 
 class Headline(Record, frozen=True):
-    """What a bench came to: in how many cells losscli's own kernel is slower than a peer."""
+    """The headline of a bench run: the cells in which losscli's own kernel is slower."""
 
     cells: int
     """Cases and passes in which both the kernel and a peer were timed."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 Judgement = Literal["faster", "slower", "same", "unclear"]
-"""What two times beside each other come to."""
+"""The verdict of two times."""
 FASTER: Final = "faster"
 SLOWER: Final = "slower"
 SAME: Final = "same"
@@ -20,12 +20,12 @@ SAME_WITHIN = 0.03
 sampling stops at, so that of equal ones nearly all are found equal."""
 
 IMPOSSIBLE_SHARE = 1.05
-"""Of the memory's limit: whoever moves the bytes faster has not moved them."""
+"""Part of the memory limit above which a time is impossible."""
 CALL_SECONDS = 5e-6
-"""What one call may cost less than another beside the bytes: no share of a limit that is a few
-launches says anything about the memory."""
+"""Seconds by which a call may be faster than the limit: no share of a limit of a few launches says
+anything about the memory."""
 BUSY = 0.1
-"""Part of the CPU's cores that others may have before it is said."""
+"""Part of the CPU's cores above which the use by other programs is reported."""
 
 
 def verdict(low: float, high: float) -> Judgement:

@@ -78,7 +78,7 @@ def _check_kind(path: Path, facts: dict[str, Any], kind: Kind) -> None:
 
 
 def _checked(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Refuse what has the right types and cannot have been measured.
+    """Refuse records with the right types that cannot have been measured.
 
     The results of a case follow each other, and then share it.
     """

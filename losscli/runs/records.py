@@ -30,7 +30,7 @@ NO_WORSE_THAN_TORCH: Final = "no_worse_than_torch"
 """The code of a warning: wrong by the oracle, as PyTorch's own formula is."""
 FAIL: Final = "fail"
 Stop = Literal["confidence", "time limit", "sample limit", "throttled", "nothing left to sample"]
-"""Why no more samples are taken."""
+"""The reason that sampling stopped."""
 HOST_GAPS = "host_gaps"
 """Among a result's conditions: batches of samples in which the GPU waited for the host."""
 
@@ -88,7 +88,7 @@ class Speedup(Record, frozen=True):
 
 
 class Error(Record, frozen=True):
-    """How far a result lies from the oracle; None where it was not asked for."""
+    """The error of a result against the oracle; None where it was not measured."""
 
     value_abs: float | None = None
     value_rel: float | None = None
@@ -177,7 +177,7 @@ class VerifyResult(Record, frozen=True):
     status: VerifyStatus
     reason: str = ""
     code: Code = ""
-    """What the reason comes to, where the result is no pass."""
+    """The code of the reason, if the result is not a pass."""
     error: Error = Error()
     reference_error: Error = Error()
     """PyTorch's own distance from the oracle on the same inputs."""
@@ -196,7 +196,7 @@ class VerifyResult(Record, frozen=True):
 
 
 class SelfTestResult(Record, frozen=True):
-    """What became of an implementation known to be wrong, or to be honest, on one loss."""
+    """The outcome of the self-test for one implementation and loss."""
 
     case: Case
     """The case that failed, or the first case."""
@@ -225,7 +225,7 @@ KNOWN_TIME, OVERHEAD = "known time", "overhead"
 
 
 class TimerTestResult(Record, frozen=True):
-    """What became of one part of the timer's self-test."""
+    """The outcome of one part of the timer's self-test."""
 
     test: str
     """``known time``, ``overhead``, or the verdict that comparisons should get."""
@@ -252,7 +252,7 @@ RESULTS: Mapping[Kind, type[Result]] = {
     "self-test": SelfTestResult,
     "timer-test": TimerTestResult,
 }
-"""What the results of a run are, by its kind."""
+"""The type of the results of a run, by its kind."""
 
 
 class Header(Record, frozen=True, kw_only=True):
@@ -265,7 +265,7 @@ class Header(Record, frozen=True, kw_only=True):
     """ISO 8601, UTC."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     plan: str = ""
-    """Stands for all that was asked for: what goes on with a run has to ask for the same."""
+    """A digest of the tasks: a resumed run has to have the same."""
     excluded: tuple[Exclusion, ...] = ()
     """What the config's rules left out."""
     headline: Headline | None = None

@@ -15,13 +15,13 @@ def reference(case, input, target, **changes):
 
 
 def judge(case, function, *, checks=CHECKS, free=PLENTY):
-    """Put a function to a case through checks."""
+    """Run checks of a function on a case."""
     implementation = Implementation("planted", "", lambda case: lambda x, y: function(case, x, y))
     return put(case, implementation, checks=checks, free=free)
 
 
 def put(case, implementation, *, checks=CHECKS, free=PLENTY, loosened=None):
-    """Put an implementation to a case through checks, those that its device can do."""
+    """Run the checks of an implementation that the device of a case can run."""
     trials = [(implementation, CHECKS[name]) for name in checks if not CHECKS[name].missing(case)]
     jobs = runner.split(case, trials, loosened)
     return [result for job in jobs for result in runner.run(job, lambda device: free)]

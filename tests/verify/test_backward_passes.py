@@ -71,7 +71,7 @@ def test_nondeterministic_backward_is_no_failure(make_case):
     [("scales in place", ["retained", "steps"]), ("clears .grad", ["accumulation"])],
 )
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_mistake_that_few_checks_find(make_case, loss, name, checks):
+def test_mistake_is_found_by_the_expected_checks(make_case, loss, name, checks):
     wrong = find_wrong(name)
 
     results = put(make_case(loss, shape=(37, 101)), wrong.implementation(), ON_A_CPU)
@@ -79,7 +79,7 @@ def test_a_mistake_that_few_checks_find(make_case, loss, name, checks):
     assert [r.check for r in results.values() if r.status == FAIL] == checks
 
 
-def test_the_second_backward_is_named(make_case):
+def test_failure_names_the_second_backward(make_case):
     wrong = find_wrong("scales in place")
 
     (result,) = put(make_case("mse"), wrong.implementation(), ["retained"]).values()
@@ -133,7 +133,7 @@ def test_graph_that_does_not_outlive_its_first_backward_fails(make_case):
     assert (result.status, result.reason) == (FAIL, "raised IndexError: pop from empty list")
 
 
-def test_what_was_in_grad_is_told(make_case):
+def test_failure_of_accumulation_has_the_earlier_grad(make_case):
     wrong = find_wrong("clears .grad")
 
     (result,) = put(make_case("mse"), wrong.implementation(), ["accumulation"]).values()

@@ -60,7 +60,7 @@ def test_unreadable_random_state_of_a_gpu_is_not_blamed(monkeypatch):
 
 
 @pytest.mark.parametrize("name", LEFT_BEHIND)
-def test_what_a_call_changes_is_named_and_brought_back(make_case, name):
+def test_state_that_a_call_changes_is_named_and_restored(make_case, name):
     before = ProcessState.read()
     wrong = find_wrong(f"leaves {name}").implementation()
 

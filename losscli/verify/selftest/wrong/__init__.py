@@ -1,4 +1,4 @@
-"""Implementations that are wrong on purpose, one mistake each: what people write, and believe."""
+"""Implementations that are wrong on purpose, with one typical mistake each."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Wrong:
     applies: Callable[[Case], bool] = lambda case: True
     """Whether it is a mistake in a case: only where there are branches is one to be left out."""
     temporaries: int | None = None
-    """What it claims of itself, as the next; see :class:`Implementation`."""
+    """The claims of the implementation, as the next field; see :class:`Implementation`."""
     held_to_oracle: bool = False
 
     def implementation(self) -> Implementation:
-        """Return it as verification takes implementations."""
+        """Return the mistake as an implementation."""
         return Implementation(
             f"wrong:{self.name}",
             self.mistake,

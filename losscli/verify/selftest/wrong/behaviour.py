@@ -119,7 +119,7 @@ LEFT_BEHIND: dict[str, Callable[[], object]] = {
     "signal handlers": lambda: signal.signal(signal.SIGUSR2, lambda *_: None),
     "functions of torch": _patch_torch,
 }
-"""What a call can change for all that comes after, by the name of what is changed."""
+"""The state that a call can change for later calls, by name."""
 
 
 def copies(case: Case, input: Tensor, target: Tensor) -> Tensor:

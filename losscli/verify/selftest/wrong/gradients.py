@@ -44,7 +44,7 @@ def detached(case: Case, input: Tensor, target: Tensor) -> Tensor:
 
 
 def no_curvature(case: Case, input: Tensor, target: Tensor) -> Tensor:
-    """The gradients are numbers to whoever differentiates them."""
+    """The gradients have no graph: their derivatives are zero."""
     return linear(partial(formula, case), input, target)
 
 
