@@ -22,13 +22,6 @@ def put(case, function):
     return result
 
 
-def reads_one_row_in_a_hundred(case, input, target):
-    """The loss of the rest is guessed from it; gradients are right."""
-    value = reference(case, input, target)
-    guess = reference(case, input[::100], target[::100] if target.dim() > 1 else target)
-    return graft(guess.detach(), value)
-
-
 def drops_the_last_element(case, input, target):
     flat = reference(case, input, target, reduction="none").flatten()
     return flat[:-1].sum() / flat.numel()
@@ -39,10 +32,6 @@ def drops_the_end_of_each_row(case, input, target):
     return elements[:, :-1].sum() / elements.numel()
 
 
-def constant(case, input, target):
-    return graft(torch.tensor(0.5), reference(case, input, target))
-
-
 def reads_the_first_tile_again(case, input, target):
     """As an index that wraps around."""
     size = 8192
@@ -51,16 +40,18 @@ def reads_the_first_tile_again(case, input, target):
 
 
 WRONG = [
-    (reads_one_row_in_a_hundred, "loss: expected "),
+    ("one percent", "loss: expected "),
     (drops_the_last_element, "[172, 100]"),
     (drops_the_end_of_each_row, ", 100]"),
-    (constant, "loss: expected "),
+    ("constant", "loss: expected "),
     (reads_the_first_tile_again, "expected "),
 ]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize(("wrong", "named"), WRONG, ids=[w.__name__ for w, _ in WRONG])
+@pytest.mark.parametrize(
+    ("wrong", "named"), WRONG, ids=[getattr(w, "__name__", w) for w, _ in WRONG]
+)
 def test_elements_that_are_not_read_are_failed_and_named(make_case, wrong, named, loss):
     result = put(make_case(loss, shape=SHAPE), wrong)
 

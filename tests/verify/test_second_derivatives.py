@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
 from judging import judge, put, reference
@@ -12,7 +10,6 @@ from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS, SKIPPED
-from losscli.verify.selftest.surgery import linear
 
 CHECKS = ("second_derivatives",)
 
@@ -34,10 +31,7 @@ class Curved(torch.autograd.Function):
 
 
 def test_zeros_are_failed(make_case):
-    def flat(case, input, target):
-        return linear(partial(reference, case), input, target)
-
-    (result,) = judge(make_case("mse"), flat, checks=CHECKS)
+    (result,) = judge(make_case("mse"), "no curvature", checks=CHECKS)
 
     assert result.status == FAIL
     assert result.reason.startswith("of the input: expected terms up to")
