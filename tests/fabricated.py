@@ -4,9 +4,8 @@ import math
 import random
 from dataclasses import replace
 
-from handmade import case, result, run
-
 from losscli.bench.statistics import summarize
+from tests.handmade import case, result, run
 
 LOSSES = ("mse", "smooth_l1")
 SIZES = (64, 256, 1024, 4096)

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from comparing import compare
-from fabricated import elsewhere, machine
-from handmade import case, result, run, skipped
-from without_torch import run_without_torch
 
 from losscli.cli import main
+from tests.comparing import compare
+from tests.fabricated import elsewhere, machine
+from tests.handmade import case, result, run, skipped
+from tests.without_torch import run_without_torch
 
 
 def test_the_table(write, capsys):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from handmade import PAIR, case, failed, result, run, skipped
 
 from losscli.report.render import render
 from losscli.runs.records import (
@@ -11,6 +10,7 @@ from losscli.runs.records import (
     Seconds,
     Speedup,
 )
+from tests.handmade import PAIR, case, failed, result, run, skipped
 
 
 def test_the_table():

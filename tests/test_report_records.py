@@ -7,7 +7,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from handmade import PAIR, failed, result, run, skipped
 
 from losscli.report.render import render
 from losscli.runs.records import (
@@ -15,6 +14,7 @@ from losscli.runs.records import (
     Seconds,
     Speedup,
 )
+from tests.handmade import PAIR, failed, result, run, skipped
 
 
 def test_scripts_need_not_look_for_it_in_the_reason():

@@ -5,7 +5,6 @@ import math
 from dataclasses import dataclass, field
 
 import pytest
-from handmade import PAIR, failed, result, run, skipped
 
 from losscli.cases import Case
 from losscli.errors import UsageError
@@ -13,6 +12,7 @@ from losscli.report.render import render
 from losscli.runs.decoding import RecordError, read_array
 from losscli.runs.reading import read_run
 from losscli.runs.records import Error, Run, SelfTestResult, VerifyResult
+from tests.handmade import PAIR, failed, result, run, skipped
 
 CASE = PAIR[0].case
 NAN, INF = math.nan, math.inf

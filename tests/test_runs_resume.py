@@ -11,8 +11,6 @@ from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 
 import pytest
-from handmade import case, result
-from handmade import run as made
 
 from losscli.bench import limit
 from losscli.bench.plan import Task, plan_id, remaining
@@ -22,6 +20,8 @@ from losscli.implementations import IMPLEMENTATIONS
 from losscli.report.render import render
 from losscli.runs.journal import journal_path
 from tests import killable
+from tests.handmade import case, result
+from tests.handmade import run as made
 
 REFERENCE = IMPLEMENTATIONS["reference"]
 SIZES = (4, 9, 16, 25)
@@ -44,13 +44,13 @@ class Bench:
     def start(self, *arguments, wait="nowhere", fresh=False, **environ):
         """Start a process: a fork of one that has imported everything, or a fresh one."""
         self.log.write_text("")
-        arguments = [self.log, wait, "-c", self.config, "-o", self.output, *arguments]
-        arguments = [*map(str, arguments), "--format", "json"]
+        given = [self.log, wait, "-c", self.config, "-o", self.output, *arguments]
+        command = [*map(str, given), "--format", "json"]
         environ["LOSSCLI_DATA_DIR"] = str(self.folder)
         if not fresh:
-            return killable.Forked(self._server, arguments, environ)
+            return killable.Forked(self._server, command, environ)
         return subprocess.Popen(
-            [sys.executable, killable.__file__, *arguments],
+            [sys.executable, killable.__file__, *command],
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONPATH": os.getcwd()} | environ,

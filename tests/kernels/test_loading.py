@@ -44,7 +44,7 @@ def test_a_program_saved_by_export_runs_in_processes_that_import_losscli_or_load
     tmp_path: Path,
 ) -> None:
     programs = [SAVE, *(LOAD.format(how=how) for how in WAYS)]
-    command = [sys.executable, "-c", FORKED, tmp_path / "program.pt2", *programs]
+    command = [sys.executable, "-c", FORKED, str(tmp_path / "program.pt2"), *programs]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["2.25"] * 3

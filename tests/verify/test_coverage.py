@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from judging import judge, reference
 
 from losscli.axes import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
@@ -13,6 +14,7 @@ from losscli.truth.problem import Problem
 from losscli.verify.checks.places import MOST_TILES, TILE, index_of, places
 from losscli.verify.checks.quiet import find_loud, quiet
 from losscli.verify.selftest.surgery import graft
+from tests.verify.judging import judge, reference
 
 SHAPE = (173, 101)
 
@@ -39,7 +41,7 @@ def reads_the_first_tile_again(case, input, target):
     return flat[torch.arange(flat.numel()) % size].mean()
 
 
-WRONG = [
+WRONG: list[tuple[Any, str]] = [
     ("one percent", "loss: expected "),
     (drops_the_last_element, "[172, 100]"),
     (drops_the_end_of_each_row, ", 100]"),
@@ -50,7 +52,7 @@ WRONG = [
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
-    ("wrong", "named"), WRONG, ids=[getattr(w, "__name__", w) for w, _ in WRONG]
+    ("wrong", "named"), WRONG, ids=[w if isinstance(w, str) else w.__name__ for w, _ in WRONG]
 )
 def test_elements_that_are_not_read_are_failed_and_named(make_case, wrong, named, loss):
     result = put(make_case(loss, shape=SHAPE), wrong)

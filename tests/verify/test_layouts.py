@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judging import judge, reference
 
 from losscli.cases import Case
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.checks import CHECKS, layouts
+from tests.verify.judging import judge, reference
 
 PLAIN = ("value", "gradients")
 

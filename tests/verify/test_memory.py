@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judging import judge, reference
 
 from losscli.axes import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.selftest.surgery import graft
+from tests.verify.judging import judge, reference
 
 
 def put(case, function):

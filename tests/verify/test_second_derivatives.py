@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judging import judge, put, reference
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS, SKIPPED
+from tests.verify.judging import judge, put, reference
 
 CHECKS = ("second_derivatives",)
 

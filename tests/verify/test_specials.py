@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from judging import judge, put, reference
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.selftest.surgery import graft, regrade
+from tests.verify.judging import judge, put, reference
 
 CHECKS = ("specials",)
 

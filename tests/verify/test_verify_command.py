@@ -139,14 +139,14 @@ def test_a_case_that_does_not_fit_is_skipped_and_the_run_goes_on():
 
 
 def test_an_interrupt_reports_what_was_finished(monkeypatch):
-    check = runner.CHECKS["gradients"]
+    check = CHECKS["gradients"]
 
     def interrupted(problem, subject):
         raise KeyboardInterrupt
         yield
 
     monkeypatch.setitem(
-        runner.CHECKS, "gradients", type(check)(check.name, check.pass_, check.catches, interrupted)
+        CHECKS, "gradients", type(check)(check.name, check.pass_, check.catches, interrupted)
     )
 
     result = invoke(*MEAN)

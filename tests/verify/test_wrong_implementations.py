@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from judging import judge, put, reference
 
 from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.errors import BuildError
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
+from losscli.machine import devices
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 from losscli.verify.selftest.surgery import graft
+from tests.verify.judging import judge, put, reference
 
 PLANTED = Implementation("planted", "", lambda case: lambda x, y: x)
 
@@ -170,7 +171,7 @@ def strays(monkeypatch):
 
     monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], run=astray))
     monkeypatch.setattr(runner, "broken", {})
-    monkeypatch.setattr(runner.devices, "is_broken", lambda device: True)
+    monkeypatch.setattr(devices, "is_broken", lambda device: True)
 
 
 def test_a_gpu_that_a_kernel_broke_is_blamed_on_who_is_asked_next(make_case, strays):
@@ -213,7 +214,7 @@ def test_who_raises_the_error_itself_has_broken_it_as_well(make_case, strays):
 
 
 def test_an_error_that_leaves_the_gpu_as_it_was_harms_nobody(make_case, strays, monkeypatch):
-    monkeypatch.setattr(runner.devices, "is_broken", lambda device: False)
+    monkeypatch.setattr(devices, "is_broken", lambda device: False)
 
     failed, *others = judge(make_case(), reference, checks=("value", "gradients"))
 
