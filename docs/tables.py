@@ -78,7 +78,8 @@ def only(run: Run, keys: Mapping[str, str]) -> Run:
             "grad_output": format_grad_output(case.grad_output),
         }
 
-    chosen = tuple(r for r in run.results if keys.items() <= facts(r).items())
+    results = (r for r in run.results if isinstance(r, BenchResult))
+    chosen = tuple(r for r in results if keys.items() <= facts(r).items())
     if not chosen:
         raise ValueError(f"no result has {dict(keys)}")
     return replace(run, results=chosen)
@@ -330,8 +331,8 @@ def _behind(losing: Iterable[Cell]) -> str:
 
 
 def _axis(case: Case) -> str:
-    """Return the layout and the incoming gradient if they are not the default."""
-    words = [case.layout] if case.layout != CONTIGUOUS else []
+    """Return the layout and the incoming gradient, as far as they are not the usual."""
+    words: list[str] = [case.layout] if case.layout != CONTIGUOUS else []
     words += [format_grad_output(case.grad_output)] if case.grad_output != 1 else []
     return " ".join(words)
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from losscli.axes import DType, PassName
+
 EXIT_APART, EXIT_UNFIT = 1, 4
 ALLOWED = 0.03
 SHORTEST = 100e-6
@@ -23,7 +25,7 @@ SHORTEST = 100e-6
 ROUNDS = 3
 """Each timer's median is the middle one of so many runs, in turn with the other's."""
 
-CASES = (
+CASES: tuple[tuple[str, DType, PassName, str], ...] = (
     ("mse", "float32", "forward", "custom"),
     ("smooth_l1", "float32", "forward_backward", "custom"),
     ("hinge", "bfloat16", "forward_backward", "custom"),
@@ -81,7 +83,9 @@ def measure(device: str, do_bench: Callable[..., Any]) -> Iterator[Pair]:
         yield Pair(f"{task.case.name}, {pass_}, {implementation}", median(ours), median(theirs))
 
 
-def _seconds(do_bench: Callable[..., Any], case: Any, pass_: str, implementation: str) -> float:
+def _seconds(
+    do_bench: Callable[..., Any], case: Any, pass_: PassName, implementation: str
+) -> float:
     """Let do_bench time the call that losscli times."""
     from losscli.implementations.passes import PassFactory, gradients
     from losscli.implementations.subject import Subject

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,8 +17,8 @@ from losscli.losses import LOSSES
 from losscli.runs.records import BenchResult
 
 if TYPE_CHECKING:
-    from fake_bench import StepTimer
-    from standin import Standin
+    from tests.fake_bench import StepTimer
+    from tests.standin import Standin
 
 MakeCase = Callable[..., Case]
 
@@ -47,7 +47,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def workshop(tmp_path: Path) -> Standin:
     """Return a machine with stand-in compilers."""
-    from standin import Standin
+    from tests.standin import Standin
 
     return Standin(tmp_path)
 
@@ -68,11 +68,9 @@ def config(tmp_path: Path) -> Callable[[str], str]:
 def make_case() -> MakeCase:
     """Make a small float32 mean on the CPU; keywords change what a test is about."""
 
-    def make(
-        loss: str = "smooth_l1", shape: tuple[int, ...] = (37, 101), **changes: object
-    ) -> Case:
+    def make(loss: str = "smooth_l1", shape: tuple[int, ...] = (37, 101), **changes: Any) -> Case:
         spec = LOSSES[loss]
-        fields: dict[str, object] = {
+        fields: dict[str, Any] = {
             "target_shape": spec.default_target_shape(shape),
             "dtype": "float32",
             "reduction": "mean",
@@ -91,8 +89,8 @@ def make_case() -> MakeCase:
 @pytest.fixture
 def timer() -> StepTimer:
     """Return a timer without a clock: 1 s a call, 2 s for the reference."""
-    from fake_bench import StepTimer
-    from fake_time import FakeClock
+    from tests.fake_bench import StepTimer
+    from tests.fake_time import FakeClock
 
     return StepTimer(FakeClock())
 
@@ -100,7 +98,7 @@ def timer() -> StepTimer:
 @pytest.fixture
 def bench(timer: StepTimer) -> Callable[..., list[BenchResult]]:
     """Return a function that runs a small config, every contender's samples constant."""
-    from fake_bench import run
+    from tests.fake_bench import run
 
     return partial(run, timer)
 
@@ -109,7 +107,7 @@ def bench(timer: StepTimer) -> Callable[..., list[BenchResult]]:
 def implementation(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return a function that registers an implementation, of what it is bound to."""
 
-    def register(function: object, name: str = "theirs") -> str:
+    def register(function: Callable[..., Any], name: str = "theirs") -> str:
         entry = Implementation(name, "", lambda case: function)
         monkeypatch.setitem(IMPLEMENTATIONS, name, entry)
         return name
@@ -120,7 +118,7 @@ def implementation(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that writes a run into the directory that the test runs in."""
-    from comparing import writer_in
+    from tests.comparing import writer_in
 
     return writer_in(tmp_path, monkeypatch)
 
@@ -128,7 +126,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
 @pytest.fixture
 def slower(write: Callable[..., None]) -> None:
     """Have a baseline and a run whose custom kernel is slower by a tenth."""
-    from fabricated import machine
+    from tests.fabricated import machine
 
     write("base.json", machine(1))
     write("new.json", machine(2, slowed="custom", by=1.1), "jsonl")

@@ -3,10 +3,8 @@
 import math
 import random
 
-from handmade import case, result, run
-from msgspec.structs import replace
-
 from losscli.bench.statistics import summarize
+from tests.handmade import case, result, run
 
 LOSSES = ("mse", "smooth_l1")
 SIZES = (64, 256, 1024, 4096)

@@ -1,11 +1,12 @@
 """A timer, limits and conditions that a test decides, for a bench without a clock."""
 
-from fake_time import ClockTimer
+from typing import Any, cast
 
 from losscli.bench.limit import Limit
 from losscli.bench.plan import plan
 from losscli.bench.runner import Runner
 from losscli.config.schema import Config, LossChoice, Timing
+from tests.fake_time import ClockTimer
 
 TIMING = Timing(min_time=0.0, max_time=60.0)
 
@@ -64,7 +65,7 @@ def run(
     **changes,
 ):
     """Run a small config, some of whose fields may be changed."""
-    fields = {
+    fields: dict[str, Any] = {
         "losses": (LossChoice("mse"),),
         "sizes": ((8, 8),),
         "implementations": ("reference", "functional"),
@@ -75,7 +76,7 @@ def run(
         device,
         free_bytes=lambda device: free,
         make_timer=make_timer or (lambda device, evicts, mode: timer),
-        limits=limits or FixedLimits(Limit()),
+        limits=cast(Any, limits or FixedLimits(Limit())),
         conditions=conditions or Seen(),
         notify=notify,
     )

@@ -1,6 +1,7 @@
 """A clock that advances only when told, and a timer that reads it."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from losscli.bench.timer import Warm
 
@@ -41,7 +42,7 @@ class ClockTimer:
         return Warm(call, 1, 0.0)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        self.batches.append([warm.call.name for warm in queue])
+        self.batches.append([cast(Any, warm.call).name for warm in queue])
         samples = []
         for warm in queue:
             start = self.clock.seconds()

@@ -1,5 +1,7 @@
 """Results and runs made by hand: no machine has measured them."""
 
+from typing import Any
+
 from losscli.cases import Case
 from losscli.runs.records import (
     FAILED,
@@ -13,7 +15,7 @@ from losscli.runs.records import (
 
 
 def case(**changes):
-    fields = {
+    fields: dict[str, Any] = {
         "loss": "mse",
         "shape": (4096, 4096),
         "target_shape": (4096, 4096),
@@ -28,7 +30,7 @@ def case(**changes):
 
 
 def result(implementation="custom", pass_="forward", median=2e-3, ratio=4.0, **changes):
-    fields = {
+    fields: dict[str, Any] = {
         "case": case(),
         "status": OK,
         "reason": "confidence: 3 samples",
@@ -56,12 +58,13 @@ UNTIMED = {"seconds": None, "gbps": None, "speedup": {}, "peak_extra_bytes": Non
 
 
 def failed(**changes):
-    fields = UNTIMED | {"status": FAILED, "reason": "loss: 9 ulp", "error": Error()}
+    fields: dict[str, Any] = UNTIMED | {"status": FAILED, "reason": "loss: 9 ulp", "error": Error()}
     return result(**(fields | changes))
 
 
 def skipped(**changes):
-    fields = UNTIMED | {"status": SKIPPED, "reason": "needs 2 GiB", "error": Error()}
+    fields: dict[str, Any] = UNTIMED | {"status": SKIPPED, "error": Error()}
+    fields["reason"] = "needs 2 GiB"
     return result(**(fields | changes))
 
 

@@ -1,16 +1,25 @@
 """Runs `losscli bench` with an implementation that logs its cases, and pauses at a chosen place.
 
 ``python killable.py LOG WAIT ARGUMENT...``: each size that `theirs` computes is a line of LOG. At
-WAIT, one of these sizes or a phase of PHASES, the process creates the file LOG.waiting and waits
-until it is killed. $KILLABLE_FILE_BYTES is the largest file that it can write.
+WAIT, one of these sizes or a phase of PHASES, the file LOG.waiting appears, and nothing happens
+until somebody ends the process. $KILLABLE_FILE_BYTES is the largest file that it can write.
+
+A process takes seconds to import torch. :class:`Forked` is one that has nothing left to import.
 """
 
+from __future__ import annotations
+
 import importlib
+import multiprocessing
 import os
 import resource
 import sys
 import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import NoReturn
 
 from losscli.bench import limit
 from losscli.cli.main import run
@@ -56,8 +65,56 @@ def main(log, wait, *arguments):
     return run(["bench", "--device", "cpu", *arguments])
 
 
-if __name__ == "__main__":
-    code = main(*sys.argv[1:])
+def end(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def server() -> ForkServerContext:
+    """Return what forks a process that has imported all that a bench does, and has no threads."""
+    context = multiprocessing.get_context("forkserver")
+    modules = ["torch.fx.experimental.symbolic_shapes", __name__, "pytest"]
+    context.set_forkserver_preload(modules + [module for module, _ in PHASES.values()])
+    return context
+
+
+class Forked:
+    """A process like that of the command line; it has of subprocess.Popen what tests ask for."""
+
+    def __init__(
+        self, server: ForkServerContext, arguments: list[str], environ: Mapping[str, str]
+    ) -> None:
+        self._told, told = server.Pipe(duplex=False)
+        self._process = server.Process(target=_forked, args=(told, arguments, environ), daemon=True)
+        self._process.start()
+        told.close()
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def communicate(self, timeout: float | None = None) -> tuple[None, str]:
+        """Wait for the end; what was told is less than a pipe holds."""
+        self._process.join(timeout)
+        assert self._process.exitcode is not None, f"still there after {timeout} s"
+        with open(self._told.fileno(), closefd=False) as file:
+            return None, file.read()
+
+
+def _forked(told: Connection, arguments: list[str], environ: Mapping[str, str]) -> NoReturn:
+    os.dup2(told.fileno(), sys.stderr.fileno())
+    told.close()
+    os.environ.update(environ)
+    end(main(*arguments))
+
+
+if __name__ == "__main__":
+    end(main(*sys.argv[1:]))

@@ -18,6 +18,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 SLOWED_BY = 0.1
 FAIL_ON = "5%"
@@ -49,16 +50,16 @@ def plant(base: Path) -> None:
         def bound(prediction, target):
             return function(prediction, target)
 
-        bound.case = case
+        bound.case = case  # type: ignore[attr-defined]
         return bound
 
-    def make_slow(factory, function):
-        timed = make(factory, function)
+    def make_slow(factory: Any, function: Any) -> Any:
+        timed: Any = make(factory, function)
         if not hasattr(function, "case"):
             return timed
         wait = _waits(function.case.device, SLOWED_BY * seconds[function.case.name, factory.pass_])
 
-        class Slow(type(timed)):
+        class Slow(type(timed)):  # type: ignore[misc]
             def __call__(self):
                 super().__call__()
                 wait()
@@ -67,7 +68,7 @@ def plant(base: Path) -> None:
         return timed
 
     IMPLEMENTATIONS[SLOWED] = replace(own, bind=bind)
-    PassFactory.make = make_slow
+    PassFactory.make = make_slow  # type: ignore[assignment, method-assign]
 
 
 def _waits(device, seconds):

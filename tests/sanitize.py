@@ -216,6 +216,7 @@ def make(call: Call) -> None:
         operand.requires_grad_(call.order > 0 and operand.is_floating_point())
     parameters = LOSSES[call.loss].resolve(PARAMETERS[call.loss]).values()
     settings = (call.reduction, *parameters)
+    last: int | str
     if call.strategy == SINGLE_PASS:
         op, last = getattr(torch.ops.losscli, call.loss), next(_sites)
     else:

@@ -4,8 +4,6 @@ import json
 
 import pytest
 import torch
-from handmade import result, run
-from msgspec.structs import replace
 
 from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
 from losscli.bench.memory_plan import plan_memory
@@ -22,6 +20,7 @@ from losscli.losses import LOSSES
 from losscli.report.render import render
 from losscli.runs.reading import read_run
 from losscli.truth.inputs import make_inputs
+from tests.handmade import result, run
 
 ONE_LOSS = (LossChoice("mse"),)
 

@@ -113,9 +113,9 @@ def cpu(monkeypatch, tmp_path):
     """Two cores of ours and one that is not; `wall`, `own` and the ticks of each are set."""
     monkeypatch.setattr(kernel_files, "PROC", tmp_path)
     monkeypatch.setattr(kernel_files, "SYS", tmp_path)
-    monkeypatch.setattr(conditions.os, "sched_getaffinity", lambda process: {0, 1})
-    monkeypatch.setattr(conditions.os, "sysconf", lambda name: 100)
-    monkeypatch.setattr(conditions.os, "getloadavg", lambda: (1.5, 0.0, 0.0))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setattr("os.sysconf", lambda name: 100)
+    monkeypatch.setattr("os.getloadavg", lambda: (1.5, 0.0, 0.0))
     now = SimpleNamespace(wall=0.0, own=0.0)
 
     def tick(*busy):

@@ -1,13 +1,18 @@
 """The memory limit of a pass: the fastest way to move its bytes, measured once."""
 
+from typing import Any
+
 import pytest
 import torch
-from fake_time import ClockTimer, FakeClock
 
+from losscli.axes import PassName
 from losscli.bench import limit as limits_module
 from losscli.bench.limit import Limits, Mix, Probe, mixes
 from losscli.cases import Case
 from losscli.errors import UnfitError
+from tests.fake_time import ClockTimer, FakeClock
+
+Asked = tuple[Case, PassName, Any, Any]
 
 
 def case(loss="mse", reduction="mean", shape=(8, 8), dtype="float32", target_shape=None):
@@ -109,7 +114,7 @@ def test_limit_of_equal_bytes_is_measured_once_for_all_losses(memory):
 @pytest.mark.parametrize(("second", "kept"), [(1.5, 1.5), (2.5, 2.0)], ids=["faster", "slower"])
 def test_repeated_limit_keeps_the_faster_time(memory, second, kept):
     limits = Limits("cpu", memory.load)
-    asked = (case(), "forward", memory.timer, operands(case()))
+    asked: Asked = (case(), "forward", memory.timer, operands(case()))
     limits.find(*asked)
     memory.calls[1] = memory.clock.spend(second)
     assert limits.find(*asked, again=True).seconds == kept
@@ -118,7 +123,7 @@ def test_repeated_limit_keeps_the_faster_time(memory, second, kept):
 
 def test_limit_that_cannot_be_measured_again_stays(memory):
     limits = Limits("cpu", memory.load)
-    asked = (case(), "forward", memory.timer, operands(case()))
+    asked: Asked = (case(), "forward", memory.timer, operands(case()))
     limits.find(*asked)
     memory.failure = torch.OutOfMemoryError("out of memory")
     assert limits.find(*asked, again=True).seconds == 2.0
@@ -126,11 +131,12 @@ def test_limit_that_cannot_be_measured_again_stays(memory):
 
 def test_probe_sampled_in_the_rounds_is_the_fastest_variant(memory):
     limits = Limits("cpu", memory.load)
-    asked = (case(), "forward_backward", memory.timer, operands(case()))
+    asked: Asked = (case(), "forward_backward", memory.timer, operands(case()))
     assert limits.contender(*asked) is None  # nothing was measured yet
     limits.find(*asked)
     before = memory.clock.seconds()
     contender = limits.contender(*asked)
+    assert contender is not None
     contender()
     assert memory.clock.seconds() - before == 2.0
     assert memory.moved[-1] == ([256, 256], [256])

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 import torch
-from fake_bench import mean_square
 
 from losscli.bench.timer import CpuTimer
 from losscli.config.schema import LossChoice, Tolerance
+from tests.fake_bench import mean_square
 
 
 def test_forward_backward_result_has_the_error_of_the_gradient(bench):

@@ -3,11 +3,11 @@
 import itertools
 
 import pytest
-from fake_bench import FixedLimits, Seen
 
-from losscli.bench import runner as runners
 from losscli.bench.limit import Limit
 from losscli.bench.sampling import Contender
+from losscli.machine import memory
+from tests.fake_bench import FixedLimits, Seen
 
 
 def test_result_has_the_memory_limit_beside_its_traffic(bench):
@@ -49,7 +49,7 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
 
 @pytest.fixture
 def _no_cache(monkeypatch):
-    monkeypatch.setattr(runners.memory, "cache_bytes", lambda device: 0)
+    monkeypatch.setattr(memory, "cache_bytes", lambda device: 0)
 
 
 def test_probe_is_not_in_the_rounds_of_a_case_that_fits_the_cache(bench):

@@ -1,12 +1,12 @@
 """Stop rules and interleaving, by a fake clock."""
 
 import pytest
-from fake_time import ClockTimer, FakeClock
 
 from losscli.bench.sampling import MAXIMUM_ROUNDS, Contender, describe, interleave
 from losscli.bench.statistics import half_width
 from losscli.config.schema import Timing
 from losscli.errors import BuildError
+from tests.fake_time import ClockTimer, FakeClock
 
 
 class Race:
@@ -140,7 +140,7 @@ def test_sampling_ends_when_no_implementation_is_left():
     race = Race(bad=[1e-3])
     race.contenders["bad"].warm = race.timer.warm_up(race.contenders["bad"])
     race.contenders["bad"].failure = ValueError()
-    contenders = race.contenders.values()
+    contenders = list(race.contenders.values())
     assert interleave(race.timer, contenders, Timing(), seed=0) == "nothing left to sample"
 
 

@@ -5,7 +5,6 @@ import random
 
 import pytest
 import torch
-from fake_time import FakeClock
 
 from losscli.bench import selftest
 from losscli.bench.selftest import Bench, Part, bench_of, spin_on_cpu
@@ -13,6 +12,7 @@ from losscli.bench.timer import CpuTimer
 from losscli.cli.main import run
 from losscli.report.render import render
 from losscli.runs.records import FAIL, PASS, Run, TimerTestResult
+from tests.fake_time import FakeClock
 
 
 class Late(CpuTimer):
@@ -157,7 +157,10 @@ def found(monkeypatch):
     """Make the parts of the self-test return these results."""
 
     def come_to(*results):
-        parts = [Part(result.test, lambda result=result: result) for result in results]
+        def part(result):
+            return Part(result.test, lambda: result)
+
+        parts = [part(result) for result in results]
         monkeypatch.setattr(selftest, "plan", lambda bench: parts)
 
     return come_to

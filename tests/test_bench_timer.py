@@ -2,13 +2,14 @@
 
 import gc
 import time
+from typing import Any
 
 import pytest
 import torch
-from fake_time import FakeClock
 
 from losscli.bench import timer as timers
 from losscli.bench.timer import CpuTimer, CudaTimer, HostTimer, Warm, make_timer, needs_eviction
+from tests.fake_time import FakeClock
 
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(1e-6, 50), (30e-6, 2), (50e-6, 1), (2.0, 1)])
@@ -155,10 +156,12 @@ def test_eviction_depends_on_device_cache_and_case(monkeypatch, device, cache, w
 
 def test_the_buffer_that_evicts_is_larger_than_the_cache_and_has_pages_of_its_own(monkeypatch):
     monkeypatch.setattr(timers, "cache_bytes", lambda device: 2**20)
-    buffer = make_timer("cpu", evicts=True).evict.__self__
+    timer: Any = make_timer("cpu", evicts=True)
+    buffer = timer.evict.__self__
     assert buffer.nbytes == 5 * 2**18
     assert buffer.all()  # zeros might all be one page of the kernel's
-    assert make_timer("cpu", evicts=False).evict is None
+    timer = make_timer("cpu", evicts=False)
+    assert timer.evict is None
 
 
 @pytest.mark.parametrize(

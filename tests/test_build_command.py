@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from standin import Standin
 
 from losscli.cli.build import command
 from losscli.errors import UnfitError, UsageError
 from losscli.extension import build as build_module
 from losscli.extension import toolbox
 from losscli.extension.plan import TorchInstall
+from tests.standin import Standin
 
 
 @pytest.fixture
@@ -23,7 +23,9 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
     monkeypatch.setenv("CUDACXX", str(tmp_path / "nvcc"))
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.cache.root))
     monkeypatch.setattr(build_module, "csrc_root", lambda: workshop.csrc)
-    monkeypatch.setattr(build_module.build, "__kwdefaults__", {**DEFAULTS, "losses": ("alpha",)})
+    monkeypatch.setattr(
+        build_module.build, "__kwdefaults__", {**(DEFAULTS or {}), "losses": ("alpha",)}
+    )
     torch = TorchInstall("2.13.0", tmp_path, "13.0", True)
     monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
     monkeypatch.setattr(toolbox, "driver_cuda", lambda: (13, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def test_garbage_collector_that_was_off_stays_off():
 @pytest.mark.gpu
 def test_garbage_graph_does_not_invalidate_a_capture(eager_collector):
     ones, stream = torch.ones(8, device="cuda"), torch.cuda.Stream()
-    garbage = [torch.cuda.CUDAGraph()]
+    garbage: list[Any] = [torch.cuda.CUDAGraph()]
     with torch.cuda.graph(garbage[0], stream=stream):
         ones * 2
     garbage.append(garbage)  # only a collection frees it

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -32,7 +34,7 @@ def test_a_case_survives_json_and_pickle(case):
 
 
 def test_parameters_are_read_as_a_mapping_and_cannot_be_changed():
-    parameters = Parameters({"beta": 0.5})
+    parameters: Any = Parameters({"beta": 0.5})
     assert dict(parameters) == {"beta": 0.5} == parameters
     assert repr(parameters) == "{'beta': 0.5}"
     with pytest.raises(TypeError):

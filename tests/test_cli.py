@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 import pytest
 import torch  # noqa: F401  its errors are told apart once it is imported
-from without_torch import run_without_torch
 
+import losscli
 from losscli.cli import main
 from losscli.cli.options import axis_options, resolve_config
 from losscli.config.loader import load_config
@@ -33,6 +33,7 @@ from losscli.errors import (
     UnfitError,
 )
 from losscli.losses import LOSSES
+from tests.without_torch import run_without_torch
 
 
 @pytest.fixture
@@ -212,7 +213,7 @@ def test_without_arguments_help_is_printed_and_exits_2(capsys):
 
 def test_module_runs_and_prints_its_version():
     command = [sys.executable, "-m", "losscli", "--version"]
-    assert subprocess.check_output(command, text=True) == f"losscli {main.__version__}\n"
+    assert subprocess.check_output(command, text=True) == f"losscli {losscli.__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from comparing import compare
-from fabricated import elsewhere, machine
-from handmade import case, result, run, skipped
-from msgspec.structs import replace
-from without_torch import run_without_torch
 
 from losscli.cli import main
+from tests.comparing import compare
+from tests.fabricated import elsewhere, machine
+from tests.handmade import case, result, run, skipped
+from tests.without_torch import run_without_torch
 
 
 def test_table_of_a_comparison_as_a_whole(write, capsys):

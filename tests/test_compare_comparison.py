@@ -1,13 +1,13 @@
 """The comparison of two runs: slowdowns are found, and noise is not called a slowdown."""
 
 import pytest
-from fabricated import elsewhere, machine
-from handmade import case, failed, result, run, skipped
-from msgspec.structs import replace
 
 from losscli.bench.statistics import summarize
-from losscli.compare.comparison import FASTER, SAME, SLOWER, UNCLEAR, compare
+from losscli.compare.comparison import compare
 from losscli.compare.noise import LEAST_NOISE, SUPPOSED_NOISE
+from losscli.runs.records import FASTER, SAME, SLOWER, UNCLEAR
+from tests.fabricated import elsewhere, machine
+from tests.handmade import case, failed, result, run, skipped
 
 REPEATS = range(20)
 

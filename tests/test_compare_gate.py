@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from comparing import compare
-from fabricated import machine
-from handmade import failed, result, run, skipped
-from msgspec.structs import replace
+
+from tests.comparing import compare
+from tests.fabricated import machine
+from tests.handmade import failed, result, run, skipped
 
 
 def test_a_kernel_slowed_by_a_tenth_exits_1_after_the_report_and_names_the_cases(slower, capsys):

@@ -1,14 +1,19 @@
 """Plain scalars have the types of YAML 1.2, and keep their position."""
 
 import math
+from typing import Any
 
 import pytest
 
 from losscli.config.positions import parse
 
 
+def parsed(text: str) -> Any:
+    return parse(text, "f.yaml")
+
+
 def value(text):
-    return parse(f"key: {text}", "f.yaml").value["key"].value
+    return parsed(f"key: {text}").value["key"].value
 
 
 @pytest.mark.parametrize(
@@ -50,16 +55,16 @@ def test_nan_is_read_as_a_number():
     assert math.isnan(value(".nan"))
 
 
-def test_every_value_has_its_position_and_text():
-    item = parse("# a comment\na:\n  - 1\n  - 0x10\n", "f.yaml").value["a"].value[1]
+def test_every_value_knows_its_place_and_its_text():
+    item = parsed("# a comment\na:\n  - 1\n  - 0x10\n").value["a"].value[1]
     assert (item.file, item.line, item.column, item.text) == ("f.yaml", 4, 5, "0x10")
 
 
 def test_an_alias_has_the_value_of_its_anchor():
-    root = parse("a: &x [1, 2]\nb: *x\n", "f.yaml")
+    root = parsed("a: &x [1, 2]\nb: *x\n")
     assert [item.value for item in root.value["b"].value] == [1, 2]
 
 
 def test_aliases_of_aliases_do_not_explode():
     lines = ["a0: &a0 [1, 1]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
-    assert len(parse("\n".join(lines), "f.yaml").value) == 60
+    assert len(parsed("\n".join(lines)).value) == 60

@@ -4,12 +4,12 @@ import json
 import re
 
 import pytest
-from documents import RESULTS, ROOT, tables
 
 from losscli.cli.main import COMMANDS
 from losscli.config.loader import shipped_configs
 from losscli.losses import LOSSES
 from losscli.verify.checks import CHECKS
+from tests.documents import RESULTS, ROOT, tables
 
 README = ROOT / "README.md"
 

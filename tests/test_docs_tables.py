@@ -1,10 +1,10 @@
 """The tables of the documents, made from records."""
 
 import pytest
-from documents import tables
-from handmade import around, case, result, run, timed
 
 from losscli.runs.records import Speedup
+from tests.documents import tables
+from tests.handmade import around, case, result, run, timed
 
 SMALL = case(shape=(32, 32), target_shape=(32, 32))
 

@@ -9,16 +9,17 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import pytest
-from standin import ALPHA, ALPHA_CUDA, BETA, BINDING, Standin, cut_short, write_program
 
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.extension import build as build_module
 from losscli.extension.lock import locked
 from losscli.extension.ninja_run import job_count
+from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, Standin, cut_short, write_program
 
 ALL = [
     "alpha_cpu/elementwise.cpu.engine.o",
@@ -244,7 +245,7 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
         ends.append(os.open(pipe, os.O_WRONLY))  # returns once the compiler waits at the other end
         raise KeyboardInterrupt
 
-    builder = build_module.replace(workshop.builder(), progress=interrupt)
+    builder = replace(workshop.builder(), progress=interrupt)
     with pytest.raises(KeyboardInterrupt):
         builder.finish([workshop.plan()])
     poll = select.poll()
@@ -260,7 +261,7 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
 BUILDER = """
 import sys
 from pathlib import Path
-from standin import Standin, write_program
+from tests.standin import Standin, write_program
 workshop = Standin(Path(sys.argv[1]))
 workshop.write("elementwise/cpu/blocked.cpp", "")
 workshop.ensure()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from standin import ALPHA, ALPHA_CUDA, BETA, BINDING, CUDA_RUNTIME, GCC_VERSION, Standin
 
 from losscli.errors import UnfitError
 from losscli.extension import plan as plan_module
@@ -23,6 +22,7 @@ from losscli.extension.cache import (
     user_cache,
 )
 from losscli.extension.targets import Target
+from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, CUDA_RUNTIME, GCC_VERSION, Standin
 
 
 def test_key_is_stable_while_nothing_changes(workshop: Standin) -> None:

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from standin import NVCC_VERSION, write_program
 
 from losscli.errors import UnfitError
 from losscli.extension import nvcc as nvcc_module
 from losscli.extension.nvcc import Requirements, find_nvcc, parse_version
+from tests.standin import NVCC_VERSION, write_program
 
 
 def program(path: Path, version: str = NVCC_VERSION) -> Path:
@@ -56,7 +56,7 @@ def test_nvcc_search_goes_from_cudacxx_to_the_usual_place(tmp_path: Path, bin_: 
         program(tmp_path / "site-packages" / "nvidia" / "cu13" / "bin" / "nvcc"),
     ]
     for place in places:
-        assert find(bin_, **variables) == str(place)
+        assert find(bin_, None, **variables) == str(place)
         if variables:
             variables.pop(next(iter(variables)))
         else:

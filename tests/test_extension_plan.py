@@ -8,15 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from standin import (
-    ALPHA,
-    ALPHA_CUDA,
-    BETA,
-    BINDING,
-    CUDA_RUNTIME,
-    LOSSES,
-    Standin,
-)
 
 from losscli.cases import ITEM_BYTES
 from losscli.errors import UnfitError
@@ -32,6 +23,15 @@ from losscli.extension.targets import (
     read_sources,
 )
 from losscli.losses import LOSSES as REAL_LOSSES
+from tests.standin import (
+    ALPHA,
+    ALPHA_CUDA,
+    BETA,
+    BINDING,
+    CUDA_RUNTIME,
+    LOSSES,
+    Standin,
+)
 
 
 def outputs(plan: Plan) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-from standin import ALPHA, ALPHA_CUDA, BINDING, LOSSES, Standin, cut_short, write_program
 
 from losscli.errors import UnfitError
 from losscli.extension import build as build_module
@@ -13,6 +12,7 @@ from losscli.extension import support, toolbox
 from losscli.extension.build import Outcome, build
 from losscli.extension.nvcc import Requirements
 from losscli.extension.plan import TorchInstall
+from tests.standin import ALPHA, ALPHA_CUDA, BINDING, LOSSES, Standin, cut_short, write_program
 
 
 class TestWithoutCompiler:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from standin import GCC_VERSION, write_program
 
 from losscli.errors import UnfitError
 from losscli.extension.toolchain import (
@@ -14,6 +13,7 @@ from losscli.extension.toolchain import (
     find_host_compiler,
     find_ninja,
 )
+from tests.standin import GCC_VERSION, write_program
 
 
 def program(path: Path, version: str) -> Path:

@@ -8,7 +8,7 @@ from losscli.cases import CHANGING_VALUES
 from losscli.implementations.passes import Captured, PassFactory, gradients
 
 
-def operands():
+def operands() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor([1.0, 2.0]), torch.tensor([0.0, 5.0])
 
 

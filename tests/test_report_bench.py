@@ -1,8 +1,6 @@
 """A bench run in every format."""
 
 import pytest
-from handmade import PAIR, case, failed, result, run, skipped
-from msgspec.structs import replace
 
 from losscli.report.render import render
 from losscli.runs.records import (
@@ -10,6 +8,7 @@ from losscli.runs.records import (
     Seconds,
     Speedup,
 )
+from tests.handmade import PAIR, case, failed, result, run, skipped
 
 
 def test_table_of_a_bench_run_as_a_whole():

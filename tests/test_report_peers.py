@@ -3,15 +3,16 @@
 import json
 import math
 import random
+from typing import Any
 
 import pytest
-from handmade import around, case, failed, run, timed
 
 from losscli.compare.peers import cells
 from losscli.report.peers import lines
 from losscli.report.render import conclusion, render
 from losscli.report.writer import Writer
 from losscli.runs.reading import read_run
+from tests.handmade import around, case, failed, run, timed
 
 ONE_LOSS = (
     timed("custom", around(1.0e-3)),
@@ -28,7 +29,12 @@ def test_headline_is_in_the_record_and_read_back(tmp_path):
     with Writer(run(), "json", path) as writer:
         for each in ONE_LOSS:
             writer.add(each)
-    loss = {"case": "mse 4096x4096 float32 mean", "pass": "forward", "mode": "device", "table": ""}
+    loss: dict[str, Any] = {
+        "case": "mse 4096x4096 float32 mean",
+        "pass": "forward",
+        "mode": "device",
+        "table": "",
+    }
     loss |= {"peer": "compile", "ratio": pytest.approx(0.95)}
     expected = {"cells": 2, "slower": [loss], "too_short": 0, "untimed": 0}
     assert json.loads(path.read_text())["headline"] == expected

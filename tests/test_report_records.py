@@ -6,8 +6,6 @@ import json
 import math
 
 import pytest
-from handmade import PAIR, failed, result, run, skipped
-from msgspec.structs import replace
 
 from losscli.report.render import render
 from losscli.runs.records import (
@@ -15,6 +13,7 @@ from losscli.runs.records import (
     Seconds,
     Speedup,
 )
+from tests.handmade import PAIR, failed, result, run, skipped
 
 
 def test_json_has_impossible_as_a_field():

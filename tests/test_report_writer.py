@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from handmade import PAIR, run
 
 from losscli.errors import UnfitError, UsageError
 from losscli.report.render import render
 from losscli.report.writer import Writer
 from losscli.runs.journal import journal_path
+from tests.handmade import PAIR, run
 
 
 def lines(path):

@@ -7,12 +7,10 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 
-import killable
 import pytest
-from handmade import case, result
-from handmade import run as made
 
 from losscli.bench import limit
 from losscli.bench.plan import Task, plan_id, remaining
@@ -21,6 +19,9 @@ from losscli.config.schema import Timing
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.report.render import render
 from losscli.runs.journal import journal_path
+from tests import killable
+from tests.handmade import case, result
+from tests.handmade import run as made
 
 REFERENCE = IMPLEMENTATIONS["reference"]
 SIZES = (4, 9, 16, 25)
@@ -35,19 +36,25 @@ timing: {min_time: 1ms, max_time: 1ms, cache: warm, processes: 1}
 class Bench:
     """`losscli bench` of CONFIG in a process of its own, which may be killed."""
 
-    def __init__(self, folder):
-        self.folder, self.log = folder, folder / "log"
+    def __init__(self, folder, server):
+        self.folder, self.log, self._server = folder, folder / "log", server
         self.output, self.config = folder / "out.json", folder / "config.yaml"
         self.config.write_text(CONFIG)
 
-    def start(self, *arguments, wait="nowhere", **environ):
+    def start(self, *arguments, wait="nowhere", fresh=False, **environ):
+        """Start a process: a fork of one that has imported everything, or a fresh one."""
         self.log.write_text("")
-        command = [sys.executable, Path(__file__).with_name("killable.py"), self.log, str(wait)]
-        command += ["-c", self.config, "--format", "json", "-o", self.output, *arguments]
-        environ = (
-            os.environ | {"PYTHONPATH": os.getcwd(), "LOSSCLI_DATA_DIR": str(self.folder)} | environ
+        given = [self.log, wait, "-c", self.config, "-o", self.output, *arguments]
+        command = [*map(str, given), "--format", "json"]
+        environ["LOSSCLI_DATA_DIR"] = str(self.folder)
+        if not fresh:
+            return killable.Forked(self._server, command, environ)
+        return subprocess.Popen(
+            [sys.executable, killable.__file__, *command],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.getcwd()} | environ,
         )
-        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
 
     def run(self, *arguments, **environ):
         """Run to the end; return the exit code and standard error."""
@@ -55,9 +62,9 @@ class Bench:
         told = process.communicate(timeout=120)[1]
         return process.returncode, told
 
-    def stop_at(self, place, number, *arguments):
+    def stop_at(self, place, number, *arguments, fresh=False):
         """Run until a size is computed or a phase begins, and send a signal."""
-        process = self.start(*arguments, wait=place)
+        process = self.start(*arguments, wait=place, fresh=fresh)
         waiting = Path(f"{self.log}.waiting")
         while not waiting.exists():
             assert process.poll() is None, process.communicate()[1]
@@ -91,9 +98,18 @@ ALL = [
 ]
 
 
+@pytest.fixture(scope="session")
+def server():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        context = killable.server()
+        ensure_running()
+    return context
+
+
 @pytest.fixture
-def bench(tmp_path):
-    return Bench(tmp_path)
+def bench(tmp_path, server):
+    return Bench(tmp_path, server)
 
 
 def test_killed_run_resumes_after_its_last_finished_case(bench):
@@ -120,9 +136,13 @@ def test_killed_run_resumes_after_its_last_finished_case(bench):
     assert not journal_path(bench.output).exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_interrupted_run_exits_130_and_resumes_from_its_report(bench, number):
-    code, told = bench.stop_at(16, number)
+@pytest.mark.parametrize(
+    ("number", "fresh"),
+    [(signal.SIGINT, True), (signal.SIGTERM, False)],
+    ids=["Ctrl-C to a fresh process", "SIGTERM"],
+)
+def test_interrupted_it_exits_130_and_goes_on_from_its_report(bench, number, fresh):
+    code, told = bench.stop_at(16, number, fresh=fresh)
     assert (code, told) != (0, "")
     assert code == 130
     assert told.endswith("losscli: interrupted; the report has the finished results\n")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from standin import write_program
 
 from losscli.losses import LOSSES
 from tests import sanitize
+from tests.standin import write_program
 
 CALLS = tuple(sanitize.calls())
 
@@ -31,7 +31,7 @@ def gpu(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(sanitize, "prepare", lambda: None)
-    monkeypatch.setattr(sanitize.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
 def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from losscli import functional
+from losscli.axes import DType
 from losscli.cases import Case
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import LOSSES, REDUCTIONS, Reduction
 from losscli.truth.tolerances import ELEMENT_ULP
 
 NAMES = tuple(LOSSES)
@@ -69,8 +71,8 @@ def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:
         loss=loss,
         shape=tuple(input.shape),
         target_shape=tuple(target.shape),
-        dtype=str(input.dtype).removeprefix("torch."),
-        reduction=reduction,
+        dtype=cast(DType, str(input.dtype).removeprefix("torch.")),
+        reduction=cast(Reduction, reduction),
         device=str(input.device),
         params=PARAMETERS[loss],
         distribution="normal",

@@ -62,6 +62,7 @@ def judge() -> SimpleNamespace:
                 common_modules,
                 common_nn,
             )
+            from torch.testing._internal.opinfo.core import OpInfo, SampleInput
         operators = {info.name: info for info in common_methods_invocations.op_db}
         modules = {info.module_cls: info for info in common_modules.module_db}
         found = SimpleNamespace(
@@ -72,8 +73,8 @@ def judge() -> SimpleNamespace:
         )
         used = {
             common_nn: ("F", *FUNCTIONAL_MODULES),
-            common_methods_invocations.OpInfo: ("reference_inputs", "error_inputs"),
-            common_methods_invocations.SampleInput: ("noncontiguous", "numpy", "transform"),
+            OpInfo: ("reference_inputs", "error_inputs"),
+            SampleInput: ("noncontiguous", "numpy", "transform"),
         }
         for owner, names in used.items():
             for name in names:

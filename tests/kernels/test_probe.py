@@ -84,9 +84,11 @@ def test_empty_tensor_launches_no_kernel(device: str) -> None:
 def test_calls_for_which_the_probe_has_no_kernel_are_refused(
     device: str, reads: list[int], writes: list[int], variant: int, message: str
 ) -> None:
-    arrays = [[torch.zeros(count, device=device) for count in counts] for counts in (reads, writes)]
+    sources, results = (
+        [torch.zeros(count, device=device) for count in counts] for counts in (reads, writes)
+    )
     with pytest.raises((RuntimeError, ValueError), match=message):
-        probe(*arrays, variant)
+        probe(sources, results, variant)
 
 
 def test_arrays_that_are_not_contiguous_and_aligned_are_refused(device: str) -> None:

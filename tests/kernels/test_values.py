@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -134,7 +136,7 @@ def test_with_grad_gives_what_autograd_gives(
     leaf = input.detach().requires_grad_()
     expected = custom(loss, reduction)(leaf, target)
     (gradient,) = torch.autograd.grad(expected.sum(), leaf)
-    function = custom(loss, reduction)
+    function: Any = custom(loss, reduction)
     from losscli import functional
 
     both = getattr(functional, f"{loss}_loss_with_grad")(input, target, **function.keywords)

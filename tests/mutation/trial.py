@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import prod
+from typing import Any
 
 from losscli.cli.options import resolve_config
 from losscli.config.sizes import parse_size
@@ -102,8 +103,9 @@ def results(trial: Trial) -> Iterator[VerifyResult]:
 
 def main() -> int:
     """Run a trial."""
-    fields = json.loads(sys.argv[1])
-    trial = Trial(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+    given = json.loads(sys.argv[1])
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    trial = Trial(**fields)
     for result in results(trial):
         print(f"{result.check}: {result.implementation}, {result.case.name}", flush=True)
         if result.status == FAIL:

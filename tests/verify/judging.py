@@ -5,6 +5,7 @@ from __future__ import annotations
 from losscli.implementations import Implementation
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from losscli.verify.selftest.wrong import find_wrong
 
 PLENTY = 2**40
 
@@ -15,7 +16,9 @@ def reference(case, input, target, **changes):
 
 
 def judge(case, function, *, checks=CHECKS, free=PLENTY):
-    """Run checks of a function on a case."""
+    """Put a function, or a mistake of the self-test by its name, to a case through checks."""
+    if isinstance(function, str):
+        return put(case, find_wrong(function).implementation(), checks=checks, free=free)
     implementation = Implementation("planted", "", lambda case: lambda x, y: function(case, x, y))
     return put(case, implementation, checks=checks, free=free)
 

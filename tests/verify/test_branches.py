@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judging import judge, reference
-from judging import put as put_to
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
@@ -14,6 +12,8 @@ from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import supplement
 from losscli.verify.selftest.wrong import find_wrong
+from tests.verify.judging import judge, reference
+from tests.verify.judging import put as put_to
 
 KINKED = [name for name, spec in LOSSES.items() if spec.kinks(spec.resolve({}))]
 PLAIN = ("value", "gradients")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from judging import judge, put, reference
 
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS, WARN
+from tests.verify.judging import judge, put, reference
 
 CHECKS = ("broadcasts",)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from judging import judge, put, reference
 
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.selftest.surgery import graft
+from tests.verify.judging import judge, put, reference
 
 CHECKS = ("bulk",)
 

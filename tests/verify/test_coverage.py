@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from judging import judge, reference
 
 from losscli.axes import DTYPES
 from losscli.losses import LOSSES, REDUCTIONS
@@ -13,6 +14,7 @@ from losscli.truth.problem import Problem
 from losscli.verify.checks.places import MOST_TILES, TILE, index_of, places
 from losscli.verify.checks.quiet import find_loud, quiet
 from losscli.verify.selftest.surgery import graft
+from tests.verify.judging import judge, reference
 
 SHAPE = (173, 101)
 
@@ -20,13 +22,6 @@ SHAPE = (173, 101)
 def put(case, function):
     (result,) = judge(case, function, checks=["coverage"])
     return result
-
-
-def reads_one_row_in_a_hundred(case, input, target):
-    """The loss of the rest is guessed from it; gradients are right."""
-    value = reference(case, input, target)
-    guess = reference(case, input[::100], target[::100] if target.dim() > 1 else target)
-    return graft(guess.detach(), value)
 
 
 def drops_the_last_element(case, input, target):
@@ -39,10 +34,6 @@ def drops_the_end_of_each_row(case, input, target):
     return elements[:, :-1].sum() / elements.numel()
 
 
-def constant(case, input, target):
-    return graft(torch.tensor(0.5), reference(case, input, target))
-
-
 def reads_the_first_tile_again(case, input, target):
     """As an index that wraps around."""
     size = 8192
@@ -50,18 +41,20 @@ def reads_the_first_tile_again(case, input, target):
     return flat[torch.arange(flat.numel()) % size].mean()
 
 
-WRONG = [
-    (reads_one_row_in_a_hundred, "loss: expected "),
+WRONG: list[tuple[Any, str]] = [
+    ("one percent", "loss: expected "),
     (drops_the_last_element, "[172, 100]"),
     (drops_the_end_of_each_row, ", 100]"),
-    (constant, "loss: expected "),
+    ("constant", "loss: expected "),
     (reads_the_first_tile_again, "expected "),
 ]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize(("wrong", "named"), WRONG, ids=[w.__name__ for w, _ in WRONG])
-def test_elements_that_are_not_read_fail_and_are_named(make_case, wrong, named, loss):
+@pytest.mark.parametrize(
+    ("wrong", "named"), WRONG, ids=[w if isinstance(w, str) else w.__name__ for w, _ in WRONG]
+)
+def test_elements_that_are_not_read_are_failed_and_named(make_case, wrong, named, loss):
     result = put(make_case(loss, shape=SHAPE), wrong)
 
     assert result.status == FAIL

@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 import torch
-from judging import judge, reference
 
 from losscli.axes import DTYPES
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.checks.expectation import same_bits
 from losscli.verify.selftest.surgery import graft, regrade
+from tests.verify.judging import judge, reference
 
 
 def put(case, function):

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from judging import judge, put, reference
 
 from losscli.cases import Case
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.checks import CHECKS, layouts
-from losscli.verify.selftest.wrong import find_wrong
+from tests.verify.judging import judge, reference
 
 PLAIN = ("value", "gradients")
-
-
-def strides_of(shape):
-    """Those of a contiguous tensor."""
-    return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
 def read_at(operand, strides, offset):
@@ -29,12 +21,6 @@ def read_at(operand, strides, offset):
     if last >= operand.untyped_storage().size() // operand.element_size():
         return operand
     return operand.as_strided(operand.shape, strides, offset)
-
-
-def assumes_contiguous(case, input, target):
-    return reference(
-        case, *(read_at(o, strides_of(o.shape), o.storage_offset()) for o in (input, target))
-    )
 
 
 def ignores_the_storage_offset(case, input, target):
@@ -68,7 +54,7 @@ def takes_the_gradient_of_one_row(case, input, target):
 
 
 WRONG = {
-    assumes_contiguous: "target transposed",
+    "assumes contiguous": "target transposed",
     ignores_the_storage_offset: "cut out of larger ones",
     rounds_an_address_down: "operands 1 and 3 elements off their alignment",
     takes_the_strides_of_the_input: "input",
@@ -77,8 +63,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda function: function.__name__)
-def test_wrong_layout_fails_and_is_named(make_case, wrong):
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: getattr(wrong, "__name__", wrong))
+def test_a_layout_that_is_not_right_is_failed_and_named(make_case, wrong):
     case = make_case("mse", distribution="normal")
 
     plain = judge(case, wrong, checks=PLAIN)
@@ -146,10 +132,8 @@ def test_layouts_run_on_one_size(make_case):
     assert CHECKS["layouts"].key(make_case("mse", dtype="float16")) not in keys
 
 
-def test_square_target_that_is_read_transposed_fails(make_case):
-    wrong = find_wrong("square transposed").implementation()
-
-    (result,) = put(make_case("mse"), wrong, checks=("layouts",))
+def test_a_square_target_that_is_read_transposed_is_failed(make_case):
+    (result,) = judge(make_case("mse"), "square transposed", checks=("layouts",))
 
     assert result.status == FAIL
     assert "square operands" in result.reason

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judging import put
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
@@ -16,6 +15,7 @@ from losscli.verify.checks.exact import _coordinates, _is_exact, _placed, exact_
 from losscli.verify.process_state import ProcessState
 from losscli.verify.selftest.wrong import find_wrong
 from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
+from tests.verify.judging import put
 
 MISTAKES = [
     ("one ulp off", "exact", "mean", "on the branch"),

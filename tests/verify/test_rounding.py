@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judging import judge, put, reference
 
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.selftest.surgery import graft
+from tests.verify.judging import judge, put, reference
 
 CHECKS = ("rounding",)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judging import judge, put, reference
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.selftest.surgery import graft
+from tests.verify.judging import judge, put, reference
 
 CHECKS = ("sizes",)
 

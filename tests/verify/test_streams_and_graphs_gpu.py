@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judging import judge, reference
 
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS, SKIPPED
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from tests.verify.judging import judge, reference
 
 BOTH = ("streams", "graphs")
 CYCLES = 2_000_000

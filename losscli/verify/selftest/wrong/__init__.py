@@ -99,6 +99,12 @@ WRONG: tuple[Wrong, ...] = (
     Wrong(
         "branch left out", "constant below the first kink", simple(values.flat_below), _has_kinks
     ),
+    Wrong(
+        "branch scaled",
+        "0.49 for 1/2 below the first kink",
+        simple(values.scaled_below),
+        _has_kinks,
+    ),
     Wrong("branches swapped", "each side of the first kink", simple(values.mirrored), _has_kinks),
     Wrong(
         "wrong axis", "broadcasts the target down the rows", simple(values.wrong_axis), _broadcasts
@@ -108,6 +114,8 @@ WRONG: tuple[Wrong, ...] = (
     Wrong(
         "ignored incoming", "the incoming gradient counts as 1", simple(gradients.ignored_incoming)
     ),
+    Wrong("squared incoming", "counts twice", simple(gradients.squared_incoming)),
+    Wrong("small gradients lost", "below 1e-6", simple(gradients.underflow), _is_mean),
     Wrong("wrong sign", "of the target's gradient", simple(gradients.wrong_sign)),
     Wrong("absent gradient", "of the target", simple(gradients.absent_target)),
     Wrong("detached", "the loss has no history", simple(gradients.detached)),
@@ -126,6 +134,7 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("uninitialised", "returns what was in the memory", simple(behaviour.uninitialised)),
     Wrong("beyond the end", "reads one element too many", simple(behaviour.beyond_the_end)),
     Wrong("unsteady", "other results from run to run", simple(behaviour.unsteady)),
+    Wrong("wrong when recording", "right without gradients", simple(behaviour.recording)),
     Wrong("shape (1,)", "for ()", simple(values.shape_of_one), _is_reduced),
     Wrong("other dtype", "float64 for float32", simple(values.other_dtype)),
     Wrong("no curvature", "second derivatives of zero", simple(gradients.no_curvature)),

@@ -28,6 +28,16 @@ def ignored_incoming(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return regrade(formula(case, input, target), torch.ones_like)
 
 
+def squared_incoming(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Multiplies by the incoming gradient twice."""
+    return regrade(formula(case, input, target), torch.square)
+
+
+def underflow(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes small gradients for zero: what an absolute tolerance never sees."""
+    return formula(case, regrade(input, lambda g: g * (g.abs() > 1e-6)), target)
+
+
 def wrong_sign(case: Case, input: Tensor, target: Tensor) -> Tensor:
     """Negates the gradient of the target."""
     return formula(case, input, regrade(target, torch.neg))

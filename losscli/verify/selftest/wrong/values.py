@@ -66,6 +66,13 @@ def flat_below(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return formula(case, torch.where(below, at_kink, input), target)
 
 
+def scaled_below(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Takes 0.49 for a half below the first kink."""
+    elements = unreduced(case, input, target)
+    below = case.spec.branch_coordinate(input, target) < case.spec.kinks(case.params)[0]
+    return reduced(case, torch.where(below, 0.98 * elements, elements))
+
+
 def mirrored(case: Case, input: Tensor, target: Tensor) -> Tensor:
     """Takes what is above the first kink for what is below it."""
     first = case.spec.kinks(case.params)[0]
