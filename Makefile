@@ -13,9 +13,12 @@ INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
+# Each process that is started imports torch: in half of the time where Python may keep its bytecode,
+# which setting PYTHONDONTWRITEBYTECODE to nothing allows.
+
 # The bench builds the kernels of its device; `losscli build` would compile CUDA wherever nvcc is.
 bench: $(READY) ## set up, build the kernels, time them against PyTorch
-	@$(BIN)/losscli bench
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/losscli bench
 
 test: $(READY) ## set up, then lint, types and every test that needs no GPU
 	@$(MAKE) --no-print-directory check TOOLS=$(BIN)/
@@ -25,7 +28,7 @@ check: ## run the same with the tools of the active environment
 	$(TOOLS)ruff format --check losscli tests docs
 	$(TOOLS)mypy
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
-	OMP_WAIT_POLICY=passive $(TOOLS)pytest -m "not gpu" -n auto --maxprocesses 8
+	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(TOOLS)pytest -m "not gpu" -n auto --maxprocesses 8
 
 # Only these files are collected: the others import what PYTHON may not have. One process at a time,
 # for some tests measure.

@@ -331,7 +331,7 @@ def _behind(losing: Iterable[Cell]) -> str:
 
 
 def _axis(case: Case) -> str:
-    """Return the layout and the incoming gradient, as far as they are not the usual."""
+    """Return the layout and the incoming gradient if they are not the default."""
     words: list[str] = [case.layout] if case.layout != CONTIGUOUS else []
     words += [format_grad_output(case.grad_output)] if case.grad_output != 1 else []
     return " ".join(words)

@@ -3,6 +3,8 @@
 import math
 import random
 
+from msgspec.structs import replace
+
 from losscli.bench.statistics import summarize
 from tests.handmade import case, result, run
 

@@ -1,8 +1,8 @@
 """Runs `losscli bench` with an implementation that logs its cases, and pauses at a chosen place.
 
 ``python killable.py LOG WAIT ARGUMENT...``: each size that `theirs` computes is a line of LOG. At
-WAIT, one of these sizes or a phase of PHASES, the file LOG.waiting appears, and nothing happens
-until somebody ends the process. $KILLABLE_FILE_BYTES is the largest file that it can write.
+WAIT, one of these sizes or a phase of PHASES, the process creates the file LOG.waiting and waits
+until it is killed. $KILLABLE_FILE_BYTES is the largest file that it can write.
 
 A process takes seconds to import torch. :class:`Forked` is one that has nothing left to import.
 """

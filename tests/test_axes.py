@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
 from losscli.bench.memory_plan import plan_memory

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import pytest

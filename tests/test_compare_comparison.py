@@ -1,11 +1,12 @@
 """The comparison of two runs: slowdowns are found, and noise is not called a slowdown."""
 
 import pytest
+from msgspec.structs import replace
 
 from losscli.bench.statistics import summarize
 from losscli.compare.comparison import compare
 from losscli.compare.noise import LEAST_NOISE, SUPPOSED_NOISE
-from losscli.runs.records import FASTER, SAME, SLOWER, UNCLEAR
+from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR
 from tests.fabricated import elsewhere, machine
 from tests.handmade import case, failed, result, run, skipped
 

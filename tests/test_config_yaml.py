@@ -55,7 +55,7 @@ def test_nan_is_read_as_a_number():
     assert math.isnan(value(".nan"))
 
 
-def test_every_value_knows_its_place_and_its_text():
+def test_every_value_has_its_position_and_text():
     item = parsed("# a comment\na:\n  - 1\n  - 0x10\n").value["a"].value[1]
     assert (item.file, item.line, item.column, item.text) == ("f.yaml", 4, 5, "0x10")
 

@@ -41,4 +41,4 @@ def test_what_is_not_finite_is_left_to_who_writes_it():
 
 def test_a_record_cannot_be_changed():
     with pytest.raises(AttributeError):
-        Half(1.0).whole = 2.0
+        Half(1.0).whole = 2.0  # type: ignore[misc]

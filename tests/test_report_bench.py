@@ -1,6 +1,7 @@
 """A bench run in every format."""
 
 import pytest
+from msgspec.structs import replace
 
 from losscli.report.render import render
 from losscli.runs.records import (

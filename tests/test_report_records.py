@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from msgspec.structs import replace
 
 from losscli.report.render import render
 from losscli.runs.records import (

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from losscli.cases import Case
 from losscli.errors import UsageError
@@ -13,7 +14,15 @@ from losscli.record import Record
 from losscli.report.render import render
 from losscli.runs.decoding import RecordError, read_array
 from losscli.runs.reading import read_run
-from losscli.runs.records import Error, Run, SelfTestResult, VerifyResult
+from losscli.runs.records import (
+    RESULTS,
+    Error,
+    Kind,
+    Run,
+    SelfTestResult,
+    TimerTestResult,
+    VerifyResult,
+)
 from tests.handmade import PAIR, failed, result, run, skipped
 
 CASE = PAIR[0].case

@@ -136,7 +136,7 @@ def environ(root: Path) -> dict[str, str]:
 
 
 def build(root: Path, targets: Iterable[Target], variables: Mapping[str, str]) -> None:
-    """Build libraries of a copy, with environment variables of its own, or raise BuildError."""
+    """Build libraries of a copy, with its environment variables, or raise BuildError."""
     environment = environ(root) | dict(variables)
     done = subprocess.run(
         command(targets), cwd=root, env=environment, capture_output=True, text=True

@@ -54,7 +54,7 @@ WRONG: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(
     ("wrong", "named"), WRONG, ids=[w if isinstance(w, str) else w.__name__ for w, _ in WRONG]
 )
-def test_elements_that_are_not_read_are_failed_and_named(make_case, wrong, named, loss):
+def test_elements_that_are_not_read_fail_and_are_named(make_case, wrong, named, loss):
     result = put(make_case(loss, shape=SHAPE), wrong)
 
     assert result.status == FAIL

@@ -64,7 +64,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: getattr(wrong, "__name__", wrong))
-def test_a_layout_that_is_not_right_is_failed_and_named(make_case, wrong):
+def test_wrong_layout_fails_and_is_named(make_case, wrong):
     case = make_case("mse", distribution="normal")
 
     plain = judge(case, wrong, checks=PLAIN)
@@ -132,7 +132,7 @@ def test_layouts_run_on_one_size(make_case):
     assert CHECKS["layouts"].key(make_case("mse", dtype="float16")) not in keys
 
 
-def test_a_square_target_that_is_read_transposed_is_failed(make_case):
+def test_square_target_that_is_read_transposed_fails(make_case):
     (result,) = judge(make_case("mse"), "square transposed", checks=("layouts",))
 
     assert result.status == FAIL

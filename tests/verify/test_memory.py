@@ -127,7 +127,7 @@ def test_state_kept_between_calls_fails(make_case, name):
     assert result.reason.startswith(reason)
 
 
-def test_what_is_not_written_is_failed(make_case):
+def test_result_that_is_not_fully_written_fails(make_case):
     result = put(make_case("mse", reduction="none"), "uninitialised")
 
     assert result.status == FAIL
@@ -182,7 +182,7 @@ def test_nondeterminism_with_equal_first_runs_passes(make_case, every):
     assert put(make_case("mse"), seldom).status in (PASS, WARN)
 
 
-def test_who_writes_over_operands_does_not_spoil_them_for_others(make_case):
+def test_overwritten_operands_are_restored_for_other_implementations(make_case):
     results = judge(make_case("mse"), "in place", checks=["memory", "value"])
 
     assert results[0].status == FAIL

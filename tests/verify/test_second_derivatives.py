@@ -30,7 +30,7 @@ class Curved(torch.autograd.Function):
         return turned, -turned
 
 
-def test_zeros_are_failed(make_case):
+def test_second_derivatives_of_zero_fail(make_case):
     (result,) = judge(make_case("mse"), "no curvature", checks=CHECKS)
 
     assert result.status == FAIL

@@ -136,7 +136,7 @@ def test_a_case_that_does_not_fit_is_skipped_and_the_run_goes_on():
     assert " passed, 0 warnings, 0 failed, " in result.stdout
 
 
-def test_an_interrupt_reports_what_was_finished(monkeypatch):
+def test_interrupt_reports_finished_results(monkeypatch):
     check = CHECKS["gradients"]
 
     def interrupted(problem, subject):

@@ -213,7 +213,7 @@ def test_implementation_that_raises_the_device_error_is_blamed(make_case, strays
     assert (second.status, second.code) == (SKIPPED, "device_broken")
 
 
-def test_an_error_that_leaves_the_gpu_as_it_was_harms_nobody(make_case, strays, monkeypatch):
+def test_error_that_leaves_the_gpu_intact_skips_nothing(make_case, strays, monkeypatch):
     monkeypatch.setattr(devices, "is_broken", lambda device: False)
 
     failed, *others = judge(make_case(), reference, checks=("value", "gradients"))
