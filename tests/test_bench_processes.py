@@ -161,7 +161,7 @@ READY = """print('{"type":"done"}', flush=True); sys.stdin.readline()\n"""
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", "failed", "ended by SIGSEGV"),
         ("sys.exit(7)", "failed", "ended with exit code 7"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "skipped", "where memory runs out"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "skipped", "runs out of memory"),
     ],
 )
 def test_dead_process_reports_its_exit_code_or_signal(task, text, status, told):

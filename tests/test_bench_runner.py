@@ -160,7 +160,7 @@ def test_implementation_with_only_throttled_samples_is_skipped(bench):
     seen = Seen(slowed=True, celsius=[99, 99])
     results = bench(conditions=seen, passes=("forward",), timing=timing)
     assert {r.status for r in results} == {"skipped"}
-    assert results[0].reason.startswith("every sample was taken while throttled, ")
+    assert results[0].reason.startswith("every sample was taken while throttled; ")
     assert results[0].conditions == {"celsius": [99, 99]}
 
 

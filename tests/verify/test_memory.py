@@ -94,8 +94,8 @@ def keeps_everything():
 
 
 WRONG = {
-    "writes over its input": ("in place", "input was written over: expected "),
-    "writes after its target": (writes_after_its_target, "target had memory after it written over"),
+    "writes over its input": ("in place", "input was overwritten: expected "),
+    "writes after its target": (writes_after_its_target, "target has overwritten memory after it"),
     "reads beyond the end": ("beyond the end", "operands between NaN, loss: "),
     "reads beyond, drops NaN": (reads_beyond_and_drops_nan, "operands between large values, loss"),
 }

@@ -114,7 +114,7 @@ def test_self_test_refuses_options_that_it_would_ignore(capsys, option):
     assert main.run(["verify", "--self-test", "--device", "cpu", *option]) == 2
 
     error = capsys.readouterr().err
-    assert f"--self-test has cases of its own. Leave out {option[0]}." in error
+    assert f"--self-test has its own cases. Leave out {option[0]}." in error
 
 
 def test_self_test_names_all_refused_options_together(capsys):
