@@ -24,8 +24,8 @@ from losscli.cases import Case, format_grad_output
 from losscli.compare import peers
 from losscli.compare.peers import CUSTOM, Cell, best_peer, cells
 from losscli.report.bench_table import SHORT_PASSES, SMALL
-from losscli.report.layout import IMPOSSIBLE
 from losscli.report.phrases import count, format_ulp
+from losscli.report.tables import IMPOSSIBLE
 from losscli.runs.judgements import SLOWER
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult, Run

@@ -87,8 +87,8 @@ def _seconds(
     do_bench: Callable[..., Any], case: Any, pass_: PassName, implementation: str
 ) -> float:
     """Let do_bench time the call that losscli times."""
+    from losscli.implementations.caller import Subject
     from losscli.implementations.passes import PassFactory, gradients
-    from losscli.implementations.subject import Subject
     from losscli.truth.inputs import make_inputs
 
     passes = PassFactory(pass_, case.reduction, *make_inputs(case))

@@ -7,7 +7,7 @@ from losscli.axes import DISTRIBUTIONS
 from losscli.bench.contents import Contents
 from losscli.cases import Case
 from losscli.implementations import find_implementation
-from losscli.implementations.subject import Subject
+from losscli.implementations.caller import Subject
 from losscli.losses import LOSSES
 from losscli.truth.inputs import make_inputs
 

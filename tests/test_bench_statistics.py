@@ -7,13 +7,8 @@ from typing import Any
 import numpy
 import pytest
 
-from losscli.bench.statistics import (
-    half_width,
-    median_interval,
-    paired_ratios,
-    quantile,
-    summarize,
-)
+from losscli.bench.ratios import paired_ratios
+from losscli.bench.statistics import half_width, median_interval, quantile, summarize
 from losscli.runs.records import Speedup
 
 

@@ -25,7 +25,7 @@ PACKAGES = (
     *("losscli.cases", "losscli.layouts", "losscli.axes"),
     "losscli.losses",
     "losscli.machine",
-    *("losscli.directories", "losscli.garbage", "losscli.intervals", "losscli.reasons"),
+    *("losscli.directories", "losscli.garbage", "losscli.random_effects", "losscli.reasons"),
     "losscli.record",
     *("losscli.units", "losscli.errors"),
     "losscli",

@@ -11,10 +11,11 @@ import torch
 from losscli.axes import HOST, PassName
 from losscli.bench.limit import Limit
 from losscli.bench.plan import Task
+from losscli.bench.ratios import speedups
 from losscli.bench.sampling import Contender, describe
-from losscli.bench.statistics import half_width, speedups, summarize
+from losscli.bench.statistics import half_width, summarize
 from losscli.implementations import find_implementation
-from losscli.implementations.subject import SubjectError
+from losscli.implementations.caller import SubjectError
 from losscli.machine import memory
 from losscli.reasons import Reason
 from losscli.runs.judgements import is_busy, is_impossible

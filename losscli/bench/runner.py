@@ -33,8 +33,8 @@ from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
+from losscli.implementations.caller import Subject
 from losscli.implementations.passes import Captured, Pass, PassFactory, gradients
-from losscli.implementations.subject import Subject
 from losscli.machine import memory
 from losscli.reasons import Reason
 from losscli.runs.records import (

@@ -1,18 +1,18 @@
 """Order statistics of samples, which assume no distribution: times follow no known one.
 
-:mod:`losscli.intervals` combines the figures of several processes.
+:mod:`losscli.random_effects` combines the figures of several processes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from msgspec.structs import replace
 
-from losscli.intervals import Z95, next_run_half_width
-from losscli.runs.records import Seconds, Speedup
+from losscli.random_effects import Z95, next_run_half_width
+from losscli.runs.records import Seconds
 
 TAIL = 40
 """One interval in TAIL misses on either side: a confidence of 95 %."""
@@ -47,7 +47,7 @@ def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
     """
     seconds = summarize([sample for samples in taken for sample in samples])
     logs = [math.log(quantile(sorted(samples), 0.5)) for samples in taken]
-    half = next_run_half_width(logs, [_log_error(*_enclosing(samples)) for samples in taken])
+    half = next_run_half_width(logs, [log_error(*enclosing(samples)) for samples in taken])
     interval = seconds.median * math.exp(-half), seconds.median * math.exp(half)
     return replace(seconds, interval=interval, processes=tuple(map(len, taken)))
 
@@ -66,11 +66,11 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
     The number of samples below the median is binomial with p = 1/2, so that two order statistics
     enclose it with a known probability, whatever the distribution. Six samples are the fewest.
     """
-    rank = _rank(len(samples))
-    if rank is None:
+    index = rank(len(samples))
+    if index is None:
         return None
     ordered = sorted(samples)
-    return ordered[rank], ordered[-1 - rank]
+    return ordered[index], ordered[-1 - index]
 
 
 def half_width(samples: Sequence[float]) -> float:
@@ -78,91 +78,28 @@ def half_width(samples: Sequence[float]) -> float:
     return half_width_of(summarize(samples)) if samples else math.inf
 
 
-def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
-    """Return how many times faster than each other contender each one is, by name.
-
-    All were timed side by side, in one process or in several. Of several, the ratio is the
-    geometric mean of what each process found.
-    """
-    taken = {name: seconds.by_process for name, seconds in timed.items()}
-    count = min(map(len, taken.values()), default=0)
-    found = [paired_ratios({name: each[n] for name, each in taken.items()}) for n in range(count)]
-    if count < 2:
-        return found[0] if found else {}
-    rounds = {name: sum(map(len, samples)) for name, samples in taken.items()}
-    return {
-        name: {
-            other: _of_processes([each[name][other] for each in found], rounds[name])
-            for other in others
-        }
-        for name, others in found[0].items()
-    }
-
-
-def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
-    """Return the ratio of several processes; ``rounds`` is the number of rounds of all of them."""
-    logs = [math.log(ratio.value) for ratio in found]
-    half = next_run_half_width(logs, [_log_error(ratio.low, ratio.high) for ratio in found])
-    log = math.fsum(logs) / len(logs)
-    confident = _rank(rounds) is not None
-    values = tuple(ratio.value for ratio in found)
-    low, value, high = (math.exp(log + step) for step in (-half, 0.0, half))
-    return Speedup(value, low, high, confident, values)
-
-
-def _enclosing(samples: Sequence[float]) -> tuple[float, float]:
+def enclosing(samples: Sequence[float]) -> tuple[float, float]:
     """Return the interval of a median; with too few samples, their whole span."""
     return median_interval(samples) or (min(samples), max(samples))
 
 
-def _log_error(low: float, high: float) -> float:
+def log_error(low: float, high: float) -> float:
     """Return the standard error of a log, from the interval that has 95 %."""
     return math.log(high / low) / 2 / Z95
 
 
-def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:
-    """Return how many times faster than each other contender each one is, by name.
-
-    The samples were taken in rounds, one of each contender in each, and those of a round one right
-    after the other. The ratio is the median of the ratios of the rounds: what slowed a whole round
-    is in both of its samples and cancels, as it does not in a ratio of medians.
-    """
-    return {
-        name: {
-            other: _of_rounds([their / our for our, their in zip(own, theirs, strict=True)])
-            for other, theirs in samples.items()
-            if other != name
-        }
-        for name, own in samples.items()
-    }
-
-
-def _of_rounds(ratios: Sequence[float]) -> Speedup:
-    """Return the median of ratios with its interval.
-
-    With an even number the median is the geometric mean of the two middle ratios, so that the
-    swapped ratio is the inverse.
-    """
-    ordered = sorted(ratios)
-    count = len(ordered)
-    rank = _rank(count)
-    outside = rank or 0
-    value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
-    return Speedup(value, ordered[outside], ordered[-1 - outside], rank is not None)
-
-
 @lru_cache(maxsize=4096)
-def _rank(count: int) -> int | None:
+def rank(count: int) -> int | None:
     """Return the index, from either end, of the order statistics that bound the interval.
 
     The largest k with P(Binomial(count, 1/2) <= k) <= 1 / TAIL, in exact integers.
     """
     total = 2**count
-    ways, below, rank = 1, 1, None
+    ways, below, found = 1, 1, None
     for k in range(count):
         if below * TAIL > total:
             break
-        rank = k
+        found = k
         ways = ways * (count - k) // (k + 1)
         below += ways
-    return rank
+    return found

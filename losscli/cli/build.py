@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from losscli.report.layout import lay_out
+from losscli.report.tables import lay_out
 from losscli.units import format_bytes
 
 from .options import one_of

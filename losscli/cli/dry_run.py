@@ -20,8 +20,8 @@ from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation
 from losscli.reasons import Reason
 from losscli.report.bench_table import SHORT_PASSES
-from losscli.report.layout import Side, lay_out
 from losscli.report.phrases import count, with_mode
+from losscli.report.tables import Side, lay_out
 from losscli.units import format_bytes
 
 DOES_NOT_FIT = "does not fit"

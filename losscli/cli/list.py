@@ -13,7 +13,7 @@ from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
-from losscli.report.layout import lay_out
+from losscli.report.tables import lay_out
 from losscli.units import format_bytes
 
 

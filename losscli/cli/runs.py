@@ -9,7 +9,7 @@ import click
 
 from losscli.cli.options import listing_format
 from losscli.errors import UsageError
-from losscli.report.layout import lay_out
+from losscli.report.tables import lay_out
 from losscli.runs.saved import runs_directory, saved_runs
 
 _NONE = "no runs in {}. `losscli bench --save NAME` saves one."

@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from losscli.intervals import deviation
+from losscli.random_effects import deviation
 
 CONFIDENCE = 0.99
 """With which all intervals of a comparison hold at once, however many there are."""

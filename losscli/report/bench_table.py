@@ -20,8 +20,8 @@ from statistics import geometric_mean
 
 from losscli.axes import CACHES, COLD, MODES, WARM
 from losscli.cases import distinct_names
-from losscli.report.layout import IMPOSSIBLE, beside_case, fill, shorten
 from losscli.report.phrases import count, format_ulp, skips, with_mode
+from losscli.report.tables import IMPOSSIBLE, beside_case, fill, shorten
 from losscli.runs.judgements import SAME, UNCLEAR
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run, Seconds
 from losscli.units import format_bytes, format_seconds

@@ -25,8 +25,8 @@ from losscli.compare.noise import Noise
 from losscli.compare.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.comparison_record import of_comparison, of_rows
-from losscli.report.layout import MARKDOWN, TEXT, WIDTH, Style, beside_case, lay_out, shorten
 from losscli.report.phrases import count
+from losscli.report.tables import MARKDOWN, TEXT, WIDTH, Style, beside_case, lay_out, shorten
 from losscli.runs.encoding import json_line
 from losscli.runs.judgements import SLOWER
 from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, BenchResult, Run

@@ -12,7 +12,7 @@ from typing import Any
 from losscli.axes import WARM
 from losscli.cases import Case
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
-from losscli.report.layout import MARKDOWN, TEXT, WIDTH, Style, fill, lay_out
+from losscli.report.tables import MARKDOWN, TEXT, WIDTH, Style, fill, lay_out
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.records import (
     SKIPPED,

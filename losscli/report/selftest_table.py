@@ -6,7 +6,7 @@ that fails it, or SURVIVED; a cell of a correct one has ``passed``, or FAILED wi
 
 from __future__ import annotations
 
-from losscli.report.layout import fill
+from losscli.report.tables import fill
 from losscli.runs.records import Run, SelfTestResult
 
 SURVIVED = "SURVIVED"

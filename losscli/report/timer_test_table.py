@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from losscli.report.layout import fill
+from losscli.report.tables import fill
 from losscli.runs.records import FAIL, KNOWN_TIME, Run, TimerTestResult
 from losscli.units import format_seconds
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from losscli.cases import Case, distinct_names
-from losscli.report.layout import beside_case, shorten
 from losscli.report.phrases import format_ulp
+from losscli.report.tables import beside_case, shorten
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 
 FIGURES = ("value", "input_gradient", "target_gradient")

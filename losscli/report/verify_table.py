@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from losscli.report import verify_figures
-from losscli.report.layout import GAP, fill
 from losscli.report.phrases import count, format_ulp, skips
+from losscli.report.tables import GAP, fill
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
 from losscli.verify.repeating import line
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from losscli.cases import OPERANDS, Case, OperandName, grad_output_values
 from losscli.implementations.builtin import TORCHS_OWN
-from losscli.implementations.calls import Answer, Call
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit

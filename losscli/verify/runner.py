@@ -14,7 +14,7 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
 from losscli.implementations import Implementation, find_implementation
-from losscli.implementations.subject import Subject, SubjectError
+from losscli.implementations.caller import Subject, SubjectError
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.implementations.calls import Answer
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Answer
+from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst

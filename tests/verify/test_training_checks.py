@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
-from losscli.implementations.subject import Subject
+from losscli.implementations.caller import Subject
 from losscli.losses import LOSSES, REDUCTIONS, Tolerance
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem

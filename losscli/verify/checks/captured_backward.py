@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from losscli.cases import OPERANDS
-from losscli.implementations.calls import Answer, Call, Replay
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Answer, Call, Replay
+from losscli.implementations.caller import Subject
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict

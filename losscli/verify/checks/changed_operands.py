@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from losscli.cases import OPERANDS, Case
-from losscli.implementations.subject import Subject, SubjectError
+from losscli.implementations.caller import Subject, SubjectError
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict

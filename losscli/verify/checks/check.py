@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
-from losscli.implementations.subject import Subject
+from losscli.implementations.caller import Subject
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.distances import Errors

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS, OperandName
-from losscli.implementations.calls import Answer
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Answer
+from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.blocks import Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, compare, misfit

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from losscli.axes import Distribution
 from losscli.cases import Case, OperandName
-from losscli.implementations.subject import Subject
+from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict

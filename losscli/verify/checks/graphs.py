@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.implementations.calls import Call, Replay
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Call, Replay
+from losscli.implementations.caller import Subject
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.worst import Worst

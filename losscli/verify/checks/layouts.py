@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS, Case
-from losscli.implementations.subject import Subject
+from losscli.implementations.caller import Subject
 from losscli.losses import Shape
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_inputs

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS
-from losscli.implementations.calls import Answer, Call
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.caller import Subject
 from losscli.machine.footprint import Footprint
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.problem import Problem

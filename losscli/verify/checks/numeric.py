@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import OPERANDS, Case
-from losscli.implementations.subject import Subject
+from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS, Case, OperandName
-from losscli.implementations.calls import Answer, Call
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.caller import Subject
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_grad_output
 from losscli.truth.problem import Incoming, Problem

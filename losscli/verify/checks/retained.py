@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from losscli.cases import OPERANDS
-from losscli.implementations.calls import Answer, Call
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.caller import Subject
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Verdict

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.calls import Curvature
-from losscli.implementations.subject import NoSecondDerivativesError, Subject
+from losscli.implementations.call_data import Curvature
+from losscli.implementations.caller import NoSecondDerivativesError, Subject
 from losscli.runs.records import (
     FAIL,
     NO_WORSE_THAN_TORCH,

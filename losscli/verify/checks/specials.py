@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.subject import Subject
+from losscli.implementations.caller import Subject
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import CHANGING_VALUES, OPERANDS, OperandName
-from losscli.implementations.calls import Call
-from losscli.implementations.subject import Head, Subject, joint_gradients
+from losscli.implementations.call_data import Call
+from losscli.implementations.caller import Head, Subject, joint_gradients
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem

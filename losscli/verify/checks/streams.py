@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from losscli.cases import Case
-from losscli.implementations.calls import Call
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Call
+from losscli.implementations.caller import Subject
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst

@@ -2,7 +2,7 @@
 
 import pytest
 
-from losscli.report.layout import IMPOSSIBLE, MARKDOWN, lay_out
+from losscli.report.tables import IMPOSSIBLE, MARKDOWN, lay_out
 
 ROWS = [["mse", "1.5 ms"], ["hinge", "=12 us"]]
 

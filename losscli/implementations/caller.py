@@ -19,7 +19,7 @@ from torch import Tensor
 from losscli.cases import OPERANDS, Case, OperandName
 from losscli.errors import LosscliError
 from losscli.implementations.builtin import find_implementation
-from losscli.implementations.calls import Answer, Call, Curvature, Recording, Replay
+from losscli.implementations.call_data import Answer, Call, Curvature, Recording, Replay
 from losscli.implementations.capture import capture, without_collection
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory
