@@ -35,7 +35,10 @@ these that begins its name."""
 
 WITH_TORCH = (
     *("losscli.bench", "losscli.verify", "losscli.truth"),
-    *(f"losscli.implementations.{module}" for module in ("call_data", "capture", "passes", "caller")),
+    *(
+        f"losscli.implementations.{module}"
+        for module in ("call_data", "capture", "passes", "caller")
+    ),
     *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
 )
 """What may import torch at module level; all else answers without it."""

@@ -6,9 +6,6 @@ between them is part of the result. The processes live for the whole run, becaus
 seconds; each is fresh when the run begins, and frees its memory after each case. A process that
 dies is replaced for the next case. On a CPU their allocator keeps freed memory, and one more
 process with the default allocator measures the difference.
-
-On a CPU their allocator keeps what it frees, and one more process, whose allocator was not set,
-tells what difference that makes.
 """
 
 from __future__ import annotations
@@ -218,7 +215,7 @@ class Processes:
 
 
 def share(timing: Timing) -> Timing:
-    """Return the task with each process's equal part of the case's time.
+    """Return the timing of each process: an equal part of the case's time.
 
     n processes that know a median to the root of n times ``confidence`` together know it to
     ``confidence``.

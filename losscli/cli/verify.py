@@ -99,8 +99,10 @@ def command(
         free = memory.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)
         if checks:
+            from losscli.report.phrases import count
+
             asked = sum(map(len, plan(config, device, checks=checks)))
-            click.echo(f"--check {','.join(checks)}: {asked} checks to run")
+            click.echo(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
         return EXIT_OK
 
     from losscli.verify.shrink import Shrinker

@@ -1,6 +1,6 @@
 """How much the times of one run differ from those of another for no reason. Without torch.
 
-What shows all of it are the controls: implementations that are the same code in both runs, as
+The controls show all of the noise: implementations that are the same code in both runs, as
 PyTorch's own are where torch is the same. How far their ratios are from 1 is how far a ratio gets
 without a reason. Where they are too few, the spread between the processes of a run tells the noise;
 where a run has one process, it is supposed.

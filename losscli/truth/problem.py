@@ -35,7 +35,7 @@ KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation instead of recomputed."""
 
 _EXCUSED_ELEMENTS = 2**22
-"""Most elements for which PyTorch's own formula runs beside a failure: 64 MiB of float32."""
+"""Up to here PyTorch\'s own formula may be run beside what failed."""
 
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""

@@ -25,7 +25,7 @@ _NAMESPACES: dict[str, Any] = {
     "torch.nn.Module": torch.nn.Module,
 }
 """Whose functions others call."""
-_OF_COMPILERS = ("TORCHINDUCTOR_", "TRITON_")
+_OF_COMPILERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH")
 """Environment variables that torch.compile sets when it compiles for the first time."""
 
 
@@ -90,7 +90,7 @@ def _flushes() -> bool:
 
 def _environment() -> dict[str, str]:
     """Return the environment variables, without those that torch.compile sets for itself."""
-    return {name: os.environ[name] for name in os.environ if not name.startswith(_OF_COMPILERS)}
+    return {name: os.environ[name] for name in os.environ if name not in _OF_COMPILERS}
 
 
 def _set_environment(before: Mapping[str, str]) -> None:
@@ -119,10 +119,10 @@ def _functions() -> dict[str, dict[str, Any]]:
     }
 
 
-def _is_torchs(function: object) -> bool:
-    """Tell whether PyTorch has written a function: torch.compile patches torch.nn.Module itself."""
+def _is_of_compile(namespace: str, function: object) -> bool:
+    """Tell whether torch.compile has patched a function, as it does with those of a module."""
     module: str = getattr(function, "__globals__", {}).get("__name__", "")
-    return module.startswith("torch.")
+    return namespace == "torch.nn.Module" and module == "torch._dynamo.mutation_guard"
 
 
 def _others(
@@ -135,7 +135,7 @@ def _others(
     for name, functions in before.items():
         for key, function in functions.items():
             now = after[name].get(key)
-            if now is not function and not _is_torchs(now):
+            if now is not function and not _is_of_compile(name, now):
                 yield name, key
 
 

@@ -23,13 +23,19 @@ REFERENCE = IMPLEMENTATIONS["reference"]
 def judged(make_case) -> Callable[..., str]:
     """Return a function that judges an answer of another way of calling."""
 
-    def judge(change: Callable[[Answer], Answer], *, fixed_order: bool = False, **facts) -> str:
+    def judge(
+        change: Callable[[Answer], Answer],
+        *,
+        fixed_order: bool = False,
+        beside: bool = True,
+        **facts,
+    ) -> str:
         case = make_case("mse", (8, 24), **facts)
         problem = Problem.of(case)
         subject = Subject.bind(replace(REFERENCE, fixed_order=fixed_order), case)
         expectation = Expectation.of(problem, subject, problem.usual)
         worst = Worst()
-        expectation.judge(change(expectation.answer), "beside other work", worst)
+        expectation.judge(change(expectation.answer), "beside other work", worst, beside=beside)
         return worst.verdict.status
 
     return judge
@@ -66,3 +72,7 @@ def test_sum_that_is_wrong_by_the_oracle_fails(judged):
 def test_different_bits_of_an_element_fail(judged):
     assert judged(next_gradient) == FAIL
     assert judged(next_loss, reduction="none") == FAIL
+
+
+def test_nothing_explains_another_order_where_no_other_work_runs(judged):
+    assert judged(next_loss, beside=False) == FAIL

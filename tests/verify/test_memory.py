@@ -95,7 +95,10 @@ def keeps_everything():
 
 WRONG = {
     "writes over its input": ("in place", "input was overwritten: expected "),
-    "writes after its target": (writes_after_its_target, "target has overwritten memory after it"),
+    "writes after its target": (
+        writes_after_its_target,
+        "target is where memory after it was overwritten",
+    ),
     "reads beyond the end": ("beyond the end", "operands between NaN, loss: "),
     "reads beyond, drops NaN": (reads_beyond_and_drops_nan, "operands between large values, loss"),
 }

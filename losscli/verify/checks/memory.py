@@ -76,7 +76,7 @@ class _Guarded:
         for name, band in (("before", self.whole[:BAND]), ("after", self.whole[-BAND:])):
             due = torch.full_like(band, self.fill)
             if not same_bits(band, due):
-                return f"has overwritten memory {name} it{_where(band, due)}"
+                return f"is where memory {name} it was overwritten{_where(band, due)}"
         return ""
 
 
