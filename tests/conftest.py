@@ -15,6 +15,7 @@ from losscli.config.schema import PROCESSES
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.losses import LOSSES
 from losscli.runs.records import BenchResult
+from tests import handmade
 
 if TYPE_CHECKING:
     from tests.fake_bench import StepTimer
@@ -70,18 +71,9 @@ def make_case() -> MakeCase:
 
     def make(loss: str = "smooth_l1", shape: tuple[int, ...] = (37, 101), **changes: Any) -> Case:
         spec = LOSSES[loss]
-        fields: dict[str, Any] = {
-            "target_shape": spec.default_target_shape(shape),
-            "dtype": "float32",
-            "reduction": "mean",
-            "device": "cpu",
-            "params": {},
-            "distribution": "uniform",
-            "seed": 0,
-        }
-        fields |= changes
-        fields["params"] = spec.resolve(fields["params"])
-        return Case(loss=loss, shape=shape, **fields)
+        usual = {"target_shape": spec.default_target_shape(shape)}
+        params = spec.resolve(changes.pop("params", {}))
+        return handmade.case(loss=loss, shape=shape, **usual | changes, params=params)
 
     return make
 

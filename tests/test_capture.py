@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.implementations.capture import capture, without_collection
+from losscli.garbage import without_garbage_collection
+from losscli.implementations.capture import capture
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def eager_collector() -> Iterator[None]:
 
 
 def test_garbage_collector_is_off_during_a_capture():
-    with without_collection():
+    with without_garbage_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
 
@@ -30,7 +31,7 @@ def test_garbage_collector_is_off_during_a_capture():
 def test_garbage_collector_that_was_off_stays_off():
     gc.disable()
     try:
-        with without_collection():
+        with without_garbage_collection():
             pass
         assert not gc.isenabled()
     finally:

@@ -25,7 +25,7 @@ class Halves(Record, frozen=True):
     in_: tuple[Half, ...] = ()
 
 
-def test_what_follows_from_a_field_stands_behind_it():
+def test_derived_figure_is_written_after_its_field():
     assert list(Half(3.0).to_json().items()) == [("whole", 3.0), ("half", 1.5), ("unit", "s")]
 
 
@@ -35,7 +35,7 @@ def test_records_within_records_are_written_under_their_public_names():
     assert halves.to_json() == {"by_name": {"two": two}, "in": [two, four]}
 
 
-def test_what_is_not_finite_is_left_to_who_writes_it():
+def test_to_json_keeps_nan_for_the_encoder_to_replace():
     assert math.isnan(Half(math.nan).to_json()["whole"])
 
 

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from losscli.cases import OPERANDS, Case, OperandName
 from losscli.errors import LosscliError
+from losscli.garbage import without_garbage_collection
 from losscli.implementations.builtin import find_implementation
 from losscli.implementations.call_data import Answer, Call, Curvature, Recording, Replay
-from losscli.implementations.capture import capture, without_collection
+from losscli.implementations.capture import capture
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory
 from losscli.machine.memory import is_out_of_memory
@@ -223,7 +224,7 @@ class Subject:
         sample = tuple(leaf.requires_grad_() for leaf in leaves)
         function: Any
         with torch.cuda.device(self.device):
-            with _blaming(), without_collection(), warnings.catch_warnings():
+            with _blaming(), without_garbage_collection(), warnings.catch_warnings():
                 # PyTorch warms up on a stream that it does not capture on, and keeps what came of
                 # it, the operands' AccumulateGrad nodes as well, until it has captured.
                 warnings.filterwarnings("ignore", "The AccumulateGrad node's stream", UserWarning)
