@@ -1,0 +1,51 @@
+"""A job: which file to judge, against what, and how. Plain data, one line of JSON."""
+
+from __future__ import annotations
+
+from losscli.axes import DType
+from losscli.losses import Shape
+from losscli.record import Record
+
+
+class Limits(Record, frozen=True):
+    """The most that a candidate may take."""
+
+    build_seconds: float = 600.0
+    """Of import and compilation."""
+    call_seconds: float = 60.0
+    """Of one question: a few calls, or a batch of samples."""
+    total_seconds: float = 1800.0
+    """Of all stages."""
+    memory_bytes: int = 0
+    """Of the candidate's processes on the host beyond what torch takes; 0 is half of what is
+    free."""
+    output_bytes: int = 16 * 2**20
+    """Of what it writes to stdout and stderr."""
+
+
+class Job(Record, frozen=True, forbid_unknown_fields=True):
+    """What ``losscli judge`` is asked for one file."""
+
+    file: str
+    """``FILE``, ``FILE:NAME``, ``FILE@REVISION`` or ``FILE@REVISION:NAME``."""
+    id: str = ""
+    """Comes back in the verdict; the file's name where there is none."""
+    loss: str = ""
+    """The loss whose oracle is the truth; empty where a reference is."""
+    reference: str = ""
+    """A file whose ``Model`` is the truth; the candidate's own where both are empty."""
+    device: str = "auto"
+    arguments: tuple[str, ...] = ()
+    """The order of the forward's arguments, as ``input,target``, where names do not tell."""
+    sizes: tuple[Shape, ...] = ()
+    """To be timed; from the file's ``get_inputs`` or the default config where empty."""
+    dtypes: tuple[DType, ...] = ()
+    """To be judged and timed; float32 where empty."""
+    parameters: dict[str, float] = {}
+    """Of the loss."""
+    reduction: str = ""
+    """``mean`` where empty and the candidate takes none."""
+    quick: bool = False
+    """Whether small checks and a short timing are enough."""
+    timed: bool = True
+    limits: Limits = Limits()
