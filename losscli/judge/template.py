@@ -112,6 +112,7 @@ def render(stem: str, loss: str, *, cuda: bool) -> str:
         "GIVEN": f"float({named})" if named else "0.0",
         "CUDA": _CUDA if cuda else "",
         "LOAD_CUDA": _LOAD_CUDA if cuda else _NO_CUDA,
+        "DEVICE": '"cuda" if torch.cuda.is_available() else "cpu"' if cuda else '"cpu"',
     }
     text = _FILE
     for word in ("CUDA", "LOAD_CUDA"):  # which have words of their own
@@ -122,8 +123,8 @@ def render(stem: str, loss: str, *, cuda: bool) -> str:
 _FILE = '''\
 """@SAID@
 
-Judge it with `losscli judge @STEM@.py --loss @LOSS@`. What the judge calls is @LOSS@_loss, at the
-end. Its kernels are compiled on the first call, for the device of the operands.
+Judge it with `losscli judge @STEM@.py --loss @LOSS@`. What the judge calls is @LOSS@_loss, near the
+end.
 """
 
 import functools
@@ -288,6 +289,10 @@ def @LOSS@_loss(input, target, *, reduction="mean"@PARAMETER@):
     input, target = torch.broadcast_tensors(input.to(dtype), target.to(dtype))
     code = REDUCTIONS.index(reduction)
     return Loss.apply(input.contiguous(), target.contiguous(), @GIVEN@, code)
+
+
+# Compiled on import, so that no call has to wait for a compiler; for other devices on first use.
+kernels(@DEVICE@)
 '''
 
 _CUDA = '''

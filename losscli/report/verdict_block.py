@@ -16,6 +16,7 @@ from losscli.judge.speedup import REFERENCE, speedup
 from losscli.judge.verdict import Accuracy, JudgeReason, Speed, Verdict
 from losscli.report.phrases import count, format_ulp
 from losscli.report.tables import IMPOSSIBLE, WIDTH, beside_case, lay_out
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.units import format_bytes, format_seconds
 
 INDENT = "  "
@@ -25,6 +26,7 @@ WIDEST_FILE = 44
 _LOG_LINES = 8
 """Of the end of a log, shown where a file crashed or does not build."""
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
+_STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
 _SUMMARIES = {
     "CHEATS": "cheats",
     "WRONG": "wrong",
@@ -113,7 +115,7 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
 
 
 def _checks(checks: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in checks.items() if number)
+    return ", ".join(f"{checks[key]} {word}" for key, word in _STATUSES.items() if checks.get(key))
 
 
 def _accuracy(accuracy: Accuracy) -> str:
