@@ -44,6 +44,9 @@ _WARM_UPS = 2
 class SubjectError(Exception):
     """An implementation raised, or returned what cannot be differentiated."""
 
+    refused = False
+    """Whether it raised RuntimeError, as PyTorch's own ops do for operands that do not fit."""
+
 
 class SandboxError(SubjectError):
     """The process of a file died, hangs or forges; ``code`` says which."""
@@ -415,4 +418,6 @@ def _blaming() -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         text = str(error).strip().partition("\n")[0]
-        raise SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": ")) from error
+        wrapped = SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": "))
+        wrapped.refused = isinstance(error, RuntimeError)
+        raise wrapped from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,8 +88,9 @@ def changes_of(file: UserFile) -> list[str]:
     """Return what the calls of a file have changed in its process since the last time."""
     changed: dict[str, None] = {}
     for worker in workers.known(file):
-        changed |= dict.fromkeys(worker.changes)
-        worker.changes.clear()
+        if not worker.died:
+            with suppress(SandboxError):  # it has died: the next question says so
+                changed |= dict.fromkeys(worker.ask("changes", case=None))
     return list(changed)
 
 
@@ -181,6 +182,7 @@ class RemoteSubject(Subject):
 
     def watch(self, step: Callable[[], object]) -> list[str]:
         """See :class:`Subject`."""
+        self.implementation.changes()
         step()
         return self.implementation.changes()
 

@@ -104,8 +104,11 @@ def mount_private(scratch: str) -> Iterator[str]:
         yield "temporary files"
 
 
-def restrict_writes(scratch: str) -> Iterator[str]:
-    """Allow this process and its children to write below ``scratch`` and /dev alone (Landlock)."""
+def restrict_writes(scratch: str, device: str) -> Iterator[str]:
+    """Let this process and its children write below ``scratch`` and /dev alone, by Landlock.
+
+    CUDA writes to /proc as well.
+    """
     libc = _libc()
     version = libc.syscall(_LANDLOCK_CREATE, None, 0, 1)
     if version < 1:
@@ -115,7 +118,7 @@ def restrict_writes(scratch: str) -> Iterator[str]:
     if ruleset < 0:
         return
     try:
-        for allowed in (scratch, "/dev"):
+        for allowed in (scratch, "/dev", *(() if device == "cpu" else ("/proc",))):
             directory = os.open(allowed, os.O_PATH | os.O_CLOEXEC)
             try:
                 rule = struct.pack("=Qi", rights, directory)

@@ -1,7 +1,7 @@
 """The messages between a judge and a worker: JSON with its length before it.
 
-Tensors are not in them: see ``wire``. A worker's messages may be forged by the code that runs in it,
-so the judge decodes them by type and believes no length.
+Tensors are not in them: see ``wire``. A worker's messages may be forged by the code that runs in
+it, so the judge decodes them by type and believes no length.
 """
 
 from __future__ import annotations
@@ -65,8 +65,6 @@ class Replied(msgspec.Struct, tag="replied"):
     """The answer to a request."""
 
     value: msgspec.Raw
-    changes: list[str] = []
-    """The state of the process that the call changed."""
 
 
 class Raised(msgspec.Struct, tag="raised"):
@@ -74,7 +72,8 @@ class Raised(msgspec.Struct, tag="raised"):
 
     text: str
     kind: Literal["raised", "no_second_derivatives", "out_of_memory", "build", "import", "error"]
-    changes: list[str] = []
+    refused: bool = False
+    """Whether it was RuntimeError."""
 
 
 Question = Request | Load

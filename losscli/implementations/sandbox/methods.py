@@ -103,6 +103,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "warm_up": (tuple[()], WarmData),
     "samples": (tuple[list[Flip], int], Samples),
     "looped": (tuple[int], None),
+    "changes": (tuple[()], list[str]),
     "inputs": (tuple[()], list[InputFacts]),
     "leftovers": (tuple[()], list[str]),
 }

@@ -174,7 +174,6 @@ class Worker:
             SandboxError: it died, or did not answer in time.
         """
         self.file, self.device, self.allowance = file, device, allowance
-        self.changes: list[str] = []
         self.died: SandboxError | None = None
         self._flooded = False
         self._own_scratch: Path | None = None
@@ -241,7 +240,6 @@ class Worker:
             raise self._error(reply)
         if not isinstance(reply, Replied):
             raise self._forged("a second greeting")
-        self.changes += reply.changes
         try:
             value = self.outgoing.decode(reply.value, METHODS[method][1])
             self.outgoing.take_back()
@@ -275,7 +273,6 @@ class Worker:
             raise NotBuiltError(reply.text, compiler=reply.kind == "build")
         if not isinstance(reply, Replied):
             raise self._forged("no answer to what was to be imported")
-        self.changes += reply.changes
 
     def _reply(self, seconds: float) -> Reply:
         """Wait for a message, so long and no longer."""
@@ -293,7 +290,6 @@ class Worker:
         return reply
 
     def _error(self, raised: Raised) -> Exception:
-        self.changes += raised.changes
         if raised.kind == "out_of_memory":
             if self.device == "cpu":
                 most = format_bytes(self.allowance.memory_bytes)
@@ -307,7 +303,9 @@ class Worker:
             return LosscliError(raised.text)
         if "CUDA error" in raised.text:
             return self._fatal("broke_device", raised.text)
-        return SubjectError(raised.text)
+        error = SubjectError(raised.text)
+        error.refused = raised.refused
+        return error
 
     def _ended(self) -> SandboxError:
         """Say how a worker ended that should have answered."""

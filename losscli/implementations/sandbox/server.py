@@ -69,39 +69,17 @@ class _Server:
         self.recordings: dict[int, Recording] = {}
         self.stack = contextlib.ExitStack()
         self.timed: Timed | None = None
+        self.before = ProcessState.read()
         self.file: UserFile
         self.order: tuple[str, ...] = ()
 
     def reply(self, question: Load | Request) -> Reply:
         """Answer one question; what is raised is an answer as well."""
-        before = ProcessState.read()
         try:
             value = self._load(question) if isinstance(question, Load) else self._answer(question)
         except Exception as error:
-            changes = before.restore()
-            return self._raised(error, isinstance(question, Load), changes)
-        return Replied(value, before.restore())
-
-    def _raised(self, error: Exception, loads: bool, changes: list[str]) -> Raised:
-        text = str(error)
-        if loads:
-            kind: Any = "build" if loading.is_of_compiler(error) else "import"
-            return Raised(f"{type(error).__name__}: {loading.first_error(error)}", kind, changes)
-        if is_out_of_memory(error):
-            return Raised(text, "out_of_memory", changes)
-        if isinstance(error, NoSecondDerivativesError):
-            return Raised(text, "no_second_derivatives", changes)
-        if isinstance(error, SubjectError):
-            cause = error.__cause__
-            if cause is not None and loading.is_of_compiler(cause):
-                return Raised(f"{type(cause).__name__}: {loading.first_error(cause)}", "build")
-            return Raised(text, "raised", changes)
-        if isinstance(error, LosscliError):
-            return Raised(text, "error", changes)
-        if loading.is_of_compiler(error):
-            return Raised(f"{type(error).__name__}: {loading.first_error(error)}", "build")
-        first = text.strip().partition("\n")[0]
-        return Raised(f"raised {type(error).__name__}: {first}".rstrip(": "), "raised", changes)
+            return _raised(error, isinstance(question, Load))
+        return Replied(value)
 
     def _load(self, question: Load) -> Any:
         self.file = UserFile(
@@ -120,7 +98,7 @@ class _Server:
         self.incoming.read(request.storages)
         arguments = self.incoming.decode(request.arguments, kind)
         subject = self._subject(request.case, request.generation) if request.case else None
-        own = getattr(self, f"_{request.method}", None)
+        own = getattr(self, f"do_{request.method}", None)
         value = own(subject, *arguments) if own else getattr(subject, request.method)(*arguments)
         if request.method in ("retained", "backward_replays", "graphed"):
             value = list(value)
@@ -146,29 +124,29 @@ class _Server:
             self.subjects[key] = Subject.bind(implementation, case)
         return self.subjects[key]
 
-    def _bound(self, subject: Subject) -> None:
+    def do_bound(self, subject: Subject) -> None:
         """Bind a subject, which has been done."""
 
-    def _joint_gradients(self, subject: Subject, heads: list[HeadData]) -> Any:
+    def do_joint_gradients(self, subject: Subject, heads: list[HeadData]) -> Any:
         asked = [Head(self._subject(head.case), head.call, head.weight) for head in heads]
         return joint_gradients(asked)
 
-    def _record(self, subject: Subject, calls: list[Call]) -> list[int]:
+    def do_record(self, subject: Subject, calls: list[Call]) -> list[int]:
         self.incoming.keep()
         recordings = self.stack.enter_context(subject.recordings(calls))
         first = len(self.recordings)
         self.recordings |= dict(enumerate(recordings, first))
         return list(range(first, first + len(recordings)))
 
-    def _replay(self, subject: Subject, wanted: ReplayData) -> Any:
+    def do_replay(self, subject: Subject, wanted: ReplayData) -> Any:
         return subject.replay(self._replay_of(wanted))
 
-    def _forget(self, subject: Subject) -> None:
+    def do_forget(self, subject: Subject) -> None:
         self.recordings.clear()
         self.stack.close()
         self.incoming.drop()
 
-    def _on_streams(self, subject: Subject, queues: list[list[Turn]]) -> Any:
+    def do_on_streams(self, subject: Subject, queues: list[list[Turn]]) -> Any:
         return subject.on_streams(
             [
                 [self._replay_of(turn.replay) if turn.replay else turn.call for turn in queue]  # type: ignore[misc]
@@ -179,18 +157,18 @@ class _Server:
     def _replay_of(self, wanted: ReplayData) -> Replay:
         return Replay(self.recordings[wanted.recording], wanted.contents)
 
-    def _timed(self, subject: Subject, asked: TimedData) -> Samples:
+    def do_timed(self, subject: Subject, asked: TimedData) -> Samples:
         self.incoming.keep()
         self.timed = Timed(subject, asked)
         return self.timed.first()
 
-    def _warm_up(self, subject: Subject) -> WarmData:
+    def do_warm_up(self, subject: Subject) -> WarmData:
         return self._timing.warm_up()
 
-    def _samples(self, subject: Subject, flips: list[Flip], keep: int) -> Samples:
+    def do_samples(self, subject: Subject, flips: list[Flip], keep: int) -> Samples:
         return self._timing.samples(flips, keep)
 
-    def _looped(self, subject: Subject, calls: int) -> None:
+    def do_looped(self, subject: Subject, calls: int) -> None:
         self._timing.looped(calls)
 
     @property
@@ -199,7 +177,13 @@ class _Server:
             raise LosscliError("nothing is being timed")
         return self.timed
 
-    def _inputs(self, subject: Subject | None) -> list[InputFacts]:
+    def do_changes(self, subject: Subject | None) -> list[str]:
+        """Return what has been changed in this process since the last time; bring it back."""
+        changed = self.before.restore()
+        self.before = ProcessState.read()
+        return changed
+
+    def do_inputs(self, subject: Subject | None) -> list[InputFacts]:
         """Return the shapes of what the file's ``get_inputs`` gives, without computing it."""
         make: Any = getattr(self.module, "get_inputs", list)
         try:
@@ -210,7 +194,7 @@ class _Server:
         tensors = [each for each in given if isinstance(each, torch.Tensor)]
         return [InputFacts(list(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
-    def _leftovers(self, subject: Subject | None) -> list[str]:
+    def do_leftovers(self, subject: Subject | None) -> list[str]:
         """Name the processes that the candidate has left running."""
         own = os.getpid()
         if own == 1:  # the first of a process namespace, of which /proc shows no other
@@ -222,6 +206,26 @@ class _Server:
                     listed = Path(f"/proc/self/task/{thread}/children").read_text()
                     pids += map(int, listed.split())
         return [_name_of(pid) for pid in pids if pid != own and not _is_zombie(pid)]
+
+
+def _raised(error: Exception, loads: bool) -> Raised:
+    """Return an exception as an answer."""
+    text = str(error)
+    if is_out_of_memory(error):
+        return Raised(text, "out_of_memory")
+    if isinstance(error, NoSecondDerivativesError):
+        return Raised(text, "no_second_derivatives")
+    cause = error.__cause__ if isinstance(error, SubjectError) else error
+    if cause is not None and loading.is_of_compiler(cause):
+        return Raised(f"{type(cause).__name__}: {loading.first_error(cause)}", "build")
+    if loads:
+        return Raised(f"{type(error).__name__}: {loading.first_error(error)}", "import")
+    if isinstance(error, SubjectError):
+        return Raised(text, "raised", error.refused)
+    if isinstance(error, LosscliError):
+        return Raised(text, "error")
+    first = text.strip().partition("\n")[0]
+    return Raised(f"raised {type(error).__name__}: {first}".rstrip(": "), "raised")
 
 
 def _name_of(pid: int) -> str:

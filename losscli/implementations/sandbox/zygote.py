@@ -104,7 +104,7 @@ def _work(wanted: dict[str, Any], descriptors: list[int], reached: list[str], ke
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if wanted["confined"]:
-            reached += confinement.restrict_writes(scratch)
+            reached += confinement.restrict_writes(scratch, wanted["device"])
             reached += confinement.limit_resources(wanted["memory_bytes"], wanted["device"])
         from losscli.implementations.sandbox import server
 
