@@ -115,7 +115,9 @@ def main(arguments: list[str]) -> int:
         return 0
     from losscli.cli.main import run
 
-    pool.LocalPool.__init__.__kwdefaults__["command"] = COMMAND
+    defaults = pool.LocalPool.__init__.__kwdefaults__
+    assert defaults
+    defaults["command"] = COMMAND
     return run(arguments)
 
 

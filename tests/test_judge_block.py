@@ -25,15 +25,17 @@ def test_block_of_a_right_file():
     assert text.startswith(
         "RIGHT  kernels/k.py, against smooth_l1 on cpu\n"
         "  checks: 54 passed, 3 skipped\n"
-        "  accuracy: value within 0.50 ulp (PyTorch 0.75), gradient within 1.25 ulp (PyTorch 1.00)\n"
+        "  accuracy: value within 0.50 ulp (PyTorch 0.75), "
+        "gradient within 1.25 ulp (PyTorch 1.00)\n"
         "  same bits: in every run\n"
         "  isolation: session, network\n\n"
     )
     table = text.partition("\n\n")[2].splitlines()
-    assert table[1].split() == ["case", "pass", "median", "reference", "compile", "limit", "extra"]
-    assert table[3].split()[-8:] == "fwd 1.200 ms 1.80x 0.90x 62.0 4.0 MiB".split()
+    assert table[0].split() == ["case", "pass", "median", "vs", "vs", "%", "of", "extra"]
+    assert table[1].split() == ["reference", "compile", "limit"]
+    assert table[3].split()[-8:] == ["fwd", "1.200", "ms", "1.80x", "0.90x", "62.0", "4.0", "MiB"]
     assert table[4].split()[-2:] == ["1.75-1.85", "0.88-0.92"]
-    assert table[5].split()[-7:] == "fwd+bwd 3.100 ms 2.40x - 95.0 0 B".split()[-7:]
+    assert table[5].split()[-7:] == ["fwd+bwd", "3.100", "ms", "2.40x", "-", "95.0", "0", "B"][-7:]
 
 
 def test_block_of_a_wrong_file_has_reason_case_and_line():
@@ -79,13 +81,13 @@ def long_verdicts():
     text = " ".join(f"word{number}" for number in range(60))
     others = ("reference", "functional", "compile", "custom")
     times = replace(FORWARD, case=f"{CASE} beta=0.125 heavy_tailed transposed", peak_extra_bytes=1)
-    times = replace(times, ratios={other: (123.456, 120.1, 130.9) for other in others})
+    times = replace(times, ratios=dict.fromkeys(others, (123.456, 120.1, 130.9)))
     for word in typing.get_args(Word):
         reason = replace(LAYOUTS, text=text, repeat="", case=text)
         yield verdict(word, "a/" * 60 + "k.py", reasons=(reason,), speed=(times, BACKWARD))
 
 
-@pytest.mark.parametrize("verdict", long_verdicts(), ids=lambda verdict: verdict.word)
+@pytest.mark.parametrize("verdict", list(long_verdicts()), ids=lambda verdict: verdict.word)
 def test_block_fits_100_columns(verdict):
     lines = block(verdict).splitlines()[1:]
     assert max(map(len, lines)) <= 100

@@ -206,7 +206,9 @@ def test_report_goes_to_a_file_and_the_summary_to_stderr(files, capsys, tmp_path
         main.run(["judge", *files("RIGHT"), "--format", format, "-o", str(output)])
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.endswith(f"judge: 1 of 1 file right, 1 from the cache\n\nlosscli: wrote {output}\n")
+    assert captured.err.endswith(
+        f"judge: 1 of 1 file right, 1 from the cache\n\nlosscli: wrote {output}\n"
+    )
     assert "RIGHT" in output.read_text()
 
 
@@ -296,7 +298,9 @@ def test_interrupt_keeps_what_is_finished_and_leaves_no_process(job_lines, tmp_p
 
 def test_kill_leaves_no_process_and_what_is_finished(job_lines, tmp_path):
     output = tmp_path / "out.jsonl"
-    process = start("--jobs", job_lines("RIGHT", "slow", "slow"), "-o", str(output), "--workers", "2")
+    process = start(
+        "--jobs", job_lines("RIGHT", "slow", "slow"), "-o", str(output), "--workers", "2"
+    )
     judges = pids(tmp_path, 3)
     process.kill()
     process.communicate(timeout=30)

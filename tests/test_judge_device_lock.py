@@ -46,7 +46,9 @@ def hold():
     yield start
     for holder in holders:
         holder.kill()
-        holder.communicate()
+        holder.wait()
+        holder.stdin.close()
+        holder.stdout.close()
 
 
 class _StopError(Exception):
@@ -144,7 +146,7 @@ def test_child_that_was_forked_does_not_keep_the_lock():
 def test_folder_that_cannot_be_written_is_one_message(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(UnfitError, match="cannot write .* LOSSCLI_CACHE_DIR"), device_lock("cpu"):
+    with pytest.raises(UnfitError, match=r"cannot write .* LOSSCLI_CACHE_DIR"), device_lock("cpu"):
         pass
 
 

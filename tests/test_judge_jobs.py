@@ -36,7 +36,12 @@ def test_job_without_an_id_has_the_name_of_its_file(read, file):
 
 
 def test_all_fields_are_read(read, file):
-    job = {"id": "a", "loss": "smooth_l1", "sizes": [[8, 8], [4]], "dtypes": ["float64"]}
+    job: dict[str, object] = {
+        "id": "a",
+        "loss": "smooth_l1",
+        "sizes": [[8, 8], [4]],
+        "dtypes": ["float64"],
+    }
     job |= {"parameters": {"beta": 2}, "limits": {"call_seconds": 5}, "quick": True}
     [found] = read(job)
     assert (found.sizes, found.dtypes, found.quick) == (((8, 8), (4,)), ("float64",), True)

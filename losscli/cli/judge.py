@@ -100,9 +100,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     metavar="NAME",
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default mean.",
 )
-@axis(
-    "--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5."
-)
+@axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
 @click.option("--quick", is_flag=True, help="Run the small checks and a short timing only.")
 @click.option("--no-time", is_flag=True, help="Time nothing.")
 @click.option(
@@ -153,13 +151,9 @@ def command(
     A FILE is FILE.py, FILE.py:NAME or FILE.py@REVISION. It defines a function such as
     smooth_l1_loss(input, target, ...), or a class ModelNew. `losscli new` writes one to start from.
 
-    \b
-    Exit codes, of the worst verdict:
-      0    all are right (RIGHT, RIGHT BUT NO GRADIENT, NO WORSE THAN TORCH, SLOWER)
-      1    one is WRONG, CHEATS, CRASHED or HANGS
-      3    one DOES NOT BUILD
-      4    one was NOT JUDGED, or this machine cannot judge
-      130  interrupted (the finished verdicts are written)
+    Exit codes: 1 a file is WRONG, CHEATS, CRASHED or HANGS, 3 a file DOES NOT BUILD and none is
+    worse, 4 a file was NOT JUDGED and none is worse, 130 interrupted (the finished verdicts are
+    written).
     """
     if bool(files) == bool(jobs):
         raise UsageError("name files to judge, or --jobs FILE, one of the two.")
@@ -183,9 +177,7 @@ def command(
     if finished:
         click.echo(f"losscli: {len(finished)} verdicts are already in {output}", err=True)
     pool = LocalPool(workers or default_workers(), gpus=usable_gpus(), notify=_note)
-    batch = judge_batch(
-        items, pool, cache=None if no_cache else user_verdicts(), finished=finished
-    )
+    batch = judge_batch(items, pool, cache=None if no_cache else user_verdicts(), finished=finished)
     interrupted = False
     resumed = resume is not None
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:

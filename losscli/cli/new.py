@@ -20,7 +20,9 @@ from losscli.judge.template import FORMULAS, render, template_path
     help=f"Write a kernel of loss NAME: {', '.join(FORMULAS)}.",
 )
 @click.option(
-    "--cuda/--cpu", default=True, help="Write a CUDA kernel beside the C++ kernel (default), or not."
+    "--cuda/--cpu",
+    default=True,
+    help="Write a CUDA kernel beside the C++ kernel (default), or not.",
 )
 def command(*, name: str, loss: str, cuda: bool) -> None:
     """Write NAME.py, a commented loss kernel to start from: forward and backward.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing
 
 from losscli.judge.cache import VerdictCache
+from losscli.judge.job import Job
 from losscli.judge.pool import Item, Pool
 from losscli.judge.verdict import Verdict
-from losscli.judge.job import Job
 
 
 def judge_batch(
@@ -17,7 +17,7 @@ def judge_batch(
     *,
     cache: VerdictCache | None = None,
     finished: Collection[str] = (),
-) -> Iterator[Verdict]:
+) -> Generator[Verdict, None, None]:
     """Yield the verdict on each job that is not finished, as it comes.
 
     Args:
@@ -37,8 +37,7 @@ def judge_batch(
                 asked[item.id] = item
             yield found or item
 
-    verdicts = pool.run(left())
-    with closing(verdicts):  # type: ignore[type-var]
+    with closing(pool.run(left())) as verdicts:
         for verdict in verdicts:
             job = asked.pop(verdict.id, None)
             if cache and job:

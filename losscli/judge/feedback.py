@@ -55,14 +55,14 @@ ADVICE: dict[ReasonCode, str] = {
     "the whole GPU.",
     "raised": "Correct the line that raised.",
     "process_died": "Look for reads and writes beyond the end of a tensor.",
-    "broke_device": "Look for reads and writes beyond the end of a tensor: check each index against "
-    "the number of elements, and each launch for an error.",
+    "broke_device": "Look for reads and writes beyond the end of a tensor: check each index "
+    "against the number of elements, and each launch for an error.",
     "flooded_output": "Print nothing.",
     "memory_limit": "Free what is no longer needed, and make no temporaries of the operands' size.",
     "timeout": "Look for a loop or a kernel that never ends, a deadlock, or a wait for another "
     "process.",
-    "bad_reference": "Correct the reference, not the kernel: a reference has to run in float64 and, "
-    "to judge gradients, be differentiable.",
+    "bad_reference": "Correct the reference, not the kernel: a reference has to run in float64 "
+    "and, to judge gradients, be differentiable.",
     "bad_job": "Correct the job.",
     "no_gpu": "Judge it on a machine with a GPU, or on the CPU.",
     "no_room": "Judge it at a smaller size, or with more memory.",
@@ -87,7 +87,7 @@ CHECK_ADVICE: dict[str, str] = {
     "rounding": "Round to the nearest once, at the end; compute 16-bit dtypes in float32.",
     "exact": "Avoid needless roundings: no reciprocal where a division is meant, no fast math.",
     "float64_sums": "Sum float64 in float64, pairwise or compensated; never in float32.",
-    "specials": "Let NaN and infinities through as PyTorch does, and form no squares that overflow.",
+    "specials": "Let NaN and infinities through as PyTorch does; form no square that overflows.",
     "parts": "Multiply each element by its own incoming gradient; it is not the same for all rows.",
     "retained": "Change no saved tensor in backward: it may run twice.",
     "accumulation": "Return the gradient and let autograd add it to .grad.",

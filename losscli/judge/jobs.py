@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,9 +50,7 @@ def read_jobs(
             yield item
 
 
-def read_line(
-    line: bytes, where: str, defaults: Mapping[str, Any] | None = None
-) -> Job | Verdict:
+def read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None) -> Job | Verdict:
     """Return the job of a line, or the verdict that it is broken; see :func:`read_jobs`."""
     value: Any = None
     try:
@@ -84,10 +83,8 @@ def check_job(job: Job) -> None:
         UsageError: a file is missing, or a field has a value that makes no sense.
     """
     for named in filter(None, (job.file, job.reference)):
-        try:
+        with contextlib.suppress(NotJudgeableError):  # which is for a verdict to say
             read_file(named)
-        except NotJudgeableError:
-            pass  # which is for a verdict to say
     check_device(job.device)
     if job.reduction:
         check_name("reduction", job.reduction, REDUCTIONS)
@@ -158,7 +155,8 @@ def _readable(value: Any, where: str) -> Job:
     fields = value if isinstance(value, dict) else {}
     given = {key: fields.get(key) for key in ("file", "id", "loss", "reference")}
     texts = {key: text for key, text in given.items() if isinstance(text, str)}
-    return Job(**{"file": "", "id": texts.get("file") or where, **texts})
+    job = Job(file="", id=texts.get("file") or where)
+    return replace(job, **texts)
 
 
 def _broken(job: Job, where: str, why: str) -> Verdict:

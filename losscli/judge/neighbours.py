@@ -22,7 +22,9 @@ def stands_alone(source: str, folder: Path) -> bool:
     nodes = list(ast.walk(ast.parse(source)))
     if any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes):
         return False
-    if any((folder / f"{name}.py").exists() or (folder / name).is_dir() for name in _imported(nodes)):
+    if any(
+        (folder / f"{name}.py").exists() or (folder / name).is_dir() for name in _imported(nodes)
+    ):
         return False
     return not any(_names_a_file(node, folder) for node in nodes)
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -42,10 +42,10 @@ Item = Job | Verdict
 class Pool(Protocol):
     """What judges many jobs."""
 
-    def run(self, jobs: Iterable[Item]) -> Iterator[Verdict]:
+    def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """Yield a verdict for each job as it comes, in any order; jobs are taken as needed.
 
-        A verdict among the jobs is passed on at once. To close the iterator ends the work.
+        A verdict among the jobs is passed on at once. To close the generator ends the work.
         """
         ...
 
@@ -84,7 +84,7 @@ class LocalPool:
         self.workers, self._command, self._grace = workers, command, grace
         self._gpus = _Gpus(gpus, notify)
 
-    def run(self, jobs: Iterable[Item]) -> Iterator[Verdict]:
+    def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`Pool.run`."""
         verdicts: queue.SimpleQueue[Verdict | BaseException | None] = queue.SimpleQueue()
         feed, judges = _Feed(jobs), _Judges(self._command)
@@ -219,10 +219,13 @@ class _Judges:
 
     def retire(self) -> None:
         """End this thread's process, which has no job."""
+        thread = threading.get_ident()
         with self._lock:
-            judge = None if self._stopping else self._all.pop(threading.get_ident(), None)
+            judge = None if self._stopping else self._all.get(thread)
         if judge:
             judge.finish()
+            with self._lock:
+                del self._all[thread]
 
     def stop(self, grace: float) -> None:
         """End all processes: they have some seconds to clean up, and are then killed."""
@@ -256,7 +259,8 @@ class _Judge:
 
     def ask(self, job: Job) -> Verdict:
         """Return the verdict on a job; that it was not judged where the process ends."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         line = b""
         with contextlib.suppress(OSError, ValueError):  # it has ended, or the pool is ending
             self._process.stdin.write(msgspec.json.encode(job.to_json()) + b"\n")

@@ -19,7 +19,7 @@ from losscli.errors import LosscliError, UsageError
 from losscli.judge.job import Job
 from losscli.judge.jobs import read_line
 from losscli.judge.unjudged import not_judged
-from losscli.judge.verdict import Verdict
+from losscli.judge.verdict import ReasonCode, Verdict
 from losscli.runs.encoding import json_line
 
 Judge = Callable[..., Verdict]
@@ -86,7 +86,7 @@ def _judge(job: Job, judge: Judge) -> Verdict:
     try:
         return judge(job, notify=notify)
     except LosscliError as error:
-        code = "bad_job" if isinstance(error, UsageError) else "error"
+        code: ReasonCode = "bad_job" if isinstance(error, UsageError) else "error"
         return not_judged(job, code, str(error))
     except Exception as error:
         text = f"losscli itself failed: {type(error).__name__}: {error}"

@@ -123,8 +123,8 @@ def render(stem: str, loss: str, *, cuda: bool) -> str:
 _FILE = '''\
 """@SAID@
 
-Judge it with `losscli judge @STEM@.py --loss @LOSS@`. What the judge calls is @LOSS@_loss, near the
-end.
+Judge it with `losscli judge @STEM@.py --loss @LOSS@`.
+What the judge calls is @LOSS@_loss, near the end.
 """
 
 import functools
@@ -157,8 +157,8 @@ EVERYWHERE inline T slope_of(T x, T y, T p, bool of_target) {
 }
 """
 
-# Operands come contiguous, of one shape and dtype; the Python below sees to that. reduction is 0 for
-# none, 1 for mean, 2 for sum.
+# Operands come contiguous, of one shape and dtype; the Python below sees to that. reduction is 0
+# for none, 1 for mean, 2 for sum.
 CPU = r"""
 #include <ATen/Parallel.h>
 #include <algorithm>
@@ -264,8 +264,9 @@ class Loss(torch.autograd.Function):
             return *slopes, None, None
         run = kernels(input.device.type).backward
         common = (incoming.contiguous(), input, target, ctx.parameter, ctx.reduction)
-        wanted = zip((False, True), ctx.needs_input_grad)
-        return *(run(*common, of_target) if need else None for of_target, need in wanted), None, None
+        of_input = run(*common, False) if ctx.needs_input_grad[0] else None
+        of_target = run(*common, True) if ctx.needs_input_grad[1] else None
+        return of_input, of_target, None, None
 
 
 def differentiable(incoming, input, target, p, reduction):
@@ -283,7 +284,7 @@ def slopes_of(x, y, p):
 
 
 def @LOSS@_loss(input, target, *, reduction="mean"@PARAMETER@):
-    """Operands of any broadcastable shapes, strides and floating dtypes, as PyTorch's own losses."""
+    """Takes what PyTorch's own losses take: any broadcastable shapes, strides and dtypes."""
     dtype = torch.promote_types(input.dtype, target.dtype)
     # autograd differentiates these too: it sums the gradient of what was broadcast.
     input, target = torch.broadcast_tensors(input.to(dtype), target.to(dtype))

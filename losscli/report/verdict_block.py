@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from losscli.judge.speedup import REFERENCE, speedup
-from losscli.judge.verdict import Accuracy, JudgeReason, Speed, Verdict
+from losscli.judge.verdict import Accuracy, JudgeReason, Speed, Verdict, Word
 from losscli.report.phrases import count, format_ulp
 from losscli.report.tables import IMPOSSIBLE, WIDTH, beside_case, lay_out
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
@@ -27,7 +27,7 @@ _LOG_LINES = 8
 """Of the end of a log, shown where a file crashed or does not build."""
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
-_SUMMARIES = {
+_SUMMARIES: dict[Word, str] = {
     "CHEATS": "cheats",
     "WRONG": "wrong",
     "CRASHED": "crashed",
@@ -123,9 +123,11 @@ def _accuracy(accuracy: Accuracy) -> str:
         "value": (accuracy.value_ulp, accuracy.torch_value_ulp),
         "gradient": (accuracy.gradient_ulp, accuracy.torch_gradient_ulp),
     }
-    return ", ".join(_ulps(name, *pair) for name, pair in pairs.items()) if any(
-        own is not None for own, _ in pairs.values()
-    ) else "not tested"
+    return (
+        ", ".join(_ulps(name, *pair) for name, pair in pairs.items())
+        if any(own is not None for own, _ in pairs.values())
+        else "not tested"
+    )
 
 
 def _ulps(name: str, own: float | None, torch: float | None) -> str:
@@ -154,9 +156,7 @@ def _log(log: str) -> Iterator[str]:
         yield f"{INDENT * 2}{text}"[:WIDTH]
 
 
-def _times(
-    speed: Sequence[Speed], width: int
-) -> tuple[list[str], list[list[str]]]:
+def _times(speed: Sequence[Speed], width: int) -> tuple[list[str], list[list[str]]]:
     """Return headers and rows: two rows of cells for each time, ratios above their intervals."""
     others = list(dict.fromkeys(other for timed in speed for other in timed.ratios))
     others.sort(key=lambda other: other != REFERENCE)

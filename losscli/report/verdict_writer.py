@@ -118,8 +118,8 @@ def _open(output: Path, resumed: bool) -> IO[str]:
     """Open an output of lines; refuse one that has some already."""
     if not resumed and is_replaceable(output) and output.exists() and output.stat().st_size:
         raise UsageError(
-            f"{output} has verdicts already. Judge only the rest with --resume {output}, remove the "
-            "file, or name another -o."
+            f"{output} has verdicts already. Judge only the rest with --resume {output}, remove "
+            "the file, or name another -o."
         )
     try:
         return output.open("a", encoding="utf-8")

@@ -8,10 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from losscli.judge.adapters.evaluation import judge_file
-from losscli.judge.verdict import Verdict
 
-_COMPLAINTS = {"DOES NOT BUILD": "compilation_error", "WRONG": "correctness_issue"}
-_COMPLAINTS |= dict.fromkeys(("CRASHED", "HANGS", "CHEATS"), "runtime_error")
+COMPLAINTS = {"DOES NOT BUILD": "compilation_error", "WRONG": "correctness_issue"}
+COMPLAINTS |= dict.fromkeys(("CRASHED", "HANGS", "CHEATS"), "runtime_error")
 
 
 @dataclass
@@ -34,21 +33,17 @@ def eval_kernel_against_ref(
     where = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
     dtype = str(given.get("precision", "float32")).removeprefix("torch.")
     facts: dict[str, Any] = {"device": where, "dtypes": (dtype,)}
-    facts["timed"] = bool(given.get("measure_performance", False))
     with TemporaryDirectory() as folder:
         custom, original = Path(folder, "custom.py"), Path(folder, "original.py")
         custom.write_text(custom_model_src)
         original.write_text(original_model_src)
-        verdict = judge_file(str(custom), reference=str(original), **facts)
-    return None if verdict.word == "NOT JUDGED" else _result(verdict)
-
-
-def _result(verdict: Verdict) -> KernelExecResult:
-    facts = {"hardware": verdict.machine, "device": verdict.device, "verdict": verdict.word}
-    facts[_COMPLAINTS.get(verdict.word, "feedback")] = verdict.feedback
-    result = KernelExecResult(verdict.word != "DOES NOT BUILD", verdict.right, facts)
-    for timed in [each for each in verdict.speed if each.pass_ == "forward"][:1]:
-        result.runtime = timed.seconds * 1e3
-        if "reference" in timed.ratios:
-            result.ref_runtime = result.runtime * timed.ratios["reference"][0]
-    return result
+        timed = bool(given.get("measure_performance"))
+        judged = judge_file(str(custom), reference=str(original), timed=timed, **facts)
+    facts = {"hardware": judged.machine, "device": judged.device, "verdict": judged.word}
+    facts[COMPLAINTS.get(judged.word, "feedback")] = judged.feedback
+    result = KernelExecResult(judged.word != "DOES NOT BUILD", judged.right, facts)
+    for each in [each for each in judged.speed if each.pass_ == "forward"][:1]:
+        result.runtime = each.seconds * 1e3
+        if "reference" in each.ratios:
+            result.ref_runtime = result.runtime * each.ratios["reference"][0]
+    return None if judged.word == "NOT JUDGED" else result

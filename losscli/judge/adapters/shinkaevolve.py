@@ -32,9 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except LosscliError as error:
         _write(folder, str(error), {"combined_score": 0.0, "text_feedback": str(error)})
         raise SystemExit(f"losscli: error: {error}") from None
-    found = metrics(verdict)
-    facts = {"combined_score": found.pop("combined_score"), "public": found, "private": {}}
-    facts["public"]["verdict"] = verdict.word
+    public: dict[str, Any] = {**metrics(verdict), "verdict": verdict.word}
+    facts = {"combined_score": public.pop("combined_score"), "public": public, "private": {}}
     wrong = "" if verdict.right else verdict.feedback
     _write(folder, wrong, {**facts, "text_feedback": verdict.feedback})
 
