@@ -127,7 +127,7 @@ class Accuracy(Record, frozen=True):
 class Verdict(Record, frozen=True):
     """The verdict on one file."""
 
-    derived: ClassVar = {"feedback": "feedback"}
+    derived: ClassVar = {"reasons": "feedback"}
 
     id: str
     """Of the job; the path where the job has none."""
@@ -156,6 +156,8 @@ class Verdict(Record, frozen=True):
     """The version that judged it."""
     torch: str = ""
     machine: str = ""
+    cached: bool = False
+    """Whether it was found in the cache: the same source was judged in the same way before."""
 
     @property
     def feedback(self) -> str:
