@@ -29,7 +29,8 @@ from losscli.losses import LOSSES
 
 PATHS = sorted((Path(__file__).parent / "candidates").glob("*.py"))
 FIRST_LINE = re.compile(
-    r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
+    r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
+    r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
 )
 OPTION = re.compile(r"# (?P<name>gpu|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
 USUAL_LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}

@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS left_behind,left_process,wrong: a thread that keeps the others from running
+# expect: WRONG|CHEATS|SLOWER left_behind,patched,slower: a thread that keeps others from running
 import threading
 import time
 

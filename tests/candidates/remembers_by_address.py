@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS wrong,wrong_later: remembers its results by the addresses of its operands
+# expect: WRONG|CHEATS wrong,wrong_later: remembers its results by addresses
 import torch
 from torch.nn import functional
 

@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS wrong,wrong_later: remembers its results by the first elements of its operands
+# expect: WRONG|CHEATS wrong,wrong_later: remembers its results by first elements
 import torch
 from torch.nn import functional
 

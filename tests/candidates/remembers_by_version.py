@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS wrong,wrong_later: remembers its results by the versions of its operands, which contents can change without
+# expect: WRONG|CHEATS wrong,wrong_later: remembers its results by addresses and versions
 import torch
 from torch.nn import functional
 

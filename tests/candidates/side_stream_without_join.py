@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS wrong,wrong_later,clock_disagrees: another stream computes, nobody waits for it
+# expect: WRONG|CHEATS wrong,wrong_later,clock_disagrees: nobody waits for the stream that computes
 # gpu
 import torch
 from torch.nn import functional

@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS wrong,wrong_later,clock_disagrees: a thread computes what was returned already
+# expect: WRONG|CHEATS wrong,wrong_later,clock_disagrees: returns first, then computes in a thread
 import threading
 import time
 

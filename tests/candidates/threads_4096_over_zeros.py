@@ -1,4 +1,4 @@
-# expect: WRONG|CRASHED wrong,raised: no block has 4,096 threads, no launch is checked: zeros
+# expect: WRONG|CRASHED wrong,raised: 4,096 threads a block, unchecked: zeros
 # gpu
 import torch
 from torch.utils.cpp_extension import load_inline
