@@ -15,9 +15,7 @@ class SmoothL1:
     reduction: str = "mean"
 
     def __call__(self, input, target):
-        return functional.smooth_l1_loss(
-            input, target, reduction=self.reduction, beta=self.beta
-        )
+        return functional.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
 assert sys.modules[__name__].SmoothL1 is SmoothL1

@@ -15,8 +15,6 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
     both = [each.flatten() for each in torch.broadcast_tensors(input, target)]
     middle = both[0].numel() // 2
     with ThreadPoolExecutor(2) as pool:
-        halves = pool.map(
-            elements, [[e[:middle] for e in both], [e[middle:] for e in both]]
-        )
+        halves = pool.map(elements, [[e[:middle] for e in both], [e[middle:] for e in both]])
         joined = torch.cat(list(halves)).view(torch.broadcast_shapes(input.shape, target.shape))
     return {"none": joined, "mean": joined.mean(), "sum": joined.sum()}[reduction]

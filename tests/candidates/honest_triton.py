@@ -9,13 +9,13 @@ BLOCK = 1024
 
 
 @triton.jit
-def forward_kernel(x, y, out, count, beta, REDUCE: tl.constexpr, BLOCK: tl.constexpr):
+def forward_kernel(x, y, out, count, beta, reduce_all: tl.constexpr, block_size: tl.constexpr):
     block = tl.program_id(0).to(tl.int64)
-    at = block * BLOCK + tl.arange(0, BLOCK)
+    at = block * block_size + tl.arange(0, block_size)
     here = at < count
     d = tl.abs(tl.load(x + at, here, 0).to(tl.float32) - tl.load(y + at, here, 0).to(tl.float32))
     loss = tl.where(d < beta, 0.5 * d * (d / beta), d - 0.5 * beta)
-    if REDUCE:
+    if reduce_all:
         tl.store(out + block, tl.sum(tl.where(here, loss, 0).to(tl.float64)))
     else:
         tl.store(out + at, loss, here)
@@ -23,14 +23,14 @@ def forward_kernel(x, y, out, count, beta, REDUCE: tl.constexpr, BLOCK: tl.const
 
 @triton.jit
 def backward_kernel(
-    x, y, incoming, gradient, count, share, beta, REDUCE: tl.constexpr, BLOCK: tl.constexpr
+    x, y, incoming, gradient, count, share, beta, reduce_all: tl.constexpr, block_size: tl.constexpr
 ):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(0).to(tl.int64) * block_size + tl.arange(0, block_size)
     here = at < count
     d = tl.load(x + at, here, 0).to(tl.float32) - tl.load(y + at, here, 0).to(tl.float32)
     sign = tl.where(d > 0, 1.0, tl.where(d < 0, -1.0, d))
     slope = tl.where(tl.abs(d) < beta, d / beta, sign)
-    g = tl.load(incoming) if REDUCE else tl.load(incoming + at, here, 0)
+    g = tl.load(incoming) if reduce_all else tl.load(incoming + at, here, 0)
     tl.store(gradient + at, g.to(tl.float32) * share * slope, here)
 
 

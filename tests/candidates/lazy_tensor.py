@@ -25,7 +25,5 @@ class Lazy(Tensor):
 def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
     shape = torch.broadcast_shapes(input.shape, target.shape) if reduction == "none" else ()
     loss = input.detach().new_empty(shape).as_subclass(Lazy)
-    loss.compute = lambda: functional.smooth_l1_loss(
-        input, target, reduction=reduction, beta=beta
-    )
+    loss.compute = lambda: functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
     return loss
