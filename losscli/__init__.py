@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``losscli.judge``, which is a function as well, when it is first asked for."""
+    if name != "judge":
+        raise AttributeError(f"module 'losscli' has no attribute '{name}'")
+    from importlib import import_module
+
+    return import_module("losscli.judge")
 
 
 def load(device: str | None = None) -> None:

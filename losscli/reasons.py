@@ -22,6 +22,12 @@ Code = Literal[
     "no_worse_than_torch",
     "broke_device",
     "process_died",
+    "does_not_build",
+    "hangs",
+    "forged",
+    "flooded_output",
+    "memory_limit",
+    "clock_disagrees",
 ]
 """Why a result is skipped, failed or a warning; empty for a good result.
 
@@ -31,8 +37,11 @@ than is free, ``out_of_memory`` the memory ran out, ``device_broken`` an earlier
 device, ``throttled`` every sample was discarded. Failed: ``raised`` the implementation raised an
 exception, ``overwrote`` it overwrote an operand, ``left_behind`` it changed a flag or other state
 of the process, ``wrong`` it is wrong by the oracle, ``wrong_later`` it was correct before timing
-and wrong while timed, ``broke_device`` it broke the device, ``process_died`` the process that
-measured it ended. Warning: ``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own
+and wrong while timed, ``broke_device`` it broke the device, ``process_died`` its process or the
+one that measured it ended; of a file, ``does_not_build`` it cannot be imported, ``hangs`` it did
+not answer in time, ``forged`` it wrote to the judge's channel, ``flooded_output`` it wrote too
+much, ``memory_limit`` it took more memory than it may, ``clock_disagrees`` its time is not what the
+judge's clock says. Warning: ``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own
 formula is on the same inputs.
 """
 

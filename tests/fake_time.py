@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from losscli.bench.timer import Warm
+from losscli.implementations.timer import Warm
 
 
 class FakeClock:

@@ -83,7 +83,7 @@ def _waits(device, seconds):
         return spin
     import torch
 
-    from losscli.bench.timer import CudaTimer
+    from losscli.implementations.timer import CudaTimer
 
     cycles = int(seconds * CudaTimer(device).cycles_per_second)
     return lambda: torch.cuda._sleep(cycles)

@@ -11,7 +11,6 @@ from losscli.bench.memory_plan import (
     RESERVE,
     MemoryPlan,
     fit,
-    measure_peak_extra,
     needed_bytes,
     plan_memory,
 )

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from losscli.bench.timer import CpuTimer
+from losscli.implementations.timer import CpuTimer
 from losscli.config.schema import LossChoice, Tolerance
 from tests.fake_bench import mean_square
 

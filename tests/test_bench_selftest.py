@@ -8,7 +8,7 @@ import torch
 
 from losscli.bench import selftest
 from losscli.bench.selftest import Bench, Part, bench_of, spin_on_cpu
-from losscli.bench.timer import CpuTimer
+from losscli.implementations.timer import CpuTimer
 from losscli.cli.main import run
 from losscli.report.render import render
 from losscli.runs.records import FAIL, PASS, Run, TimerTestResult

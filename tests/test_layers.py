@@ -37,7 +37,7 @@ WITH_TORCH = (
     *("losscli.bench", "losscli.verify", "losscli.truth"),
     *(
         f"losscli.implementations.{module}"
-        for module in ("call_data", "capture", "passes", "caller")
+        for module in ("call_data", "capture", "inspection", "passes", "process_state", "caller")
     ),
     *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
 )

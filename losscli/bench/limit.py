@@ -20,11 +20,11 @@ import torch
 from losscli.axes import CONTIGUOUS, PassName
 from losscli.bench.sampling import Contender, ContenderFailedError, interleave
 from losscli.bench.statistics import summarize
-from losscli.bench.timer import Timer
 from losscli.cases import Case
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.extension import load
+from losscli.implementations.timer import Timer
 from losscli.machine import memory
 
 if TYPE_CHECKING:

@@ -1,20 +1,15 @@
-"""The memory of a case: planned before anything is allocated, and measured while the case runs."""
+"""The memory of a case, planned before anything is allocated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from losscli.axes import CHANGING, DEVICE, GRAPH, Mode, PassName
 from losscli.cases import Case, grad_output_values
 from losscli.implementations import Implementation
-from losscli.machine.allocations import measure_peak
 from losscli.reasons import Reason
 from losscli.units import format_bytes
-
-if TYPE_CHECKING:
-    from losscli.implementations.passes import Pass
 
 RESERVE = 512 * 2**20
 """The reserve for memory that does not grow with a case: oracle blocks, eviction, workspaces."""
@@ -93,14 +88,3 @@ def fit(
         text = f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
         reasons[greediest.name] = Reason("no_room", text)
     return able, reasons
-
-
-def measure_peak_extra(timed: Pass, device: str) -> int:
-    """Return the most bytes that a call of a pass allocates beyond inputs, loss and gradient."""
-    timed.release()
-    call = timed.compute
-    peak = measure_peak(call, device)
-    kept = [timed.loss, timed.input.grad]
-    kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
-    timed.release()
-    return max(peak - kept_bytes, 0)

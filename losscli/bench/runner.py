@@ -14,7 +14,7 @@ from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
-from losscli.bench.memory_plan import fit, measure_peak_extra
+from losscli.bench.memory_plan import fit
 from losscli.bench.outcome import (
     Found,
     Outcome,
@@ -27,14 +27,22 @@ from losscli.bench.outcome import (
     results,
 )
 from losscli.bench.plan import Task, unavailable
+from losscli.bench.remote import RemotePass, SharedTimer
 from losscli.bench.sampling import Contender, ContenderFailedError, interleave
 from losscli.bench.statistics import summarize
-from losscli.bench.timer import Timer, make_timer, needs_eviction
 from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
-from losscli.implementations.caller import Subject
-from losscli.implementations.passes import Captured, Pass, PassFactory, gradients
+from losscli.implementations.caller import Subject, SubjectError
+from losscli.implementations.passes import (
+    Captured,
+    Pass,
+    PassFactory,
+    gradients,
+    measure_peak_extra,
+)
+from losscli.implementations.remote import RemoteSubject
+from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
 from losscli.reasons import Reason
 from losscli.runs.records import (
@@ -57,7 +65,7 @@ BUSY_NOTE = "other programs are running on this machine: times will be longer an
 class _Entry:
     """An implementation that passed the gate."""
 
-    timed: Pass
+    timed: Pass | RemotePass
     contender: Contender
     error: Error
     device: str
@@ -66,6 +74,9 @@ class _Entry:
     def measure_memory(self) -> None:
         """Call once more to measure its memory; a graph has allocated all its memory before."""
         if isinstance(self.timed, Captured):
+            return
+        if isinstance(self.timed, RemotePass):
+            self.peak_extra_bytes = self.timed.peak_extra_bytes
             return
         self.peak_extra_bytes = measure_peak_extra(self.timed, self.device)
 
@@ -136,6 +147,8 @@ class Runner:
         )
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
+        if any(implementation.file for implementation in implementations):
+            timer = SharedTimer(timer, self.device)
         operands = (contents.input, contents.target, passes.full_grad_output)
         reads = [tensor for tensor in operands if tensor is not None]
         limit = self.limits.find(case, pass_, timer, reads)
@@ -143,7 +156,7 @@ class Runner:
         try:
             with gradients(pass_):
                 for implementation in implementations:
-                    admitted = _admit(contents.gate, task, pass_, implementation, passes)
+                    admitted = _admit(contents, task, pass_, implementation, passes, evicts)
                     if isinstance(admitted, Untimed):
                         outcomes[implementation.name] = admitted
                     else:
@@ -231,15 +244,26 @@ class Runner:
 
 
 def _admit(
-    gate: Gate, task: Task, pass_: PassName, implementation: Implementation, passes: PassFactory
+    contents: Contents,
+    task: Task,
+    pass_: PassName,
+    implementation: Implementation,
+    passes: PassFactory,
+    evicts: bool,
 ) -> _Entry | Untimed:
     """Run an implementation once, as it will be timed, and judge its result."""
     case, name = task.case, implementation.name
     try:
         subject = Subject.bind(implementation, case)
-        timed = subject.captured(passes) if task.mode == GRAPH else subject.repeated(passes)
+        timed: Pass | RemotePass
+        if isinstance(subject, RemoteSubject):
+            operands = contents.input, contents.target
+            captured = task.mode == GRAPH
+            timed = RemotePass(subject, pass_, operands, evicts=evicts, captured=captured)
+        else:
+            timed = subject.captured(passes) if task.mode == GRAPH else subject.repeated(passes)
         timed.compute()
-        verdict = gate.judge(name, pass_, timed.loss, timed.input.grad, timed.incoming)
+        verdict = contents.gate.judge(name, pass_, timed.loss, timed.input.grad, timed.incoming)
     except LosscliError:
         raise
     except Exception as error:
@@ -261,6 +285,14 @@ def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop
             "wrong_later", f"correct before timing, wrong while timed: {verdict.reason}"
         )
         return Untimed(FAILED, reason, verdict.error, sampled=True)
+    if isinstance(entry.timed, RemotePass) and contender.warm and contender.samples:
+        median = summarize(contender.samples).median
+        try:
+            disagreement = entry.timed.disagreement(median, contender.warm.host_seconds)
+        except SubjectError as error:
+            return gone_wrong(error, sampled=True)
+        if disagreement:
+            return Untimed(FAILED, disagreement, entry.error, sampled=True)
     return conclude(task, contender, entry.error, entry.peak_extra_bytes, stop)
 
 
@@ -272,6 +304,10 @@ def _judge_again(gate: Gate, pass_: PassName, entry: _Entry) -> VerifyResult | N
     contender, timed = entry.contender, entry.timed
     if contender.failure:
         return None
+    if isinstance(timed, RemotePass):
+        with contextlib.suppress(ContenderFailedError):
+            contender.run(timed.judge_last)
+        return timed.wrong
     verdict = gate.judge(contender.name, "forward", timed.loss)
     if verdict.status != FAIL and pass_ == "forward_backward":
         with contextlib.suppress(ContenderFailedError):

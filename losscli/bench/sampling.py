@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from losscli.bench.statistics import half_width
-from losscli.bench.timer import Timer, Warm
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
+from losscli.implementations.timer import Timer, Warm
 from losscli.runs.records import Stop
 
 MINIMUM_ROUNDS = 3

@@ -16,8 +16,8 @@ import torch
 
 from losscli.bench.ratios import paired_ratios
 from losscli.bench.sampling import Contender, interleave
-from losscli.bench.timer import Call, Clock, Timer, make_timer
 from losscli.config.schema import Timing
+from losscli.implementations.timer import Call, Clock, Timer, make_timer
 from losscli.runs.judgements import FASTER, SAME, SLOWER
 from losscli.runs.records import FAIL, KNOWN_TIME, OVERHEAD, PASS, TestStatus, TimerTestResult
 

@@ -18,7 +18,7 @@ from losscli.config.loader import load_config
 from losscli.config.schema import Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
-from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
 from losscli.losses import LOSSES, REDUCTIONS
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
@@ -155,6 +155,17 @@ def _grad_output(text: str) -> tuple[GradOutput]:
     return (check_grad_output(text),)
 
 
+def _implementation(text: str) -> tuple[str]:
+    """Read the name of an implementation, or a file."""
+    if is_file(text):
+        return (check_implementation(text),)
+    return (check_name("implementation", text, IMPLEMENTATIONS),)
+
+
+_IMPL_HELP = (
+    f"Choose the implementation: {', '.join(IMPLEMENTATIONS)}, or a file of yours: FILE.py, "
+    "FILE.py:FUNCTION or FILE.py@REVISION."
+)
 _GRAD_OUTPUT_HELP = (
     f"Choose the incoming gradient of forward_backward: a number, or {CHANGING} for another number "
     "in every call."
@@ -168,7 +179,7 @@ _AXES = (
     named_axis("--pass", "passes", "pass", PASSES),
     axis("--grad-output", "grad_outputs", "VALUE", _grad_output, _GRAD_OUTPUT_HELP),
     named_axis("--layout", "layouts", "layout", LAYOUTS),
-    named_axis("--impl", "implementations", "implementation", IMPLEMENTATIONS),
+    axis("--impl", "implementations", "NAME", _implementation, _IMPL_HELP),
 )
 _CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."
 _FILTER_HELP = (

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TypeVar, cast
 
 from losscli.axes import (
@@ -32,7 +33,7 @@ from losscli.config.schema import (
 )
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
-from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
 from losscli.losses import LOSSES, REDUCTIONS, LossSpec, Shape
 from losscli.units import parse_fraction, parse_seconds
 
@@ -139,6 +140,22 @@ def _names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[
     read = _name(kind, candidates)
     what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
     return lambda node: tuple(dict.fromkeys(read(item) for item in _items(node, what)))
+
+
+def _implementation(node: Located) -> str:
+    """Read the name of an implementation; that of a file counts from the config's directory."""
+
+    def read(text: str) -> str:
+        if not is_file(text):
+            return check_name("implementation", text, IMPLEMENTATIONS)
+        return check_implementation(str(Path(node.file).parent / text))
+
+    return _at(node, read)
+
+
+def _implementations(node: Located) -> tuple[str, ...]:
+    """Read one implementation or a list; one given twice counts once."""
+    return tuple(dict.fromkeys(map(_implementation, _items(node, "an implementation"))))
 
 
 def _line(node: Located) -> str:
@@ -280,7 +297,7 @@ _EXCLUDE: dict[str, Callable[[Located], object]] = {
     "dtype": _name("dtype", DTYPES),
     "reduction": _name("reduction", REDUCTIONS),
     "device": _name("device", ("cpu", "cuda")),
-    "implementation": _name("implementation", IMPLEMENTATIONS),
+    "implementation": _implementation,
     "pass": _name("pass", PASSES),
     "layout": _name("layout", LAYOUTS),
     "grad_output": _grad_output,
@@ -350,7 +367,7 @@ FIELDS: Mapping[str, Callable[[Located], object]] = {
     "passes": _names("pass", PASSES),
     "grad_outputs": _grad_outputs,
     "layouts": _names("layout", LAYOUTS),
-    "implementations": _names("implementation", IMPLEMENTATIONS),
+    "implementations": _implementations,
     "inputs": _inputs,
     "exclude": _exclude,
     "timing": _timing,

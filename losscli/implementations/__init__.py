@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from losscli.implementations.builtin import IMPLEMENTATIONS, STRATEGIES, find_implementation
+from losscli.implementations.builtin import (
+    IMPLEMENTATIONS,
+    STRATEGIES,
+    check_implementation,
+    find_implementation,
+)
+from losscli.implementations.files import is_file
 from losscli.implementations.implementation import Implementation, reference_bytes
 
 __all__ = [
     "IMPLEMENTATIONS",
     "STRATEGIES",
     "Implementation",
+    "check_implementation",
     "find_implementation",
+    "is_file",
     "reference_bytes",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from losscli.errors import UsageError, unknown
+from losscli.implementations.files import is_file, read_file
 from losscli.implementations.implementation import Implementation
 from losscli.reasons import Reason
 
@@ -116,12 +117,49 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     )
 }
 
+
+def check_implementation(name: str) -> str:
+    """Return the name of an implementation, or of a file that can be judged.
+
+    Raises:
+        UsageError: there is none of that name, or the file cannot be judged.
+    """
+    find_implementation(name)
+    return name
+
+
+@cache
+def of_file(name: str) -> Implementation:
+    """Return what a file defines, as an implementation.
+
+    Raises:
+        UsageError: there is no such file, or it is no Python.
+    """
+    file = read_file(name)
+
+    def bind(case: Case) -> BoundLoss:
+        raise RuntimeError("a file runs in a process of its own")
+
+    def changes() -> list[str]:
+        from losscli.implementations.remote import changes_of
+
+        return changes_of(file)
+
+    def unavailable(case: Case) -> Reason | None:
+        return file.unavailable(case.loss, case.reduction, case.spec, case.params)
+
+    about = f"{file.path.name}, in a process of its own"
+    return Implementation(name, about, bind, unavailable, file=file, changes=changes)
+
+
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
 """PyTorch's own formulas, whatever is registered by these names later."""
 
 
 def find_implementation(name: str) -> Implementation:
-    """Look an implementation up; UsageError lists the candidates."""
+    """Look an implementation up, or read the file named; UsageError lists the candidates."""
+    if is_file(name):
+        return of_file(name)
     try:
         return IMPLEMENTATIONS[name]
     except KeyError:

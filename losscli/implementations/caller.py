@@ -7,9 +7,10 @@ tensors, so it can live in another process than its caller.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,16 @@ from torch import Tensor
 from losscli.cases import OPERANDS, Case, OperandName
 from losscli.errors import LosscliError
 from losscli.garbage import without_garbage_collection
+from losscli.implementations import inspection
 from losscli.implementations.builtin import find_implementation
 from losscli.implementations.call_data import Answer, Call, Curvature, Recording, Replay
 from losscli.implementations.capture import capture
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory
+from losscli.implementations.process_state import ProcessState
+from losscli.machine.allocations import measure_peak
 from losscli.machine.memory import is_out_of_memory
+from losscli.reasons import Code
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
@@ -38,6 +43,18 @@ _WARM_UPS = 2
 
 class SubjectError(Exception):
     """An implementation raised, or returned what cannot be differentiated."""
+
+    refused = False
+    """Whether it raised RuntimeError, as PyTorch's own ops do for operands that do not fit."""
+
+
+class SandboxError(SubjectError):
+    """The process of a file died, hangs or forges; ``code`` says which."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        """``text`` says it to people."""
+        super().__init__(text)
+        self.code: Code = code
 
 
 class NoSecondDerivativesError(SubjectError):
@@ -62,7 +79,11 @@ class Subject:
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> Subject:
-        """Fix reduction and parameters."""
+        """Fix reduction and parameters; what a file defines is asked in a process of its own."""
+        if implementation.file:
+            from losscli.implementations.remote import RemoteSubject
+
+            return RemoteSubject.of_file(implementation, case)
         with _blaming():
             return cls(implementation, case, implementation.bind(case))
 
@@ -150,6 +171,39 @@ class Subject:
         except SubjectError as error:
             raise NoSecondDerivativesError(str(error)) from error
         return dict(zip(("input", "target", "incoming gradient"), found, strict=True))
+
+    def shared_memory(self, call: Call) -> tuple[str, str] | None:
+        """Return the first result of two calls that shares memory, and with what; or None."""
+        return inspection.shared_memory(self.answer(call), self.answer(call), call)
+
+    def poisoned(self, call: Call, pattern: int) -> Answer:
+        """Answer where the memory that a result may get is full of one byte."""
+        inspection.poison(self.answer(call), pattern, call)
+        return self.answer(call)
+
+    def growth(self, call: Call) -> int:
+        """Return the bytes that many calls more take and keep; 0 if that is noise."""
+        return inspection.growth(self.answer, call, self.device)
+
+    def extra_bytes(self, call: Call) -> int:
+        """Return the most bytes that a call holds beyond its results."""
+        answer = self.answer(call)  # what is kept from the first call on is not a call's own
+        results = sum(result.nbytes for result in answer.items().values() if result is not None)
+        del answer
+        return measure_peak(partial(self.answer, call), self.device) - results
+
+    def joint_gradients(self, heads: Sequence[Head]) -> list[dict[OperandName, Tensor | None]]:
+        """See the function; all heads are of this implementation."""
+        return _joint_gradients(heads)
+
+    def watch(self, step: Callable[[], object]) -> list[str]:
+        """Return what a step of this subject has changed in its process, which is brought back."""
+        before = ProcessState.read()
+        try:
+            step()
+        finally:
+            changed = before.restore()
+        return changed
 
     def on_streams(self, queues: Sequence[Sequence[Call | Replay]]) -> list[list[Answer]]:
         """Run each queue on its own CUDA stream, all at once, one request of each in turn.
@@ -313,8 +367,8 @@ class Subject:
             operands[name].requires_grad_()
         with _blaming(), torch.set_grad_enabled(bool(call.wrt)):
             loss = self.function(operands["input"], operands["target"])
-        if not isinstance(loss, Tensor):
-            raise SubjectError(f"returned {str(loss)[:60]}, not a tensor")
+        if type(loss) is not Tensor:
+            raise SubjectError(f"returned a {type(loss).__name__}, not a torch.Tensor")
         return loss, operands
 
 
@@ -329,6 +383,10 @@ class Head:
 
 def joint_gradients(heads: Sequence[Head]) -> list[dict[OperandName, Tensor | None]]:
     """Return the gradients of each head after one backward pass through their weighted sum."""
+    return heads[0].subject.joint_gradients(heads)
+
+
+def _joint_gradients(heads: Sequence[Head]) -> list[dict[OperandName, Tensor | None]]:
     leaves: list[dict[OperandName, Tensor]] = []
     terms: list[Tensor] = []
     for head in heads:
@@ -360,4 +418,6 @@ def _blaming() -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         text = str(error).strip().partition("\n")[0]
-        raise SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": ")) from error
+        wrapped = SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": "))
+        wrapped.refused = isinstance(error, RuntimeError)
+        raise wrapped from error

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from losscli.cases import Case
+    from losscli.implementations.files import UserFile
 
     BoundLoss = Callable[[Tensor, Tensor], Tensor]
 """A loss with its reduction and parameters fixed: input and target in, differentiable loss out."""
@@ -37,9 +38,16 @@ class Implementation:
     held_to_oracle: bool = False
     """Whether it fails even where PyTorch's own formula is as wrong: an implementation that takes
     parameters in float64, while PyTorch rounds them to its computing dtype."""
+    file: UserFile | None = None
+    """Of others, which runs in a process of its own."""
+    changes: Callable[[], list[str]] = list
+    """Return what calls have changed in another process since the last time."""
 
     def temporary_bytes(self, case: Case) -> int:
         """Return the most bytes that a call is planned to hold beside inputs, loss and gradient."""
+        if self.file:  # another process has operands and results of its own
+            copies = 2 * case.stored_bytes + 2 * case.elements * case.loss_item_bytes
+            return copies + reference_bytes(case, case.spec.temporaries)
         if self.temporaries is None:
             return reference_bytes(case, case.spec.temporaries)
         return self.temporaries * case.elements * case.loss_item_bytes

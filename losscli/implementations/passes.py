@@ -13,6 +13,7 @@ from losscli.axes import FORWARD_BACKWARD, PassName
 from losscli.cases import grad_output_values
 from losscli.implementations.capture import capture
 from losscli.losses import Reduction
+from losscli.machine.allocations import measure_peak
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -151,6 +152,17 @@ Pass = Forward | ForwardBackward | Captured
 def gradients(pass_: PassName) -> AbstractContextManager[object]:
     """Return the grad mode of a pass; entered around the calls, so that it is not timed."""
     return torch.set_grad_enabled(pass_ == FORWARD_BACKWARD)
+
+
+def measure_peak_extra(timed: Pass, device: str) -> int:
+    """Return the most bytes that a call of a pass allocates beyond inputs, loss and gradient."""
+    timed.release()
+    call = timed.compute
+    peak = measure_peak(call, device)
+    kept = [timed.loss, timed.input.grad]
+    kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
+    timed.release()
+    return max(peak - kept_bytes, 0)
 
 
 class PassFactory:

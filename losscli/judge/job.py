@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from losscli.axes import DType
 from losscli.losses import Shape
 from losscli.record import Record
@@ -41,7 +43,7 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     """To be timed; from the file's ``get_inputs`` or the default config where empty."""
     dtypes: tuple[DType, ...] = ()
     """To be judged and timed; float32 where empty."""
-    parameters: dict[str, float] = {}
+    parameters: dict[str, float] = msgspec.field(default_factory=dict)
     """Of the loss."""
     reduction: str = ""
     """``mean`` where empty and the candidate takes none."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import msgspec
+
 from losscli.record import Record
 
 Word = Literal[
@@ -63,18 +65,18 @@ ReasonCode = Literal[
 ]
 """Why, for programs.
 
-DOES NOT BUILD: ``syntax`` it is no Python, ``nothing_to_judge`` it defines no loss, ``ambiguous`` it
-defines several, ``signature`` its arguments do not fit, ``import_failed`` it raised while it was
+DOES NOT BUILD: ``syntax`` it is no Python, ``nothing_to_judge`` it defines no loss, ``ambiguous``
+it defines several, ``signature`` its arguments do not fit, ``import_failed`` it raised while it was
 imported, ``build_failed`` a compiler failed. WRONG: ``wrong`` by the oracle or the reference,
-``overwrote`` an operand, ``left_behind`` flags, seeds or threads that it changed, ``left_process`` a
-process that it started and left. CHEATS: ``patched`` it replaced a function of torch or Python,
-``forged`` it wrote to the judge's channel, ``wrong_later`` right when checked and wrong while timed,
-``clock_disagrees`` the judge's clock and its own disagree, ``impossible`` faster than the memory.
-CRASHED: ``raised`` an exception, ``process_died``, ``broke_device`` an illegal access on the GPU,
-``flooded_output`` it wrote too much, ``memory_limit`` it took too much memory. HANGS: ``timeout``.
-NOT JUDGED: ``bad_reference`` the reference does not run or has no gradient, ``bad_job`` a job that
-makes no sense, ``no_gpu``, ``no_room``, ``quarantined`` a GPU that did not recover, ``interrupted``,
-``error`` of losscli itself.
+``overwrote`` an operand, ``left_behind`` flags, seeds or threads that it changed, ``left_process``
+a process that it started and left. CHEATS: ``patched`` it replaced a function of torch or Python,
+``forged`` it wrote to the judge's channel, ``wrong_later`` right when checked and wrong while
+timed, ``clock_disagrees`` the judge's clock and its own disagree, ``impossible`` faster than the
+memory. CRASHED: ``raised`` an exception, ``process_died``, ``broke_device`` an illegal access on
+the GPU, ``flooded_output`` it wrote too much, ``memory_limit`` it took too much memory. HANGS:
+``timeout``. NOT JUDGED: ``bad_reference`` the reference does not run or has no gradient,
+``bad_job`` a job that makes no sense, ``no_gpu``, ``no_room``, ``quarantined`` a GPU that did not
+recover, ``interrupted``, ``error`` of losscli itself.
 """
 
 Stage = Literal["parse", "build", "small", "checks", "time"]
@@ -138,13 +140,13 @@ class Verdict(Record, frozen=True):
     reasons: tuple[JudgeReason, ...] = ()
     speed: tuple[Speed, ...] = ()
     accuracy: Accuracy = Accuracy()
-    checks: dict[str, int] = {}
+    checks: dict[str, int] = msgspec.field(default_factory=dict)
     """How many checks passed, warned, failed and were skipped."""
     trains: bool | None = None
     """Whether it has a gradient; None where that was not reached."""
     isolation: tuple[str, ...] = ()
     """What the worker was closed in by: ``session``, ``pid``, ``network``, ``files`` and so on."""
-    seconds: dict[str, float] = {}
+    seconds: dict[str, float] = msgspec.field(default_factory=dict)
     """How long each stage took."""
     log: str = ""
     """The end of what it wrote."""

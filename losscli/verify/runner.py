@@ -14,7 +14,8 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
 from losscli.implementations import Implementation, find_implementation
-from losscli.implementations.caller import Subject, SubjectError
+from losscli.implementations.caller import SandboxError, Subject, SubjectError
+from losscli.implementations.process_state import ProcessState
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
@@ -22,7 +23,6 @@ from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, SKIPPED, VerifyResul
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import fit
-from losscli.verify.process_state import ProcessState
 
 Trial = tuple[Implementation, Check]
 
@@ -211,7 +211,7 @@ def run(
                     for each in check.results or (check.name,)
                 ]
                 problem = None
-        changed = before.restore()
+        changed = [*before.restore(), *implementation.changes()]
         yield from (_blamed(result, changed) for result in results)
 
 
@@ -240,7 +240,9 @@ def _remember(error: Exception, device: str, name: str) -> None:
 
 
 def _code(error: Exception) -> Code:
-    """Return the code of an error: of a GPU, which may be broken, or of one call."""
+    """Return the code of an error: of a process, of a GPU, which may be broken, or of one call."""
+    if isinstance(error, SandboxError):
+        return error.code
     return "broke_device" if DEAD in str(error) else "raised"
 
 

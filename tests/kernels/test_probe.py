@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from losscli.bench.limit import Limits
-from losscli.bench.timer import make_timer
+from losscli.implementations.timer import make_timer
 from losscli.extension import load
 
 from .losses import case_of

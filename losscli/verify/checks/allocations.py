@@ -18,7 +18,6 @@ from losscli import layouts
 from losscli.axes import LAYOUTS, Layout
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
-from losscli.machine.allocations import measure_peak
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -42,10 +41,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     for layout in LAYOUTS:
         own = problem.variant(layout, partial(_laid_out, problem, layout))
         call = own.call(own.filled(0.5))
-        answer = subject.answer(call)  # what is kept from the first call on is not a call's own
-        results = sum(result.nbytes for result in answer.items().values() if result is not None)
-        del answer
-        extra = measure_peak(partial(subject.answer, call), own.case.device) - results
+        extra = subject.extra_bytes(call)
         if extra > own.input.nbytes // 2:
             reason = (
                 f"{layout}: expected no memory beside the loss and the gradient of "

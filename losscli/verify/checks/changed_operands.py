@@ -67,7 +67,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
                 try:
                     answer = subject.changed(problem.call(incoming), name, data)
                 except SubjectError as error:
-                    if not (may_raise and isinstance(error.__cause__, RuntimeError)):
+                    if not (may_raise and error.refused):
                         raise SubjectError(f"{where}: {error}") from error
                     continue
                 for part, got in answer.items().items():

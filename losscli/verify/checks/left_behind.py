@@ -18,7 +18,6 @@ from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.second_derivatives import curvature_case
-from losscli.verify.process_state import ProcessState
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
@@ -33,11 +32,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         "a training step": lambda: subject.accumulated(call, none, 1),
     }
     for name, step in steps.items():
-        before = ProcessState.read()
-        try:
-            step()
-        finally:
-            changed = before.restore()
+        changed = subject.watch(step)
         if changed:
             reason = f"{name} left behind: {'; '.join(changed)}"
             yield VerifyResult(

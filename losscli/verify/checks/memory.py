@@ -16,7 +16,6 @@ memory each time.
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,9 +24,9 @@ import torch
 from torch import Tensor
 
 from losscli.cases import OPERANDS
-from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.call_data import Call
 from losscli.implementations.caller import Subject
-from losscli.machine.footprint import Footprint
+from losscli.implementations.inspection import GROWTH_CALLS
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -44,12 +43,8 @@ FILLS = {"NaN": math.nan, "large values": 4096.0}
 """Two, because a comparison may drop NaN."""
 PATTERNS = (0xFF, 0x3F)
 """Bytes of poison: NaN in every dtype, and an ordinary number in every dtype."""
-_SCRATCH = tuple(2**power for power in range(3, 21))
-"""Bytes of blocks that scratch memory may be cut from."""
 GROWTH_SHAPE = (31, 1021)
 """Below the 32,768 elements from which PyTorch wakes its threads, a hundred times over."""
-CALLS = 100
-_WARM_UPS = 5
 
 
 @dataclass(frozen=True)
@@ -127,54 +122,19 @@ def _between_bands(expected: Expectation, subject: Subject, name: str, worst: Wo
 
 def _fresh(subject: Subject, call: Call, worst: Worst) -> bool:
     """Judge whether results have memory of their own."""
-    first, second = subject.answer(call), subject.answer(call)
-    taken = {"the input": call.input, "the target": call.target}
-    for number, answer in enumerate((first, second), 1):
-        for name, got in answer.items().items():
-            for other, tensor in taken.items():
-                if got is not None and _overlap(got, tensor):
-                    reason = f"expected memory of its own, but it shares that of {other}"
-                    worst.add(Verdict(FAIL, reason), None, f"{name} of call {number}: ")
-                    return False
-        # After the loop: a gradient may well share memory with another of the same call.
-        taken |= {f"the {n} of call 1": t for n, t in answer.items().items() if t is not None}
-    return True
-
-
-def _overlap(one: Tensor, other: Tensor) -> bool:
-    """Tell whether two tensors lie in memory that overlaps."""
-    (start, stop), (begin, end) = (
-        (s.data_ptr(), s.data_ptr() + s.nbytes())
-        for s in (one.untyped_storage(), other.untyped_storage())
-    )
-    return start < end and begin < stop and start < stop and begin < end
+    shared = subject.shared_memory(call)
+    if shared is None:
+        return True
+    reason = f"expected memory of its own, but it shares that of {shared[1]}"
+    worst.add(Verdict(FAIL, reason), None, f"{shared[0]}: ")
+    return False
 
 
 def _poisoned(expected: Expectation, subject: Subject, call: Call, worst: Worst) -> None:
     """Judge calls that are handed memory full of one pattern, then of another."""
     for pattern in PATTERNS:
-        _poison(subject.answer(call), pattern, call)
-        answer = subject.answer(call)
+        answer = subject.poisoned(call, pattern)
         expected.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", worst)
-
-
-def _poison(answer: Answer, pattern: int, call: Call) -> None:
-    """Fill the memory of a result, and blocks of its size and of scratch memory's; free them."""
-    sizes = list(_SCRATCH)
-    for result in answer.items().values():
-        # A gradient may be a view of the incoming one.
-        if result is not None and (
-            call.grad_output is None or not _overlap(result, call.grad_output)
-        ):
-            storage = result.untyped_storage()
-            whole = torch.empty(0, dtype=torch.uint8, device=result.device).set_(storage)
-            whole.fill_(pattern)
-            sizes.append(storage.nbytes())
-    # All at once, so that each has memory of its own.
-    filled = [
-        torch.full((size,), pattern, dtype=torch.uint8, device=call.input.device) for size in sizes
-    ]
-    filled.clear()
 
 
 def _renewed(expected: Expectation, subject: Subject, call: Call, worst: Worst) -> None:
@@ -193,23 +153,14 @@ def _renewed(expected: Expectation, subject: Subject, call: Call, worst: Worst) 
 
 
 def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
-    """Judge whether calls take more memory each time: twice, so that a cache may fill."""
+    """Judge whether calls take more memory each time."""
     case = problem.case.reshaped(GROWTH_SHAPE)
     own = problem.variant("growth", lambda: Problem.of(case, problem.loosened))
-    call, fresh = own.call(own.usual), subject.again()
-    footprint = Footprint(problem.case.device, own.input.nbytes)
-    footprint.settle()
-    for _ in range(_WARM_UPS):
-        fresh.answer(call)
-    for _ in range(2):
-        before = footprint.used()
-        for _ in range(CALLS):
-            fresh.answer(call)
-        grown = footprint.used() - before
-        if grown <= footprint.noise(CALLS):
-            return
-        gc.collect()
-    reason = f"expected no memory growth, but {CALLS} more calls took {format_bytes(grown)} more"
+    grown = subject.again().growth(own.call(own.usual))
+    if not grown:
+        return
+    taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
+    reason = f"expected no memory growth, but {taken}"
     worst.add(Verdict(FAIL, f"{reason}, on operands of {format_bytes(own.input.nbytes)}"), None, "")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,8 @@ import torch
 
 _SUBNORMAL = sys.float_info.min / 4
 _NAMESPACES: dict[str, Any] = {
+    "builtins": builtins,
+    "time": time,
     "torch": torch,
     "torch.Tensor": torch.Tensor,
     "torch.autograd": torch.autograd,
@@ -206,7 +210,7 @@ FACETS: tuple[Facet, ...] = (
     Facet("working directory", os.getcwd, os.chdir),
     Facet("environment variables", _environment, _set_environment, _names),
     Facet("signal handlers", _handlers, _set_handlers, _names),
-    Facet("functions of torch", _functions, _set_functions, _patched),
+    Facet("functions of others", _functions, _set_functions, _patched),
 )
 
 

@@ -1,0 +1,236 @@
+"""A pass that is timed in another process, in turn with those of this one.
+
+What a candidate says of its time is not believed alone: the contents change before each sample, in
+a way that it cannot know, and the answers of random samples are judged; afterwards the judge's own
+clock times a loop of calls.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import torch
+
+from losscli.axes import PassName
+from losscli.bench.sampling import Contender
+from losscli.cases import Case
+from losscli.implementations.remote import RemoteSubject
+from losscli.implementations.sandbox.methods import Flip, Samples
+from losscli.implementations.timer import Call, Timer, Warm
+from losscli.reasons import Reason
+from losscli.runs.records import FAIL, VerifyResult
+from losscli.truth.gate import Gate
+
+ALWAYS_JUDGED = 2**18
+"""Elements up to which every tenth sample is judged; of larger ones every second batch."""
+LARGEST_FLIP_BYTES = 2**16
+"""Bytes that change before a sample: few, so that they do not warm a cache."""
+QUIET_SECONDS = 0.002
+"""After this the threads of torch in this process sleep, which wait for more work at first."""
+LOOP_SECONDS = 0.1
+LOOPS = 3
+LARGEST_LOOP = 200
+CLOCK_TOLERANCE = 1.5
+CLOCK_SLACK = 100e-6
+"""Seconds a call that a loop may take longer than its samples, beside CLOCK_TOLERANCE."""
+
+
+class _Leaf:
+    """Where a pass of this process has the gradient of its operand."""
+
+    grad: torch.Tensor | None = None
+
+
+class RemotePass:
+    """The pass of a candidate, with the answers and times that its worker gives."""
+
+    def __init__(
+        self,
+        subject: RemoteSubject,
+        pass_: PassName,
+        operands: tuple[torch.Tensor, torch.Tensor],
+        *,
+        evicts: bool,
+        captured: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``operands`` are copied, as the contents change."""
+        self.subject, self.pass_, self.evicts, self.captured = subject, pass_, evicts, captured
+        self.clock = clock
+        self.own, self.target = operands[0].clone(), operands[1]
+        self.input = _Leaf()
+        self.loss: torch.Tensor | None = None
+        self.incoming = 1.0
+        self.wrong: VerifyResult | None = None
+        self.peak_extra_bytes: int | None = None
+        self._random = random.SystemRandom()
+        self._judge_next = True
+
+    @property
+    def case(self) -> Case:
+        """The case."""
+        return self.subject.case
+
+    def compute(self) -> None:
+        """Compute once, on the contents that the worker then keeps."""
+        case = self.case
+        found = self.subject.timed(
+            self.pass_,
+            self.own,
+            self.target,
+            case.grad_output,
+            evicts=self.evicts,
+            captured=self.captured,
+        )
+        self._show(found)
+
+    __call__ = compute
+
+    def release(self) -> None:
+        """Free what the last call made."""
+        self.loss = self.input.grad = None
+
+    def warm_up(self) -> Warm:
+        """Warm the worker up."""
+        warm = self.subject.warm_up()
+        self.peak_extra_bytes = warm.peak_extra_bytes
+        return Warm(self, 1, warm.host_seconds)
+
+    def samples(self, count: int) -> list[float]:
+        """Take samples; the answer of one of them may be judged."""
+        flips = [self._flip() for _ in range(count)]
+        keep = self._random.randrange(count) if self._judges() else -1
+        found = self.subject.samples(flips, keep)
+        for number, flip in enumerate(flips):
+            self._apply(flip)
+            if number == keep:
+                self._judge(found)
+        if len(found.seconds) != count or min(found.seconds) < 0:
+            raise ValueError("the worker gave no time for each sample")
+        return found.seconds
+
+    def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
+        """Say how the judge's clock disagrees with the median of the samples; None if it does not.
+
+        A loop of calls finds warm caches and queues its work, so it takes no longer a call than
+        the device or the host, whichever takes longer.
+        """
+        calls = max(1, min(int(LOOP_SECONDS / max(seconds, 1e-9)), LARGEST_LOOP))
+        taken = []
+        for _ in range(LOOPS):
+            start = self.clock()
+            self.subject.looped(0)
+            between = self.clock()
+            self.subject.looped(calls)
+            taken.append((self.clock() - between - (between - start)) / calls)
+        least, due = min(taken), max(seconds, host_seconds)
+        if least <= CLOCK_TOLERANCE * due + CLOCK_SLACK:
+            return None
+        text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
+        return Reason("clock_disagrees", text)
+
+    def judge_last(self) -> VerifyResult | None:
+        """Judge one more sample; return the first result that was wrong."""
+        if self.wrong is None:
+            self._judge_next = True
+            self.samples(1)
+        return self.wrong
+
+    def _judges(self) -> bool:
+        """Tell whether an answer is to be looked at: rarely where that takes long."""
+        if self._judge_next:
+            self._judge_next = False
+            return True
+        every = 10 if self.case.elements <= ALWAYS_JUDGED else 30
+        return self._random.randrange(every) == 0
+
+    def _flip(self) -> Flip:
+        """Choose rows of the prediction whose signs are to be turned."""
+        if not self.own.dim() or not self.own.numel():
+            return Flip(0, 1)
+        rows = self.own.shape[0]
+        row_bytes = max(self.own.nbytes // rows, 1)
+        most = max(1, min(rows // 4, LARGEST_FLIP_BYTES // row_bytes))
+        start = self._random.randrange(rows)
+        return Flip(start, min(rows, start + self._random.randint(1, most)))
+
+    def _apply(self, flip: Flip) -> None:
+        """Turn the same signs here."""
+        (self.own[flip.start : flip.stop] if self.own.dim() else self.own).neg_()
+
+    def _judge(self, found: Samples) -> None:
+        """Judge an answer, whose contents are those of this moment."""
+        self._show(found)
+        gate = Gate(self.case, self.own, self.target)
+        verdict = gate.judge(
+            self.subject.name, self.pass_, self.loss, self.input.grad, self.incoming
+        )
+        if verdict.status == FAIL and self.wrong is None:
+            self.wrong = verdict
+        self.release()
+
+    def _show(self, found: Samples) -> None:
+        self.loss, self.input.grad = found.loss, found.gradient
+        self.incoming = found.incoming
+
+
+class SharedTimer:
+    """Takes samples of passes of this process, and of others in their turn."""
+
+    def __init__(self, timer: Timer, device: str) -> None:
+        """``timer`` takes those of this process."""
+        self.timer, self.device = timer, device
+
+    @property
+    def gaps(self) -> int:
+        """Batches in which the GPU waited for the host."""
+        return self.timer.gaps
+
+    def warm_up(self, call: Call) -> Warm:
+        """See :class:`Timer`; a contender's pass may be another process's."""
+        remote = _remote(call)
+        if remote is None:
+            return self.timer.warm_up(call)
+        assert isinstance(call, Contender)
+        warm: list[Warm] = []
+        call.run(lambda: warm.append(remote.warm_up()))
+        return Warm(call, 1, warm[0].host_seconds)
+
+    def measure(self, queue: Sequence[Warm]) -> list[float]:
+        """See :class:`Timer`. On a GPU those of one process are taken in one go."""
+        if self.device == "cpu":
+            samples: list[float] = []
+            for _, group in groupby(queue, key=lambda warm: id(_remote(warm.call))):
+                samples += self._measure(list(group))
+            return samples
+        places: dict[int, list[int]] = {}
+        for place, warm in enumerate(queue):
+            places.setdefault(id(_remote(warm.call)), []).append(place)
+        found: dict[int, float] = {}
+        for taken in places.values():
+            found |= zip(taken, self._measure([queue[place] for place in taken]), strict=True)
+        return [found[place] for place in range(len(queue))]
+
+    def _measure(self, group: Sequence[Warm]) -> list[float]:
+        """Take samples of one process."""
+        call = group[0].call
+        remote = _remote(call)
+        if remote is None:
+            return self.timer.measure(group)
+        assert isinstance(call, Contender)
+        if self.device == "cpu":
+            time.sleep(QUIET_SECONDS)
+        else:
+            torch.cuda.synchronize(self.device)
+        seconds: list[float] = []
+        call.run(lambda: seconds.extend(remote.samples(len(group))))
+        return seconds
+
+
+def _remote(call: Call) -> RemotePass | None:
+    """Return the pass of another process that a contender stands for."""
+    timed = call.call if isinstance(call, Contender) else None
+    return timed if isinstance(timed, RemotePass) else None

@@ -1,0 +1,92 @@
+"""Imports a file of others in a worker, and binds what it defines to a case."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from losscli.errors import BuildError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from losscli.cases import Case
+    from losscli.implementations.files import Definition
+    from losscli.implementations.implementation import BoundLoss
+
+_COMPILERS = ("ninja", "nvcc", "cpp_extension", "hipcc", "triton.compiler", "CompilationError")
+
+
+def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
+    """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``."""
+    place = Path(scratch) / f"{name}.py"
+    place.write_text(source)
+    sys.path.insert(0, scratch)
+    if path:
+        sys.path.insert(1, str(Path(path).parent))
+    spec = importlib.util.spec_from_file_location(name, place)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def bind(
+    module: ModuleType, definition: Definition, order: tuple[str, ...], case: Case
+) -> BoundLoss:
+    """Return what a file defines with reduction and parameters of a case fixed."""
+    found: Any = getattr(module, definition.name)
+    if definition.kind == "function":
+        function = partial(found, **_given(definition.signature, case))
+    else:
+        made = definition.constructor
+        given = _given(made, case) if made else {}
+        arguments: Any = () if given else getattr(module, "get_init_inputs", list)()
+        instance = found(*arguments, **given).to(case.device)
+        own = {k: v for k, v in _given(definition.signature, case).items() if k not in given}
+        function = partial(instance, **own)
+    if order == ("input", "target"):
+        return function
+
+    def swapped(input: Tensor, target: Tensor) -> Tensor:
+        loss: Tensor = function(target, input)
+        return loss
+
+    return swapped
+
+
+def _given(signature: Any, case: Case) -> dict[str, Any]:
+    """Return reduction and parameters as far as they can be given."""
+    known = {"reduction": case.reduction, **case.params}
+    return {name: value for name, value in known.items() if signature.takes(name)}
+
+
+def is_of_compiler(error: BaseException) -> bool:
+    """Tell whether an exception is a compiler's or linker's."""
+    text = f"{type(error).__name__}: {error}"
+    return isinstance(error, BuildError) or any(word in text for word in _COMPILERS)
+
+
+def first_error(error: BaseException) -> str:
+    """Return the line of a compiler's output that says what is wrong."""
+    lines = str(error).splitlines()
+    wrong = [line for line in lines if "error:" in line or "Error:" in line]
+    return (wrong or lines or [type(error).__name__])[0].strip()
+
+
+def traceback_line(error: BaseException, name: str) -> str:
+    """Return the line of the candidate's own source that raised, as ``line N``."""
+    place = ""
+    trace = error.__traceback__
+    while trace:
+        if Path(inspect.getfile(trace.tb_frame)).stem == name:
+            place = f"line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

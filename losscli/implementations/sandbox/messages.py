@@ -1,0 +1,132 @@
+"""The messages between a judge and a worker: JSON with its length before it.
+
+Tensors are not in them: see ``wire``. A worker's messages may be forged by the code that runs in
+it, so the judge decodes them by type and believes no length.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any, Literal
+
+import msgspec
+
+from losscli.cases import Case
+
+MOST_BYTES = 2**26
+"""The longest message."""
+_LENGTH = struct.Struct("=I")
+
+
+class Stored(msgspec.Struct):
+    """The memory of an operand: its bytes lie in the file of operands."""
+
+    key: int
+    """The same for the same memory of the judge, so that a worker keeps its address."""
+    bytes: int
+    at: int
+    device: str
+
+
+class Request(msgspec.Struct, tag="request"):
+    """A question to a worker: a method of the subject of a case, and its arguments."""
+
+    method: str
+    arguments: msgspec.Raw
+    storages: list[Stored]
+    case: Case | None = None
+    generation: int = 0
+    """Another one binds the implementation anew."""
+
+
+class Load(msgspec.Struct, tag="load"):
+    """What to import, before the first request."""
+
+    named: str
+    source: str
+    path: str
+    revision: str
+    """The source may have neighbours that it imports, but not at a revision."""
+    name: str
+    """Of the function or class; empty to find it."""
+    order: list[str]
+    """Of input and target; empty to find it."""
+
+
+class Ready(msgspec.Struct, tag="ready"):
+    """The worker is closed in."""
+
+    reached: list[str]
+    scratch: str
+
+
+class Replied(msgspec.Struct, tag="replied"):
+    """The answer to a request."""
+
+    value: msgspec.Raw
+
+
+class Raised(msgspec.Struct, tag="raised"):
+    """The candidate raised, or returned what is no answer."""
+
+    text: str
+    kind: Literal["raised", "no_second_derivatives", "out_of_memory", "build", "import", "error"]
+    refused: bool = False
+    """Whether it was RuntimeError."""
+
+
+Question = Request | Load
+Reply = Ready | Replied | Raised
+
+_questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)
+_replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+
+
+def send(channel: socket.socket, message: Question | Reply) -> None:
+    """Send a message."""
+    data = msgspec.json.encode(message, enc_hook=_mapping)
+    channel.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive_question(channel: socket.socket) -> Question | None:
+    """Receive what the judge asks; None where it has hung up."""
+    data = _receive(channel)
+    return None if data is None else _questions.decode(data)
+
+
+def receive_reply(channel: socket.socket) -> Reply | None:
+    """Receive what a worker answers; None where it has hung up.
+
+    Raises:
+        ValueError: it is no message.
+        TimeoutError: nothing came in time.
+    """
+    data = _receive(channel)
+    return None if data is None else _replies.decode(data)
+
+
+def _receive(channel: socket.socket) -> bytes | None:
+    head = _exactly(channel, _LENGTH.size)
+    if head is None:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    if length > MOST_BYTES:
+        raise ValueError(f"a message of {length} bytes")
+    return _exactly(channel, length)
+
+
+def _exactly(channel: socket.socket, count: int) -> bytes | None:
+    parts: list[bytes] = []
+    while count:
+        part = channel.recv(min(count, 2**20))
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return the parameters of a loss as JSON can hold them."""
+    return dict(value)

@@ -1,0 +1,355 @@
+"""Starts workers, asks them, and ends them: the judge's side of the sandbox.
+
+Nothing is left behind: operands and results lie in files in memory without a name, temporary files
+in a file system of the worker's own, and the kernel kills all processes of a worker with the
+process that keeps it, and that one with the judge.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from losscli.cases import Case
+from losscli.directories import user_directory
+from losscli.errors import LosscliError, UnfitError
+from losscli.implementations.caller import NoSecondDerivativesError, SandboxError, SubjectError
+from losscli.implementations.files import UserFile
+from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
+from losscli.implementations.sandbox.methods import METHODS
+from losscli.implementations.sandbox.wire import Outgoing
+from losscli.reasons import Code
+from losscli.units import format_bytes
+
+START_SECONDS = 120.0
+END_SECONDS = 5.0
+LARGE_BYTES = 2**26
+"""Of results whose memory is given back after each reply."""
+LOG_BYTES = 2**16
+"""Kept of the beginning and of the end of what a candidate writes."""
+
+
+class NotBuiltError(SandboxError):
+    """A file cannot be imported, or what it compiles is not compiled."""
+
+    def __init__(self, text: str, *, compiler: bool) -> None:
+        """``compiler``: whether a compiler or linker failed."""
+        super().__init__("does_not_build", text)
+        self.compiler = compiler
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """The most that a worker may take."""
+
+    build_seconds: float = 600.0
+    call_seconds: float = 60.0
+    memory_bytes: int = 0
+    """Of memory of the host that can be written, on a CPU; 0 is half of what is free."""
+    output_bytes: int = 16 * 2**20
+    confined: bool = True
+
+
+class _Log:
+    """What a worker writes, of which the beginning and the end are kept."""
+
+    def __init__(self, most: int, flooded: Any) -> None:
+        self.reading, self.writing = os.pipe()
+        self.most, self.flooded = most, flooded
+        self.count = 0
+        self.head, self.tail = b"", b""
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        while data := os.read(self.reading, 2**16):
+            self.count += len(data)
+            missing = LOG_BYTES - len(self.head)
+            self.head += data[:missing]
+            self.tail = (self.tail + data[missing:])[-LOG_BYTES:]
+            if self.count > self.most:
+                self.flooded()
+        os.close(self.reading)
+
+    def end(self) -> None:
+        """Read what is left."""
+        self._thread.join(END_SECONDS)
+
+    @property
+    def text(self) -> str:
+        """What was kept."""
+        left_out = self.count - len(self.head) - len(self.tail)
+        between = f"\n[{left_out} bytes left out]\n" if left_out > 0 else ""
+        head, tail = (part.decode(errors="replace") for part in (self.head, self.tail))
+        return head + between + tail
+
+
+class Zygote:
+    """The process that forks workers. It is started once, for importing torch takes a second."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "losscli.implementations.sandbox.zygote"],
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        self.socket = ours
+        ours.settimeout(START_SECONDS)
+        self._answers = ours.makefile("rb")
+        self._lock = threading.Lock()
+        if self._answers.readline() != b"ready\n":
+            self.end()
+            raise UnfitError("the process that starts workers could not be started.")
+
+    def fork(self, wanted: dict[str, Any], descriptors: Sequence[int]) -> int:
+        """Return the number of the keeper of a new worker."""
+        with self._lock:
+            socket.send_fds(self.socket, [json.dumps(wanted).encode()], descriptors)
+            line = self._answers.readline()
+        if not line:
+            raise UnfitError("the process that starts workers has ended.")
+        return int(line)
+
+    def end(self) -> None:
+        """End the process, and with it all workers."""
+        self.socket.close()
+        self.process.kill()
+        self.process.wait()
+
+
+@cache
+def _zygote() -> Zygote:
+    zygote = Zygote()
+    atexit.register(zygote.end)
+    return zygote
+
+
+def scratch_directory() -> Path:
+    """Return the directory on which each worker has a file system of its own.
+
+    Where the kernel offers none, workers have directories in it: those of judges that are no more
+    are removed.
+    """
+    directory = user_directory("cache", "LOSSCLI_CACHE_DIR", "what candidates write") / "scratch"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in directory.iterdir():
+        judge = left.name.partition("-")[0]
+        if judge.isdigit() and not Path(f"/proc/{judge}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return directory
+
+
+class Worker:
+    """One worker, with one file."""
+
+    def __init__(
+        self, file: UserFile, device: str, allowance: Allowance, order: Sequence[str] = ()
+    ) -> None:
+        """Start it, and have it import the file.
+
+        Raises:
+            NotBuiltError: it cannot be imported.
+            SandboxError: it died, or did not answer in time.
+        """
+        self.file, self.device, self.allowance = file, device, allowance
+        self.died: SandboxError | None = None
+        self._flooded = False
+        self._own_scratch: Path | None = None
+        operands = os.memfd_create("operands", os.MFD_CLOEXEC)
+        results = os.memfd_create("results", os.MFD_CLOEXEC)
+        self.files = (operands, results)
+        self.outgoing = Outgoing(operands, results, device)
+        ours, theirs = socket.socketpair()
+        status, status_end = os.pipe()
+        self.channel, self.status = ours, status
+        self.log = _Log(allowance.output_bytes, self._flood)
+        scratch = scratch_directory()
+        wanted = {
+            "judge": os.getpid(),
+            "device": device,
+            "scratch": str(scratch),
+            "confined": allowance.confined,
+            "memory_bytes": allowance.memory_bytes,
+            "environ": dict(os.environ),
+        }
+        descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
+        self.keeper = 0
+        try:
+            self.keeper = _zygote().fork(wanted, descriptors)
+        finally:
+            theirs.close()
+            os.close(status_end)
+            os.close(self.log.writing)
+        ready = self._reply(START_SECONDS)
+        if not isinstance(ready, Ready):
+            raise self._forged("no greeting")
+        self.reached = tuple(ready.reached)
+        if Path(ready.scratch) != scratch:
+            self._own_scratch = Path(ready.scratch)
+        self._load(order)
+
+    def ask(self, method: str, *arguments: Any, case: Case | None, generation: int = 0) -> Any:
+        """Return what a method of the subject of a case returns.
+
+        Raises:
+            SubjectError: the candidate raised; NoSecondDerivativesError where it has none.
+            SandboxError: the worker died, hangs or forges: it is ended.
+            torch.OutOfMemoryError: the memory of a GPU ran out.
+        """
+        return self.finish(self.begin(method, *arguments, case=case, generation=generation))
+
+    def begin(self, method: str, *arguments: Any, case: Case | None, generation: int = 0) -> str:
+        """Send a request, whose answer ``finish`` waits for."""
+        if self.died:
+            raise self.died
+        encoded = self.outgoing.encode(arguments)
+        request = Request(method, encoded, self.outgoing.storages, case, generation)
+        try:
+            messages.send(self.channel, request)
+        except OSError:
+            raise self._ended() from None
+        return method
+
+    def finish(self, method: str) -> Any:
+        """Wait for the answer to a request."""
+        first = method in ("bound", "timed")
+        reply = self._reply(self.allowance.build_seconds if first else self.allowance.call_seconds)
+        if isinstance(reply, Raised):
+            raise self._error(reply)
+        if not isinstance(reply, Replied):
+            raise self._forged("a second greeting")
+        try:
+            value = self.outgoing.decode(reply.value, METHODS[method][1])
+            self.outgoing.take_back()
+        except (ValueError, TypeError, RuntimeError, msgspec.MsgspecError) as error:
+            raise self._forged(str(error)) from None
+        if os.fstat(self.files[1]).st_size > LARGE_BYTES:
+            os.ftruncate(self.files[1], 0)
+        return value
+
+    def end(self) -> str:
+        """End the worker and all it has started; return what it wrote."""
+        if self.channel.fileno() >= 0:
+            self._wait_for_end(kill=True)
+            self.channel.close()
+            os.close(self.status)
+            for file in self.files:
+                os.close(file)
+            self.log.end()
+            if self._own_scratch:
+                shutil.rmtree(self._own_scratch, ignore_errors=True)
+        return self.log.text
+
+    def _load(self, order: Sequence[str]) -> None:
+        file = self.file
+        wanted = Load(
+            file.named, file.source, str(file.path), file.revision, file.name, list(order)
+        )
+        messages.send(self.channel, wanted)
+        reply = self._reply(self.allowance.build_seconds)
+        if isinstance(reply, Raised):
+            raise NotBuiltError(reply.text, compiler=reply.kind == "build")
+        if not isinstance(reply, Replied):
+            raise self._forged("no answer to what was to be imported")
+
+    def _reply(self, seconds: float) -> Reply:
+        """Wait for a message, so long and no longer."""
+        self.channel.settimeout(seconds)
+        try:
+            reply = messages.receive_reply(self.channel)
+        except TimeoutError:
+            raise self._fatal("hangs", f"did not answer within {seconds:g} s") from None
+        except OSError:
+            raise self._ended() from None
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise self._forged(str(error)) from None
+        if reply is None:
+            raise self._ended()
+        return reply
+
+    def _error(self, raised: Raised) -> Exception:
+        if raised.kind == "out_of_memory":
+            if self.device == "cpu":
+                most = format_bytes(self.allowance.memory_bytes)
+                return SandboxError("memory_limit", f"took more memory than the {most} it may")
+            return torch.OutOfMemoryError(raised.text)
+        if raised.kind == "no_second_derivatives":
+            return NoSecondDerivativesError(raised.text)
+        if raised.kind in ("build", "import"):
+            return NotBuiltError(raised.text, compiler=raised.kind == "build")
+        if raised.kind == "error":
+            return LosscliError(raised.text)
+        if "CUDA error" in raised.text:
+            return self._fatal("broke_device", raised.text)
+        error = SubjectError(raised.text)
+        error.refused = raised.refused
+        return error
+
+    def _ended(self) -> SandboxError:
+        """Say how a worker ended that should have answered."""
+        if self._flooded:
+            most = self.allowance.output_bytes
+            return self._fatal("flooded_output", f"wrote more than {most} bytes of output")
+        code = self._wait_for_end(kill=False)
+        how = f"with exit code {code}"
+        if code is None:
+            how = "without a word"
+        elif code < 0:
+            how = f"by {signal.Signals(-code).name}"
+        return self._fatal("process_died", f"its process ended {how}")
+
+    def _forged(self, what: str) -> SandboxError:
+        text = f"something else than losscli wrote to the judge's channel: {what[:100]}"
+        return self._fatal("forged", text)
+
+    def _fatal(self, code: Code, text: str) -> SandboxError:
+        self.died = SandboxError(code, text)
+        self._wait_for_end(kill=True)
+        return self.died
+
+    def _wait_for_end(self, *, kill: bool) -> int | None:
+        """Wait until all processes of the worker have ended; return its exit code."""
+        if not self.keeper:
+            return None
+        if kill:
+            self._signal(signal.SIGTERM)
+        code = self._status(END_SECONDS)
+        self._signal(signal.SIGKILL)
+        self.keeper = 0
+        return code
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.keeper, number)
+
+    def _status(self, seconds: float) -> int | None:
+        ready, _, _ = select.select([self.status], [], [], seconds)
+        data = os.read(self.status, 64) if ready else b""
+        return int(data) if data.strip().lstrip(b"-").isdigit() else None
+
+    def _flood(self) -> None:
+        if not self._flooded:
+            self._flooded = True
+            self._signal(signal.SIGTERM)

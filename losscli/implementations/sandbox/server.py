@@ -1,0 +1,240 @@
+"""What runs in a worker: loads a file, and answers requests about it.
+
+The code of others shares this process. So nothing here knows what is right, and what it reports of
+itself is checked by the judge where that can be done: by the bytes of the answers, and by the
+judge's clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from losscli.cases import Case
+from losscli.errors import LosscliError
+from losscli.implementations import loading
+from losscli.implementations.call_data import Call, Recording, Replay
+from losscli.implementations.caller import (
+    Head,
+    NoSecondDerivativesError,
+    Subject,
+    SubjectError,
+    joint_gradients,
+)
+from losscli.implementations.files import UserFile
+from losscli.implementations.implementation import Implementation
+from losscli.implementations.process_state import ProcessState
+from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
+from losscli.implementations.sandbox.methods import (
+    METHODS,
+    Flip,
+    HeadData,
+    InputFacts,
+    ReplayData,
+    Samples,
+    TimedData,
+    Turn,
+    WarmData,
+)
+from losscli.implementations.sandbox.timed import Timed
+from losscli.implementations.sandbox.wire import Incoming
+from losscli.machine.memory import is_out_of_memory
+
+
+def serve(
+    channel: int, operands: int, results: int, device: str, scratch: str, reached: tuple[str, ...]
+) -> None:
+    """Answer until the judge hangs up."""
+    with socket.socket(fileno=channel) as connection:
+        messages.send(connection, Ready(list(reached), scratch))
+        server = _Server(Incoming(operands, results), device, scratch)
+        while (question := messages.receive_question(connection)) is not None:
+            messages.send(connection, server.reply(question))
+
+
+class _Server:
+    """The state of a worker: the module, and subjects by case."""
+
+    def __init__(self, incoming: Incoming, device: str, scratch: str) -> None:
+        self.incoming, self.device, self.scratch = incoming, device, scratch
+        self.module: ModuleType | None = None
+        self.subjects: dict[tuple[Case, int], Subject] = {}
+        self.recordings: dict[int, Recording] = {}
+        self.stack = contextlib.ExitStack()
+        self.timed: Timed | None = None
+        self.before = ProcessState.read()
+        self.file: UserFile
+        self.order: tuple[str, ...] = ()
+
+    def reply(self, question: Load | Request) -> Reply:
+        """Answer one question; what is raised is an answer as well."""
+        try:
+            value = self._load(question) if isinstance(question, Load) else self._answer(question)
+        except Exception as error:
+            return _raised(error, isinstance(question, Load))
+        return Replied(value)
+
+    def _load(self, question: Load) -> Any:
+        self.file = UserFile(
+            question.named, Path(question.path), "", question.name, question.source, ""
+        )
+        self.order = tuple(question.order)
+        neighbours = "" if question.revision else question.path
+        name = Path(question.path).stem
+        self.module = loading.import_source(question.source, neighbours, name, self.scratch)
+        return self.incoming.encode(None)
+
+    def _answer(self, request: Request) -> Any:
+        if request.method not in METHODS:
+            raise LosscliError(f"there is no method {request.method}")
+        kind, _ = METHODS[request.method]
+        self.incoming.read(request.storages)
+        arguments = self.incoming.decode(request.arguments, kind)
+        subject = self._subject(request.case, request.generation) if request.case else None
+        own = getattr(self, f"do_{request.method}", None)
+        value = own(subject, *arguments) if own else getattr(subject, request.method)(*arguments)
+        if request.method in ("retained", "backward_replays", "graphed"):
+            value = list(value)
+        raw = self.incoming.encode(value)
+        self.incoming.write_back()
+        return raw
+
+    def _subject(self, case: Case, generation: int = 0) -> Subject:
+        """Return the subject of a case, bound once for each generation."""
+        key = case, generation
+        if key not in self.subjects:
+            for known in [each for each in self.subjects if each[0] == case]:
+                del self.subjects[known]
+            module = self.module
+            assert module is not None
+            definition = self.file.definition(case.loss)
+            order = definition.signature.order(self.order)
+            implementation = Implementation(
+                definition.name,
+                "what a file defines",
+                lambda of: loading.bind(module, definition, order, of),
+            )
+            self.subjects[key] = Subject.bind(implementation, case)
+        return self.subjects[key]
+
+    def do_bound(self, subject: Subject) -> None:
+        """Bind a subject, which has been done."""
+
+    def do_joint_gradients(self, subject: Subject, heads: list[HeadData]) -> Any:
+        asked = [Head(self._subject(head.case), head.call, head.weight) for head in heads]
+        return joint_gradients(asked)
+
+    def do_record(self, subject: Subject, calls: list[Call]) -> list[int]:
+        self.incoming.keep()
+        recordings = self.stack.enter_context(subject.recordings(calls))
+        first = len(self.recordings)
+        self.recordings |= dict(enumerate(recordings, first))
+        return list(range(first, first + len(recordings)))
+
+    def do_replay(self, subject: Subject, wanted: ReplayData) -> Any:
+        return subject.replay(self._replay_of(wanted))
+
+    def do_forget(self, subject: Subject) -> None:
+        self.recordings.clear()
+        self.stack.close()
+        self.incoming.drop()
+
+    def do_on_streams(self, subject: Subject, queues: list[list[Turn]]) -> Any:
+        return subject.on_streams(
+            [
+                [self._replay_of(turn.replay) if turn.replay else turn.call for turn in queue]  # type: ignore[misc]
+                for queue in queues
+            ]
+        )
+
+    def _replay_of(self, wanted: ReplayData) -> Replay:
+        return Replay(self.recordings[wanted.recording], wanted.contents)
+
+    def do_timed(self, subject: Subject, asked: TimedData) -> Samples:
+        self.incoming.keep()
+        self.timed = Timed(subject, asked)
+        return self.timed.first()
+
+    def do_warm_up(self, subject: Subject) -> WarmData:
+        return self._timing.warm_up()
+
+    def do_samples(self, subject: Subject, flips: list[Flip], keep: int) -> Samples:
+        return self._timing.samples(flips, keep)
+
+    def do_looped(self, subject: Subject, calls: int) -> None:
+        self._timing.looped(calls)
+
+    @property
+    def _timing(self) -> Timed:
+        if self.timed is None:
+            raise LosscliError("nothing is being timed")
+        return self.timed
+
+    def do_changes(self, subject: Subject | None) -> list[str]:
+        """Return what has been changed in this process since the last time; bring it back."""
+        changed = self.before.restore()
+        self.before = ProcessState.read()
+        return changed
+
+    def do_inputs(self, subject: Subject | None) -> list[InputFacts]:
+        """Return the shapes of what the file's ``get_inputs`` gives, without computing it."""
+        make: Any = getattr(self.module, "get_inputs", list)
+        try:
+            with torch.device("meta"):
+                given = make()
+        except Exception:
+            given = make()
+        tensors = [each for each in given if isinstance(each, torch.Tensor)]
+        return [InputFacts(list(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
+
+    def do_leftovers(self, subject: Subject | None) -> list[str]:
+        """Name the processes that the candidate has left running."""
+        own = os.getpid()
+        if own == 1:  # the first of a process namespace, of which /proc shows no other
+            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        else:
+            pids = []
+            for thread in os.listdir("/proc/self/task"):
+                with contextlib.suppress(OSError):
+                    listed = Path(f"/proc/self/task/{thread}/children").read_text()
+                    pids += map(int, listed.split())
+        return [_name_of(pid) for pid in pids if pid != own and not _is_zombie(pid)]
+
+
+def _raised(error: Exception, loads: bool) -> Raised:
+    """Return an exception as an answer."""
+    text = str(error)
+    if is_out_of_memory(error):
+        return Raised(text, "out_of_memory")
+    if isinstance(error, NoSecondDerivativesError):
+        return Raised(text, "no_second_derivatives")
+    cause = error.__cause__ if isinstance(error, SubjectError) else error
+    if cause is not None and loading.is_of_compiler(cause):
+        return Raised(f"{type(cause).__name__}: {loading.first_error(cause)}", "build")
+    if loads:
+        return Raised(f"{type(error).__name__}: {loading.first_error(error)}", "import")
+    if isinstance(error, SubjectError):
+        return Raised(text, "raised", error.refused)
+    if isinstance(error, LosscliError):
+        return Raised(text, "error")
+    first = text.strip().partition("\n")[0]
+    return Raised(f"raised {type(error).__name__}: {first}".rstrip(": "), "raised")
+
+
+def _name_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return str(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True

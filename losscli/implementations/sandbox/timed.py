@@ -1,0 +1,113 @@
+"""Times a candidate in its worker: the one that asks is the judge, whose clock is asked as well.
+
+The judge names the elements of the prediction whose sign is turned before each sample, and only
+afterwards which answer it looks at. So no answer is right that was not computed for this sample.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from losscli.axes import DEVICE, FORWARD_BACKWARD
+from losscli.implementations.caller import Subject, SubjectError
+from losscli.implementations.passes import (
+    Captured,
+    Pass,
+    PassFactory,
+    gradients,
+    measure_peak_extra,
+)
+from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
+from losscli.implementations.timer import Timer, Warm, make_timer
+
+JOIN_SECONDS = 10.0
+"""How long a thread that a call has started may go on."""
+
+
+class Timed:
+    """A pass of a candidate, with a timer of the worker."""
+
+    def __init__(self, subject: Subject, asked: TimedData) -> None:
+        """Make the pass, and call it once, as it will be timed."""
+        case = subject.case
+        self.device, self.input, self.pass_ = case.device, asked.input, asked.pass_
+        passes = PassFactory(
+            asked.pass_, case.reduction, asked.input, asked.target, asked.grad_output
+        )
+        with gradients(asked.pass_):
+            self.call: Pass = (
+                subject.captured(passes) if asked.captured else subject.repeated(passes)
+            )
+        self.timer: Timer = make_timer(case.device, asked.evicts, DEVICE)
+        self.threads = set(threading.enumerate())
+        self.warm: Warm | None = None
+
+    def first(self) -> Samples:
+        """Return what one call gives."""
+        with gradients(self.pass_):
+            return self._answer([])
+
+    def warm_up(self) -> WarmData:
+        """Warm up, and measure the memory of a call."""
+        with gradients(self.pass_):
+            self.warm = replace(self.timer.warm_up(self._step), repeats=1)
+            extra = None
+            if not isinstance(self.call, Captured):
+                extra = measure_peak_extra(self.call, self.device)
+        return WarmData(1, self.warm.host_seconds, extra)
+
+    def samples(self, flips: list[Flip], keep: int) -> Samples:
+        """Take a sample after each flip; return the answer of sample ``keep``; -1 is none."""
+        assert self.warm is not None
+        queue = [replace(self.warm, before=partial(self._flip, flip)) for flip in flips]
+        found = Samples([], None, None, 1.0)
+        with gradients(self.pass_):
+            seconds = self.timer.measure(queue[: keep + 1])
+            if keep >= 0:
+                found = self._answer(seconds)
+            seconds += self.timer.measure(queue[keep + 1 :])
+        found.seconds = seconds
+        return found
+
+    def looped(self, calls: int) -> None:
+        """Call so often, and wait for all that the calls have begun."""
+        with gradients(self.pass_):
+            for _ in range(calls):
+                self._step()
+            if self.device != "cpu":
+                torch.cuda.synchronize(self.device)
+        self._join()
+
+    def _step(self) -> None:
+        self.call()
+
+    def _flip(self, flip: Flip) -> None:
+        """Turn the signs of some rows of the prediction."""
+        with torch.no_grad():
+            rows = self.input[flip.start : flip.stop] if self.input.dim() else self.input
+            rows.neg_()
+        if isinstance(self.call, Captured):
+            self.call.prepare()
+
+    def _answer(self, seconds: list[float]) -> Samples:
+        """Return the loss of the last call, and the gradient of one more on the same contents."""
+        loss = self.call.loss.clone() if seconds and self.call.loss is not None else None
+        gradient, incoming = None, 1.0
+        if loss is None or self.pass_ == FORWARD_BACKWARD:
+            self.call.compute()
+            gradient, incoming = self.call.input.grad, self.call.incoming
+            loss = self.call.loss if loss is None else loss
+        if type(loss) is not torch.Tensor:
+            raise SubjectError(f"returned a {type(loss).__name__}, not a torch.Tensor")
+        found = Samples(seconds, loss.detach().clone(), gradient, incoming)
+        self.call.release()
+        return found
+
+    def _join(self) -> None:
+        """Wait for threads that the calls have started."""
+        for thread in set(threading.enumerate()) - self.threads:
+            thread.join(JOIN_SECONDS)

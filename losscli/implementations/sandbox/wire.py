@@ -1,0 +1,225 @@
+"""Tensors between a judge and a worker: raw bytes in two files in memory, described in messages.
+
+An operand goes with the whole of its storage, so that the worker sees the same strides, and the
+bytes beside a view. After a call the worker writes what has changed in them back, and the judge
+takes it over: an operand that was overwritten is found by the checks that look for it. Results come
+as the bytes of a contiguous tensor. Neither side maps the other's memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from losscli.implementations.sandbox.messages import Stored
+
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype)
+}
+_CHUNK = 2**26
+
+
+class Sent(msgspec.Struct):
+    """An operand: a view of a storage."""
+
+    storage: int
+    dtype: str
+    shape: list[int]
+    stride: list[int]
+    offset: int
+
+
+class Result(msgspec.Struct):
+    """A result, whose bytes lie in the file of results."""
+
+    dtype: str
+    shape: list[int]
+    device: str
+    at: int
+
+
+class Outgoing:
+    """The judge's side: writes operands, takes back what changed, reads results."""
+
+    def __init__(self, operands: int, results: int, device: str) -> None:
+        """Take the descriptors of the files."""
+        self.operands, self.results, self.device = operands, results, device
+        self._keys: dict[tuple[str, int, int], int] = {}
+        self._sending: dict[int, tuple[Stored, Tensor]] = {}
+        self._end = 0
+
+    def encode(self, arguments: Sequence[Any]) -> msgspec.Raw:
+        """Return arguments as JSON, with their tensors written."""
+        self._sending, self._end = {}, 0
+        return msgspec.Raw(msgspec.json.encode(arguments, enc_hook=self._send))
+
+    @property
+    def storages(self) -> list[Stored]:
+        """The storages of what was encoded last."""
+        return [stored for stored, _ in self._sending.values()]
+
+    def take_back(self) -> None:
+        """Copy what the worker has changed in the operands into the judge's own."""
+        for stored, whole in self._sending.values():
+            now = _read(self.operands, stored.at, stored.bytes)
+            before = whole.cpu()
+            if not torch.equal(now, before):
+                whole.copy_(now)
+
+    def decode(self, raw: msgspec.Raw, kind: Any) -> Any:
+        """Return what a worker answered, with its tensors.
+
+        Raises:
+            ValueError: it is not of this kind, or its bytes are not there.
+        """
+        return msgspec.json.decode(raw, type=kind, dec_hook=self._result)
+
+    def _send(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return dict(value)  # the parameters of a loss
+        storage = value.untyped_storage()
+        place = (str(value.device), storage.data_ptr(), storage.nbytes())
+        key = self._keys.setdefault(place, len(self._keys))
+        if key not in self._sending:
+            whole = torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage)
+            stored = Stored(key, storage.nbytes(), self._end, str(value.device))
+            _write(self.operands, self._end, whole.cpu())
+            self._end += -(-storage.nbytes() // 4096) * 4096
+            self._sending[key] = stored, whole
+        dtype = str(value.dtype).removeprefix("torch.")
+        strides, offset = list(value.stride()), value.storage_offset()
+        return Sent(key, dtype, list(value.shape), strides, offset)
+
+    def _result(self, kind: Any, found: Any) -> Any:
+        if kind is not Tensor:
+            raise ValueError(f"no {kind}")
+        result = msgspec.convert(found, Result)
+        dtype = _DTYPES.get(result.dtype)
+        if dtype is None or min(result.shape, default=0) < 0 or result.at < 0:
+            raise ValueError("no tensor")
+        device = torch.device(result.device)
+        if device.type not in ("cpu", "cuda"):
+            raise ValueError(f"a tensor on {device}")
+        count = math.prod(result.shape) * dtype.itemsize
+        data = _read(self.results, result.at, count)
+        return data.view(dtype).view(result.shape).to(device)
+
+
+class Incoming:
+    """The worker's side: keeps operands at their addresses, and writes results."""
+
+    def __init__(self, operands: int, results: int) -> None:
+        """Take the descriptors of the files."""
+        self.operands, self.results = operands, results
+        self._kept: dict[int, Tensor] = {}
+        self._pinned: set[int] = set()
+        self._stored: Sequence[Stored] = ()
+        self._end = 0
+
+    def read(self, storages: Sequence[Stored]) -> None:
+        """Bring the operands of a request into memory; those of earlier requests may go."""
+        self._end = 0
+        self._stored = storages
+        wanted = self._pinned | {stored.key for stored in storages}
+        small = sum(t.nbytes for t in self._kept.values()) <= _CHUNK
+        self._kept = {key: t for key, t in self._kept.items() if small or key in wanted}
+        for stored in storages:
+            kept = self._kept.get(stored.key)
+            if kept is None or kept.nbytes != stored.bytes:
+                kept = torch.empty(stored.bytes, dtype=torch.uint8, device=stored.device)
+                self._kept[stored.key] = kept
+            if kept.device.type == "cpu":
+                _read_into(self.operands, stored.at, kept)
+            else:
+                kept.copy_(_read(self.operands, stored.at, stored.bytes))
+
+    def keep(self) -> None:
+        """Keep the operands of this request in their places, whatever follows."""
+        self._pinned |= {stored.key for stored in self._stored}
+
+    def drop(self) -> None:
+        """Keep no operands any longer than others."""
+        self._pinned.clear()
+
+    def write_back(self) -> None:
+        """Write operands that have changed."""
+        for stored in self._stored:
+            kept = self._kept[stored.key].cpu()
+            if not torch.equal(kept, _read(self.operands, stored.at, stored.bytes)):
+                _write(self.operands, stored.at, kept)
+
+    def decode(self, raw: msgspec.Raw, kind: Any) -> Any:
+        """Return the arguments of a request."""
+        return msgspec.json.decode(raw, type=kind, dec_hook=self._operand)
+
+    def encode(self, value: Any) -> msgspec.Raw:
+        """Return an answer as JSON, with its tensors written."""
+        return msgspec.Raw(msgspec.json.encode(value, enc_hook=self._result))
+
+    def _operand(self, kind: Any, found: Any) -> Any:
+        if kind is not Tensor:
+            return found
+        sent = msgspec.convert(found, Sent)
+        whole = self._kept[sent.storage]
+        empty = torch.empty(0, dtype=_DTYPES[sent.dtype], device=whole.device)
+        storage = whole.untyped_storage()
+        return empty.set_(storage, sent.offset, tuple(sent.shape), tuple(sent.stride))
+
+    def _result(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return dict(value)
+        plain = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
+        at = self._end
+        whole = torch.empty(0, dtype=torch.uint8)
+        if plain.numel():
+            whole = plain.flatten().view(torch.uint8)
+        _write(self.results, at, whole)
+        self._end += -(-whole.nbytes // 4096) * 4096
+        dtype = str(value.dtype).removeprefix("torch.")
+        return Result(dtype, list(value.shape), str(value.device), at)
+
+
+def _view(tensor: Tensor) -> memoryview:
+    """Return the memory of a contiguous tensor of bytes."""
+    array = (ctypes.c_char * tensor.numel()).from_address(tensor.data_ptr())
+    return memoryview(array).cast("B")
+
+
+def _write(file: int, at: int, data: Tensor) -> None:
+    """Write the bytes of a contiguous tensor of bytes."""
+    if not data.numel():
+        return
+    view = _view(data)
+    done = 0
+    while done < len(view):
+        done += os.pwrite(file, view[done : done + _CHUNK], at + done)
+
+
+def _read(file: int, at: int, count: int) -> Tensor:
+    """Read bytes into a tensor; ValueError if they are not there."""
+    if count > max(os.fstat(file).st_size - at, 0):
+        raise ValueError(f"{count} bytes are not there")
+    data = torch.empty(count, dtype=torch.uint8)
+    _read_into(file, at, data)
+    return data
+
+
+def _read_into(file: int, at: int, data: Tensor) -> None:
+    if not data.numel():
+        return
+    view = _view(data)
+    done = 0
+    while done < len(view):
+        count = os.preadv(file, [view[done : done + _CHUNK]], at + done)
+        if not count:
+            raise ValueError(f"{len(view) - done} bytes are not there")
+        done += count

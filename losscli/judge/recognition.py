@@ -1,0 +1,100 @@
+"""Finds out which loss a ``Model`` computes, and on which shapes a file wants it judged.
+
+The model runs in float64, in a worker of its own, on small inputs of the judge. Where its value and
+gradients are those of a loss that losscli has, losscli's oracle is the truth, with all its checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from losscli.cases import OPERANDS, Case
+from losscli.implementations import remote
+from losscli.implementations.builtin import of_file
+from losscli.implementations.caller import Subject, SubjectError
+from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
+from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
+from losscli.truth.problem import Problem
+
+SMALL = (7, 33)
+CLOSE = 1e-9
+"""Relative distance of two results in float64 that are the same formula."""
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What a model computes, and where."""
+
+    loss: str
+    reduction: Reduction
+    size: Shape | None
+    """Of the input that ``get_inputs`` gives; None where there is none."""
+
+
+class WrongReferenceError(Exception):
+    """A reference does not run, or computes what losscli does not know."""
+
+
+def recognise(reference: str, device: str) -> Recognised:
+    """Return which loss the ``Model`` of a file computes.
+
+    Raises:
+        WrongReferenceError: it does not run, has no gradient, or is no loss that losscli has.
+        UsageError: there is no such file.
+    """
+    named = reference if read_file(reference).name else f"{reference}:{REFERENCE_MODULE}"
+    implementation = of_file(named)
+    file = implementation.file
+    assert file
+    failure = ""
+    try:
+        for loss, spec in LOSSES.items():
+            for reduction in REDUCTIONS:
+                params = spec.resolve({})
+                target = spec.default_target_shape(SMALL)
+                case = Case(
+                    *(loss, SMALL, target, "float64", reduction, "cpu", params, "normal", 11, 2.0)
+                )
+                # Bound as a mean: a model takes no reduction.
+                subject = Subject.bind(implementation, case)
+                problem = Problem.of(case)
+                try:
+                    if _same(subject, problem):
+                        return Recognised(loss, reduction, _size(file))
+                except SubjectError as error:
+                    failure = failure or str(error)
+    except SubjectError as error:
+        raise WrongReferenceError(f"the reference {named} does not run: {error}") from None
+    finally:
+        remote.workers.end(file)
+    if failure:
+        raise WrongReferenceError(f"the reference {named} {failure}")
+    raise WrongReferenceError(
+        f"the reference {named} is none of the losses that losscli knows: {', '.join(LOSSES)}"
+    )
+
+
+def _same(subject: Subject, problem: Problem) -> bool:
+    """Tell whether a model gives the loss of a problem, and its gradients."""
+    answer = subject.loss(problem.input, problem.target)
+    truth = Subject.of("reference", problem.case)
+    if not _close(answer, truth.loss(problem.input, problem.target)):
+        return False
+    incoming = problem.usual
+    got, due = (each.answer(problem.call(incoming)).gradients for each in (subject, truth))
+    return all(_close(got[name], due[name]) for name in OPERANDS)
+
+
+def _close(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None or one.shape != other.shape:
+        return False
+    return bool((one - other).abs().max() <= CLOSE * other.abs().max().clamp(min=1e-300))
+
+
+def _size(file: UserFile) -> Shape | None:
+    """Return the shape of the first input that a file gives."""
+    (worker,) = remote.workers.known(file)
+    facts = worker.ask("inputs", case=None)
+    return tuple(facts[0].shape) if facts else None

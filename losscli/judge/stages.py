@@ -1,0 +1,451 @@
+"""Judges one job: parse, build, small checks, all checks, time. The first stage that fails ends it.
+
+What is expected, the seeds and the verdict exist in this process alone; the candidate runs in a
+worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import torch
+
+from losscli import __version__
+from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
+from losscli.bench.plan import plan as plan_bench
+from losscli.bench.processes import Processes
+from losscli.bench.runner import Runner
+from losscli.config.expansion import expand
+from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
+from losscli.implementations import remote
+from losscli.implementations.builtin import of_file
+from losscli.implementations.caller import SandboxError, Subject, SubjectError
+from losscli.implementations.files import (
+    REFERENCE_MODULE,
+    Definition,
+    NotJudgeableError,
+    UserFile,
+    read_file,
+)
+from losscli.implementations.sandbox.process import Allowance, NotBuiltError
+from losscli.judge.job import Job
+from losscli.judge.reasoning import reason_of, word_of
+from losscli.judge.recognition import WrongReferenceError, recognise
+from losscli.judge.verdict import Accuracy, JudgeReason, ReasonCode, Speed, Stage, Verdict
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.machine import devices
+from losscli.machine.description import describe
+from losscli.runs.records import FAIL, FAILED, OK, SKIPPED, WARN, BenchResult, VerifyResult
+from losscli.truth.problem import Problem
+from losscli.verify.repeating import line
+from losscli.verify.runner import plan as plan_verify
+from losscli.verify.runner import run as run_checks
+from losscli.verify.shrink import Shrinker
+
+SMALL = ((33, 65), (3, 1021))
+SIZES = ((37, 101), (173, 1001), (1024, 1024))
+FULL_SIZES = ((256, 256), (37, 101), (173, 1001), (2048, 4096))
+TIMED_SIZES = ((1024, 1024), (4096, 4096))
+QUICK_TIMED_SIZES = ((1024, 1024),)
+SMALL_CHECKS = ("value", "gradients")
+QUICK_CHECKS = (
+    *("value", "gradients", "layouts", "broadcasts", "branches", "coverage", "memory"),
+    *("specials", "steps", "left_behind", "determinism"),
+)
+MOST_REASONS = 8
+"""Failures after which no more are looked for."""
+NO_GRADIENT = ("does not require grad", "does not have a grad_fn")
+
+
+@dataclass
+class _Findings:
+    """What the stages have found so far."""
+
+    reasons: list[JudgeReason] = field(default_factory=list)
+    checks: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    speed: list[Speed] = field(default_factory=list)
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    trains: bool | None = None
+    isolation: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether something keeps it from being right."""
+        return word_of(self.reasons) not in (
+            "RIGHT",
+            "NO WORSE THAN TORCH",
+            "RIGHT BUT NO GRADIENT",
+        )
+
+
+class _Ended(Exception):  # noqa: N818 - the verdict is known
+    """A stage has found what ends the judging."""
+
+
+def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) -> Verdict:
+    """Return the verdict of a job.
+
+    Args:
+        job: which file, against what.
+        notify: receives notes for the user.
+
+    Raises:
+        UsageError: there is no such file, loss or device.
+    """
+    device = devices.resolve_device(job.device)
+    found = _Findings()
+    limits = job.limits
+    remote.setting = remote.Setting(
+        Allowance(
+            build_seconds=limits.build_seconds,
+            call_seconds=limits.call_seconds,
+            memory_bytes=limits.memory_bytes,
+            output_bytes=limits.output_bytes,
+        ),
+        tuple(job.arguments),
+    )
+    file: UserFile | None = None
+    against = job.loss
+    try:
+        with _stage(found, "parse"):
+            try:
+                file = read_file(job.file)
+                if not job.loss and (job.reference or file.defines(REFERENCE_MODULE)):
+                    job = _by_reference(job, file, device, found)
+                against = job.loss or _loss_of(file)
+                definition = file.definition(against)
+                definition.signature.order(tuple(job.arguments))
+            except NotJudgeableError as error:
+                found.reasons.append(JudgeReason(error.code, "parse", str(error)))
+                raise _Ended from None
+        judging = _Judging(job, device, file, definition, against, found, notify)
+        judging.run()
+    except _Ended:
+        pass
+    finally:
+        log = ""
+        if file:
+            remote.workers.end(file)
+            log = remote.workers.logs.pop(file, "")
+    return _verdict(job, device, file, against, found, log)
+
+
+class _Judging:
+    """One job, beyond its parse."""
+
+    def __init__(
+        self,
+        job: Job,
+        device: str,
+        file: UserFile,
+        definition: Definition,
+        loss: str,
+        found: _Findings,
+        notify: Callable[[str], None],
+    ) -> None:
+        self.job, self.device, self.file, self.definition = job, device, file, definition
+        self.loss, self.found, self.notify = loss, found, notify
+        self.implementation = of_file(job.file)
+        self.seed = int.from_bytes(os.urandom(3))
+        self.deadline = time.monotonic() + job.limits.total_seconds
+
+    def run(self) -> None:
+        """Go through the stages."""
+        found, job = self.found, self.job
+        with _stage(found, "build"):
+            self._build()
+        with _stage(found, "small"):
+            self._small()
+        with _stage(found, "checks"):
+            sizes, names = (SIZES, QUICK_CHECKS) if job.quick else (FULL_SIZES, ())
+            self._check("checks", sizes, names)
+            self._leftovers()
+        if job.timed:
+            with _stage(found, "time"):
+                self._time()
+
+    def _build(self) -> None:
+        """Import the file, and bind what it defines."""
+        case = next(expand(self._config(SMALL), self.device))
+        try:
+            Subject.bind(self.implementation, case)
+            worker = remote.workers.of(self.file, self.device)
+            self.found.isolation = worker.reached
+        except SubjectError as error:
+            code: ReasonCode = "import_failed"
+            if isinstance(error, NotBuiltError):
+                code = "build_failed" if error.compiler else "import_failed"
+            elif isinstance(error, SandboxError):
+                code = reason_of(error.code, str(error))
+            self._end(JudgeReason(code, "build", str(error), case=case.name))
+        self._patched("build")
+
+    def _small(self) -> None:
+        """Find out whether it has a gradient, and check little."""
+        case = next(expand(self._config(SMALL), self.device))
+        problem = Problem.of(case)
+        subject = Subject.bind(self.implementation, case)
+        try:
+            subject.loss(problem.input, problem.target)
+            try:
+                subject.answer(problem.call(problem.filled(1.0)))
+                self.found.trains = True
+            except SandboxError:
+                raise
+            except SubjectError as error:
+                if not any(word in str(error) for word in NO_GRADIENT):
+                    raise
+                self.found.trains = False
+                text = "its result has no gradient, so that nothing can be trained with it"
+                self.found.reasons.append(JudgeReason("no_gradient", "small", text, case=case.name))
+        except SubjectError as error:
+            code = reason_of(getattr(error, "code", "raised"), str(error))
+            self._end(JudgeReason(code, "small", str(error), case=case.name))
+        self._check("small", SMALL, SMALL_CHECKS)
+
+    def _check(self, stage: Stage, sizes: tuple[Any, ...], names: tuple[str, ...]) -> None:
+        """Run checks; failures are shrunk, and end the judging with the stage."""
+        config = self._config(sizes, every=True)
+        if not self.found.trains:
+            config = replace(config, passes=(FORWARD,))
+            names = tuple(name for name in names if name in ("value", "determinism"))
+        shrinker = Shrinker(0.0 if stage == "small" else 5.0)
+        for work in plan_verify(config, self.device, checks=names):
+            for result in shrinker.follow(run_checks(work)):
+                self._count(stage, result)
+            failures = [r for r in self.found.reasons if r.code not in _MILD]
+            if len(failures) >= MOST_REASONS or any(r.code in _FATAL for r in failures):
+                raise _Ended
+            self._in_time(stage)
+        if self.found.failed:
+            raise _Ended
+
+    def _count(self, stage: Stage, result: VerifyResult) -> None:
+        """Take a result of a check."""
+        found, status = self.found, result.status
+        if not result.shrunk_from:
+            found.checks[status] = found.checks.get(status, 0) + 1
+        found.accuracy = _worst(found.accuracy, result)
+        if result.check == "determinism" and status in ("pass", WARN):
+            same = status == "pass"
+            known = found.accuracy.deterministic
+            found.accuracy = msgspec.structs.replace(
+                found.accuracy, deterministic=same if known is None else known and same
+            )
+        mild = status == WARN and result.code == "no_worse_than_torch"
+        if status != FAIL and not mild:
+            return
+        code = reason_of(result.code, result.reason)
+        reason = JudgeReason(code, stage, result.told, result.check, result.case.name, line(result))
+        known = [r for r in found.reasons if (r.check, r.code) == (reason.check, reason.code)]
+        if result.shrunk_from and known:
+            found.reasons[found.reasons.index(known[0])] = reason
+        elif not known:
+            found.reasons.append(reason)
+
+    def _patched(self, stage: Stage) -> None:
+        """Take what the import has changed in its process."""
+        changed = remote.changes_of(self.file)
+        if changed:
+            text = f"left behind: {'; '.join(changed)}"
+            self._end(JudgeReason(reason_of("left_behind", text), stage, text))
+
+    def _leftovers(self) -> None:
+        """Look for processes that it has left."""
+        worker = remote.workers.of(self.file, self.device)
+        try:
+            left = worker.ask("leftovers", case=None)
+        except SubjectError as error:
+            code = reason_of(getattr(error, "code", "raised"), str(error))
+            self._end(JudgeReason(code, "checks", str(error)))
+        if left:
+            text = f"left {len(left)} processes running: {', '.join(left[:5])}"
+            self._end(JudgeReason("left_process", "checks", text))
+
+    def _time(self) -> None:
+        """Time it beside PyTorch and losscli's own."""
+        job = self.job
+        sizes = job.sizes or (QUICK_TIMED_SIZES if job.quick else TIMED_SIZES)
+        others = ("reference",) if job.quick else ("reference", "functional", "compile", "custom")
+        passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD)
+        timing = Timing(min_time=0.05, max_time=0.3, processes=1) if job.quick else Timing(0.2, 1.5)
+        config = replace(
+            self._config(sizes, distribution="uniform"),
+            passes=passes if self.found.trains else (FORWARD,),
+            implementations=(job.file, *others),
+            timing=timing,
+        )
+        from losscli.judge.device_lock import device_lock
+
+        threads = torch.get_num_threads()
+        with device_lock(self.device), Processes(self.device, threads) as processes:
+            runner = Runner(self.device)
+            for task in plan_bench(config, self.device):
+                self._in_time("time")
+                timed = runner.run(task) if job.quick else processes.run(task)
+                for result in timed:
+                    self._take_time(result)
+
+    def _take_time(self, result: BenchResult) -> None:
+        """Take a result of the bench: only the candidate's is judged."""
+        if result.implementation != self.job.file:
+            return
+        name = f"{result.case.name}, {result.pass_}"
+        if result.status == FAILED:
+            code = reason_of(result.code, result.reason)
+            self.found.reasons.append(JudgeReason(code, "time", result.reason, case=name))
+            return
+        if result.status == SKIPPED:
+            code = "no_room" if result.code in ("no_room", "out_of_memory") else "error"
+            if result.code != "not_applicable":
+                self.found.reasons.append(JudgeReason(code, "time", result.reason, case=name))
+            return
+        assert result.status == OK
+        assert result.seconds
+        if result.impossible:
+            self.found.reasons.append(JudgeReason("impossible", "time", result.reason, case=name))
+        ratios = {
+            other: (ratio.value, ratio.low, ratio.high) for other, ratio in result.ratios.items()
+        }
+        share = result.gbps / result.limit_gbps if result.gbps and result.limit_gbps else None
+        seconds = result.seconds.median
+        extra = result.peak_extra_bytes
+        self.found.speed.append(
+            Speed(result.case.name, result.pass_, seconds, ratios, share, extra)
+        )
+        for other in ("reference", "functional", "compile"):
+            ratio = result.ratios.get(other)
+            if ratio and ratio.verdict == "slower":
+                text = f"{1 / ratio.value:.2f} times the time of {other}"
+                self.found.reasons.append(JudgeReason("slower", "time", text, case=name))
+
+    def _config(
+        self, sizes: tuple[Any, ...], *, every: bool = False, distribution: str = "normal"
+    ) -> Config:
+        """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
+        job, spec = self.job, LOSSES[self.loss]
+        takes = self.definition.takes
+        choices = [LossChoice(self.loss, {n: (v,) for n, v in job.parameters.items()})]
+        if every:
+            others = {n: (v,) for n, v in off_default(spec).items() if takes(n)}
+            if others and not job.parameters:
+                choices.append(LossChoice(self.loss, others))
+        reductions: tuple[Any, ...] = (job.reduction or "mean",)
+        if every and not job.reduction and takes("reduction"):
+            reductions = tuple(REDUCTIONS)
+        return Config(
+            device=self.device,
+            losses=tuple(choices),
+            sizes=tuple(sizes),
+            dtypes=job.dtypes or ("float32",),
+            reductions=reductions,
+            implementations=(job.file,),
+            inputs=Inputs((distribution,), 2.0 if distribution == "normal" else 1.0, self.seed),
+        )
+
+    def _in_time(self, stage: Stage) -> None:
+        """End the judging when its time is over."""
+        if time.monotonic() > self.deadline:
+            seconds = self.job.limits.total_seconds
+            self._end(JudgeReason("timeout", stage, f"judging took more than {seconds:g} s"))
+
+    def _end(self, reason: JudgeReason) -> None:
+        self.found.reasons.append(reason)
+        raise _Ended
+
+
+_MILD = ("no_worse_than_torch", "no_gradient", "slower")
+"""Codes of reasons that leave a candidate right."""
+_FATAL = (
+    *("process_died", "timeout", "forged", "flooded_output", "memory_limit", "broke_device"),
+    *("patched",),
+)
+"""Codes after which nothing more is asked."""
+
+
+@contextlib.contextmanager
+def _stage(found: _Findings, name: Stage) -> Iterator[None]:
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        found.seconds[name] = round(time.monotonic() - start, 3)
+
+
+def _by_reference(job: Job, file: UserFile, device: str, found: _Findings) -> Job:
+    """Return the job with the loss, reduction and size of its reference."""
+    try:
+        known = recognise(job.reference or str(file.path), device)
+    except WrongReferenceError as error:
+        found.reasons.append(JudgeReason("bad_reference", "parse", str(error)))
+        raise _Ended from None
+    sizes = job.sizes or ((known.size,) if known.size else ())
+    reduction = job.reduction or known.reduction
+    return msgspec.structs.replace(job, loss=known.loss, reduction=reduction, sizes=sizes)
+
+
+def _loss_of(file: UserFile) -> str:
+    """Return the loss that a file defines by its name."""
+    named = [loss for loss in LOSSES if file.defines(f"{loss}_loss") or file.name == f"{loss}_loss"]
+    named = [loss for loss in named if not file.name or file.name == f"{loss}_loss"] or named
+    if len(named) == 1:
+        return named[0]
+    losses = ", ".join(LOSSES)
+    if named:
+        text = f"{file.named} defines several losses: {', '.join(named)}. Choose one with --loss"
+        raise NotJudgeableError("ambiguous", text)
+    text = f"{file.named} does not say which loss it is. Choose one with --loss: {losses}"
+    raise NotJudgeableError("nothing_to_judge", f"{text}; or name a file with a class Model")
+
+
+def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
+    """Return the largest errors so far, of results that passed."""
+    if result.status == FAIL:
+        return known
+    own, torchs = result.error, result.reference_error
+
+    def most(one: float | None, other: float | None) -> float | None:
+        return max((each for each in (one, other) if each is not None), default=None)
+
+    return msgspec.structs.replace(
+        known,
+        value_ulp=most(known.value_ulp, own.value_ulp),
+        torch_value_ulp=most(known.torch_value_ulp, torchs.value_ulp),
+        gradient_ulp=most(known.gradient_ulp, own.grad_ulp),
+        torch_gradient_ulp=most(known.torch_gradient_ulp, torchs.grad_ulp),
+    )
+
+
+def _verdict(
+    job: Job, device: str, file: UserFile | None, against: str, found: _Findings, log: str
+) -> Verdict:
+    machine = describe(device)
+    return Verdict(
+        id=job.id or job.file,
+        file=job.file,
+        word=word_of(found.reasons),
+        against=against,
+        device=device,
+        reasons=tuple(found.reasons),
+        speed=tuple(found.speed),
+        accuracy=found.accuracy,
+        checks=found.checks,
+        trains=found.trains,
+        isolation=found.isolation,
+        seconds=found.seconds,
+        log=log[-4000:],
+        sha256=file.sha256 if file else "",
+        losscli=__version__,
+        torch=torch.__version__,
+        machine=str(machine.get("gpu") or machine.get("cpu") or ""),
+    )
+
+
+__all__ = ["judge_job"]
