@@ -47,7 +47,7 @@ def reason_of(code: str, text: str) -> ReasonCode:
         return "patched"
     if code in _CODES:
         return _CODES[code]
-    return code if code in _KNOWN else "wrong"  # type: ignore[return-value]
+    return code if code in _KNOWN else "wrong"
 
 
 def word_of(reasons: Sequence[JudgeReason]) -> Word:

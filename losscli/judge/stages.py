@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from losscli import __version__
-from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
+from losscli.axes import FORWARD, FORWARD_BACKWARD, Distribution, PassName
 from losscli.bench.plan import plan as plan_bench
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
@@ -256,9 +256,9 @@ class _Judging:
         found.accuracy = _worst(found.accuracy, result)
         if result.check == "determinism" and status in ("pass", WARN):
             same = status == "pass"
-            known = found.accuracy.deterministic
+            before = found.accuracy.deterministic
             found.accuracy = msgspec.structs.replace(
-                found.accuracy, deterministic=same if known is None else known and same
+                found.accuracy, deterministic=same if before is None else before and same
             )
         mild = status == WARN and result.code == "no_worse_than_torch"
         if status != FAIL and not mild:
@@ -348,7 +348,7 @@ class _Judging:
                 self.found.reasons.append(JudgeReason("slower", "time", text, case=name))
 
     def _config(
-        self, sizes: tuple[Any, ...], *, every: bool = False, distribution: str = "normal"
+        self, sizes: tuple[Any, ...], *, every: bool = False, distribution: Distribution = "normal"
     ) -> Config:
         """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
         job, spec = self.job, LOSSES[self.loss]

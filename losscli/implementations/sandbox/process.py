@@ -110,7 +110,7 @@ class Zygote:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "losscli.implementations.sandbox.zygote"],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},

@@ -1,0 +1,1 @@
+# expect: DOES NOT BUILD nothing_to_judge: a comment

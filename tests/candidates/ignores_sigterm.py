@@ -1,0 +1,13 @@
+# expect: HANGS timeout: hangs, and ignores every signal that can be ignored
+# limits: call_seconds=3
+import contextlib
+import signal
+
+for number in signal.valid_signals():
+    with contextlib.suppress(OSError, ValueError):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
+    while True:
+        signal.pause()

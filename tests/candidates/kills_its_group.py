@@ -1,0 +1,7 @@
+# expect: CRASHED process_died: ends its own process group
+import os
+import signal
+
+
+def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
+    os.killpg(0, signal.SIGKILL)

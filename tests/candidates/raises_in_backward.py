@@ -1,0 +1,17 @@
+# expect: CRASHED raised: an exception in each backward pass
+import torch
+from torch.nn import functional
+
+
+class SmoothL1(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, input, target, reduction, beta):
+        return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+
+    @staticmethod
+    def backward(ctx, incoming):
+        raise NotImplementedError("no backward yet")
+
+
+def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
+    return SmoothL1.apply(input, target, reduction, beta)

@@ -1,0 +1,4 @@
+# expect: CRASHED|DOES NOT BUILD process_died,import_failed: reads address 0 while it is imported
+import ctypes
+
+ctypes.string_at(0)

@@ -1,0 +1,182 @@
+"""Each file of candidates gets the verdict of its first line, and leaves nothing behind.
+
+A candidate begins with ``# expect: WORD[|WORD] [code[,code]]: what it is``. A word is one of a
+verdict, a code one of its reasons; alternatives are for what honestly may be noticed first. Lines
+of options follow:
+
+- ``# loss: NAME``: the loss whose oracle is the truth; smooth_l1 without the line;
+- ``# reference: Model``: the truth is the file's own Model;
+- ``# dtypes: NAME, NAME``: to be judged; float32 without the line;
+- ``# limits: NAME=NUMBER ...``: limits that are smaller or larger than usual;
+- ``# gpu``: needs CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from losscli.axes import DTYPES
+from losscli.judge.job import Job, Limits
+from losscli.judge.verdict import RIGHT_WORDS, ReasonCode, Verdict, Word
+from losscli.losses import LOSSES
+
+PATHS = sorted((Path(__file__).parent / "candidates").glob("*.py"))
+FIRST_LINE = re.compile(
+    r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
+    r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
+)
+OPTION = re.compile(r"# (?P<name>gpu|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
+USUAL_LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
+NOT_A_CANDIDATES_FAULT = {
+    *("bad_job", "no_gpu", "no_room", "quarantined", "interrupted", "error"),
+}
+WITHOUT_CANDIDATE = {
+    "impossible",  # depends on the memory of the machine
+    "slower",  # is no fault
+    "no_worse_than_torch",
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file, and what its first lines say of it."""
+
+    path: Path
+    words: tuple[str, ...]
+    codes: tuple[str, ...]
+    what: str
+    options: dict[str, str]
+
+    @classmethod
+    def read(cls, path: Path) -> Candidate:
+        first, *others = path.read_text().splitlines()
+        found = FIRST_LINE.fullmatch(first)
+        assert found, f"{path}: the first line is {first!r}"
+        options: dict[str, str] = {}
+        for line in others:
+            option = OPTION.fullmatch(line)
+            if not option:
+                break
+            options[option["name"]] = option["value"] or ""
+        codes = tuple(found["codes"].split(",")) if found["codes"] else ()
+        return cls(path, tuple(found["words"].split("|")), codes, found["what"], options)
+
+    @property
+    def job(self) -> Job:
+        """The job that ``losscli judge`` would have of the command line."""
+        given = dict(each.split("=") for each in self.options.get("limits", "").split())
+        limits: dict[str, Any] = USUAL_LIMITS | {
+            name: int(value) if name.endswith("bytes") else float(value)
+            for name, value in given.items()
+        }
+        dtypes: Any = tuple(filter(None, self.options.get("dtypes", "").split(", ")))
+        return Job(
+            file=str(self.path),
+            loss="" if "reference" in self.options else self.options.get("loss", "smooth_l1"),
+            device="cuda:0" if "gpu" in self.options else "cpu",
+            dtypes=dtypes,
+            quick=True,
+            limits=Limits(**limits),
+        )
+
+
+def each_candidate() -> list[Any]:
+    marks = {path: [pytest.mark.gpu] if "\n# gpu\n" in path.read_text() else [] for path in PATHS}
+    return [pytest.param(path, id=path.stem, marks=marks[path]) for path in PATHS]
+
+
+@pytest.fixture
+def private(tmp_path, monkeypatch):
+    """The folder in which all temporary files and folders are made."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def of_folder(folder: Path) -> list[str]:
+    """Return the command lines of the processes whose environment or directory names a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            named = os.fsencode(folder) in (process / "environ").read_bytes()
+            named |= str(folder) in os.readlink(process / "cwd")
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:  # another user's, or gone meanwhile
+            continue
+        if named and process.name != str(os.getpid()):
+            found.append(f"{process.name}: {command}")
+    return found
+
+
+def children() -> set[int]:
+    """Return the children of this process, zombies as well."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {int(child) for task in tasks for child in task.read_text().split()}
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").glob("*losscli*")}
+
+
+def told(candidate: Candidate, verdict: Verdict) -> str:
+    """Describe a verdict that is not the expected one."""
+    reasons = [f"  {r.stage}, {r.code}, {r.check} {r.case}: {r.text}" for r in verdict.reasons]
+    expected = f"{' or '.join(candidate.words)} {' or '.join(candidate.codes)}".rstrip()
+    return "\n".join(
+        [
+            f"{candidate.path.name}, {candidate.what}",
+            f"expected {expected}, got {verdict.word}",
+            *reasons,
+            f"  after {verdict.seconds}",
+            f"log: {verdict.log or 'empty'}",
+        ]
+    )
+
+
+@pytest.mark.parametrize("path", each_candidate())
+def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, private):
+    from losscli.judge.stages import judge_job
+
+    candidate = Candidate.read(path)
+    before = children(), shared_memory()
+
+    verdict = judge_job(candidate.job)
+
+    codes = {reason.code for reason in verdict.reasons}
+    assert verdict.word in candidate.words, told(candidate, verdict)
+    assert not candidate.codes or codes & set(candidate.codes), told(candidate, verdict)
+    assert (children(), shared_memory()) == before, "left a child or shared memory"
+    assert of_folder(private) == [], "left processes"
+    assert list(private.rglob("*")) == [], "left files"
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_words_codes_and_options_of_a_candidate_exist(path):
+    candidate = Candidate.read(path)
+
+    assert set(candidate.words) <= set(get_args(Word))
+    assert set(candidate.codes) <= set(get_args(ReasonCode))
+    assert candidate.options.get("loss", "smooth_l1") in LOSSES
+    assert candidate.options.get("reference", "Model") == "Model"
+    assert set(candidate.job.dtypes) <= set(DTYPES)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_candidate_that_is_not_right_has_a_reason(path):
+    candidate = Candidate.read(path)
+
+    assert candidate.codes or set(candidate.words) <= set(RIGHT_WORDS)
+
+
+def test_each_reason_that_a_candidate_can_give_has_a_candidate():
+    expected = {code for path in PATHS for code in Candidate.read(path).codes}
+
+    untold = set(get_args(ReasonCode)) - NOT_A_CANDIDATES_FAULT - WITHOUT_CANDIDATE - expected
+    assert not untold
