@@ -264,7 +264,8 @@ class Loss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, incoming):
-        input, target = ctx.saved_tensors
+        # Contiguous once more: x.data = ... may have given an operand other strides since.
+        input, target = (operand.contiguous() for operand in ctx.saved_tensors)
         if torch.is_grad_enabled():  # create_graph=True: this has to be differentiated once more
             slopes = differentiable(incoming, input, target, ctx.parameter, ctx.reduction)
             return *slopes, None, None
