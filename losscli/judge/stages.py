@@ -36,6 +36,7 @@ from losscli.implementations.files import (
 )
 from losscli.implementations.sandbox.process import Allowance, NotBuiltError
 from losscli.judge.canary import Canary
+from losscli.judge.device_lock import device_lock
 from losscli.judge.job import Job
 from losscli.judge.reasoning import reason_of, word_of
 from losscli.judge.recognition import WrongReferenceError, recognise
@@ -56,6 +57,7 @@ FULL_SIZES = ((256, 256), (37, 101), (173, 1001), (2048, 4096))
 TIMED_SIZES = ((1024, 1024), (4096, 4096))
 QUICK_TIMED_SIZES = ((1024, 1024),)
 SMALL_CHECKS = ("value", "gradients")
+SMALL_RESULTS = ("value", "gradients", "input_gradient", "target_gradient")
 QUICK_CHECKS = (
     *("layouts", "broadcasts", "branches", "coverage", "memory", "specials", "steps"),
     *("left_behind", "determinism", "retained", "second_derivatives"),
@@ -107,7 +109,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     found = _Findings()
     file: UserFile | None = None
     against = job.loss
-    canary = Canary.of(device)
+    canary = Canary.of(device, job.limits.call_seconds)
     try:
         if trouble := canary.trouble():
             found.reasons.append(JudgeReason("quarantined", "parse", trouble))
@@ -160,7 +162,7 @@ class _Judging:
     def run(self) -> None:
         """Go through the stages."""
         found, job = self.found, self.job
-        with _one_thread():
+        with device_lock(self.device, shared=True, notify=self.notify), _one_thread():
             with _stage(found, "build"):
                 self._build()
             with _stage(found, "small"):
@@ -264,6 +266,8 @@ class _Judging:
         if status != FAIL and not mild:
             return
         code = reason_of(result.code, result.reason)
+        if (code, stage) == ("raised", "checks") and result.check not in SMALL_RESULTS:
+            code = "refuses"
         reason = JudgeReason(code, stage, result.told, result.check, result.case.name, line(result))
         known = [r for r in found.reasons if (r.check, r.code) == (reason.check, reason.code)]
         if result.shrunk_from and known:
@@ -303,10 +307,11 @@ class _Judging:
             implementations=(job.file, *others),
             timing=timing,
         )
-        from losscli.judge.device_lock import device_lock
-
         threads = torch.get_num_threads()
-        with device_lock(self.device), Processes(self.device, threads) as processes:
+        with (
+            device_lock(self.device, notify=self.notify),
+            Processes(self.device, threads) as processes,
+        ):
             runner = _runner(self.device)
             for task in plan_bench(config, self.device):
                 self._in_time("time")
@@ -382,7 +387,7 @@ class _Judging:
         raise _Ended
 
 
-_MILD = ("no_worse_than_torch", "no_gradient", "slower")
+_MILD = ("no_worse_than_torch", "no_gradient", "slower", "refuses")
 """Codes of reasons that leave a candidate right."""
 _FATAL = (
     *("process_died", "timeout", "forged", "flooded_output", "memory_limit", "broke_device"),
