@@ -53,7 +53,7 @@ from losscli.verify.shrink import Shrinker
 
 SMALL = ((33, 65),)
 SIZES = ((37, 101), (173, 1001))
-FULL_SIZES = ((256, 256), (37, 101), (173, 1001), (2048, 4096))
+LARGE = ((2048, 4096),)
 TIMED_SIZES = ((1024, 1024), (4096, 4096))
 QUICK_TIMED_SIZES = ((1024, 1024),)
 SMALL_CHECKS = ("value", "gradients")
@@ -173,7 +173,8 @@ class _Judging:
                     self._check("checks", SIZES[1:], SMALL_CHECKS, every=False)
                     self._check("checks", SIZES[:1], QUICK_CHECKS, every=False)
                 else:
-                    self._check("checks", FULL_SIZES)
+                    self._check("checks", SIZES)
+                    self._check("checks", LARGE, SMALL_CHECKS, every=False)
                 self._leftovers()
         if job.timed:
             with _stage(found, "time"):
