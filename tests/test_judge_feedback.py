@@ -67,6 +67,14 @@ def test_reason_without_a_check_is_a_sentence():
     assert "cannot be loaded. Line 3: no module named 'x'. Make the file import" in text
 
 
+def test_right_file_that_refuses_operands_is_right_where_it_answers():
+    reason = replace(LAYOUTS, code="refuses", text="raised ValueError: contiguous only")
+    text = feedback(verdict("RIGHT", reasons=(reason,)))
+    assert text.startswith("kernels/k.py is right where it answers. The check layouts against ")
+    assert "met a refusal, in the smallest case" in text
+    assert "That is no mistake" in text
+
+
 def test_reason_at_a_case_names_it():
     reason = JudgeReason("process_died", "small", "its process ended by SIGSEGV", case="mse 3x5")
     text = feedback(verdict("CRASHED", reasons=(reason,)))

@@ -32,6 +32,12 @@ _OPENINGS: dict[Word, str] = {
     "NOT JUDGED": "was not judged, which says nothing about the kernel itself.",
 }
 
+_OUTCOMES: dict[ReasonCode, str] = {
+    "no_worse_than_torch": "finds it as wrong as PyTorch",
+    "refuses": "met a refusal",
+}
+"""What a check did that did not fail."""
+
 ADVICE: dict[ReasonCode, str] = {
     "syntax": "Correct the Python syntax at that place.",
     "nothing_to_judge": "Define a function with the loss's signature, or a class ModelNew.",
@@ -42,6 +48,7 @@ ADVICE: dict[ReasonCode, str] = {
     "wrong": "Compare the formula with that of the loss, at the smallest case first.",
     "no_gradient": "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     "no_worse_than_torch": "Nothing has to change.",
+    "refuses": "That is no mistake, for it says so; take these operands too where you need them.",
     "overwrote": "Write into tensors of your own; the operands belong to the caller.",
     "left_behind": "Restore every flag, seed, thread count and environment variable that you set.",
     "left_process": "Start no process, or wait for its end before the call returns.",
@@ -111,7 +118,10 @@ CHECK_ADVICE: dict[str, str] = {
 
 def feedback(verdict: Verdict) -> str:
     """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
-    parts = [f"{verdict.file or verdict.id} {_OPENINGS[verdict.word]}", *_reasons(verdict)]
+    opening = _OPENINGS[verdict.word]
+    if verdict.word == "RIGHT" and verdict.reasons:
+        opening = "is right where it answers."
+    parts = [f"{verdict.file or verdict.id} {opening}", *_reasons(verdict)]
     if verdict.accuracy.deterministic is False:
         parts.append("Its results differ from run to run.")
     parts += _speeds(verdict.speed)
@@ -130,7 +140,8 @@ def _reason(reason: JudgeReason, against: str) -> str:
     """Return the sentences on one reason."""
     if reason.check:
         smallest = f", in the smallest case at {reason.case}" if reason.case else ""
-        text = f"The check {reason.check} against {against} failed{smallest}: {reason.text}"
+        failed = _OUTCOMES.get(reason.code, "failed")
+        text = f"The check {reason.check} against {against} {failed}{smallest}: {reason.text}"
     else:
         text = f"At {reason.case}: {reason.text}" if reason.case else _capital(reason.text)
     parts = [_ended(text)]

@@ -105,7 +105,10 @@ def _title(verdict: Verdict) -> str:
 
 def _reason(reason: JudgeReason) -> Iterator[str]:
     """Yield what failed, the smallest case and the line that repeats it."""
-    what = f"the check {reason.check}" if reason.check else reason.code.replace("_", " ")
+    what = reason.code.replace("_", " ")
+    if reason.check:
+        of_check = f"the check {reason.check}"
+        what = of_check if reason.code == "wrong" else f"{what}, in {of_check}"
     yield from _wrapped(f"{what}: {reason.text}", 1)
     if reason.case:
         yield from _wrapped(f"smallest case: {reason.case}", 2)
