@@ -32,13 +32,13 @@ FORMULAS = {
         parameter="beta",
         default="1.0",
         value="""\
-  const T d = x > y ? x - y : y - x;
-  return d < p ? T(0.5) * d * (d / p) : d - T(0.5) * p;""",
+  const T d = x > y ? x - y : y - x, beta = static_cast<T>(p);
+  return d < beta ? T(0.5) * d * (d / beta) : d - T(0.5) * beta;""",
         slopes="""\
-  const T d = x - y;
+  const T d = x - y, beta = static_cast<T>(p);
   // With beta = 0 the slope at d = 0 is 0; NaN stays NaN.
   const T sign = d > T(0) ? T(1) : d < T(0) ? T(-1) : d;
-  const T slope = (d < T(0) ? -d : d) < p ? d / p : sign;
+  const T slope = (d < T(0) ? -d : d) < beta ? d / beta : sign;
   return of_target ? -slope : slope;""",
         derivatives="""\
     d = x - y
@@ -64,11 +64,12 @@ FORMULAS = {
         parameter="margin",
         default="1.0",
         value="""\
-  const T rest = p - x * y;
-  return rest < T(0) ? T(0) : rest;  // NaN stays NaN""",
+  // In double: near the kink, the rounding of the margin to float would be most of the loss.
+  const double rest = p - static_cast<double>(x) * y;
+  return rest < 0 ? T(0) : static_cast<T>(rest);  // NaN stays NaN""",
         slopes="""\
   // The gradient passes at the kink, as that of torch.clamp does.
-  return p - x * y >= T(0) ? -(of_target ? x : y) : T(0);""",
+  return p - static_cast<double>(x) * y >= 0 ? -(of_target ? x : y) : T(0);""",
         derivatives="""\
     passes = p - x * y >= 0
     return torch.where(passes, -y, 0.0), torch.where(passes, -x, 0.0)""",
@@ -148,13 +149,13 @@ FORMULA = r"""
 #endif
 
 template <typename T>
-EVERYWHERE inline T value_of(T x, T y, T p) {
+EVERYWHERE inline T value_of(T x, T y, double p) {
 @VALUE@
 }
 
 // The derivative by x, or by y where it is that of the target.
 template <typename T>
-EVERYWHERE inline T slope_of(T x, T y, T p, bool of_target) {
+EVERYWHERE inline T slope_of(T x, T y, double p, bool of_target) {
 @SLOPES@
 }
 """
@@ -180,7 +181,7 @@ at::Tensor forward(at::Tensor input, at::Tensor target, double parameter,
     const scalar_t* x = input.const_data_ptr<scalar_t>();
     const scalar_t* y = target.const_data_ptr<scalar_t>();
     scalar_t* out = loss.mutable_data_ptr<scalar_t>();
-    const T p = static_cast<T>(parameter);
+    const double p = parameter;
     if (!reduction) {
       at::parallel_for(0, size, kTile, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i)
@@ -219,7 +220,7 @@ at::Tensor backward(at::Tensor incoming, at::Tensor input, at::Tensor target,
     const scalar_t* y = target.const_data_ptr<scalar_t>();
     const scalar_t* g = incoming.const_data_ptr<scalar_t>();
     scalar_t* out = gradient.mutable_data_ptr<scalar_t>();
-    const T p = static_cast<T>(parameter);
+    const double p = parameter;
     const T scale = static_cast<T>(reduction == 1 ? 1.0 / size : 1.0);
     at::parallel_for(0, size, kTile, [&](int64_t first, int64_t last) {
       // One incoming gradient for all elements, or, without a reduction, one for each.
@@ -319,7 +320,8 @@ static int64_t blocks_for(int64_t size) {
 }
 
 template <typename scalar_t, typename T>
-__global__ void elements(const scalar_t* x, const scalar_t* y, T p, int64_t size, scalar_t* out) {
+__global__ void elements(const scalar_t* x, const scalar_t* y, double p, int64_t size,
+                         scalar_t* out) {
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < size; i += step)
     out[i] = static_cast<scalar_t>(value_of<T>(x[i], y[i], p));
@@ -327,7 +329,8 @@ __global__ void elements(const scalar_t* x, const scalar_t* y, T p, int64_t size
 
 // Each block leaves one sum; their order is fixed, so every run gives the same bits.
 template <typename scalar_t, typename T>
-__global__ void block_sums(const scalar_t* x, const scalar_t* y, T p, int64_t size, double* sums) {
+__global__ void block_sums(const scalar_t* x, const scalar_t* y, double p, int64_t size,
+                           double* sums) {
   __shared__ double shared[kThreads];
   const int64_t step = int64_t(gridDim.x) * kThreads;
   double sum = 0;
@@ -342,7 +345,7 @@ __global__ void block_sums(const scalar_t* x, const scalar_t* y, T p, int64_t si
 }
 
 template <typename scalar_t, typename T>
-__global__ void slopes(const scalar_t* g, const scalar_t* x, const scalar_t* y, T p, T scale,
+__global__ void slopes(const scalar_t* g, const scalar_t* x, const scalar_t* y, double p, T scale,
                        bool shared, bool of_target, int64_t size, scalar_t* out) {
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < size; i += step) {
@@ -362,13 +365,12 @@ at::Tensor forward(at::Tensor input, at::Tensor target, double parameter,
     using T = at::opmath_type<scalar_t>;
     const scalar_t* x = input.const_data_ptr<scalar_t>();
     const scalar_t* y = target.const_data_ptr<scalar_t>();
-    const T p = static_cast<T>(parameter);
     if (reduction) {
       block_sums<scalar_t, T><<<blocks, kThreads, 0, stream>>>(
-          x, y, p, size, result.mutable_data_ptr<double>());
+          x, y, parameter, size, result.mutable_data_ptr<double>());
     } else {
       elements<scalar_t, T><<<blocks, kThreads, 0, stream>>>(
-          x, y, p, size, result.mutable_data_ptr<scalar_t>());
+          x, y, parameter, size, result.mutable_data_ptr<scalar_t>());
     }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
@@ -388,7 +390,7 @@ at::Tensor backward(at::Tensor incoming, at::Tensor input, at::Tensor target,
     const T scale = static_cast<T>(reduction == 1 ? 1.0 / size : 1.0);
     slopes<scalar_t, T><<<blocks_for(size), kThreads, 0, stream>>>(
         incoming.const_data_ptr<scalar_t>(), input.const_data_ptr<scalar_t>(),
-        target.const_data_ptr<scalar_t>(), static_cast<T>(parameter), scale, reduction != 0,
+        target.const_data_ptr<scalar_t>(), parameter, scale, reduction != 0,
         of_target, size, gradient.mutable_data_ptr<scalar_t>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
