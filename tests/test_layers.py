@@ -40,6 +40,8 @@ WITH_TORCH = (
         f"losscli.implementations.{module}"
         for module in ("call_data", "capture", "inspection", "passes", "process_state", "caller")
     ),
+    *(f"losscli.implementations.{module}" for module in ("remote", "sandbox", "timer")),
+    *(f"losscli.judge.{module}" for module in ("canary", "recognition", "stages")),
     *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
 )
 """What may import torch at module level; all else answers without it."""
