@@ -78,6 +78,14 @@ def test_verdict_from_the_cache_says_so():
     assert "1 from the cache" in summary([replace(RIGHT, cached=True), WRONG])
 
 
+def test_ratio_that_is_not_decided_has_a_mark():
+    ratios = {"reference": (1.0, 0.99, 1.01), "compile": (0.8, 0.5, 1.5), "custom": (1.2, 1.1, 1.3)}
+    text = block(verdict(speed=(replace(FORWARD, ratios=ratios),)))
+    assert "=1.00x" in text
+    assert "?0.80x" in text
+    assert " 1.20x" in text
+
+
 def test_speed_beyond_the_limit_is_impossible():
     fast = replace(FORWARD, limit_share=1.3)
     assert "IMPOSSIBLE" in block(verdict("CHEATS", speed=(fast,)))

@@ -43,6 +43,11 @@ def test_speed_is_told_against_each_other_with_what_is_left_to_gain():
     assert "95% of what the memory allows: hardly anything is left to gain." in text
 
 
+def test_ratio_that_is_not_decided_says_so():
+    open_ = replace(FORWARD, ratios={"reference": (0.8, 0.5, 1.5)})
+    assert "(0.50 to 1.50, undecided)" in feedback(replace(RIGHT, speed=(open_,)))
+
+
 def test_of_several_cases_the_slowest_beside_the_reference_is_told():
     slow = replace(FORWARD, case="another", ratios={"reference": (0.5, 0.4, 0.6)})
     text = feedback(replace(RIGHT, speed=(FORWARD, slow, BACKWARD)))

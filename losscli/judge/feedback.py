@@ -178,7 +178,10 @@ def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
 
 def _ratio(other: str, ratio: tuple[float, float, float]) -> str:
     value, low, high = ratio
-    return f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({low:.2f} to {high:.2f})"
+    undecided = ", undecided" if low < 1 < high else ""
+    return (
+        f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({low:.2f} to {high:.2f}{undecided})"
+    )
 
 
 def _ordered(
