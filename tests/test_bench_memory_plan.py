@@ -16,7 +16,7 @@ from losscli.bench.memory_plan import (
 )
 from losscli.cases import Case
 from losscli.implementations import IMPLEMENTATIONS, reference_bytes
-from losscli.implementations.passes import PassFactory, gradients
+from losscli.implementations.passes import PassFactory, gradients, measure_peak_extra
 from losscli.losses import LOSSES
 from losscli.truth.inputs import make_inputs
 

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from losscli.implementations.timer import CpuTimer
 from losscli.config.schema import LossChoice, Tolerance
+from losscli.implementations.timer import CpuTimer
 from tests.fake_bench import mean_square
 
 

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.bench import timer as timers
-from losscli.implementations.timer import CpuTimer, CudaTimer, HostTimer, Warm, make_timer, needs_eviction
+from losscli.implementations import timer as timers
+from losscli.implementations.timer import (
+    CpuTimer,
+    CudaTimer,
+    HostTimer,
+    Warm,
+    make_timer,
+    needs_eviction,
+)
 from tests.fake_time import FakeClock
 
 

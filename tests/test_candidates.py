@@ -142,9 +142,11 @@ def told(candidate: Candidate, verdict: Verdict) -> str:
 
 @pytest.mark.parametrize("path", each_candidate())
 def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, private):
+    from losscli.implementations.sandbox.process import zygote
     from losscli.judge.stages import judge_job
 
     candidate = Candidate.read(path)
+    zygote()  # stays for the next candidate
     before = children(), shared_memory()
 
     verdict = judge_job(candidate.job)

@@ -189,6 +189,10 @@ class SharedTimer:
         """Batches in which the GPU waited for the host."""
         return self.timer.gaps
 
+    @gaps.setter
+    def gaps(self, count: int) -> None:
+        self.timer.gaps = count
+
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`; a contender's pass may be another process's."""
         remote = _remote(call)

@@ -34,13 +34,15 @@ COMMANDS = {
     "build": "Compile the kernels for this machine.",
     "verify": "Check implementations against a float64 oracle.",
     "bench": "Time implementations side by side.",
+    "judge": "Judge the loss kernels of others, each in a process of its own.",
+    "new": "Write a loss kernel to start from.",
     "compare": "Compare saved runs or result files with a baseline.",
     "runs": "List the saved runs.",
     "list": "List losses, implementations, devices and configs.",
 }
-"""Each command is ``losscli/cli/NAME.py``; the help is here, so that `losscli --help` imports
-none."""
-HIDDEN = ("worker",)
+"""Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that
+`losscli --help` imports none."""
+HIDDEN = ("worker", "judge-job")
 """Commands that only losscli itself calls."""
 
 _DEBUG = click.Option(
@@ -69,7 +71,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (*COMMANDS, *HIDDEN):
             return None
-        command: click.Command = import_module(f"losscli.cli.{cmd_name}").command
+        module = cmd_name.replace("-", "_")
+        command: click.Command = import_module(f"losscli.cli.{module}").command
         if _DEBUG not in command.params:
             command.params.append(_DEBUG)
         return command

@@ -116,14 +116,7 @@ def output_options(command: Command) -> Command:
         metavar="NAME",
         help=f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.",
     )
-    output = click.option(
-        "-o",
-        "--output",
-        type=_output,
-        metavar="PATH",
-        help="Write the report to PATH; - is standard output.",
-    )
-    return _decorate(command, (format, output))
+    return _decorate(command, (format, output_option))
 
 
 def axis(flag: str, field: str, metavar: str, read: Callable[[str], Any], help: str) -> Decorator:
@@ -200,6 +193,16 @@ def _output(value: str) -> Path | None:
     except OSError as error:
         raise UnfitError(f"-o '{path}': {error.strerror}. Name another file.") from None
     return path
+
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=_output,
+    metavar="PATH",
+    help="Write the report to PATH; - is standard output.",
+)
+"""The -o option alone, for commands with formats of their own."""
 
 
 def _check_output(path: Path) -> None:

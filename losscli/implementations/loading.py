@@ -28,7 +28,7 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
     place.write_text(source)
     sys.path.insert(0, scratch)
     if path:
-        sys.path.insert(1, str(Path(path).parent))
+        sys.path.append(str(Path(path).parent))
     spec = importlib.util.spec_from_file_location(name, place)
     assert spec
     assert spec.loader

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 from torch import Tensor
 
 from losscli.axes import GradOutput, PassName
@@ -33,15 +35,42 @@ MOST_DEATHS = 3
 """After so many a file is not started again."""
 
 
-@dataclass
+VARIABLE = "LOSSCLI_SANDBOX"
+"""Holds the setting for processes that this one starts."""
+
+
+@dataclass(frozen=True)
 class Setting:
-    """What workers of this process may take, and in which order arguments are given."""
+    """What workers may take, and in which order arguments are given."""
 
     allowance: Allowance = field(default_factory=Allowance)
     order: tuple[str, ...] = ()
 
 
-setting = Setting()
+_settings: list[Setting] = []
+
+
+def setting() -> Setting:
+    """Return the setting of this process: that of a judge, or of who has started it."""
+    if not _settings:
+        given = os.environ.get(VARIABLE)
+        _settings.append(msgspec.json.decode(given, type=Setting) if given else Setting())
+    return _settings[-1]
+
+
+@contextmanager
+def use(wanted: Setting) -> Iterator[None]:
+    """Use another setting, here and in the processes that are started meanwhile."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = msgspec.json.encode(wanted).decode()
+    _settings.append(wanted)
+    try:
+        yield
+    finally:
+        _settings.remove(wanted)
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
 
 
 class Workers:
@@ -64,10 +93,10 @@ class Workers:
         if len(deaths) >= MOST_DEATHS:
             raise SandboxError(deaths[-1].code, f"{deaths[-1]}, {len(deaths)} times")
         if worker is None:
-            allowance = setting.allowance
+            allowance = setting().allowance
             if not allowance.memory_bytes and device == "cpu":
                 allowance = replace(allowance, memory_bytes=free_bytes("cpu") // 2)
-            worker = self._workers[key] = Worker(file, device, allowance, setting.order)
+            worker = self._workers[key] = Worker(file, device, allowance, setting().order)
         return worker
 
     def known(self, file: UserFile) -> list[Worker]:

@@ -76,6 +76,17 @@ def device_lock(
                 fcntl.flock(file, fcntl.LOCK_UN)
 
 
+def is_alone(device: str) -> bool:
+    """Tell whether nobody else builds, checks or times on a device at this moment."""
+    import fcntl
+
+    with _open(device, "lock") as lock:
+        alone = _try_lock(lock, fcntl.LOCK_EX)
+        if alone:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+    return alone
+
+
 def lock_path(device: str, kind: str = "lock") -> Path:
     """Return the file of a device's lock: of this host, for the cache may be on several."""
     name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{platform.node()}-{_identity(device)}")

@@ -9,7 +9,7 @@ from losscli.losses import Shape
 from losscli.record import Record
 
 
-class Limits(Record, frozen=True):
+class Limits(Record, frozen=True, forbid_unknown_fields=True):
     """The most that a candidate may take."""
 
     build_seconds: float = 600.0

@@ -47,14 +47,12 @@ def reason_of(code: str, text: str) -> ReasonCode:
         return "patched"
     if code in _CODES:
         return _CODES[code]
-    return code if code in _KNOWN else "wrong"  # type: ignore[return-value]
+    return code if code in _KNOWN else "wrong"
 
 
 def word_of(reasons: Sequence[JudgeReason]) -> Word:
     """Return the word of a verdict."""
-    # What answers a plain call and raises in a check of something else is wrong.
-    codes = {
-        "wrong" if (reason.code, reason.stage) == ("raised", "checks") else reason.code
-        for reason in reasons
-    }
+    codes = {reason.code for reason in reasons}
+    if codes & {"wrong", "overwrote", "left_behind"}:
+        codes.discard("raised")  # what is wrong in some check may raise in others
     return next((word for word, leading in WORDS if codes & set(leading)), "RIGHT")

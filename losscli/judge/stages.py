@@ -11,13 +11,14 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import msgspec
 import torch
 
 from losscli import __version__
-from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
+from losscli.axes import FORWARD, FORWARD_BACKWARD, Distribution, PassName
 from losscli.bench.plan import plan as plan_bench
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
@@ -34,6 +35,8 @@ from losscli.implementations.files import (
     read_file,
 )
 from losscli.implementations.sandbox.process import Allowance, NotBuiltError
+from losscli.judge.canary import Canary
+from losscli.judge.device_lock import device_lock
 from losscli.judge.job import Job
 from losscli.judge.reasoning import reason_of, word_of
 from losscli.judge.recognition import WrongReferenceError, recognise
@@ -48,18 +51,21 @@ from losscli.verify.runner import plan as plan_verify
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
-SMALL = ((33, 65), (3, 1021))
-SIZES = ((37, 101), (173, 1001), (1024, 1024))
-FULL_SIZES = ((256, 256), (37, 101), (173, 1001), (2048, 4096))
+SMALL = ((33, 65),)
+SIZES = ((37, 101), (173, 1001))
+LARGE = ((2048, 4096),)
 TIMED_SIZES = ((1024, 1024), (4096, 4096))
 QUICK_TIMED_SIZES = ((1024, 1024),)
 SMALL_CHECKS = ("value", "gradients")
+SMALL_RESULTS = ("value", "gradients", "input_gradient", "target_gradient")
 QUICK_CHECKS = (
-    *("value", "gradients", "layouts", "broadcasts", "branches", "coverage", "memory"),
-    *("specials", "steps", "left_behind", "determinism"),
+    *("layouts", "broadcasts", "branches", "coverage", "memory", "specials", "steps"),
+    *("left_behind", "determinism", "retained", "second_derivatives"),
 )
 MOST_REASONS = 8
 """Failures after which no more are looked for."""
+FORWARD_CHECKS = ("value",)
+"""Those that a loss without a gradient can pass."""
 NO_GRADIENT = ("does not require grad", "does not have a grad_fn")
 
 
@@ -101,19 +107,13 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     """
     device = devices.resolve_device(job.device)
     found = _Findings()
-    limits = job.limits
-    remote.setting = remote.Setting(
-        Allowance(
-            build_seconds=limits.build_seconds,
-            call_seconds=limits.call_seconds,
-            memory_bytes=limits.memory_bytes,
-            output_bytes=limits.output_bytes,
-        ),
-        tuple(job.arguments),
-    )
     file: UserFile | None = None
     against = job.loss
+    canary = Canary.of(device, job.limits.call_seconds)
     try:
+        if trouble := canary.trouble():
+            found.reasons.append(JudgeReason("quarantined", "parse", trouble))
+            raise _Ended
         with _stage(found, "parse"):
             try:
                 file = read_file(job.file)
@@ -126,7 +126,8 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
                 found.reasons.append(JudgeReason(error.code, "parse", str(error)))
                 raise _Ended from None
         judging = _Judging(job, device, file, definition, against, found, notify)
-        judging.run()
+        with remote.use(_setting(job)):
+            judging.run()
     except _Ended:
         pass
     finally:
@@ -134,6 +135,8 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         if file:
             remote.workers.end(file)
             log = remote.workers.logs.pop(file, "")
+        if trouble := canary.trouble():
+            notify(f"after {job.file}, {trouble}: nothing more is judged there")
     return _verdict(job, device, file, against, found, log)
 
 
@@ -159,14 +162,20 @@ class _Judging:
     def run(self) -> None:
         """Go through the stages."""
         found, job = self.found, self.job
-        with _stage(found, "build"):
-            self._build()
-        with _stage(found, "small"):
-            self._small()
-        with _stage(found, "checks"):
-            sizes, names = (SIZES, QUICK_CHECKS) if job.quick else (FULL_SIZES, ())
-            self._check("checks", sizes, names)
-            self._leftovers()
+        with device_lock(self.device, shared=True, notify=self.notify), _one_thread():
+            with _stage(found, "build"):
+                self._build()
+            with _stage(found, "small"):
+                self._small()
+            with _stage(found, "checks"):
+                if job.quick:
+                    self._check("checks", SIZES[:1], SMALL_CHECKS)
+                    self._check("checks", SIZES[1:], SMALL_CHECKS, every=False)
+                    self._check("checks", SIZES[:1], QUICK_CHECKS, every=False)
+                else:
+                    self._check("checks", SIZES)
+                    self._check("checks", LARGE, SMALL_CHECKS, every=False)
+                self._leftovers()
         if job.timed:
             with _stage(found, "time"):
                 self._time()
@@ -210,12 +219,27 @@ class _Judging:
             self._end(JudgeReason(code, "small", str(error), case=case.name))
         self._check("small", SMALL, SMALL_CHECKS)
 
-    def _check(self, stage: Stage, sizes: tuple[Any, ...], names: tuple[str, ...]) -> None:
-        """Run checks; failures are shrunk, and end the judging with the stage."""
+    def _check(
+        self,
+        stage: Stage,
+        sizes: tuple[Any, ...],
+        names: tuple[str, ...] = (),
+        *,
+        every: bool = True,
+    ) -> None:
+        """Run checks; failures are shrunk, and end the judging with the stage.
+
+        ``every``: over all reductions and parameters; else over a mean with parameters off their
+        defaults.
+        """
         config = self._config(sizes, every=True)
+        if not every:
+            config = replace(
+                config, losses=config.losses[-1:], reductions=config.reductions[-2:][:1]
+            )
         if not self.found.trains:
             config = replace(config, passes=(FORWARD,))
-            names = tuple(name for name in names if name in ("value", "determinism"))
+            names = tuple({*names} & {*FORWARD_CHECKS}) or FORWARD_CHECKS
         shrinker = Shrinker(0.0 if stage == "small" else 5.0)
         for work in plan_verify(config, self.device, checks=names):
             for result in shrinker.follow(run_checks(work)):
@@ -235,14 +259,16 @@ class _Judging:
         found.accuracy = _worst(found.accuracy, result)
         if result.check == "determinism" and status in ("pass", WARN):
             same = status == "pass"
-            known = found.accuracy.deterministic
+            before = found.accuracy.deterministic
             found.accuracy = msgspec.structs.replace(
-                found.accuracy, deterministic=same if known is None else known and same
+                found.accuracy, deterministic=same if before is None else before and same
             )
         mild = status == WARN and result.code == "no_worse_than_torch"
         if status != FAIL and not mild:
             return
         code = reason_of(result.code, result.reason)
+        if (code, stage) == ("raised", "checks") and result.check not in SMALL_RESULTS:
+            code = "refuses"
         reason = JudgeReason(code, stage, result.told, result.check, result.case.name, line(result))
         known = [r for r in found.reasons if (r.check, r.code) == (reason.check, reason.code)]
         if result.shrunk_from and known:
@@ -282,11 +308,12 @@ class _Judging:
             implementations=(job.file, *others),
             timing=timing,
         )
-        from losscli.judge.device_lock import device_lock
-
         threads = torch.get_num_threads()
-        with device_lock(self.device), Processes(self.device, threads) as processes:
-            runner = Runner(self.device)
+        with (
+            device_lock(self.device, notify=self.notify),
+            Processes(self.device, threads) as processes,
+        ):
+            runner = _runner(self.device)
             for task in plan_bench(config, self.device):
                 self._in_time("time")
                 timed = runner.run(task) if job.quick else processes.run(task)
@@ -327,7 +354,7 @@ class _Judging:
                 self.found.reasons.append(JudgeReason("slower", "time", text, case=name))
 
     def _config(
-        self, sizes: tuple[Any, ...], *, every: bool = False, distribution: str = "normal"
+        self, sizes: tuple[Any, ...], *, every: bool = False, distribution: Distribution = "normal"
     ) -> Config:
         """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
         job, spec = self.job, LOSSES[self.loss]
@@ -361,7 +388,7 @@ class _Judging:
         raise _Ended
 
 
-_MILD = ("no_worse_than_torch", "no_gradient", "slower")
+_MILD = ("no_worse_than_torch", "no_gradient", "slower", "refuses")
 """Codes of reasons that leave a candidate right."""
 _FATAL = (
     *("process_died", "timeout", "forged", "flooded_output", "memory_limit", "broke_device"),
@@ -377,6 +404,32 @@ def _stage(found: _Findings, name: Stage) -> Iterator[None]:
         yield
     finally:
         found.seconds[name] = round(time.monotonic() - start, 3)
+
+
+@cache
+def _runner(device: str) -> Runner:
+    """Return the runner of quick timings, which measures the limits of the memory once."""
+    return Runner(device)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread here: others would wait for work on the cores that the worker needs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _setting(job: Job) -> remote.Setting:
+    """Return what the workers of a job may take."""
+    limits = job.limits
+    allowance = Allowance(
+        limits.build_seconds, limits.call_seconds, limits.memory_bytes, limits.output_bytes
+    )
+    return remote.Setting(allowance, tuple(job.arguments))
 
 
 def _by_reference(job: Job, file: UserFile, device: str, found: _Findings) -> Job:

@@ -40,6 +40,7 @@ ReasonCode = Literal[
     "wrong",
     "no_gradient",
     "no_worse_than_torch",
+    "refuses",
     "overwrote",
     "left_behind",
     "left_process",
@@ -72,7 +73,8 @@ imported, ``build_failed`` a compiler failed. WRONG: ``wrong`` by the oracle or 
 a process that it started and left. CHEATS: ``patched`` it replaced a function of torch or Python,
 ``forged`` it wrote to the judge's channel, ``wrong_later`` right when checked and wrong while
 timed, ``clock_disagrees`` the judge's clock and its own disagree, ``impossible`` faster than the
-memory. CRASHED: ``raised`` an exception, ``process_died``, ``broke_device`` an illegal access on
+memory. RIGHT: ``refuses`` it raises for operands that it does not take, as of other layouts or
+shapes. CRASHED: ``raised`` an exception, ``process_died``, ``broke_device`` an illegal access on
 the GPU, ``flooded_output`` it wrote too much, ``memory_limit`` it took too much memory. HANGS:
 ``timeout``. NOT JUDGED: ``bad_reference`` the reference does not run or has no gradient,
 ``bad_job`` a job that makes no sense, ``no_gpu``, ``no_room``, ``quarantined`` a GPU that did not
@@ -127,7 +129,7 @@ class Accuracy(Record, frozen=True):
 class Verdict(Record, frozen=True):
     """The verdict on one file."""
 
-    derived: ClassVar = {"feedback": "feedback"}
+    derived: ClassVar = {"reasons": "feedback"}
 
     id: str
     """Of the job; the path where the job has none."""
@@ -156,6 +158,8 @@ class Verdict(Record, frozen=True):
     """The version that judged it."""
     torch: str = ""
     machine: str = ""
+    cached: bool = False
+    """Whether it was found in the cache: the same source was judged in the same way before."""
 
     @property
     def feedback(self) -> str:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from losscli.bench.limit import Limits
-from losscli.implementations.timer import make_timer
 from losscli.extension import load
+from losscli.implementations.timer import make_timer
 
 from .losses import case_of
 

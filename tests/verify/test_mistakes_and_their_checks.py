@@ -7,12 +7,12 @@ import torch
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
+from losscli.implementations.process_state import ProcessState
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.exact import _coordinates, _is_exact, _placed, exact_case
-from losscli.implementations.process_state import ProcessState
 from losscli.verify.selftest.wrong import find_wrong
 from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
 from tests.verify.judging import put

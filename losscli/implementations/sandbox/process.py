@@ -110,7 +110,7 @@ class Zygote:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "losscli.implementations.sandbox.zygote"],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -140,10 +140,11 @@ class Zygote:
 
 
 @cache
-def _zygote() -> Zygote:
-    zygote = Zygote()
-    atexit.register(zygote.end)
-    return zygote
+def zygote() -> Zygote:
+    """Return the process that forks the workers of this one; it is started when first asked for."""
+    started = Zygote()
+    atexit.register(started.end)
+    return started
 
 
 def scratch_directory() -> Path:
@@ -197,7 +198,7 @@ class Worker:
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
         self.keeper = 0
         try:
-            self.keeper = _zygote().fork(wanted, descriptors)
+            self.keeper = zygote().fork(wanted, descriptors)
         finally:
             theirs.close()
             os.close(status_end)
@@ -301,7 +302,7 @@ class Worker:
             return NotBuiltError(raised.text, compiler=raised.kind == "build")
         if raised.kind == "error":
             return LosscliError(raised.text)
-        if "CUDA error" in raised.text:
+        if raised.broke:
             return self._fatal("broke_device", raised.text)
         error = SubjectError(raised.text)
         error.refused = raised.refused

@@ -45,6 +45,7 @@ from losscli.implementations.sandbox.methods import (
 )
 from losscli.implementations.sandbox.timed import Timed
 from losscli.implementations.sandbox.wire import Incoming
+from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
 
 
@@ -78,7 +79,9 @@ class _Server:
         try:
             value = self._load(question) if isinstance(question, Load) else self._answer(question)
         except Exception as error:
-            return _raised(error, isinstance(question, Load))
+            raised = _raised(error, isinstance(question, Load))
+            raised.broke = "CUDA error" in str(error) and is_broken(self.device)
+            return raised
         return Replied(value)
 
     def _load(self, question: Load) -> Any:

@@ -96,7 +96,7 @@ class Outgoing:
             self._end += -(-storage.nbytes() // 4096) * 4096
             self._sending[key] = stored, whole
         dtype = str(value.dtype).removeprefix("torch.")
-        strides, offset = list(value.stride()), value.storage_offset()
+        strides, offset = list(value.stride()), int(value.storage_offset())
         return Sent(key, dtype, list(value.shape), strides, offset)
 
     def _result(self, kind: Any, found: Any) -> Any:

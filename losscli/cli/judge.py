@@ -1,0 +1,318 @@
+"""`losscli judge`: says of loss kernels of others whether they are right, and how fast."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from losscli.axes import DTYPES
+from losscli.cli.interrupts import raise_if_received
+from losscli.cli.options import axis, named_axis, one_of, output_option
+from losscli.config.fields import check_device
+from losscli.config.sizes import parse_size
+from losscli.errors import (
+    EXIT_BUILD,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_UNFIT,
+    UnfitError,
+    UsageError,
+)
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.units import parse_seconds
+
+if TYPE_CHECKING:
+    from losscli.judge.pool import Item
+    from losscli.judge.verdict import Verdict
+
+FORMATS = ("table", "json", "jsonl")
+MOST_WORKERS = 1024
+STDIN = "-"
+_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def _workers(text: str) -> int:
+    """Read a number of workers."""
+    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MOST_WORKERS:
+        raise UsageError(
+            f"'{text}' is not a number of workers. Write a whole number from 1 to {MOST_WORKERS}."
+        )
+    return int(text)
+
+
+def _limit(text: str) -> float:
+    """Read a time that is not 0."""
+    seconds = parse_seconds(text)
+    if not seconds:
+        raise UsageError(f"'{text}' leaves no time at all. Write 30s or 10m.")
+    return seconds
+
+
+def _memory(text: str) -> int:
+    """Read a number of bytes: ``4G``, ``512MiB``."""
+    match = re.fullmatch(r"([0-9]{1,15})\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not match or not int(match[1]):
+        raise UsageError(f"'{text}' is not an amount of memory. Write 512M or 4G.")
+    return int(match[1]) * _BYTES[match[2].upper()]
+
+
+def _parameter(text: str) -> tuple[tuple[str, float]]:
+    """Read ``NAME=VALUE``."""
+    name, _, value = (part.strip() for part in text.partition("="))
+    try:
+        return ((name, float(value)),)
+    except ValueError:
+        raise UsageError(f"'{text}' is not a parameter. Write NAME=VALUE, e.g. beta=0.5.") from None
+
+
+@click.command("judge")
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option(
+    "--loss",
+    type=one_of("loss", LOSSES),
+    metavar="NAME",
+    help=f"Judge against losscli's oracle of a loss: {', '.join(LOSSES)}.",
+)
+@click.option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
+@click.option(
+    "--arguments",
+    metavar="NAMES",
+    help="Pass the arguments in this order, e.g. target,input. By default their names tell.",
+)
+@click.option(
+    "--device",
+    type=check_device,
+    metavar="NAME",
+    help="Judge on device NAME: auto, cpu, cuda (all GPUs in turn) or cuda:N.",
+)
+@axis("--size", "sizes", "SIZE", parse_size, "Time at size SIZE: 1024x1024 or 32K.")
+@named_axis("--dtype", "dtypes", "dtype", DTYPES)
+@click.option(
+    "--reduction",
+    type=one_of("reduction", REDUCTIONS),
+    metavar="NAME",
+    help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default mean.",
+)
+@axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
+@click.option("--quick", is_flag=True, help="Run the small checks and a short timing only.")
+@click.option("--no-time", is_flag=True, help="Time nothing.")
+@click.option(
+    "--build-timeout", type=_limit, metavar="TIME", help="Stop the import and build after TIME."
+)
+@click.option(
+    "--call-timeout", type=_limit, metavar="TIME", help="Stop a few calls of a kernel after TIME."
+)
+@click.option("--timeout", type=_limit, metavar="TIME", help="Stop judging a file after TIME.")
+@click.option(
+    "--memory", type=_memory, metavar="BYTES", help="Stop a file that takes more memory: 4G."
+)
+@click.option(
+    "--jobs", metavar="FILE", help="Read jobs from FILE, a JSON object a line; - is standard input."
+)
+@click.option(
+    "--resume", metavar="FILE", help="Judge only jobs without a verdict in FILE; add theirs to it."
+)
+@click.option(
+    "--workers",
+    type=_workers,
+    metavar="N",
+    help="Build and check N files at once; by default as cores and memory allow. Only one at a "
+    "time is timed on a device.",
+)
+@click.option("--no-cache", is_flag=True, help="Judge again what was judged before.")
+@click.option(
+    "--format",
+    type=one_of("format", FORMATS),
+    metavar="NAME",
+    help="Write verdicts as table, json or jsonl (one a line, as they come). By default table, and "
+    "jsonl with --jobs or --resume.",
+)
+@output_option
+def command(
+    *,
+    files: tuple[str, ...],
+    jobs: str | None,
+    resume: str | None,
+    workers: int | None,
+    no_cache: bool,
+    format: str | None,
+    output: Path | None,
+    **options: Any,
+) -> int:
+    """Judge loss kernels: whether they build, are right, and are fast.
+
+    A FILE is FILE.py, FILE.py:NAME or FILE.py@REVISION. It defines a function such as
+    smooth_l1_loss(input, target, ...), or a class ModelNew. `losscli new` writes one to start from.
+
+    Exit codes: 1 a file is WRONG, CHEATS, CRASHED or HANGS, 3 a file DOES NOT BUILD and none is
+    worse, 4 a file was NOT JUDGED and none is worse, 130 interrupted (the finished verdicts are
+    written).
+    """
+    if bool(files) == bool(jobs):
+        raise UsageError("name files to judge, or --jobs FILE, one of the two.")
+    if resume is not None:
+        output = _resumed(resume, output, format)
+    streams = jobs is not None or resume is not None
+    format = format or ("jsonl" if streams else FORMATS[0])
+    fields = _fields(**options)
+
+    # What follows takes long to import: an error above answers at once.
+    from losscli.judge.batch import judge_batch
+    from losscli.judge.cache import user_verdicts
+    from losscli.judge.pool import LocalPool, default_workers, usable_gpus
+    from losscli.judge.resuming import read_finished
+    from losscli.report.verdict_block import line, summary
+    from losscli.report.verdict_writer import VerdictWriter
+
+    items = _jobs(jobs, fields) if jobs else _files(files, fields)
+    earlier = read_finished(output) if resume is not None and output else []
+    finished = {verdict.id for verdict in earlier}
+    if finished:
+        click.echo(f"losscli: {len(finished)} verdicts are already in {output}", err=True)
+    pool = LocalPool(workers or default_workers(), gpus=usable_gpus(), notify=_note)
+    batch = judge_batch(items, pool, cache=None if no_cache else user_verdicts(), finished=finished)
+    interrupted = False
+    resumed = resume is not None
+    with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
+        try:
+            with closing(batch):
+                for verdict in batch:
+                    writer.add(verdict)
+                    raise_if_received()
+                    if output or format == "json":
+                        click.echo(line(verdict), err=True)
+        except KeyboardInterrupt:
+            interrupted = True
+    verdicts = writer.verdicts
+    if output and verdicts:
+        click.echo(f"{summary(verdicts)}\n\nlosscli: wrote {output}", err=True)
+    if interrupted:
+        click.echo(f"losscli: interrupted{_what_is_left(verdicts, format, output)}", err=True)
+        return EXIT_INTERRUPTED
+    if not verdicts:
+        raise UsageError(f"--jobs {jobs} has no job. Write a JSON object a line.")
+    return exit_code(verdicts)
+
+
+def exit_code(verdicts: Iterable[Verdict]) -> int:
+    """Return the exit code of the worst verdict: wrong, does not build, not judged, right."""
+    codes = {verdict.exit_code for verdict in verdicts}
+    worst = (EXIT_FAILED, EXIT_BUILD, EXIT_UNFIT)
+    return next((code for code in worst if code in codes), EXIT_OK)
+
+
+def _fields(
+    *,
+    loss: str | None,
+    reference: str | None,
+    arguments: str | None,
+    device: str | None,
+    sizes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[str],
+    reduction: str | None,
+    parameters: Sequence[tuple[str, float]],
+    quick: bool,
+    no_time: bool,
+    build_timeout: float | None,
+    call_timeout: float | None,
+    timeout: float | None,
+    memory: int | None,
+) -> dict[str, Any]:
+    """Return the fields of a job that the command line gives, as JSON has them."""
+    limits = {
+        "build_seconds": build_timeout,
+        "call_seconds": call_timeout,
+        "total_seconds": timeout,
+        "memory_bytes": memory,
+    }
+    fields: dict[str, Any] = {
+        "loss": loss,
+        "reference": reference,
+        "arguments": [name.strip() for name in arguments.split(",")] if arguments else None,
+        "device": device,
+        "sizes": [list(shape) for shape in sizes],
+        "dtypes": list(dtypes),
+        "reduction": reduction,
+        "parameters": dict(parameters),
+        "quick": quick or None,
+        "timed": False if no_time else None,
+        "limits": {name: value for name, value in limits.items() if value is not None},
+    }
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}
+
+
+def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
+    """Return a job for each file.
+
+    Raises:
+        UsageError: a file is missing, named twice, or an option makes no sense.
+    """
+    from losscli.judge.jobs import check_job, read_job
+
+    if twice := next((file for file in files if files.count(file) > 1), ""):
+        raise UsageError(f"'{twice}' is named twice. Name each file once.")
+    jobs = [read_job({**fields, "file": file}) for file in files]
+    for job in jobs:
+        check_job(job)
+    return list(jobs)
+
+
+def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
+    """Return the jobs of a file or of standard input, read as they are needed.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    from losscli.judge.jobs import lines_of, read_jobs
+
+    if name == STDIN:
+        return read_jobs(lines_of(0), "stdin", fields)
+    try:
+        descriptor = os.open(name, os.O_RDONLY)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file '{name}'. --jobs reads a JSON object a line.") from None
+    except OSError as error:
+        raise UsageError(f"--jobs '{name}' cannot be read: {error.strerror}.") from None
+    if os.path.isdir(name):
+        raise UsageError(f"--jobs '{name}' is a directory. Name a file.")
+    return read_jobs(lines_of(descriptor), name, fields)
+
+
+def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
+    """Return the output to continue.
+
+    Raises:
+        UsageError: another option asks for another output.
+    """
+    if not resume:
+        raise UsageError("--resume '' is an empty file name. Name the output to continue.")
+    path = Path(resume)
+    if output is not None and output != path:
+        raise UsageError("--resume FILE adds to FILE and takes no other -o. Leave out -o.")
+    if format not in (None, "jsonl"):
+        raise UsageError(f"--resume continues an output in jsonl, not in {format}.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"--resume '{path}' is no file that could be written. Name another.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UnfitError(f"--resume '{path}' cannot be written.")
+    return path
+
+
+def _note(text: str) -> None:
+    click.echo(f"losscli: {text}", err=True)
+
+
+def _what_is_left(verdicts: Sequence[Verdict], format: str, output: Path | None) -> str:
+    """Return what became of the finished verdicts."""
+    if not verdicts:
+        return " before the first verdict"
+    if format == "jsonl" and output:
+        return f"; judge the rest with --resume {output}"
+    return "; the finished verdicts are written"

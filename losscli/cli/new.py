@@ -1,0 +1,42 @@
+"""`losscli new`: writes a loss kernel to start from."""
+
+from __future__ import annotations
+
+import click
+
+from losscli.cli.options import one_of
+from losscli.errors import UnfitError, UsageError
+from losscli.judge.template import FORMULAS, render, template_path
+
+
+@click.command("new")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--loss",
+    type=one_of("loss", FORMULAS),
+    default="smooth_l1",
+    show_default=True,
+    metavar="NAME",
+    help=f"Write a kernel of loss NAME: {', '.join(FORMULAS)}.",
+)
+@click.option(
+    "--cuda/--cpu",
+    default=True,
+    help="Write a CUDA kernel beside the C++ kernel (default), or not.",
+)
+def command(*, name: str, loss: str, cuda: bool) -> None:
+    """Write NAME.py, a commented loss kernel to start from: forward and backward.
+
+    As written it is right, so that `losscli judge` tells what an edit breaks.
+    """
+    path = template_path(name)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(render(path.stem, loss, cuda=cuda))
+    except FileExistsError:
+        raise UsageError(f"'{path}' exists. Choose another name, or remove it.") from None
+    except FileNotFoundError:
+        raise UsageError(f"there is no directory '{path.parent}'. Create it.") from None
+    except OSError as error:
+        raise UnfitError(f"cannot write '{path}': {error.strerror}.") from None
+    click.echo(f"wrote {path}; judge it with `losscli judge {path} --loss {loss}`")

@@ -1,0 +1,1 @@
+"""Evaluators of other tools, each answered by ``losscli judge``."""

@@ -1,0 +1,176 @@
+"""Keeps verdicts: the same source, judged in the same way on the same machine, is judged once.
+
+One file a verdict, by a key of everything that decides it: the sources of the file and of its
+reference, the job, losscli's own sources, torch, the compiler, the machine and its GPUs. What
+another run might judge otherwise is not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from msgspec.structs import replace
+
+import losscli
+from losscli import __version__
+from losscli.directories import user_directory
+from losscli.errors import LosscliError
+from losscli.implementations.files import UserFile, read_file
+from losscli.judge.job import Job
+from losscli.judge.neighbours import stands_alone
+from losscli.judge.verdict import JudgeReason, Verdict
+from losscli.machine.commands import command_in, first_line
+from losscli.machine.devices import core_count, cpu_model, driver_cuda, find_gpus
+from losscli.runs.decoding import UNREADABLE, RecordError, read_object
+from losscli.runs.encoding import json_line
+from losscli.runs.files import replace_file
+
+VARIABLE = "LOSSCLI_CACHE_DIR"
+UNUSED_SECONDS = 30 * 24 * 3600.0
+"""Verdicts that nobody asked for in so long are removed."""
+CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
+CHANCE_CODES = {
+    *("clock_disagrees", "impossible", "process_died", "broke_device", "memory_limit", "timeout"),
+    *("no_room", "quarantined", "interrupted", "error"),
+}
+"""Words and reasons of verdicts that depend on chance, and are not kept."""
+_FROM_PYTHON = ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
+"""Environment variables that decide how a file is built."""
+
+
+class VerdictCache:
+    """Verdicts in a folder."""
+
+    def __init__(self, root: Path, facts: Sequence[str] | None = None) -> None:
+        """``facts`` are those of this machine that decide a verdict; a test has others."""
+        self.root = root
+        self._facts = tuple(machine_facts() if facts is None else facts)
+
+    def find(self, job: Job) -> Verdict | None:
+        """Return the verdict that the same job had before, with this job's names in it."""
+        key = self.key(job)
+        if key is None:
+            return None
+        path = self._path(key)
+        try:
+            found = read_object(Verdict, path.read_bytes())
+        except (OSError, RecordError, *UNREADABLE):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return _renamed(found, job)
+
+    def keep(self, job: Job, verdict: Verdict) -> None:
+        """Keep a verdict, if another run would come to the same; a full disk is no error."""
+        if verdict.cached or not is_certain(verdict):
+            return
+        key = self.key(job)
+        # The file may have been changed while it was judged.
+        if key is None or verdict.sha256 not in ("", read_file(job.file).sha256):
+            return
+        path = self._path(key)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, [json_line(verdict.to_json())])
+
+    def key(self, job: Job) -> str | None:
+        """Return the key of a job; None where its sources do not decide its verdict."""
+        try:
+            files = [read_file(named) for named in filter(None, (job.file, job.reference))]
+            if not all(stands_alone(file.source, file.path.parent) for file in files):
+                return None
+        except (LosscliError, SyntaxError, ValueError, RecursionError):
+            return None
+        asked = {**job.to_json(), "id": "", "file": "", "reference": ""}
+        parts = [*self._facts, *_gpus(job.device), *map(_content, files), json_line(asked)]
+        return _digest(parts)
+
+    def drop_unused(self, now: float) -> None:
+        """Remove verdicts that were not asked for in long; ``now`` in seconds since the epoch."""
+        for path in self.root.glob("??/*.json"):
+            with contextlib.suppress(OSError):
+                if now - path.stat().st_mtime > UNUSED_SECONDS:
+                    path.unlink()
+
+    def _path(self, key: str) -> Path:
+        return self.root / key[:2] / f"{key}.json"
+
+
+def user_verdicts() -> VerdictCache:
+    """Return the cache of this user, without what was not used in long."""
+    found = VerdictCache(user_directory("cache", VARIABLE, "verdicts") / "verdicts")
+    found.drop_unused(time.time())
+    return found
+
+
+def is_certain(verdict: Verdict) -> bool:
+    """Tell whether another run on this machine would come to the same verdict."""
+    codes = {reason.code for reason in verdict.reasons}
+    return verdict.word not in CHANCE_WORDS and not codes & CHANCE_CODES
+
+
+def machine_facts() -> Iterator[str]:
+    """Yield what decides a verdict beside its job."""
+    yield f"losscli {__version__} {_sources()}"
+    for package in ("torch", "triton"):
+        try:
+            yield f"{package} {version(package)}"
+        except PackageNotFoundError:
+            yield f"{package} -"
+    yield f"python {platform.python_version()} {platform.platform()} {platform.node()}"
+    yield f"cpu {cpu_model()} {core_count()}"
+    yield f"compiler {first_line([*(command_in('CXX') or ('c++',)), '--version'])}"
+    for name in _FROM_PYTHON:
+        yield f"{name}={os.environ.get(name, '')}"
+
+
+@cache
+def _gpus(device: str) -> tuple[str, ...]:
+    """Return the GPUs that a job may run on, whatever their numbers."""
+    if device == "cpu":
+        return ("cpu",)
+    gpus = find_gpus()
+    models = {gpu.model for gpu in gpus if device in ("auto", "cuda", gpu.name)}
+    return ("cuda", str(driver_cuda()), *sorted(models))
+
+
+def _sources() -> str:
+    """Digest losscli's own sources: an edit of a check is another losscli."""
+    package = Path(losscli.__file__).resolve().parent
+    csrc = next((p for p in (package / "csrc", package.parent / "csrc") if p.is_dir()), package)
+    paths = sorted({*package.rglob("*.py"), *(p for p in csrc.rglob("*") if p.is_file())})
+    return _digest([part for path in paths for part in (path.name, path.read_bytes())])
+
+
+def _content(file: UserFile) -> str:
+    return f"{file.name} {file.sha256}"
+
+
+def _renamed(verdict: Verdict, job: Job) -> Verdict:
+    """Return a verdict with the id and the file of a job."""
+
+    def with_file(reason: JudgeReason) -> JudgeReason:
+        texts = {field: getattr(reason, field) for field in ("text", "case", "repeat")}
+        return replace(reason, **{f: t.replace(verdict.file, job.file) for f, t in texts.items()})
+
+    reasons = tuple(map(with_file, verdict.reasons))
+    return replace(
+        verdict, id=job.id or job.file, file=job.file, reasons=reasons, cached=True, seconds={}
+    )
+
+
+def _digest(parts: Sequence[str | bytes]) -> str:
+    """Return 32 hexadecimal digits; a part's length goes in too, so that parts cannot run over."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:32]

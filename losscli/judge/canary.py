@@ -1,0 +1,79 @@
+"""Looks whether a GPU works, before and after a candidate, and whether it has its memory back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from losscli.judge.device_lock import is_alone
+from losscli.machine.devices import is_broken
+from losscli.units import format_bytes
+
+SECONDS = 10.0
+"""How long a GPU may take to recover, beyond the longest call of another candidate."""
+LOST_BYTES = 256 * 2**20
+"""Less is what a driver keeps for itself, and for this process."""
+_POLL = 0.05
+
+
+@dataclass(frozen=True)
+class Canary:
+    """What a GPU was like before a candidate."""
+
+    device: str
+    free_bytes: int | None
+    """None where other judges use it as well, and their memory comes and goes."""
+    seconds: float = SECONDS
+
+    @classmethod
+    def of(cls, device: str, call_seconds: float) -> Canary:
+        """Look at a device; a CPU needs none of it.
+
+        ``call_seconds``: how long a call of another candidate may keep it busy.
+        """
+        alone = device != "cpu" and is_alone(device)
+        return cls(device, _free(device) if alone else None, SECONDS + call_seconds)
+
+    def trouble(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> str:
+        """Say what is wrong with the GPU after some seconds; empty if it is as it was."""
+        if self.device == "cpu":
+            return ""
+        limit = clock() + self.seconds
+        while (told := self._trouble(clock, sleep, limit)) and clock() < limit:
+            sleep(_POLL)
+        return told
+
+    def _trouble(
+        self, clock: Callable[[], float], sleep: Callable[[float], None], limit: float
+    ) -> str:
+        if is_broken(self.device):
+            return f"{self.device} is broken for this process"
+        with torch.cuda.device(self.device):
+            done = torch.cuda.Event()
+            torch.ones(2**20, device=self.device).sum()
+            done.record()
+        while not done.query():
+            if clock() >= limit:
+                return f"a kernel on {self.device} did not finish within {self.seconds:g} s"
+            sleep(_POLL)
+        if self.free_bytes is None or not is_alone(self.device):
+            return ""
+        lost = self.free_bytes - _free(self.device)
+        if lost > LOST_BYTES:
+            return f"{format_bytes(lost)} of the memory of {self.device} did not come back"
+        return ""
+
+
+def _free(device: str) -> int:
+    """Return the bytes of a GPU that no process has."""
+    torch.ones(2**20, device=device).sum()  # CUDA loads what the canary needs when it is called
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info(device)[0])

@@ -1,0 +1,191 @@
+"""What a verdict says to a language model, or to a person: what failed, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from losscli.judge.speedup import REFERENCE
+from losscli.judge.verdict import JudgeReason, ReasonCode, Speed, Verdict, Word
+from losscli.units import format_bytes, format_seconds
+
+MOST_REASONS = 3
+"""More reasons would hide which of them to start with."""
+NEAR_LIMIT = 0.9
+"""The part of the limit from which little is left to gain."""
+MUCH_MEMORY = 2**20
+"""Bytes beyond the operands from which a kernel is told that it takes too much."""
+
+PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
+OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", "custom": "losscli's own kernel"}
+
+_OPENINGS: dict[Word, str] = {
+    "RIGHT": "is right: it passed every check.",
+    "RIGHT BUT NO GRADIENT": "computes the right loss but has no gradient, so nothing can be "
+    "trained with it.",
+    "NO WORSE THAN TORCH": "is right: what it gets wrong, PyTorch's own formula gets wrong too.",
+    "SLOWER": "is right but slower than PyTorch.",
+    "WRONG": "is wrong.",
+    "CHEATS": "deceives the judge, so neither its results nor its times count.",
+    "CRASHED": "crashed.",
+    "HANGS": "did not answer in time.",
+    "DOES NOT BUILD": "cannot be loaded.",
+    "NOT JUDGED": "was not judged, which says nothing about the kernel itself.",
+}
+
+ADVICE: dict[ReasonCode, str] = {
+    "syntax": "Correct the Python syntax at that place.",
+    "nothing_to_judge": "Define a function with the loss's signature, or a class ModelNew.",
+    "ambiguous": "Leave one of them in the file, or name the one to judge as FILE:NAME.",
+    "signature": "Take (input, target) first, and reduction and the parameters by keyword.",
+    "import_failed": "Make the file import without an error and without other files of its own.",
+    "build_failed": "Correct the first compiler error; those after it often follow from it.",
+    "wrong": "Compare the formula with that of the loss, at the smallest case first.",
+    "no_gradient": "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
+    "no_worse_than_torch": "Nothing has to change.",
+    "overwrote": "Write into tensors of your own; the operands belong to the caller.",
+    "left_behind": "Restore every flag, seed, thread count and environment variable that you set.",
+    "left_process": "Start no process, or wait for its end before the call returns.",
+    "patched": "Do not replace functions of torch, Python or the clock.",
+    "forged": "Write nothing to descriptors that you did not open; return the loss.",
+    "wrong_later": "Compute every call from its operands; keep no results between calls.",
+    "clock_disagrees": "Finish all work on the current stream before the call counts as done: join "
+    "side streams and threads, and compute nothing lazily.",
+    "impossible": "Read every element of every operand in every call.",
+    "slower": "Read each operand once, write the gradient in the same pass, and use all cores or "
+    "the whole GPU.",
+    "raised": "Correct the line that raised.",
+    "process_died": "Look for reads and writes beyond the end of a tensor.",
+    "broke_device": "Look for reads and writes beyond the end of a tensor: check each index "
+    "against the number of elements, and each launch for an error.",
+    "flooded_output": "Print nothing.",
+    "memory_limit": "Free what is no longer needed, and make no temporaries of the operands' size.",
+    "timeout": "Look for a loop or a kernel that never ends, a deadlock, or a wait for another "
+    "process.",
+    "bad_reference": "Correct the reference, not the kernel: a reference has to run in float64 "
+    "and, to judge gradients, be differentiable.",
+    "bad_job": "Correct the job.",
+    "no_gpu": "Judge it on a machine with a GPU, or on the CPU.",
+    "no_room": "Judge it at a smaller size, or with more memory.",
+    "quarantined": "Judge it again on another GPU, or once this one has been reset.",
+    "interrupted": "Judge it again.",
+    "error": "This is a fault of losscli; judge it again, and report it if it comes back.",
+}
+"""What to change, by reason."""
+
+CHECK_ADVICE: dict[str, str] = {
+    "value": "Check the formula, the parameters and the reduction; sum in float64, or in float32 "
+    "tile by tile.",
+    "gradients": "Derive the gradient again, for the input and for the target; multiply it by the "
+    "incoming gradient, and by 1/N for a mean.",
+    "coverage": "Read and write every element once; check the index arithmetic and the tail.",
+    "branches": "Check each branch of the formula, and on which side its edges belong.",
+    "layouts": "Do not assume contiguous, aligned operands: use the strides, or call "
+    "contiguous(). A target of shape (N,) follows the last dimension.",
+    "sizes": "Handle sizes that are no multiple of the tile, single elements and empty tensors.",
+    "broadcasts": "Broadcast as PyTorch does, from the last dimension on.",
+    "bulk": "Write every element of large results; use 64-bit indices.",
+    "rounding": "Round to the nearest once, at the end; compute 16-bit dtypes in float32.",
+    "exact": "Avoid needless roundings: no reciprocal where a division is meant, no fast math.",
+    "float64_sums": "Sum float64 in float64, pairwise or compensated; never in float32.",
+    "specials": "Let NaN and infinities through as PyTorch does; form no square that overflows.",
+    "parts": "Multiply each element by its own incoming gradient; it is not the same for all rows.",
+    "retained": "Change no saved tensor in backward: it may run twice.",
+    "accumulation": "Return the gradient and let autograd add it to .grad.",
+    "steps": "Use the incoming gradient of this call, not one that was kept from another.",
+    "changed_operands": "Save operands with ctx.save_for_backward; keep no raw pointers.",
+    "numeric": "The gradient is not that of the loss: derive it again.",
+    "second_derivatives": "Make backward differentiable, or mark it once_differentiable, so that a "
+    "second derivative raises and is never silently zero.",
+    "memory": "Stay within the tensors, return memory of your own, and fill it completely.",
+    "left_behind": ADVICE["left_behind"],
+    "allocations": "Make no copy of an operand and no temporary of its size.",
+    "determinism": "Sum in an order that does not depend on timing: no floating-point atomics.",
+    "streams": "Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
+    "graphs": "Do not synchronise, allocate outside PyTorch or read values on the host.",
+    "captured_backward": "Launch all work of backward on the current stream.",
+}
+"""What to change where a check failed, by its name."""
+
+
+def feedback(verdict: Verdict) -> str:
+    """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
+    parts = [f"{verdict.file} {_OPENINGS[verdict.word]}", *_reasons(verdict)]
+    if verdict.accuracy.deterministic is False:
+        parts.append("Its results differ from run to run.")
+    parts += _speeds(verdict.speed)
+    return " ".join(parts)
+
+
+def _reasons(verdict: Verdict) -> Iterator[str]:
+    for reason in verdict.reasons[:MOST_REASONS]:
+        yield _reason(reason, _checks_against(verdict))
+    more = len(verdict.reasons) - MOST_REASONS
+    if more > 0:
+        yield f"{more} more {'reason' if more == 1 else 'reasons'} may follow from these."
+
+
+def _checks_against(verdict: Verdict) -> str:
+    return "" if verdict.word == "NOT JUDGED" else f" against {verdict.against}"
+
+
+def _reason(reason: JudgeReason, against: str) -> str:
+    """Return the sentences on one reason."""
+    where = f"The check {reason.check}{against} failed" if reason.check else ""
+    if reason.case:
+        where = f"{where or 'It failed'}, smallest at {reason.case}"
+    text = f"{where}: {reason.text}" if where else _capital(reason.text)
+    parts = [_ended(text)]
+    if reason.repeat:
+        parts.append(f"This repeats it: {reason.repeat}.")
+    by_check = CHECK_ADVICE.get(reason.check, "") if reason.code == "wrong" else ""
+    parts.append(by_check or ADVICE[reason.code])
+    return " ".join(parts)
+
+
+def _speeds(speed: Sequence[Speed]) -> Iterator[str]:
+    """Return, of each pass, the time of the case that does worst."""
+    for pass_, name in PASSES.items():
+        timed = [each for each in speed if each.pass_ == pass_]
+        if timed:
+            yield from _speed(min(timed, key=_rank), name, len(timed))
+
+
+def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
+    worst = f"the slowest of {count} cases, " if count > 1 else ""
+    ratios = "; ".join(_ratio(*item) for item in _ordered(timed.ratios))
+    compared = f": {ratios}" if ratios else ""
+    yield f"{name} at {worst}{timed.case}, takes {format_seconds(timed.seconds)}{compared}."
+    if timed.limit_share is not None:
+        share = f"That is {timed.limit_share:.0%} of what the memory allows"
+        if timed.limit_share < NEAR_LIMIT:
+            yield f"{share}: at most {1 / timed.limit_share:.1f}x is left to gain."
+        else:
+            yield f"{share}: hardly anything is left to gain."
+    if (timed.peak_extra_bytes or 0) > MUCH_MEMORY:
+        extra = format_bytes(timed.peak_extra_bytes or 0)
+        yield f"It takes {extra} beyond operands and results: fuse the passes that need them."
+
+
+def _ratio(other: str, ratio: tuple[float, float, float]) -> str:
+    value, low, high = ratio
+    return f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({low:.2f} to {high:.2f})"
+
+
+def _ordered(
+    ratios: Mapping[str, tuple[float, float, float]],
+) -> list[tuple[str, tuple[float, float, float]]]:
+    """Return the ratios, that to the reference first."""
+    return sorted(ratios.items(), key=lambda item: item[0] != REFERENCE)
+
+
+def _rank(timed: Speed) -> float:
+    ratio = timed.ratios.get(REFERENCE)
+    return ratio[0] if ratio else -timed.seconds
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,164 @@
+"""Reads jobs, one a line of JSON; a broken line becomes a verdict, and the others run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from losscli.config.fields import check_device, check_name
+from losscli.config.sizes import LARGEST
+from losscli.errors import UsageError, unknown
+from losscli.implementations.files import NotJudgeableError, read_file
+from losscli.judge.job import Job, Limits
+from losscli.judge.unjudged import not_judged
+from losscli.judge.verdict import Verdict
+from losscli.losses import LOSSES, REDUCTIONS
+from losscli.record import Record
+from losscli.runs.decoding import UNREADABLE, RecordError, read_value
+
+_BLOCK = 2**16
+_KINDS = {list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
+
+
+def read_jobs(
+    lines: Iterable[bytes], name: str, defaults: Mapping[str, Any] | None = None
+) -> Iterator[Job | Verdict]:
+    """Yield the job of each line, or the verdict that it is broken; empty lines are passed over.
+
+    Args:
+        lines: of JSON, an object with the fields of a Job each.
+        name: of the file, for messages.
+        defaults: of fields that a line leaves out, as JSON has them.
+    """
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{name}:{number}"
+        item = read_line(line, where, defaults)
+        if isinstance(item, Job) and item.id in seen:
+            text = f"the id '{item.id}' is that of line {seen[item.id]} as well"
+            yield _broken(item, where, f"{text}. Give each job an id of its own.")
+        else:
+            seen[item.id] = number
+            yield item
+
+
+def read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None) -> Job | Verdict:
+    """Return the job of a line, or the verdict that it is broken; see :func:`read_jobs`."""
+    value: Any = None
+    try:
+        value = _with_defaults(_object(line), defaults or {})
+        job = read_job(value)
+        check_job(job)
+    except (UsageError, RecordError) as error:
+        return _broken(_readable(value, where), where, str(error))
+    return job
+
+
+def read_job(value: Mapping[str, Any]) -> Job:
+    """Return the job of a JSON object; without an id, the file's name is its id.
+
+    Raises:
+        UsageError: there is a key that no job has.
+        RecordError: a field is missing or of another type.
+    """
+    _refuse_unknown(value, Job)
+    if isinstance(value.get("limits"), dict):
+        _refuse_unknown(value["limits"], Limits)
+    job = read_value(Job, value)
+    return job if job.id else replace(job, id=job.file)
+
+
+def check_job(job: Job) -> None:
+    """Refuse a job that cannot be judged anywhere.
+
+    Raises:
+        UsageError: a file is missing, or a field has a value that makes no sense.
+    """
+    for named in filter(None, (job.file, job.reference)):
+        with contextlib.suppress(NotJudgeableError):  # which is for a verdict to say
+            read_file(named)
+    check_device(job.device)
+    if job.reduction:
+        check_name("reduction", job.reduction, REDUCTIONS)
+    if job.loss:
+        _check_parameters(job)
+    for shape in job.sizes:
+        if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
+            raise UsageError(f"{list(shape)} is not a size: expected extents such as [1024, 1024].")
+    for field in Limits.__struct_fields__:
+        value = getattr(job.limits, field)
+        if not (value >= 0 and math.isfinite(value)):
+            raise UsageError(f"the limit '{field}' must be at least 0, but is {value:g}.")
+
+
+def lines_of(descriptor: int) -> Iterator[bytes]:
+    """Yield the lines that come through a descriptor, each as soon as it is there.
+
+    No lock of Python's is held while waiting, so that the program can end in the meantime.
+    """
+    rest = b""
+    while block := os.read(descriptor, _BLOCK):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(line)
+    except UNREADABLE as error:
+        raise UsageError(f"this line is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        kind = _KINDS.get(type(value), "a number")
+        raise UsageError(f'expected an object such as {{"file": "kernel.py"}}, found {kind}.')
+    return value
+
+
+def _with_defaults(value: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what a line leaves out; limits and parameters one by one."""
+    filled = {**defaults, **value}
+    for field in ("limits", "parameters"):
+        if isinstance(value.get(field), dict) and field in defaults:
+            filled[field] = {**defaults[field], **value[field]}
+    return filled
+
+
+def _refuse_unknown(value: Mapping[str, Any], kind: type[Record]) -> None:
+    fields = kind.__struct_encode_fields__
+    for key in value:
+        if key not in fields:
+            raise UsageError(unknown("key", key, fields))
+
+
+def _check_parameters(job: Job) -> None:
+    spec = LOSSES[check_name("loss", job.loss, LOSSES)]
+    known = {parameter.name: parameter for parameter in spec.parameters}
+    for name, value in job.parameters.items():
+        if name not in known:
+            none = f"{spec.name} has no parameters, but '{name}' is given."
+            raise UsageError(unknown("parameter", name, known) if known else none)
+        if complaint := known[name].check(value):
+            raise UsageError(f"{complaint}.")
+
+
+def _readable(value: Any, where: str) -> Job:
+    """Return what can be read of a broken line; its place is the id where it has none."""
+    fields = value if isinstance(value, dict) else {}
+    given = {key: fields.get(key) for key in ("file", "id", "loss", "reference")}
+    texts = {key: text for key, text in given.items() if isinstance(text, str)}
+    job = Job(file="", id=texts.get("file") or where)
+    return replace(job, **texts)
+
+
+def _broken(job: Job, where: str, why: str) -> Verdict:
+    ended = why if why.endswith(".") else f"{why}."
+    return not_judged(job, "bad_job", f"{where}: {ended}")

@@ -1,0 +1,307 @@
+"""Judges many jobs at once: processes of this machine, one for each worker.
+
+A pool is what has ``run``, so that a cluster's engine can take the place of the local one: a job
+and a verdict are plain data. The local pool's processes run ``losscli judge-job``, which reads jobs
+and writes verdicts; one that crashes fails its own job, and is replaced for the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from losscli.errors import UnfitError
+from losscli.judge.job import Job
+from losscli.judge.unjudged import not_judged
+from losscli.judge.verdict import Verdict
+from losscli.machine.devices import core_count, find_gpus, torch_without_cuda
+from losscli.machine.memory import free_bytes
+from losscli.runs.decoding import UNREADABLE, RecordError, read_object
+
+COMMAND = (sys.executable, "-m", "losscli", "judge-job", "--end-with-parent")
+GRACE = 10.0
+"""Seconds that a process has to clean up after Ctrl-C."""
+WORKER_BYTES = 2 * 2**30
+"""Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
+_ANY_GPU = ("auto", "cuda")
+_RENEW = {"broke_device", "quarantined", "error"}
+"""Reasons after which a judge is not trusted with another job."""
+
+Item = Job | Verdict
+
+
+class Pool(Protocol):
+    """What judges many jobs."""
+
+    def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
+        """Yield a verdict for each job as it comes, in any order; jobs are taken as needed.
+
+        A verdict among the jobs is passed on at once. To close the generator ends the work.
+        """
+        ...
+
+
+def default_workers() -> int:
+    """Return how many judges this machine has cores and memory for."""
+    return max(1, min(core_count(), free_bytes("cpu") // WORKER_BYTES))
+
+
+def usable_gpus() -> list[str]:
+    """Return the GPUs that torch can use, as ``cuda:N``; needs no torch."""
+    return [] if torch_without_cuda() else [gpu.name for gpu in find_gpus()]
+
+
+class LocalPool:
+    """A pool of processes of this machine."""
+
+    def __init__(
+        self,
+        workers: int,
+        *,
+        gpus: Sequence[str] = (),
+        notify: Callable[[str], None] = lambda note: None,
+        command: Sequence[str] = COMMAND,
+        grace: float = GRACE,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            workers: most judges at once.
+            gpus: that jobs for any GPU take in turn.
+            notify: told what concerns no single job.
+            command: that starts a judge.
+            grace: seconds that a judge has to clean up when it is ended early.
+        """
+        self.workers, self._command, self._grace = workers, command, grace
+        self._gpus = _Gpus(gpus, notify)
+
+    def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
+        """See :meth:`Pool.run`."""
+        verdicts: queue.SimpleQueue[Verdict | BaseException | None] = queue.SimpleQueue()
+        feed, judges = _Feed(jobs), _Judges(self._command)
+
+        def work() -> None:
+            try:
+                for item in feed:
+                    found = item if isinstance(item, Verdict) else self._judge(item, judges)
+                    if found is None:
+                        break
+                    verdicts.put(found)
+            except BaseException as error:
+                verdicts.put(error)
+            finally:
+                judges.retire()
+                verdicts.put(None)
+
+        # Daemons, for one may wait for ever for the next job.
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.workers)]
+        for thread in threads:
+            thread.start()
+        try:
+            working = len(threads)
+            while working:
+                found = verdicts.get()
+                if isinstance(found, BaseException):
+                    raise found
+                if found is None:
+                    working -= 1
+                else:
+                    yield found
+        finally:
+            judges.stop(self._grace)
+
+    def _judge(self, job: Job, judges: _Judges) -> Verdict | None:
+        """Return the verdict on a job; None where the pool is ending."""
+        assigned = self._gpus.assign(job)
+        if isinstance(assigned, Verdict):
+            return assigned
+        verdict = judges.own(assigned)
+        if verdict:
+            self._gpus.look_at(verdict)
+        return verdict
+
+
+def judge_one(job: Job) -> Verdict:
+    """Return the verdict on one job, from a process of its own."""
+    with contextlib.closing(LocalPool(1, gpus=usable_gpus()).run([job])) as verdicts:
+        return next(verdicts)
+
+
+class _Feed:
+    """Hands the items of an iterable to several threads."""
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._items, self._lock, self._over = iter(items), threading.Lock(), False
+
+    def __iter__(self) -> Iterator[Item]:
+        while True:
+            with self._lock:
+                if self._over:
+                    return
+                try:
+                    item = next(self._items)
+                except BaseException as error:
+                    self._over = True
+                    if isinstance(error, StopIteration):
+                        return
+                    raise
+            yield item
+
+
+class _Gpus:
+    """Assigns GPUs in turn, and takes those out of use that did not recover from a kernel."""
+
+    def __init__(self, names: Sequence[str], notify: Callable[[str], None]) -> None:
+        self._names, self._notify = list(names), notify
+        self._broken: dict[str, None] = {}
+        self._next, self._lock = 0, threading.Lock()
+
+    def assign(self, job: Job) -> Item:
+        """Return the job with a GPU of its own, or the verdict that there is none left."""
+        with self._lock:
+            if job.device in self._broken:
+                return not_judged(job, "quarantined", f"{job.device} did not recover from a kernel")
+            if job.device not in _ANY_GPU or not self._names:
+                return job
+            left = [name for name in self._names if name not in self._broken]
+            if not left:
+                return not_judged(job, "quarantined", "no GPU recovered from the kernels before")
+            name = left[self._next % len(left)]
+            self._next += 1
+            return replace(job, device=name)
+
+    def look_at(self, verdict: Verdict) -> None:
+        """Put the GPU of a verdict in quarantine if it says so."""
+        if not any(reason.code == "quarantined" for reason in verdict.reasons):
+            return
+        with self._lock:
+            new = verdict.device not in self._broken
+            self._broken[verdict.device] = None
+        if new:
+            self._notify(
+                f"{verdict.device} did not recover from {verdict.file} and is judged on no more"
+            )
+
+
+class _Judges:
+    """The processes of a run, one for each thread that asks."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._all: dict[int, _Judge] = {}
+        self._lock, self._stopping = threading.Lock(), False
+
+    def own(self, job: Job) -> Verdict | None:
+        """Have this thread's process judge a job; None where the run is ending."""
+        thread = threading.get_ident()
+        with self._lock:
+            if self._stopping:
+                return None
+            if thread not in self._all:
+                self._all[thread] = _Judge(self._command)
+            judge = self._all[thread]
+        verdict = judge.ask(job)
+        if self._stopping:
+            judge.close()
+            return None
+        if judge.over or any(reason.code in _RENEW for reason in verdict.reasons):
+            self.retire()
+        return verdict
+
+    def retire(self) -> None:
+        """End this thread's process, which has no job."""
+        thread = threading.get_ident()
+        with self._lock:
+            judge = None if self._stopping else self._all.get(thread)
+        if judge:
+            judge.finish()
+            with self._lock:
+                del self._all[thread]
+
+    def stop(self, grace: float) -> None:
+        """End all processes: they have some seconds to clean up, and are then killed."""
+        with self._lock:
+            self._stopping = True
+            judges = list(self._all.values())
+        try:
+            for judge in judges:
+                judge.interrupt()
+            for judge in judges:
+                judge.wait(grace)
+        finally:
+            for judge in judges:
+                judge.kill()
+
+
+class _Judge:
+    """One process that judges one job after another."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start the process in a session of its own: Ctrl-C reaches only the command."""
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:
+            raise UnfitError(
+                f"cannot start a process: {error.strerror}. Use fewer --workers."
+            ) from None
+        self.over = False
+
+    def ask(self, job: Job) -> Verdict:
+        """Return the verdict on a job; that it was not judged where the process ends."""
+        assert self._process.stdin
+        assert self._process.stdout
+        line = b""
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or the pool is ending
+            self._process.stdin.write(msgspec.json.encode(job.to_json()) + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        if line.endswith(b"\n"):
+            with contextlib.suppress(RecordError, *UNREADABLE):
+                return read_object(Verdict, line)
+        self.over = True
+        self.wait(GRACE)
+        self.kill()
+        code = self._process.returncode
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return not_judged(job, "error", f"the process that judged it ended {how}")
+
+    def finish(self) -> None:
+        """End a process that has no job, by closing its input."""
+        assert self._process.stdin
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self.wait(GRACE)
+        self.kill()
+        self.close()
+
+    def interrupt(self) -> None:
+        """Ask the process to end early."""
+        self._process.terminate()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def kill(self) -> None:
+        """Kill the process if it is still there."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """Close the pipes, in the thread that reads them, once the process has ended."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                with contextlib.suppress(OSError):
+                    pipe.close()

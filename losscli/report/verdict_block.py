@@ -1,0 +1,236 @@
+"""What a person reads of verdicts: a block for each, and a closing table for many.
+
+A block has the word of the verdict, the file and what it was judged against; each reason with its
+smallest case and the line of Python that repeats it; the checks; accuracy and determinism beside
+PyTorch's own; the times of each case and pass, with the ratio to each other implementation above
+its interval; and how the file was isolated. What was not tested says so.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from losscli.judge.speedup import REFERENCE, speedup
+from losscli.judge.verdict import Accuracy, JudgeReason, Speed, Verdict, Word
+from losscli.report.phrases import count, format_ulp
+from losscli.report.tables import IMPOSSIBLE, WIDTH, beside_case, lay_out
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
+from losscli.units import format_bytes, format_seconds
+
+INDENT = "  "
+SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
+WIDEST_FILE = 44
+"""Of a file's name in the table, whose beginning is cut off."""
+_LOG_LINES = 8
+"""Of the end of a log, shown where a file crashed or does not build."""
+_SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
+_STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
+_SUMMARIES: dict[Word, str] = {
+    "CHEATS": "cheats",
+    "WRONG": "wrong",
+    "CRASHED": "crashed",
+    "HANGS": "hangs",
+    "DOES NOT BUILD": "does not build",
+    "NOT JUDGED": "not judged",
+}
+"""The words of what is not right, worst first, as the last line has them."""
+
+
+def block(verdict: Verdict) -> str:
+    """Return the block of one verdict, without a last newline."""
+    lines = [_title(verdict)]
+    for reason in verdict.reasons:
+        lines += _reason(reason)
+    facts = {
+        "checks": _checks(verdict.checks),
+        "accuracy": _accuracy(verdict.accuracy),
+        "same bits": _deterministic(verdict.accuracy),
+        "gradient": _gradient(verdict),
+        "speed": "" if verdict.speed else "not tested",
+        "isolation": ", ".join(verdict.isolation) or "none was needed, for nothing ran",
+    }
+    for name, text in facts.items():
+        if text:
+            lines += _wrapped(f"{name}: {text}", 1)
+    if verdict.word in _SHOW_LOG and verdict.log.strip():
+        lines += _log(verdict.log)
+    if verdict.speed:
+        table = lay_out(*_times(verdict.speed, WIDTH - len(INDENT)))
+        lines += ["", textwrap.indent(table, INDENT)]
+    return "\n".join(lines)
+
+
+def conclusion(verdicts: Sequence[Verdict]) -> str:
+    """Return the table of several verdicts and the line that counts them."""
+    parts = [summary(verdicts)]
+    if len(verdicts) > 1:
+        parts.insert(0, _table(verdicts))
+    return "\n\n".join(parts)
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """Return the line that a person can quote."""
+    words = Counter(verdict.word for verdict in verdicts)
+    right = [verdict for verdict in verdicts if verdict.right]
+    facts = [f"{len(right)} of {count(len(verdicts), 'file')} right"]
+    facts += [f"{words[word]} {name}" for word, name in _SUMMARIES.items() if words[word]]
+    if words["SLOWER"]:
+        facts.append(f"{words['SLOWER']} slower than PyTorch")
+    cached = sum(verdict.cached for verdict in verdicts)
+    if cached:
+        facts.append(f"{cached} from the cache")
+    ratios = {v: ratio for v in range(len(right)) if (ratio := speedup(right[v])) is not None}
+    if ratios:
+        best = max(ratios, key=lambda index: ratios[index])
+        facts.append(f"fastest {_short(right[best].file)} at {_ratio(ratios[best])} {REFERENCE}")
+    return f"judge: {', '.join(facts)}"
+
+
+def line(verdict: Verdict) -> str:
+    """Return the verdict in a line: the word, the file, its speed or its first reason."""
+    facts = [f"{ratio} {REFERENCE} {name}" for name, ratio in _speedups(verdict).items() if ratio]
+    why = ", ".join(facts) if verdict.right else _why(verdict)
+    cached = " (from the cache)" if verdict.cached else ""
+    text = f"{verdict.word} {verdict.file}{cached}{f': {why}' if why else ''}"
+    return textwrap.shorten(text, WIDTH, placeholder="…")
+
+
+def _title(verdict: Verdict) -> str:
+    where = f" on {verdict.device}" if verdict.device else ""
+    cached = " (from the cache)" if verdict.cached else ""
+    return f"{verdict.word}  {verdict.file}, against {verdict.against}{where}{cached}"
+
+
+def _reason(reason: JudgeReason) -> Iterator[str]:
+    """Yield what failed, the smallest case and the line that repeats it."""
+    what = f"the check {reason.check}" if reason.check else reason.code.replace("_", " ")
+    yield from _wrapped(f"{what}: {reason.text}", 1)
+    if reason.case:
+        yield from _wrapped(f"smallest case: {reason.case}", 2)
+    if reason.repeat:
+        # A line that is to be pasted stays as it is.
+        yield f"{INDENT * 2}repeat: {reason.repeat}"
+
+
+def _checks(checks: Mapping[str, int]) -> str:
+    return ", ".join(f"{checks[key]} {word}" for key, word in _STATUSES.items() if checks.get(key))
+
+
+def _accuracy(accuracy: Accuracy) -> str:
+    pairs = {
+        "value": (accuracy.value_ulp, accuracy.torch_value_ulp),
+        "gradient": (accuracy.gradient_ulp, accuracy.torch_gradient_ulp),
+    }
+    return (
+        ", ".join(_ulps(name, *pair) for name, pair in pairs.items())
+        if any(own is not None for own, _ in pairs.values())
+        else "not tested"
+    )
+
+
+def _ulps(name: str, own: float | None, torch: float | None) -> str:
+    if own is None:
+        return f"{name} not tested"
+    beside = "" if torch is None else f" (PyTorch {format_ulp(torch)})"
+    return f"{name} within {format_ulp(own)} ulp{beside}"
+
+
+def _deterministic(accuracy: Accuracy) -> str:
+    return {True: "in every run", False: "not in every run", None: "not tested"}[
+        accuracy.deterministic
+    ]
+
+
+def _gradient(verdict: Verdict) -> str:
+    return {True: "", False: "none: nothing can be trained with it", None: "not tested"}[
+        verdict.trains
+    ]
+
+
+def _log(log: str) -> Iterator[str]:
+    lines = log.rstrip().splitlines()
+    yield f"{INDENT}the end of its output:"
+    for text in lines[-_LOG_LINES:]:
+        yield f"{INDENT * 2}{text}"[:WIDTH]
+
+
+def _times(speed: Sequence[Speed], width: int) -> tuple[list[str], list[list[str]]]:
+    """Return headers and rows: two rows of cells for each time, ratios above their intervals."""
+    others = list(dict.fromkeys(other for timed in speed for other in timed.ratios))
+    others.sort(key=lambda other: other != REFERENCE)
+    headers = ["pass", "median", *(f"vs\n{other}" for other in others), "% of\nlimit", "extra"]
+    groups: dict[str, list[list[str]]] = {}
+    for timed in speed:
+        ratios = [timed.ratios.get(other) for other in others]
+        share, extra = timed.limit_share, timed.peak_extra_bytes
+        first = [
+            SHORT_PASSES.get(timed.pass_, timed.pass_),
+            format_seconds(timed.seconds),
+            *(_ratio(ratio[0]) if ratio else "-" for ratio in ratios),
+            _share(share),
+            "-" if extra is None else format_bytes(extra),
+        ]
+        second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
+        groups.setdefault(timed.case, []).extend([first, ["", "", *second, "", ""]])
+    return beside_case(headers, groups, width)
+
+
+def _share(share: float | None) -> str:
+    if share is None:
+        return "-"
+    return IMPOSSIBLE if share > 1.05 else f"{100 * share:.1f}"
+
+
+def _table(verdicts: Sequence[Verdict]) -> str:
+    rows = []
+    for verdict in verdicts:
+        ratios = [ratio or "-" for ratio in _speedups(verdict).values()]
+        rows.append([_short(verdict.file), verdict.word, *ratios, _why(verdict)])
+    headers = ["file", "verdict", *(f"{name}\nvs ref" for name in SHORT_PASSES.values()), "why"]
+    room = WIDTH - sum(
+        2 + max(len(row[i]) for row in [*rows, ["file", "verdict", "vs ref", "fwd+bwd"]])
+        for i in range(4)
+    )
+    for row in rows:
+        row[-1] = textwrap.shorten(row[-1], max(room, 12), placeholder="…") if row[-1] else ""
+    return lay_out(headers, rows)
+
+
+def _speedups(verdict: Verdict) -> dict[str, str]:
+    """Return the ratio to the reference of each pass, empty where it was not timed."""
+    found = {name: speedup(verdict, pass_) for pass_, name in SHORT_PASSES.items()}
+    return {name: "" if ratio is None else _ratio(ratio) for name, ratio in found.items()}
+
+
+def _why(verdict: Verdict) -> str:
+    """Return the first reason in a few words."""
+    if not verdict.reasons:
+        return ""
+    first = verdict.reasons[0]
+    return f"{first.check or first.code.replace('_', ' ')}: {first.text}"
+
+
+def _short(file: str) -> str:
+    return file if len(file) <= WIDEST_FILE else f"…{file[1 - WIDEST_FILE :]}"
+
+
+def _ratio(value: float) -> str:
+    return f"{_figure(value)}x"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def _wrapped(text: str, depth: int) -> list[str]:
+    """Break a text into lines, those after the first one step further in."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=INDENT * depth,
+        subsequent_indent=INDENT * (depth + 1),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,127 @@
+"""Verdicts made by hand, files to judge, and a judge that only reads what a file says of itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from losscli.errors import UnfitError, UsageError
+from losscli.judge.job import Job
+from losscli.judge.verdict import Accuracy, JudgeReason, Speed, Verdict
+
+ROOT = Path(__file__).parents[1]
+CASE = "smooth_l1 1024x1024 float32 mean"
+FORWARD = Speed(
+    CASE,
+    "forward",
+    1.2e-3,
+    {"reference": (1.8, 1.75, 1.85), "compile": (0.9, 0.88, 0.92)},
+    limit_share=0.62,
+    peak_extra_bytes=2**22,
+)
+BACKWARD = Speed(CASE, "forward_backward", 3.1e-3, {"reference": (2.4, 2.35, 2.45)}, 0.95, 0)
+REPEAT = 'from losscli.verify import repeat; repeat("k.py", "layouts", "smooth_l1", (3, 5), seed=7)'
+LAYOUTS = JudgeReason(
+    "wrong",
+    "checks",
+    "expected 0.25, got 0.5 at [0, 1]",
+    check="layouts",
+    case="smooth_l1 3x5 float32 mean transposed",
+    repeat=REPEAT,
+)
+
+
+def verdict(word: Any = "RIGHT", file: str = "kernels/k.py", **changes: Any) -> Verdict:
+    fields: dict[str, Any] = {
+        "id": file,
+        "against": "smooth_l1",
+        "device": "cpu",
+        "checks": {"pass": 54, "skipped": 3},
+        "accuracy": Accuracy(0.5, 0.75, 1.25, 1.0, deterministic=True),
+        "trains": True,
+        "isolation": ("session", "network"),
+        "losscli": "0.1.0",
+    }
+    return Verdict(file=file, word=word, **(fields | changes))
+
+
+RIGHT = verdict(speed=(FORWARD, BACKWARD))
+WRONG = verdict("WRONG", reasons=(LAYOUTS,), checks={"pass": 50, "fail": 4})
+
+
+def write(folder: Path, name: str, says: str = "RIGHT") -> str:
+    """Write a file that says what :func:`judge` is to find, and return its name."""
+    path = folder / name
+    path.write_text(f"# {says}\n\ndef smooth_l1_loss(input, target): ...\n")
+    return str(path)
+
+
+def judge(job: Job, *, notify: Any = None) -> Verdict:
+    """Return the verdict that the file's first line names, or do as it says."""
+    says = Path(job.file).read_text().partition("\n")[0].removeprefix("# ")
+    if log := os.environ.get("FAKE_JUDGE_LOG"):
+        with open(log, "a") as file:
+            file.write(f"{job.id} {os.getpid()}\n")
+    if says == "segfault":
+        os.kill(os.getpid(), 11)
+    if says == "exit":
+        os._exit(0)
+    if says == "print":
+        print("printed", flush=True)
+        os.write(1, b"written\n")
+    if says == "slow":
+        time.sleep(60)
+    if says == "raise":
+        raise ValueError("a fault of the judge")
+    if says == "usage":
+        raise UsageError("it makes no sense.")
+    if says == "unfit":
+        raise UnfitError("there is no memory.")
+    if says == "quarantine":
+        reasons = (JudgeReason("quarantined", "checks", "no answer"),)
+        return verdict("CRASHED", job.file, id=job.id, device=job.device, reasons=reasons)
+    if says == "notes":
+        notify("told")
+    word = says if says.isupper() else "RIGHT"
+    return verdict(word, job.file, id=job.id, device=job.device)
+
+
+COMMAND = (sys.executable, "-m", "tests.judging")
+"""The command of a pool whose processes judge by :func:`judge`."""
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run losscli with this judge in another process."""
+    command = (sys.executable, "-m", "tests.judging", *arguments)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, **options
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Serve a pool; or run the command line with a pool of such processes."""
+    from losscli.judge import pool, serving
+
+    if not arguments:
+        serving.end_with_parent()
+        try:
+            serving.main(judge)
+        except KeyboardInterrupt:
+            return 130
+        return 0
+    from losscli.cli.main import run
+
+    defaults = pool.LocalPool.__init__.__kwdefaults__
+    assert defaults
+    defaults["command"] = COMMAND
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)

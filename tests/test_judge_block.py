@@ -1,0 +1,115 @@
+"""The block of a verdict, the closing table and the last line."""
+
+import typing
+
+import pytest
+from msgspec.structs import replace
+
+from losscli.judge.verdict import Accuracy, JudgeReason, Word
+from losscli.report.verdict_block import block, conclusion, line, summary
+from tests.judging import BACKWARD, CASE, FORWARD, LAYOUTS, REPEAT, RIGHT, WRONG, verdict
+
+BUILD = verdict(
+    "DOES NOT BUILD",
+    "b.py",
+    reasons=(JudgeReason("build_failed", "build", "b.cpp:3: error: expected ';'"),),
+    checks={},
+    accuracy=Accuracy(),
+    trains=None,
+    log="\n".join(f"line {number}" for number in range(20)),
+)
+
+
+def test_block_of_a_right_file():
+    text = block(RIGHT)
+    assert text.startswith(
+        "RIGHT  kernels/k.py, against smooth_l1 on cpu\n"
+        "  checks: 54 passed, 3 skipped\n"
+        "  accuracy: value within 0.50 ulp (PyTorch 0.75), "
+        "gradient within 1.25 ulp (PyTorch 1.00)\n"
+        "  same bits: in every run\n"
+        "  isolation: session, network\n\n"
+    )
+    table = text.partition("\n\n")[2].splitlines()
+    assert table[0].split() == ["case", "pass", "median", "vs", "vs", "%", "of", "extra"]
+    assert table[1].split() == ["reference", "compile", "limit"]
+    assert table[3].split()[-8:] == ["fwd", "1.200", "ms", "1.80x", "0.90x", "62.0", "4.0", "MiB"]
+    assert table[4].split()[-2:] == ["1.75-1.85", "0.88-0.92"]
+    assert table[5].split()[-7:] == ["fwd+bwd", "3.100", "ms", "2.40x", "-", "95.0", "0", "B"][-7:]
+
+
+def test_block_of_a_wrong_file_has_reason_case_and_line():
+    assert block(WRONG).splitlines()[:5] == [
+        "WRONG  kernels/k.py, against smooth_l1 on cpu",
+        "  the check layouts: expected 0.25, got 0.5 at [0, 1]",
+        "    smallest case: smooth_l1 3x5 float32 mean transposed",
+        f"    repeat: {REPEAT}",
+        "  checks: 50 passed, 4 failed",
+    ]
+
+
+def test_what_was_not_tested_says_so():
+    text = block(BUILD)
+    for fact in ("accuracy: not tested", "same bits: not tested", "gradient: not tested"):
+        assert f"  {fact}\n" in text
+    assert "  speed: not tested\n" in text
+
+
+def test_file_that_does_not_build_shows_the_end_of_its_output():
+    text = block(BUILD)
+    assert "line 19" in text
+    assert "line 11" not in text
+
+
+def test_file_without_a_gradient_says_so():
+    assert "gradient: none: nothing can be trained" in block(
+        verdict("RIGHT BUT NO GRADIENT", trains=False)
+    )
+
+
+def test_verdict_from_the_cache_says_so():
+    assert block(replace(RIGHT, cached=True)).splitlines()[0].endswith("(from the cache)")
+    assert "1 from the cache" in summary([replace(RIGHT, cached=True), WRONG])
+
+
+def test_speed_beyond_the_limit_is_impossible():
+    fast = replace(FORWARD, limit_share=1.3)
+    assert "IMPOSSIBLE" in block(verdict("CHEATS", speed=(fast,)))
+
+
+def long_verdicts():
+    text = " ".join(f"word{number}" for number in range(60))
+    others = ("reference", "functional", "compile", "custom")
+    times = replace(FORWARD, case=f"{CASE} beta=0.125 heavy_tailed transposed", peak_extra_bytes=1)
+    times = replace(times, ratios=dict.fromkeys(others, (123.456, 120.1, 130.9)))
+    for word in typing.get_args(Word):
+        reason = replace(LAYOUTS, text=text, repeat="", case=text)
+        yield verdict(word, "a/" * 60 + "k.py", reasons=(reason,), speed=(times, BACKWARD))
+
+
+@pytest.mark.parametrize("verdict", list(long_verdicts()), ids=lambda verdict: verdict.word)
+def test_block_fits_100_columns(verdict):
+    lines = block(verdict).splitlines()[1:]
+    assert max(map(len, lines)) <= 100
+
+
+def test_table_of_many_fits_100_columns_and_ends_with_a_line_to_quote():
+    text = conclusion([RIGHT, WRONG, BUILD, *long_verdicts()])
+    assert max(map(len, text.splitlines()[:-1])) <= 100
+    assert text.splitlines()[-1].startswith("judge: ")
+
+
+def test_summary_counts_each_word():
+    assert summary([RIGHT, WRONG, BUILD, verdict("SLOWER", "s.py")]) == (
+        "judge: 2 of 4 files right, 1 wrong, 1 does not build, 1 slower than PyTorch, fastest "
+        "kernels/k.py at 2.08x reference"
+    )
+
+
+def test_conclusion_of_one_file_has_no_table():
+    assert conclusion([WRONG]) == "judge: 0 of 1 file right, 1 wrong"
+
+
+def test_verdict_in_a_line_has_speed_or_reason():
+    assert line(RIGHT) == "RIGHT kernels/k.py: 1.80x reference fwd, 2.40x reference fwd+bwd"
+    assert line(WRONG) == "WRONG kernels/k.py: layouts: expected 0.25, got 0.5 at [0, 1]"

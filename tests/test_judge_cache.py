@@ -1,0 +1,217 @@
+"""Verdicts are kept, and found again where the same job would come to the same."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from losscli.judge import cache as module
+from losscli.judge.batch import judge_batch
+from losscli.judge.cache import UNUSED_SECONDS, VerdictCache, machine_facts
+from losscli.judge.job import Job, Limits
+from losscli.judge.neighbours import stands_alone
+from losscli.judge.unjudged import not_judged
+from losscli.judge.verdict import JudgeReason
+from tests.judging import LAYOUTS, verdict, write
+
+FACTS = ("losscli 1", "torch 2")
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return VerdictCache(tmp_path / "verdicts", FACTS)
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(file=write(tmp_path, "k.py"), id="a", loss="smooth_l1", device="cpu")
+
+
+def kept(cache, job, **changes):
+    """Keep a verdict on a job and tell whether it is found."""
+    cache.keep(job, verdict(**{"file": job.file, "id": job.id} | changes))
+    return cache.find(job) is not None
+
+
+def test_verdict_is_found_with_a_mark(cache, job):
+    assert cache.find(job) is None
+    cache.keep(job, verdict("WRONG", job.file, id="a", reasons=(LAYOUTS,)))
+    found = cache.find(job)
+    assert (found.word, found.cached, found.reasons) == ("WRONG", True, (LAYOUTS,))
+
+
+def test_same_source_in_another_file_is_found_by_its_own_names(cache, job, tmp_path):
+    repeat = f'repeat("{job.file}", ...)'
+    cache.keep(job, verdict("WRONG", job.file, reasons=(replace(LAYOUTS, repeat=repeat),)))
+    other = replace(job, file=write(tmp_path, "other.py"), id="b")
+    found = cache.find(other)
+    assert (found.id, found.file) == ("b", other.file)
+    assert found.reasons[0].repeat == f'repeat("{other.file}", ...)'
+
+
+CHANGES = {
+    "loss": {"loss": "mse"},
+    "device": {"device": "auto"},
+    "size": {"sizes": ((8, 8),)},
+    "dtype": {"dtypes": ("float64",)},
+    "parameter": {"parameters": {"beta": 0.5}},
+    "reduction": {"reduction": "sum"},
+    "quick": {"quick": True},
+    "timed": {"timed": False},
+    "arguments": {"arguments": ("target", "input")},
+    "limits": {"limits": Limits(call_seconds=1.0)},
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_another_job_is_not_found(cache, job, changes):
+    assert kept(cache, job)
+    assert cache.find(replace(job, **changes)) is None
+
+
+def test_another_function_of_the_file_is_not_found(cache, job):
+    assert kept(cache, job)
+    assert cache.find(replace(job, file=f"{job.file}:smooth_l1_loss")) is None
+
+
+def test_edited_file_is_not_found(cache, job):
+    assert kept(cache, job)
+    with open(job.file, "a") as file:
+        file.write("# edited\n")
+    assert cache.find(job) is None
+
+
+def test_edited_reference_is_not_found(cache, job, tmp_path):
+    job = replace(job, reference=write(tmp_path, "reference.py"))
+    assert kept(cache, job)
+    write(tmp_path, "reference.py", "edited")
+    assert cache.find(job) is None
+
+
+def test_another_machine_is_not_found(cache, job):
+    assert kept(cache, job)
+    assert VerdictCache(cache.root, ("losscli 1", "torch 3")).find(job) is None
+
+
+def test_file_that_changed_while_it_was_judged_is_not_kept(cache, job):
+    assert not kept(cache, job, sha256="0" * 64)
+
+
+@pytest.mark.parametrize("word", ["NOT JUDGED", "HANGS"])
+def test_word_that_depends_on_chance_is_not_kept(cache, job, word):
+    assert not kept(cache, job, word=word)
+
+
+@pytest.mark.parametrize("code", sorted(module.CHANCE_CODES))
+def test_reason_that_depends_on_chance_is_not_kept(cache, job, code):
+    assert not kept(cache, job, word="WRONG", reasons=(LAYOUTS, JudgeReason(code, "checks", "")))
+
+
+def test_damaged_entry_is_not_found(cache, job):
+    assert kept(cache, job)
+    [path] = cache.root.rglob("*.json")
+    path.write_text(path.read_text()[:50])
+    assert cache.find(job) is None
+
+
+def test_cache_that_cannot_be_written_is_no_error(job, tmp_path):
+    (tmp_path / "file").touch()
+    assert not kept(VerdictCache(tmp_path / "file", FACTS), job)
+
+
+def test_what_nobody_asked_for_in_long_is_removed(cache, job):
+    assert kept(cache, job)
+    now = time.time()
+    cache.drop_unused(now + UNUSED_SECONDS / 2)
+    assert cache.find(job)
+    [path] = cache.root.rglob("*.json")
+    os.utime(path, (0, now - 2 * UNUSED_SECONDS))
+    cache.drop_unused(now)
+    assert cache.find(job) is None
+
+
+def test_asking_for_a_verdict_keeps_it(cache, job):
+    assert kept(cache, job)
+    [path] = cache.root.rglob("*.json")
+    os.utime(path, (0, 0))
+    assert cache.find(job)
+    cache.drop_unused(time.time())
+    assert cache.find(job)
+
+
+ALONE = {
+    "import torch\n": True,
+    "import torch.nn.functional as F\nfrom torch import nn\n": True,
+    "import neighbour\n": False,
+    "from neighbour.part import thing\n": False,
+    "import folder\n": False,
+    "def f():\n    import neighbour\n": False,
+    "load(sources=['kernel.cu'])\n": False,
+    "open('folder/data.txt')\n": False,
+    "here = __file__\n": False,
+    "x = 'kernel'\n": True,
+    "x = 'a\\0b'\n": True,
+    f"x = '{'long ' * 900}'\n": True,
+}
+
+
+@pytest.mark.parametrize(("source", "alone"), ALONE.items(), ids=lambda value: str(value)[:40])
+def test_file_that_depends_on_others_does_not_stand_alone(tmp_path, source, alone):
+    (tmp_path / "neighbour.py").touch()
+    (tmp_path / "kernel.cu").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "data.txt").touch()
+    assert stands_alone(source, tmp_path) is alone
+
+
+def test_file_that_depends_on_others_is_not_kept(cache, tmp_path):
+    (tmp_path / "neighbour.py").touch()
+    path = tmp_path / "k.py"
+    path.write_text("import neighbour\ndef smooth_l1_loss(input, target): ...\n")
+    assert not kept(cache, Job(file=str(path), id="a"))
+
+
+def test_facts_of_the_machine_name_torch_and_losscli_and_stay():
+    facts = list(machine_facts())
+    assert facts == list(machine_facts())
+    assert any(fact.startswith("torch 2") for fact in facts)
+
+
+class Pool:
+    """A pool that judges everything right, and notes what."""
+
+    def __init__(self):
+        self.judged = []
+
+    def run(self, jobs):
+        for item in jobs:
+            if isinstance(item, Job):
+                self.judged.append(item.id)
+                yield verdict("RIGHT", item.file, id=item.id)
+            else:
+                yield item
+
+
+def test_batch_judges_what_is_neither_finished_nor_in_the_cache(cache, job, tmp_path):
+    others = [
+        replace(job, file=write(tmp_path, f"{name}.py", name), id=name) for name in ("done", "new")
+    ]
+    broken = not_judged(Job("x", id="x"), "bad_job", "no.")
+    cache.keep(job, verdict("RIGHT", job.file, id=job.id))
+    pool = Pool()
+    found = list(judge_batch([job, *others, broken], pool, cache=cache, finished={"done"}))
+    assert pool.judged == ["new"]
+    assert [(each.id, each.cached) for each in found] == [("a", True), ("new", False), ("x", False)]
+    assert cache.find(others[1])
+
+
+def test_batch_without_a_cache_keeps_none(job):
+    [found] = judge_batch([job], Pool())
+    assert found.id == job.id
+
+
+def test_cache_lies_in_the_users_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path))
+    assert module.user_verdicts().root == Path(tmp_path, "verdicts")

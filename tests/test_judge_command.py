@@ -1,0 +1,318 @@
+"""`losscli judge` with processes that judge by what a file says of itself."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from losscli.cli import main
+from losscli.errors import (
+    EXIT_BUILD,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_UNFIT,
+    EXIT_USAGE,
+)
+from losscli.judge.pool import LocalPool
+from tests.judging import COMMAND, ROOT, write
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch, tmp_path):
+    monkeypatch.setitem(LocalPool.__init__.__kwdefaults__, "command", COMMAND)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("FAKE_JUDGE_LOG", str(tmp_path / "log"))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return a function that writes a file for each thing to be said."""
+
+    def make(*says):
+        return [write(tmp_path, f"k{number}.py", each) for number, each in enumerate(says)]
+
+    return make
+
+
+@pytest.fixture
+def job_lines(tmp_path, files):
+    """Return a function that writes a jobs file; a text that is no word is a line as it is."""
+
+    def make(*says):
+        path = tmp_path / "jobs.jsonl"
+        lines = [
+            each if each.startswith("{") else json.dumps({"file": file, "id": f"j{number}"})
+            for number, (each, file) in enumerate(zip(says, files(*says), strict=True))
+        ]
+        path.write_text("\n".join(lines) + "\n")
+        return str(path)
+
+    return make
+
+
+def judged(tmp_path):
+    """Return the ids of the jobs that a process has judged."""
+    path = tmp_path / "log"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line.rsplit(" ", 1)[0] for line in lines]
+
+
+def verdicts(text):
+    """Return the words of verdicts in JSON lines, by id."""
+    records = [json.loads(line) for line in text.splitlines()]
+    return {record["id"]: record["word"] for record in records}
+
+
+EXITS = {
+    ("RIGHT",): EXIT_OK,
+    ("RIGHT", "SLOWER", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH"): EXIT_OK,
+    ("WRONG",): EXIT_FAILED,
+    ("CHEATS",): EXIT_FAILED,
+    ("CRASHED", "DOES NOT BUILD", "NOT JUDGED"): EXIT_FAILED,
+    ("HANGS",): EXIT_FAILED,
+    ("DOES NOT BUILD", "RIGHT"): EXIT_BUILD,
+    ("NOT JUDGED", "DOES NOT BUILD"): EXIT_BUILD,
+    ("NOT JUDGED",): EXIT_UNFIT,
+    ("NOT JUDGED", "RIGHT"): EXIT_UNFIT,
+}
+
+
+@pytest.mark.parametrize(("says", "code"), EXITS.items(), ids=[", ".join(says) for says in EXITS])
+def test_exit_code_is_that_of_the_worst_verdict(files, capsys, says, code):
+    assert main.run(["judge", *files(*says)]) == code
+
+
+def test_one_file_is_reported_as_a_block_and_a_line(files, capsys):
+    [file] = files("RIGHT")
+    assert main.run(["judge", file, "--loss", "smooth_l1"]) == EXIT_OK
+    out = capsys.readouterr().out
+    assert out.startswith(f"RIGHT  {file}, against smooth_l1 on ")
+    assert out.endswith("\n\njudge: 1 of 1 file right\n")
+
+
+def test_several_files_end_in_a_table(files, capsys):
+    main.run(["judge", *files("RIGHT", "WRONG"), "--workers", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "judge: 1 of 2 files right, 1 wrong"
+    assert sum(line.startswith(("RIGHT  ", "WRONG  ")) for line in lines) == 2
+
+
+def test_json_has_every_verdict_and_its_feedback(files, capsys):
+    main.run(["judge", *files("RIGHT", "WRONG"), "--format", "json"])
+    captured = capsys.readouterr()
+    record = json.loads(captured.out)
+    assert (record["schema_version"], record["kind"]) == (1, "judge")
+    assert sorted(each["word"] for each in record["verdicts"]) == ["RIGHT", "WRONG"]
+    assert all(each["feedback"] for each in record["verdicts"])
+    assert captured.err.count("k0.py") == 1
+
+
+def test_jobs_give_a_line_each_and_a_broken_one_its_number(job_lines, capsys, tmp_path):
+    path = job_lines("RIGHT", '{"file": 3}', "WRONG")
+    assert main.run(["judge", "--jobs", path]) == EXIT_FAILED
+    out = capsys.readouterr().out
+    assert verdicts(out) == {"j0": "RIGHT", f"{path}:2": "NOT JUDGED", "j2": "WRONG"}
+    assert f"{path}:2: 'file': expected" in out
+    assert sorted(judged(tmp_path)) == ["j0", "j2"]
+
+
+def test_jobs_of_standard_input_are_judged_as_they_come(files, tmp_path):
+    [one, two] = files("RIGHT", "WRONG")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.judging", "judge", "--jobs", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        for file, word in ((one, "RIGHT"), (two, "WRONG")):
+            process.stdin.write(json.dumps({"file": file}) + "\n")
+            process.stdin.flush()
+            assert verdicts(process.stdout.readline()) == {file: word}
+        process.stdin.close()
+        assert process.wait(30) == EXIT_FAILED
+
+
+def test_options_are_the_defaults_of_jobs(job_lines, capsys, tmp_path):
+    path = job_lines("RIGHT")
+    assert main.run(["judge", "--jobs", path, "--loss", "mes"]) == EXIT_USAGE
+    with open(path, "a") as file:
+        file.write(json.dumps({"file": "nowhere.py", "id": "b", "loss": "hinge"}) + "\n")
+    main.run(["judge", "--jobs", path, "--loss", "mse"])
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {record["against"] for record in records if record["id"] == "b"} == {"hinge"}
+
+
+def test_second_run_finds_the_verdicts_in_the_cache(files, capsys, tmp_path):
+    arguments = ["judge", *files("RIGHT", "WRONG", "NOT JUDGED"), "--format", "jsonl"]
+    main.run(arguments)
+    capsys.readouterr()
+    assert len(judged(tmp_path)) == 3
+    main.run(arguments)
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {each["word"]: each["cached"] for each in records} == {
+        "RIGHT": True,
+        "WRONG": True,
+        "NOT JUDGED": False,
+    }
+    assert len(judged(tmp_path)) == 4
+    main.run([*arguments, "--no-cache"])
+    assert len(judged(tmp_path)) == 7
+
+
+def test_resume_judges_nothing_twice(job_lines, capsys, tmp_path):
+    path, output = job_lines("RIGHT", "WRONG", "RIGHT"), tmp_path / "out.jsonl"
+    assert main.run(["judge", "--jobs", path, "-o", str(output)]) == EXIT_FAILED
+    lines = output.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"j1"' in line]
+    torn = next(line for line in lines if '"j1"' not in line)
+    output.write_text("".join(kept) + torn[:40])
+    (tmp_path / "log").unlink()
+    arguments = ["judge", "--jobs", path, "--resume", str(output), "--no-cache"]
+    assert main.run(arguments) == EXIT_FAILED
+    assert sorted(judged(tmp_path)) == ["j0", "j2"]
+    assert verdicts(output.read_text()) == {"j0": "RIGHT", "j1": "WRONG", "j2": "RIGHT"}
+    assert "1 verdicts are already in" in capsys.readouterr().err
+    assert main.run(arguments) == EXIT_FAILED
+    assert len(judged(tmp_path)) == 2
+
+
+def test_resume_of_no_output_begins_one(job_lines, tmp_path):
+    output = tmp_path / "out.jsonl"
+    assert main.run(["judge", "--jobs", job_lines("RIGHT"), "--resume", str(output)]) == EXIT_OK
+    assert verdicts(output.read_text()) == {"j0": "RIGHT"}
+
+
+def test_output_with_verdicts_is_not_overwritten(job_lines, capsys, tmp_path):
+    output = tmp_path / "out.jsonl"
+    arguments = ["judge", "--jobs", job_lines("RIGHT"), "-o", str(output)]
+    assert main.run(arguments) == EXIT_OK
+    before = output.read_text()
+    assert main.run(arguments) == EXIT_USAGE
+    assert f"{output} has verdicts already." in capsys.readouterr().err
+    assert output.read_text() == before
+
+
+@pytest.mark.parametrize("format", ["table", "json"])
+def test_report_goes_to_a_file_and_the_summary_to_stderr(files, capsys, tmp_path, format):
+    output = tmp_path / "report"
+    for _ in range(2):  # a report is replaced
+        main.run(["judge", *files("RIGHT"), "--format", format, "-o", str(output)])
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith(
+        f"judge: 1 of 1 file right, 1 from the cache\n\nlosscli: wrote {output}\n"
+    )
+    assert "RIGHT" in output.read_text()
+
+
+USAGE = {
+    "nothing": ([], "name files to judge, or --jobs FILE, one of the two."),
+    "both": (["k.py", "--jobs", "x"], "name files to judge, or --jobs FILE, one of the two."),
+    "no file": (["nowhere.py"], "there is no file 'nowhere.py'."),
+    "no .py": (["README.md"], "expected FILE.py, FILE.py:NAME or FILE.py@REVISION"),
+    "twice": (["k.py", "k.py"], "'k.py' is named twice."),
+    "no jobs": (["--jobs", "nowhere.jsonl"], "there is no file 'nowhere.jsonl'."),
+    "jobs directory": (["--jobs", "."], "--jobs '.' is a directory."),
+    "empty jobs": (["--jobs", "/dev/null"], "--jobs /dev/null has no job."),
+    "loss": (["k.py", "--loss", "mes"], "unknown loss 'mes'. Did you mean 'mse'?"),
+    "reference": (["pyproject.toml.py"], "there is no file 'pyproject.toml.py'."),
+    "parameter": (["k.py", "--param", "beta"], "'beta' is not a parameter. Write NAME=VALUE"),
+    "size": (["k.py", "--size", "8x"], "'8x' is not a size: an extent is missing."),
+    "dtype": (["k.py", "--dtype", "float31"], "unknown dtype 'float31'."),
+    "device": (["k.py", "--device", "tpu"], "unknown device 'tpu'."),
+    "time": (["k.py", "--timeout", "long"], "'long' is not a duration."),
+    "no time": (["k.py", "--timeout", "0"], "'0' leaves no time at all."),
+    "memory": (["k.py", "--memory", "much"], "'much' is not an amount of memory."),
+    "workers": (["k.py", "--workers", "0"], "'0' is not a number of workers."),
+    "format": (["k.py", "--format", "csv"], "unknown format 'csv'."),
+    "resume and -o": (["--jobs", "-", "--resume", "a", "-o", "b"], "takes no other -o."),
+    "resume a table": (
+        ["--jobs", "-", "--resume", "a", "--format", "table"],
+        "--resume continues an output in jsonl, not in table.",
+    ),
+    "resume nowhere": (["--jobs", "-", "--resume", "/no/where"], "is no file that could be"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), USAGE.values(), ids=USAGE)
+def test_bad_usage_is_one_message(capsys, arguments, message):
+    assert main.run(["judge", *arguments]) == EXIT_USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("losscli: error: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.judging", "judge", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def pids(tmp_path, count):
+    """Wait until so many jobs have begun; return the processes that judge."""
+    path, deadline = tmp_path / "log", time.monotonic() + 30
+    while time.monotonic() < deadline:
+        lines = path.read_text().splitlines() if path.exists() else []
+        if len(lines) >= count:
+            return {int(line.rsplit(" ", 1)[1]) for line in lines}
+        time.sleep(0.05)
+    raise AssertionError(f"fewer than {count} jobs began")
+
+
+def gone(processes, seconds=15):
+    """Tell whether processes end in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any(os.path.exists(f"/proc/{pid}") for pid in processes):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_keeps_what_is_finished_and_leaves_no_process(job_lines, tmp_path, number):
+    output = tmp_path / "out.jsonl"
+    path = job_lines("RIGHT", "slow", "slow")
+    process = start("--jobs", path, "--workers", "2", "-o", str(output))
+    judges = pids(tmp_path, 3)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == EXIT_INTERRUPTED
+    assert err.endswith(f"losscli: interrupted; judge the rest with --resume {output}\n")
+    assert err.count("interrupted") == 1
+    assert verdicts(output.read_text()) == {"j0": "RIGHT"}
+    assert gone(judges, 0.1)
+
+
+def test_kill_leaves_no_process_and_what_is_finished(job_lines, tmp_path):
+    output = tmp_path / "out.jsonl"
+    process = start(
+        "--jobs", job_lines("RIGHT", "slow", "slow"), "-o", str(output), "--workers", "2"
+    )
+    judges = pids(tmp_path, 3)
+    process.kill()
+    process.communicate(timeout=30)
+    assert gone(judges)
+    assert verdicts(output.read_text()) == {"j0": "RIGHT"}
+
+
+def test_closed_pipe_ends_everything(job_lines, tmp_path):
+    process = start("--jobs", job_lines("slow", "RIGHT", "RIGHT", "RIGHT"), "--workers", "2")
+    process.stdout.close()
+    judges = pids(tmp_path, 2)
+    process.stderr.read()
+    assert process.wait(30) == 141
+    process.stderr.close()
+    assert gone(judges)

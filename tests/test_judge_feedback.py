@@ -1,0 +1,73 @@
+"""The text that a model acts on."""
+
+import typing
+
+import pytest
+from msgspec.structs import replace
+
+from losscli.judge.feedback import ADVICE, CHECK_ADVICE, feedback
+from losscli.judge.verdict import JudgeReason, ReasonCode, Word
+from losscli.verify.checks import CHECKS
+from tests.judging import BACKWARD, FORWARD, LAYOUTS, REPEAT, RIGHT, WRONG, verdict
+
+
+def test_every_reason_has_advice():
+    assert ADVICE.keys() == set(typing.get_args(ReasonCode))
+
+
+def test_every_check_has_advice():
+    assert CHECK_ADVICE.keys() == CHECKS.keys()
+
+
+@pytest.mark.parametrize("word", typing.get_args(Word))
+def test_every_word_opens_with_a_sentence(word):
+    assert feedback(verdict(word)).startswith("kernels/k.py ")
+
+
+def test_a_failed_check_is_told_with_case_values_repetition_and_advice():
+    text = feedback(WRONG)
+    assert text.startswith("kernels/k.py is wrong. The check layouts against smooth_l1 failed, ")
+    assert "smallest at smooth_l1 3x5 float32 mean transposed: expected 0.25, got 0.5" in text
+    assert f"This repeats it: {REPEAT}." in text
+    assert "use the strides" in text
+
+
+def test_speed_is_told_against_each_other_with_what_is_left_to_gain():
+    text = feedback(RIGHT)
+    assert "Forward at smooth_l1 1024x1024 float32 mean, takes 1.200 ms: " in text
+    assert "1.80x as fast as the reference (1.75 to 1.85); 0.90x as fast as torch.compile" in text
+    assert "62% of what the memory allows: at most 1.6x is left to gain." in text
+    assert "It takes 4.0 MiB beyond operands and results" in text
+    assert "Forward and backward at" in text
+    assert "95% of what the memory allows: hardly anything is left to gain." in text
+
+
+def test_of_several_cases_the_slowest_beside_the_reference_is_told():
+    slow = replace(FORWARD, case="another", ratios={"reference": (0.5, 0.4, 0.6)})
+    text = feedback(replace(RIGHT, speed=(FORWARD, slow, BACKWARD)))
+    assert "Forward at the slowest of 2 cases, another, takes" in text
+
+
+def test_at_most_three_reasons_are_told():
+    many = tuple(replace(LAYOUTS, check=check) for check in ("value", "sizes", "parts", "steps"))
+    text = feedback(replace(WRONG, reasons=many))
+    assert "1 more reason may follow" in text
+    assert "check steps" not in text
+
+
+def test_results_that_differ_from_run_to_run_are_told():
+    changed = replace(RIGHT.accuracy, deterministic=False)
+    assert "differ from run to run" in feedback(replace(RIGHT, accuracy=changed))
+
+
+def test_reason_without_a_check_is_a_sentence():
+    reason = JudgeReason("import_failed", "build", "line 3: no module named 'x'")
+    text = feedback(verdict("DOES NOT BUILD", reasons=(reason,)))
+    assert "cannot be loaded. Line 3: no module named 'x'. Make the file import" in text
+
+
+def test_feedback_is_one_line_and_part_of_the_json():
+    record = WRONG.to_json()
+    assert record["feedback"] == feedback(WRONG)
+    assert "\n" not in record["feedback"]
+    assert list(record).index("feedback") == list(record).index("reasons") + 1

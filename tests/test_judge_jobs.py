@@ -1,0 +1,143 @@
+"""Jobs are read a line at a time; a broken line is a verdict, and the others run."""
+
+import json
+import os
+
+import pytest
+
+from losscli.errors import UsageError
+from losscli.judge.job import Job
+from losscli.judge.jobs import check_job, lines_of, read_jobs
+from losscli.judge.verdict import Verdict
+from tests.judging import write
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write(tmp_path, "k.py")
+
+
+@pytest.fixture
+def read(file):
+    """Return a function that reads objects, or lines, of jobs on one file."""
+
+    def read(*values, defaults=None):
+        lines = [
+            value if isinstance(value, bytes) else json.dumps({"file": file, **value}).encode()
+            for value in values
+        ]
+        return list(read_jobs(lines, "jobs.jsonl", defaults))
+
+    return read
+
+
+def test_job_without_an_id_has_the_name_of_its_file(read, file):
+    assert read({}) == [Job(file=file, id=file)]
+
+
+def test_all_fields_are_read(read, file):
+    job: dict[str, object] = {
+        "id": "a",
+        "loss": "smooth_l1",
+        "sizes": [[8, 8], [4]],
+        "dtypes": ["float64"],
+    }
+    job |= {"parameters": {"beta": 2}, "limits": {"call_seconds": 5}, "quick": True}
+    [found] = read(job)
+    assert (found.sizes, found.dtypes, found.quick) == (((8, 8), (4,)), ("float64",), True)
+    assert (found.parameters, found.limits.call_seconds) == ({"beta": 2.0}, 5.0)
+    assert found.limits.build_seconds == 600.0
+
+
+def test_a_line_overrides_the_defaults_field_by_field(read):
+    defaults = {"loss": "mse", "limits": {"call_seconds": 1.0, "build_seconds": 2.0}}
+    [one, two] = read(
+        {"id": "1"}, {"id": "2", "loss": "hinge", "limits": {"call_seconds": 9}}, defaults=defaults
+    )
+    assert (one.loss, one.limits.call_seconds, one.limits.build_seconds) == ("mse", 1.0, 2.0)
+    assert (two.loss, two.limits.call_seconds, two.limits.build_seconds) == ("hinge", 9.0, 2.0)
+
+
+BROKEN = {
+    "not JSON": (b'{"file": ', "this line is not JSON: "),
+    "not UTF-8": (b'{"file": "\xff"}', "this line is not JSON: "),
+    "array": (b"[1]", 'expected an object such as {"file": "kernel.py"}, found an array.'),
+    "number": (b"17", "found a number."),
+    "null": (b"null", "found null."),
+    "no file": (b'{"id": "a"}', "object missing required field `file`."),
+    "file missing": ({"file": "nowhere.py"}, "there is no file 'nowhere.py'."),
+    "not a .py": ({"file": "kernel"}, "expected FILE.py, FILE.py:NAME or FILE.py@REVISION"),
+    "reference missing": ({"reference": "nowhere.py"}, "there is no file 'nowhere.py'."),
+    "unknown key": ({"losses": "mse"}, "unknown key 'losses'. Did you mean 'loss'?"),
+    "unknown limit": ({"limits": {"call": 1}}, "unknown key 'call'."),
+    "type": ({"quick": "yes"}, "'quick': expected `bool`, got `str`."),
+    "type of a size": ({"sizes": ["8x8"]}, "expected `array`, got `str`."),
+    "unknown loss": ({"loss": "mes"}, "unknown loss 'mes'. Did you mean 'mse'?"),
+    "unknown dtype": ({"dtypes": ["float31"]}, "float31"),
+    "unknown device": ({"device": "tpu"}, "unknown device 'tpu'."),
+    "unknown reduction": ({"reduction": "men"}, "unknown reduction 'men'."),
+    "unknown parameter": (
+        {"loss": "smooth_l1", "parameters": {"bta": 1}},
+        "unknown parameter 'bta'. Did you mean 'beta'?",
+    ),
+    "parameter of a loss without": (
+        {"loss": "mse", "parameters": {"beta": 1}},
+        "mse has no parameters, but 'beta' is given.",
+    ),
+    "parameter out of range": (
+        {"loss": "smooth_l1", "parameters": {"beta": -1}},
+        "beta must be at least 0, but is -1.",
+    ),
+    "negative size": ({"sizes": [[-8, 8]]}, "[-8, 8] is not a size"),
+    "negative limit": ({"limits": {"call_seconds": -1}}, "'call_seconds' must be at least 0"),
+    "nested too deeply": (b'{"file": ' + b"[" * 5000, "this line is not JSON: "),
+}
+
+
+@pytest.mark.parametrize(("line", "message"), BROKEN.values(), ids=BROKEN)
+def test_broken_line_is_a_verdict_with_its_number_and_the_others_run(read, line, message):
+    before, broken, after = read({"id": "before"}, line, {"id": "after"})
+    assert (before.id, after.id) == ("before", "after")
+    assert isinstance(broken, Verdict)
+    assert (broken.word, broken.reasons[0].code) == ("NOT JUDGED", "bad_job")
+    assert broken.reasons[0].text.startswith("jobs.jsonl:2: ")
+    assert message in broken.reasons[0].text
+
+
+def test_broken_line_keeps_its_id_or_gets_its_place(read):
+    [one, two] = read({"id": "mine", "quick": 3}, b"{")
+    assert (one.id, two.id) == ("mine", "jobs.jsonl:2")
+
+
+def test_id_that_is_used_twice_is_broken(read):
+    [one, two] = read({"id": "a"}, {"id": "a"})
+    assert isinstance(one, Job)
+    assert "the id 'a' is that of line 1 as well" in two.reasons[0].text
+
+
+def test_empty_lines_count_but_are_no_jobs(read):
+    [broken] = read(b"", b"  ", b"{")
+    assert broken.id == "jobs.jsonl:3"
+
+
+def test_file_that_is_no_python_is_left_to_a_verdict(tmp_path):
+    path = tmp_path / "bad.py"
+    path.write_text("def (")
+    check_job(Job(file=str(path)))
+
+
+def test_missing_file_is_refused():
+    with pytest.raises(UsageError, match="there is no file"):
+        check_job(Job(file="nowhere.py"))
+
+
+def test_lines_come_as_soon_as_they_are_written():
+    receiver, sender = os.pipe()
+    lines = lines_of(receiver)
+    os.write(sender, b"one\ntw")
+    assert next(lines) == b"one"
+    os.write(sender, b"o\n\nlast")
+    assert (next(lines), next(lines)) == (b"two", b"")
+    os.close(sender)
+    assert list(lines) == [b"last"]
+    os.close(receiver)

@@ -1,0 +1,199 @@
+"""The local pool: processes that judge, one crash of which ends no other job."""
+
+import itertools
+import os
+import queue
+import threading
+
+import pytest
+
+from losscli.judge.job import Job
+from losscli.judge.jobs import read_line
+from losscli.judge.pool import LocalPool, default_workers, judge_one
+from losscli.judge.unjudged import not_judged
+from losscli.judge.verdict import Verdict
+from tests.judging import COMMAND, ROOT, write
+
+
+@pytest.fixture
+def jobs(tmp_path, monkeypatch):
+    """Return a function that makes a job of what each file says."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("FAKE_JUDGE_LOG", str(tmp_path / "log"))
+
+    numbers = itertools.count()
+
+    def make(*says, **fields):
+        named = [(f"{next(numbers)} {each}", each) for each in says]
+        return [Job(file=write(tmp_path, f"k{id[0]}.py", s), id=id, **fields) for id, s in named]
+
+    return make
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Return a function that reads which process judged each job."""
+
+    def read():
+        lines = (tmp_path / "log").read_text().splitlines()
+        return dict(line.rsplit(" ", 1) for line in lines)
+
+    return read
+
+
+def run(jobs, workers=2, **options):
+    """Return the verdict on each job."""
+    verdicts = list(LocalPool(workers, command=COMMAND, **options).run(jobs))
+    found = {verdict.id: verdict for verdict in verdicts}
+    assert len(found) == len(verdicts)
+    return found
+
+
+def test_each_job_has_a_verdict(jobs):
+    asked = jobs("RIGHT", "WRONG", "SLOWER", "RIGHT", "CHEATS")
+    assert {key: each.word for key, each in run(asked).items()} == {
+        "0 RIGHT": "RIGHT",
+        "1 WRONG": "WRONG",
+        "2 SLOWER": "SLOWER",
+        "3 RIGHT": "RIGHT",
+        "4 CHEATS": "CHEATS",
+    }
+
+
+def test_one_process_judges_job_after_job(jobs, log):
+    run(jobs(*["RIGHT"] * 4), workers=1)
+    assert len(set(log().values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("says", "text"),
+    [
+        ("segfault", "the process that judged it ended by SIGSEGV"),
+        ("exit", "the process that judged it ended with exit code 0"),
+        ("raise", "losscli itself failed: ValueError: a fault of the judge"),
+        ("unfit", "there is no memory."),
+    ],
+)
+def test_judge_that_fails_fails_its_own_job_alone(jobs, log, says, text):
+    found = run(jobs("RIGHT", says, "RIGHT"), workers=1)
+    failed = found.pop(f"1 {says}")
+    assert (failed.word, failed.reasons[0].code) == ("NOT JUDGED", "error")
+    assert failed.reasons[0].text == text
+    assert [each.word for each in found.values()] == ["RIGHT", "RIGHT"]
+    assert log()["0 RIGHT"] != log()["2 RIGHT"]
+
+
+def test_usage_error_of_the_judge_is_a_bad_job(jobs):
+    [found] = run(jobs("usage")).values()
+    assert (found.word, found.reasons[0].code) == ("NOT JUDGED", "bad_job")
+
+
+def test_what_is_printed_does_not_mix_with_verdicts(jobs):
+    assert [each.word for each in run(jobs("print", "RIGHT")).values()] == ["RIGHT", "RIGHT"]
+
+
+def test_note_of_a_judge_names_the_file(jobs, capfd):
+    run(jobs("notes"))
+    assert capfd.readouterr().err.endswith("k0.py: told\n")
+
+
+def test_verdict_among_the_jobs_is_passed_on(jobs):
+    broken = not_judged(Job("x.py", id="x"), "bad_job", "no.")
+    assert run([broken, *jobs("RIGHT")])["x"] == broken
+
+
+def test_verdicts_come_while_the_next_job_is_awaited(jobs):
+    asked = queue.Queue()
+    [first, second] = jobs("RIGHT", "WRONG")
+    asked.put(first)
+    verdicts = LocalPool(2, command=COMMAND).run(iter(asked.get, None))
+    assert next(verdicts).id == first.id
+    asked.put(second)
+    assert next(verdicts).id == second.id
+    asked.put(None)
+    assert list(verdicts) == []
+
+
+def test_error_of_the_jobs_ends_the_run(jobs):
+    def broken():
+        yield from jobs("RIGHT")
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        run(broken())
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_closing_the_run_ends_the_processes(jobs, log):
+    verdicts = LocalPool(3, command=COMMAND, grace=5).run(jobs("RIGHT", "slow", "slow"))
+    next(verdicts)
+    while len(log()) < 3:
+        threading.Event().wait(0.05)
+    verdicts.close()
+    assert not any(alive(int(pid)) for pid in log().values())
+    assert threading.active_count() < 10
+
+
+def test_gpus_are_used_in_turn(jobs):
+    found = run(jobs(*["RIGHT"] * 4, device="auto"), workers=1, gpus=["cuda:0", "cuda:1"])
+    assert [each.device for each in found.values()] == ["cuda:0", "cuda:1"] * 2
+
+
+def test_job_for_one_device_stays_there(jobs):
+    asked = [*jobs("RIGHT", device="cpu")]
+    assert [each.device for each in run(asked, gpus=["cuda:0"]).values()] == ["cpu"]
+
+
+def test_without_a_gpu_a_job_stays_as_it_is(jobs):
+    assert [each.device for each in run(jobs("RIGHT", device="auto")).values()] == ["auto"]
+
+
+def test_gpu_in_quarantine_is_used_no_more_and_told_aloud(jobs):
+    notes = []
+    asked = jobs("quarantine", "RIGHT", "RIGHT", device="cuda")
+    found = run(asked, workers=1, gpus=["cuda:0", "cuda:1"], notify=notes.append)
+    assert [each.device for each in found.values()] == ["cuda:0", "cuda:1", "cuda:1"]
+    assert len(notes) == 1
+    assert notes[0].startswith("cuda:0 did not recover from ")
+
+
+def test_where_no_gpu_is_left_jobs_are_not_judged(jobs):
+    asked = jobs("quarantine", "RIGHT", device="cuda") + jobs("RIGHT", device="cuda:0")
+    found = list(run(asked, workers=1, gpus=["cuda:0"]).values())
+    assert [each.word for each in found] == ["CRASHED", "NOT JUDGED", "NOT JUDGED"]
+    assert {each.reasons[0].code for each in found} == {"quarantined"}
+
+
+def test_process_that_cannot_be_started_is_one_message(jobs):
+    with pytest.raises(Exception, match="cannot start a process: No such file"):
+        list(LocalPool(1, command=["/no/where"]).run(jobs("RIGHT")))
+
+
+def test_there_is_a_worker_at_least():
+    assert default_workers() >= 1
+
+
+def test_one_job_is_judged_in_a_process_of_its_own(jobs, monkeypatch):
+    monkeypatch.setitem(LocalPool.__init__.__kwdefaults__, "command", COMMAND)
+    [job] = jobs("WRONG")
+    assert judge_one(job).word == "WRONG"
+
+
+def test_a_judge_reads_a_job_as_the_pool_writes_it(jobs):
+    import msgspec
+
+    [job] = jobs("RIGHT", sizes=((8, 8),), parameters={"beta": 0.5}, loss="smooth_l1")
+    assert read_line(msgspec.json.encode(job.to_json()), "job") == job
+
+
+def test_broken_request_has_an_answer():
+    found = read_line(b"{", "job")
+    assert isinstance(found, Verdict)
+    assert found.reasons[0].code == "bad_job"
