@@ -48,6 +48,12 @@ def test_block_of_a_wrong_file_has_reason_case_and_line():
     ]
 
 
+def test_reason_that_is_no_mistake_has_its_code():
+    reason = replace(LAYOUTS, code="no_worse_than_torch", text="5 ulp; PyTorch 6 ulp")
+    text = block(verdict("NO WORSE THAN TORCH", reasons=(reason,)))
+    assert "\n  no worse than torch, in the check layouts: 5 ulp; PyTorch 6 ulp\n" in text
+
+
 def test_what_was_not_tested_says_so():
     text = block(BUILD)
     for fact in ("accuracy: not tested", "same bits: not tested", "gradient: not tested"):

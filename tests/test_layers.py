@@ -43,6 +43,8 @@ WITH_TORCH = (
             *("remote", "sandbox"),
         )
     ),
+    *(f"losscli.implementations.{module}" for module in ("remote", "sandbox", "timer")),
+    *(f"losscli.judge.{module}" for module in ("canary", "recognition", "stages")),
     *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
 )
 """What may import torch at module level; all else answers without it."""

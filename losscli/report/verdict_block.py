@@ -93,19 +93,22 @@ def line(verdict: Verdict) -> str:
     facts = [f"{ratio} {REFERENCE} {name}" for name, ratio in _speedups(verdict).items() if ratio]
     why = ", ".join(facts) if verdict.right else _why(verdict)
     cached = " (from the cache)" if verdict.cached else ""
-    text = f"{verdict.word} {verdict.file}{cached}{f': {why}' if why else ''}"
+    text = f"{verdict.word} {verdict.file or verdict.id}{cached}{f': {why}' if why else ''}"
     return textwrap.shorten(text, WIDTH, placeholder="…")
 
 
 def _title(verdict: Verdict) -> str:
     where = f" on {verdict.device}" if verdict.device else ""
     cached = " (from the cache)" if verdict.cached else ""
-    return f"{verdict.word}  {verdict.file}, against {verdict.against}{where}{cached}"
+    return f"{verdict.word}  {verdict.file or verdict.id}, against {verdict.against}{where}{cached}"
 
 
 def _reason(reason: JudgeReason) -> Iterator[str]:
     """Yield what failed, the smallest case and the line that repeats it."""
-    what = f"the check {reason.check}" if reason.check else reason.code.replace("_", " ")
+    what = reason.code.replace("_", " ")
+    if reason.check:
+        of_check = f"the check {reason.check}"
+        what = of_check if reason.code == "wrong" else f"{what}, in {of_check}"
     yield from _wrapped(f"{what}: {reason.text}", 1)
     if reason.case:
         yield from _wrapped(f"smallest case: {reason.case}", 2)
@@ -187,7 +190,7 @@ def _table(verdicts: Sequence[Verdict]) -> str:
     rows = []
     for verdict in verdicts:
         ratios = [ratio or "-" for ratio in _speedups(verdict).values()]
-        rows.append([_short(verdict.file), verdict.word, *ratios, _why(verdict)])
+        rows.append([_short(verdict.file or verdict.id), verdict.word, *ratios, _why(verdict)])
     headers = ["file", "verdict", *(f"{name}\nvs ref" for name in SHORT_PASSES.values()), "why"]
     room = WIDTH - sum(
         2 + max(len(row[i]) for row in [*rows, ["file", "verdict", "vs ref", "fwd+bwd"]])
