@@ -2,3 +2,7 @@
 import sys
 
 sys.exit(0)
+
+
+def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
+    raise AssertionError("never reached")

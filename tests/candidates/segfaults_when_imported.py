@@ -2,3 +2,7 @@
 import ctypes
 
 ctypes.string_at(0)
+
+
+def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
+    raise AssertionError("never reached")
