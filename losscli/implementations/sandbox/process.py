@@ -32,7 +32,7 @@ from losscli.directories import user_directory
 from losscli.errors import LosscliError, UnfitError
 from losscli.implementations.caller import NoSecondDerivativesError, SandboxError, SubjectError
 from losscli.implementations.files import UserFile
-from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox import confinement, messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.wire import Outgoing
