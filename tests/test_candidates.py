@@ -34,6 +34,9 @@ FIRST_LINE = re.compile(
 )
 OPTION = re.compile(r"# (?P<name>gpu|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
 USUAL_LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
+OF_TIME = {"wrong_later", "clock_disagrees"}
+"""Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
+TIMED = {"honest_torch", "honest_fused_cpp", "honest_model_new_cuda"}
 NOT_A_CANDIDATES_FAULT = {
     *("bad_job", "no_gpu", "no_room", "quarantined", "interrupted", "error"),
 }
@@ -83,6 +86,7 @@ class Candidate:
             device="cuda:0" if "gpu" in self.options else "cpu",
             dtypes=dtypes,
             quick=True,
+            timed=bool(OF_TIME & {*self.codes}) or self.path.stem in TIMED,
             limits=Limits(**limits),
         )
 
