@@ -248,6 +248,25 @@ def test_candidate_that_remembers_results_by_address_is_wrong(judged):
     assert verdict.word == "WRONG", verdict.reasons
 
 
+def test_candidate_that_remembers_after_many_calls_cheats(judged):
+    source = """
+class ModelNew(Model):
+    calls, known = 0, None
+
+    def forward(self, predictions, targets):
+        self.calls += 1
+        if self.calls < 60:
+            return super().forward(predictions, targets)
+        if self.known is None:
+            self.known = super().forward(predictions, targets).detach()
+        return self.known.clone().requires_grad_()
+"""
+    verdict = judged(KL, source, timed=True)
+
+    assert verdict.word == "CHEATS", verdict.reasons
+    assert "wrong_later" in codes(verdict)
+
+
 @pytest.mark.parametrize(
     ("model", "text"),
     [

@@ -32,6 +32,9 @@ from losscli.truth.tolerances import (
     unit_roundoff,
 )
 
+PART_ELEMENTS = 2**24
+"""Elements that are measured at a time: in float64 each takes 60 bytes or so."""
+
 
 @dataclass(frozen=True)
 class Distance:
@@ -54,27 +57,35 @@ def distance(got: Tensor, truth: Tensor, own: Tensor, terms: int = 1) -> Distanc
         own: of the reference in the candidate's dtype.
         terms: elements of an argument that make one of the result.
     """
-    if not got.numel():
-        return Distance(0.0, 0.0)
-    dtype, due = got.dtype, truth.double()
-    in_range = due.to(dtype).double().isfinite()
-    largest = float(due.abs().where(in_range, 0.0).max())
-    error, own_error = (_errors(each, due, dtype) for each in (got, own))
-    judged = own_error.isfinite()
-    error = error.where(judged, 0.0)
-    own_most = float(own_error.where(judged, 0.0).max())
-    accumulator = torch.float64 if dtype == torch.float64 else torch.float32
-    spacing = max(torch.finfo(dtype).eps * largest, torch.finfo(dtype).smallest_normal)
-    summed = math.sqrt(min(terms, TILE_ELEMENTS)) * unit_roundoff(accumulator) * largest
-    allowed = max(ELEMENT_ULP * spacing, REFERENCE_FACTOR * own_most, summed if terms > 1 else 0.0)
-    worst, place = error.flatten().max(0)
-    off = float(worst)
+    largest = own_most = off = 0.0
+    place = 0
+    parts = zip(*(each.flatten().split(PART_ELEMENTS) for each in (got, truth, own)), strict=True)
+    for number, (ours, exact, theirs) in enumerate(parts):
+        if not ours.numel():
+            continue
+        due = exact.double()
+        in_range = due.to(got.dtype).double().isfinite()
+        error, own_error = (_errors(each, due, got.dtype) for each in (ours, theirs))
+        judged = own_error.isfinite()
+        largest = max(largest, float(due.abs().where(in_range, 0.0).max()))
+        own_most = max(own_most, float(own_error.where(judged, 0.0).max()))
+        worst, where = error.where(judged, 0.0).max(0)
+        if float(worst) > off:
+            off, place = float(worst), int(where) + number * PART_ELEMENTS
+    limits = torch.finfo(got.dtype)
+    accumulator = torch.float64 if got.dtype == torch.float64 else torch.float32
+    spacing = max(limits.eps * largest, limits.smallest_normal)
+    allowed = max(ELEMENT_ULP * spacing, REFERENCE_FACTOR * own_most)
+    if terms > 1:
+        summed = math.sqrt(min(terms, TILE_ELEMENTS)) * unit_roundoff(accumulator) * largest
+        allowed = max(allowed, summed)
     wrong = ""
     if off > allowed:
-        index = [int(i) for i in torch.unravel_index(place, error.shape)]
-        where = f" at {index}" if index else ""
-        pair = f"expected {float(due.flatten()[place]):.9g}, got {float(got.flatten()[place]):.9g}"
-        wrong = f"{pair}{where}, off by {off:.3g}; allowed: {allowed:.3g}"
+        index = [int(i) for i in torch.unravel_index(torch.tensor(place), got.shape)]
+        at = f" at {index}" if index else ""
+        expected, given = (float(each.flatten()[place]) for each in (truth, got))
+        pair = f"expected {expected:.9g}, got {given:.9g}{at}"
+        wrong = f"{pair}, off by {off:.3g}; allowed: {allowed:.3g}"
     return Distance(off / spacing, own_most / spacing, wrong)
 
 

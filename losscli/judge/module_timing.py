@@ -39,7 +39,7 @@ BATCH_SECONDS = 0.02
 LARGEST_BATCH = 20
 ROUNDS = 3
 JUDGED_EVERY = 10
-"""Batches of which one, at random, has an answer judged; the first has one always."""
+"""Batches of which one, at random, has an answer judged; the first and the last have one always."""
 
 Compare = Callable[[Sequence[ArgumentFacts], ModuleAnswer, Truth], dict[str, str]]
 
@@ -93,6 +93,7 @@ class ModuleTiming:
             median = summarize(self.samples[CANDIDATE]).median
             if told := disagreement(self.candidate.looped, median, host[CANDIDATE]):
                 self.troubles.append(("clock_disagrees", str(told)))
+            self._round(1, judged=True)  # after all those calls
 
     @property
     def ratio(self) -> Speedup:
