@@ -1,5 +1,7 @@
 """A candidate is judged against a Model of any signature, where losscli has no oracle."""
 
+from typing import Any
+
 import pytest
 
 from losscli.judge.job import Job
@@ -82,8 +84,8 @@ def judged(tmp_path, monkeypatch):
     def judge(*parts, **options):
         path = tmp_path / "candidate.py"
         path.write_text(HEAD + "".join(parts))
-        options = {"device": "cpu", "quick": True, "timed": False} | options
-        return judge_job(Job(file=str(path), **options))
+        given: dict[str, Any] = {"device": "cpu", "quick": True, "timed": False} | options
+        return judge_job(Job(file=str(path), **given))
 
     return judge
 
