@@ -96,8 +96,16 @@ def each_candidate() -> list[Any]:
     return [pytest.param(path, id=path.stem, marks=marks[path]) for path in PATHS]
 
 
+@pytest.fixture(scope="module")
+def zygote():
+    """The process that forks workers: it stays for the next candidate."""
+    from losscli.implementations.sandbox.process import zygote
+
+    return zygote()
+
+
 @pytest.fixture
-def private(tmp_path, monkeypatch):
+def private(zygote, tmp_path, monkeypatch):
     """The folder in which all temporary files and folders are made."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -146,11 +154,9 @@ def told(candidate: Candidate, verdict: Verdict) -> str:
 
 @pytest.mark.parametrize("path", each_candidate())
 def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, private):
-    from losscli.implementations.sandbox.process import zygote
     from losscli.judge.stages import judge_job
 
     candidate = Candidate.read(path)
-    zygote()  # stays for the next candidate
     before = children(), shared_memory()
 
     verdict = judge_job(candidate.job)

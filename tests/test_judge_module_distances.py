@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from losscli.judge.module_distances import distance
+from losscli.judge.modules.distances import distance
 
 TRUTH = torch.tensor([1.0, -0.5, 0.25, 0.0], dtype=torch.float64)
 OWN = TRUTH.float()

@@ -40,7 +40,7 @@ from losscli.judge.findings import Ended as _Ended
 from losscli.judge.findings import Findings as _Findings
 from losscli.judge.findings import stage as _stage
 from losscli.judge.job import Job
-from losscli.judge.modules import ModuleJudging
+from losscli.judge.modules.judging import ModuleJudging
 from losscli.judge.reasoning import reason_of, word_of
 from losscli.judge.recognition import UnknownLossError, WrongReferenceError, recognise
 from losscli.judge.threads import one_thread as _one_thread

@@ -23,9 +23,9 @@ from losscli.implementations.sandbox.methods import (
     ModuleCall,
     Patch,
 )
-from losscli.judge import module_inputs
-from losscli.judge.module_reference import Reference, Truth
-from losscli.judge.module_worker import ModuleWorker
+from losscli.judge.modules import inputs as module_inputs
+from losscli.judge.modules.reference import Reference, Truth
+from losscli.judge.modules.worker import ModuleWorker
 from losscli.judge.verdict import ReasonCode, Speed
 from losscli.runs.records import Speedup
 

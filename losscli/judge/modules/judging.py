@@ -1,7 +1,7 @@
 """Judges a module of any signature against a ``Model``, where losscli has no oracle for the loss.
 
 The reference gives the truth in float64, in a process of its own, for inputs that the judge draws.
-How far a result may be from it is told in ``module_distances``, what is timed in ``module_timing``.
+How far a result may be from it is told in ``distances``, what is timed in ``timing``.
 Of the checks of verify, those that need to know the formula are not made.
 """
 
@@ -23,15 +23,15 @@ from losscli.implementations.caller import SandboxError, SubjectError
 from losscli.implementations.files import Definition, UserFile
 from losscli.implementations.sandbox.methods import Argument, ArgumentFacts, ModuleAnswer
 from losscli.implementations.sandbox.process import NotBuiltError
-from losscli.judge import module_inputs
 from losscli.judge.device_lock import device_lock
 from losscli.judge.findings import Ended, Findings, stage
 from losscli.judge.job import Job
-from losscli.judge.module_distances import Distance, distance
-from losscli.judge.module_inputs import Draw
-from losscli.judge.module_reference import Reference, Truth
-from losscli.judge.module_timing import ModuleTiming
-from losscli.judge.module_worker import AS_MADE, ModuleWorker
+from losscli.judge.modules import inputs as module_inputs
+from losscli.judge.modules.distances import Distance, distance
+from losscli.judge.modules.inputs import Draw
+from losscli.judge.modules.reference import Reference, Truth
+from losscli.judge.modules.timing import ModuleTiming
+from losscli.judge.modules.worker import AS_MADE, ModuleWorker
 from losscli.judge.reasoning import reason_of
 from losscli.judge.recognition import WrongReferenceError
 from losscli.judge.threads import one_thread

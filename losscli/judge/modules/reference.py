@@ -14,7 +14,7 @@ from losscli.implementations import remote
 from losscli.implementations.caller import SubjectError
 from losscli.implementations.files import REFERENCE_MODULE, read_file
 from losscli.implementations.sandbox.methods import Argument, ArgumentFacts, ModuleAnswer
-from losscli.judge.module_worker import AS_MADE, ModuleWorker
+from losscli.judge.modules.worker import AS_MADE, ModuleWorker
 from losscli.judge.recognition import WrongReferenceError
 
 DOUBLE = "float64"
