@@ -34,7 +34,7 @@ FIRST_LINE = re.compile(
 )
 OPTION = re.compile(r"# (?P<name>gpu|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
 USUAL_LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
-OF_TIME = {"wrong_later", "clock_disagrees"}
+OF_TIME = {"wrong_later", "clock_disagrees", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
 TIMED = {"honest_torch", "honest_fused_cpp", "honest_model_new_cuda"}
 NOT_A_CANDIDATES_FAULT = {
@@ -44,6 +44,7 @@ WITHOUT_CANDIDATE = {
     "impossible",  # depends on the memory of the machine
     "slower",  # is no fault
     "no_worse_than_torch",
+    "refuses",
 }
 
 

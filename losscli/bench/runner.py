@@ -277,6 +277,13 @@ def _admit(
 def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop) -> Outcome:
     """Return the time, unless the timed calls computed something wrong."""
     contender = entry.contender
+    disagreement = None
+    if isinstance(entry.timed, RemotePass) and contender.warm and contender.samples:
+        median = summarize(contender.samples).median
+        try:
+            disagreement = entry.timed.disagreement(median, contender.warm.host_seconds)
+        except SubjectError as error:
+            return gone_wrong(error, sampled=True)
     verdict = _judge_again(gate, pass_, entry)
     if contender.failure:
         return gone_wrong(contender.failure, sampled=True)
@@ -285,14 +292,8 @@ def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop
             "wrong_later", f"correct before timing, wrong while timed: {verdict.reason}"
         )
         return Untimed(FAILED, reason, verdict.error, sampled=True)
-    if isinstance(entry.timed, RemotePass) and contender.warm and contender.samples:
-        median = summarize(contender.samples).median
-        try:
-            disagreement = entry.timed.disagreement(median, contender.warm.host_seconds)
-        except SubjectError as error:
-            return gone_wrong(error, sampled=True)
-        if disagreement:
-            return Untimed(FAILED, disagreement, entry.error, sampled=True)
+    if disagreement:
+        return Untimed(FAILED, disagreement, entry.error, sampled=True)
     return conclude(task, contender, entry.error, entry.peak_extra_bytes, stop)
 
 

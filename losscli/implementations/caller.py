@@ -46,6 +46,8 @@ class SubjectError(Exception):
 
     refused = False
     """Whether it raised RuntimeError, as PyTorch's own ops do for operands that do not fit."""
+    wrong = False
+    """Whether it raised nothing, but returned something else than a tensor."""
 
 
 class SandboxError(SubjectError):
@@ -368,7 +370,7 @@ class Subject:
         with _blaming(), torch.set_grad_enabled(bool(call.wrt)):
             loss = self.function(operands["input"], operands["target"])
         if type(loss) is not Tensor:
-            raise SubjectError(f"returned a {type(loss).__name__}, not a torch.Tensor")
+            raise wrong_type(loss)
         return loss, operands
 
 
@@ -404,6 +406,21 @@ def _joint_gradients(heads: Sequence[Head]) -> list[dict[OperandName, Tensor | N
     return [{name: next(found) for name in head.call.wrt} for head in heads]
 
 
+def wrong_type(result: object) -> SubjectError:
+    """Return the error of a result that is no tensor, or one of a class of its own."""
+    error = SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor")
+    error.wrong = True
+    return error
+
+
+def text_of(error: BaseException) -> str:
+    """Return the first line of an exception's text, which may raise one itself."""
+    try:
+        return str(error).strip().partition("\n")[0]
+    except Exception:
+        return ""
+
+
 @contextmanager
 def _blaming() -> Iterator[None]:
     """Turn an exception of an implementation into SubjectError.
@@ -417,7 +434,6 @@ def _blaming() -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        text = str(error).strip().partition("\n")[0]
-        wrapped = SubjectError(f"raised {type(error).__name__}: {text}".rstrip(": "))
+        wrapped = SubjectError(f"raised {type(error).__name__}: {text_of(error)}".rstrip(": "))
         wrapped.refused = isinstance(error, RuntimeError)
         raise wrapped from error

@@ -61,6 +61,13 @@ class Signature:
         """Tell whether an argument may be given by name."""
         return self.anything or keyword in self.keywords
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether the names of the first two arguments are those of an input and a target."""
+        names = [name.lower() for name in self.names[:2]]
+        known = {*INPUT_NAMES, *TARGET_NAMES}
+        return self.anything or (len(names) == 2 and {*names} <= known)
+
     def order(self, given: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return ``input`` and ``target`` in the order in which they are to be given.
 
@@ -133,7 +140,11 @@ class UserFile:
             reference = {REFERENCE_MODULE, "get_inputs", "get_init_inputs"}
             losses = [name for name in losses if name not in of_others | reference]
             functions = [name for name in losses if found[name].kind == "function"]
-            wanted = functions if functions else losses
+            wanted = [
+                name
+                for name in functions or losses
+                if name.endswith("_loss") or found[name].signature.is_loss
+            ]
         if not wanted:
             function = f"a function {loss}_loss or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"

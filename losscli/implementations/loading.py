@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import sys
 from functools import partial
 from pathlib import Path
@@ -47,8 +46,10 @@ def bind(
         function = partial(found, **_given(definition.signature, case))
     else:
         made = definition.constructor
-        given = _given(made, case) if made else {}
-        arguments: Any = () if given else getattr(module, "get_init_inputs", list)()
+        arguments = tuple(getattr(module, "get_init_inputs", tuple)())
+        named = _given(made, case) if made else {}
+        filled = made.names[: len(arguments)] if made else ()
+        given = {name: value for name, value in named.items() if name not in filled}
         instance = found(*arguments, **given).to(case.device)
         own = {k: v for k, v in _given(definition.signature, case).items() if k not in given}
         function = partial(instance, **own)
@@ -70,23 +71,20 @@ def _given(signature: Any, case: Case) -> dict[str, Any]:
 
 def is_of_compiler(error: BaseException) -> bool:
     """Tell whether an exception is a compiler's or linker's."""
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {_text(error)}"
     return isinstance(error, BuildError) or any(word in text for word in _COMPILERS)
 
 
 def first_error(error: BaseException) -> str:
     """Return the line of a compiler's output that says what is wrong."""
-    lines = str(error).splitlines()
+    lines = _text(error).splitlines()
     wrong = [line for line in lines if "error:" in line or "Error:" in line]
     return (wrong or lines or [type(error).__name__])[0].strip()
 
 
-def traceback_line(error: BaseException, name: str) -> str:
-    """Return the line of the candidate's own source that raised, as ``line N``."""
-    place = ""
-    trace = error.__traceback__
-    while trace:
-        if Path(inspect.getfile(trace.tb_frame)).stem == name:
-            place = f"line {trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
+def _text(error: BaseException) -> str:
+    """Return the text of an exception, which may raise one itself."""
+    try:
+        return str(error)
+    except Exception:
+        return ""

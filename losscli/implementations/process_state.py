@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -18,7 +19,12 @@ from typing import Any
 import torch
 
 _SUBNORMAL = sys.float_info.min / 4
-_OF_PYTHON: dict[str, Any] = {"builtins": builtins, "time": time}
+_OF_PYTHON: dict[str, Any] = {
+    "builtins": builtins,
+    "time": time,
+    "os": os,
+    "statistics": statistics,
+}
 _OF_TORCH: dict[str, Any] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
@@ -29,7 +35,12 @@ _OF_TORCH: dict[str, Any] = {
     "torch.nn.Module": torch.nn.Module,
 }
 """Whose functions others call."""
-_OF_COMPILERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH")
+_OF_COMPILERS = (
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "TRITON_PTXAS_PATH",
+    "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+)
 """Environment variables that torch.compile sets when it compiles for the first time."""
 
 

@@ -38,12 +38,12 @@ _CODES: dict[str, ReasonCode] = {
 }
 """The codes of results that a verdict calls otherwise."""
 _KNOWN = {code for _, codes in WORDS for code in codes}
-_REPLACED = "functions of "
+_LEFT_BEHIND, _REPLACED = "left behind: ", "functions of "
 
 
 def reason_of(code: str, text: str) -> ReasonCode:
     """Return the code of a verdict for that of a result, and its text."""
-    if code == "left_behind" and _REPLACED in text:
+    if _LEFT_BEHIND in text and _REPLACED in text:
         return "patched"
     if code in _CODES:
         return _CODES[code]

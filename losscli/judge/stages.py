@@ -194,7 +194,10 @@ class _Judging:
         problem = Problem.of(case)
         subject = Subject.bind(self.implementation, case)
         try:
-            subject.loss(problem.input, problem.target)
+            verdict, _ = problem.judge_loss(subject.loss(problem.input, problem.target))
+            if verdict.status == FAIL:  # what its gradient does may say less
+                code = reason_of(verdict.code, verdict.reason)
+                self._end(JudgeReason(code, "small", verdict.reason, "value", case.name))
             try:
                 subject.answer(problem.call(problem.filled(1.0)))
                 self.found.trains = True
@@ -207,8 +210,7 @@ class _Judging:
                 text = "its result has no gradient, so that nothing can be trained with it"
                 self.found.reasons.append(JudgeReason("no_gradient", "small", text, case=case.name))
         except SubjectError as error:
-            code = reason_of(getattr(error, "code", "raised"), str(error))
-            self._end(JudgeReason(code, "small", str(error), case=case.name))
+            self._end(JudgeReason(_code_of(error), "small", str(error), case=case.name))
         self._check("small", SMALL, SMALL_CHECKS)
 
     def _check(
@@ -259,6 +261,8 @@ class _Judging:
         if status != FAIL and not mild:
             return
         code = reason_of(result.code, result.reason)
+        if code == "raised" and any(word in result.reason for word in NO_GRADIENT):
+            code = "wrong"  # of the target, or where something is new
         if (code, stage) == ("raised", "checks") and result.check not in SMALL_RESULTS:
             code = "refuses"
         reason = JudgeReason(code, stage, result.told, result.check, result.case.name, line(result))
@@ -434,6 +438,12 @@ def _loss_of(file: UserFile) -> str:
         raise NotJudgeableError("ambiguous", text)
     text = f"{file.named} does not say which loss it is. Choose one with --loss: {losses}"
     raise NotJudgeableError("nothing_to_judge", f"{text}; or name a file with a class Model")
+
+
+def _code_of(error: SubjectError) -> ReasonCode:
+    """Return the code of what a call has raised."""
+    code = error.code if isinstance(error, SandboxError) else "wrong" if error.wrong else "raised"
+    return reason_of(code, str(error))
 
 
 def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:

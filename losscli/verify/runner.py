@@ -217,9 +217,11 @@ def run(
 
 def _blamed(result: VerifyResult, changed: Sequence[str]) -> VerifyResult:
     """Fail a result of a call that changed the state of the process."""
-    if not changed or result.status == FAIL:
+    if not changed:
         return result
     reason = f"left behind: {'; '.join(changed)}"
+    if result.status == FAIL:
+        return replace(result, reason=f"{result.reason}; {reason}")
     return replace(result, status=FAIL, reason=reason, code="left_behind")
 
 
@@ -243,6 +245,8 @@ def _code(error: Exception) -> Code:
     """Return the code of an error: of a process, of a GPU, which may be broken, or of one call."""
     if isinstance(error, SandboxError):
         return error.code
+    if isinstance(error, SubjectError) and error.wrong:
+        return "wrong"
     return "broke_device" if DEAD in str(error) else "raised"
 
 

@@ -1,4 +1,4 @@
-# expect: RIGHT|SLOWER: hinge in eager torch operations
+# expect: RIGHT|SLOWER|NO WORSE THAN TORCH: hinge in eager torch operations
 # loss: hinge
 import torch
 

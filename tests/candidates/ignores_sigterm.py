@@ -1,4 +1,4 @@
-# expect: HANGS timeout: hangs, and ignores every signal that can be ignored
+# expect: HANGS|WRONG timeout,left_behind: hangs, and ignores every signal that can be ignored
 # limits: call_seconds=3
 import contextlib
 import signal

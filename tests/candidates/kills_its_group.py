@@ -1,4 +1,4 @@
-# expect: CRASHED process_died: ends its own process group
+# expect: CRASHED|WRONG process_died,wrong: ends its own process group
 import os
 import signal
 

@@ -1,4 +1,4 @@
-# expect: HANGS timeout: stops its process, which then neither runs nor ends
+# expect: HANGS|WRONG timeout,wrong: stops its process, which then neither runs nor ends
 # limits: call_seconds=3
 import os
 import signal

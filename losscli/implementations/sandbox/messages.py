@@ -74,6 +74,8 @@ class Raised(msgspec.Struct, tag="raised"):
     kind: Literal["raised", "no_second_derivatives", "out_of_memory", "build", "import", "error"]
     refused: bool = False
     """Whether it was RuntimeError."""
+    wrong: bool = False
+    """Whether it raised nothing, but returned no tensor."""
     broke: bool = False
     """Whether the GPU cannot be used by the worker any more."""
 

@@ -307,7 +307,7 @@ class Worker:
         if raised.broke:
             return self._fatal("broke_device", raised.text)
         error = SubjectError(raised.text)
-        error.refused = raised.refused
+        error.refused, error.wrong = raised.refused, raised.wrong
         return error
 
     def _ended(self) -> SandboxError:

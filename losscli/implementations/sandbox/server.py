@@ -26,6 +26,7 @@ from losscli.implementations.caller import (
     Subject,
     SubjectError,
     joint_gradients,
+    text_of,
 )
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
@@ -87,7 +88,7 @@ class _Server:
             value = self._load(question) if isinstance(question, Load) else self._answer(question)
         except Exception as error:
             raised = _raised(error, isinstance(question, Load))
-            raised.broke = "CUDA error" in str(error) and is_broken(self.device)
+            raised.broke = "CUDA error" in raised.text and is_broken(self.device)
             return raised
         return Replied(value)
 
@@ -258,7 +259,7 @@ class _Server:
 
 def _raised(error: Exception, loads: bool) -> Raised:
     """Return an exception as an answer."""
-    text = str(error)
+    text = text_of(error)
     if is_out_of_memory(error):
         return Raised(text, "out_of_memory")
     if isinstance(error, NoSecondDerivativesError):
@@ -269,11 +270,10 @@ def _raised(error: Exception, loads: bool) -> Raised:
     if loads:
         return Raised(f"{type(error).__name__}: {loading.first_error(error)}", "import")
     if isinstance(error, SubjectError):
-        return Raised(text, "raised", error.refused)
+        return Raised(text, "raised", error.refused, error.wrong)
     if isinstance(error, LosscliError):
         return Raised(text, "error")
-    first = text.strip().partition("\n")[0]
-    return Raised(f"raised {type(error).__name__}: {first}".rstrip(": "), "raised")
+    return Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
 
 
 def _name_of(pid: int) -> str:

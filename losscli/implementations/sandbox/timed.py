@@ -13,7 +13,7 @@ from functools import partial
 import torch
 
 from losscli.axes import DEVICE, FORWARD_BACKWARD
-from losscli.implementations.caller import Subject, SubjectError
+from losscli.implementations.caller import Subject, wrong_type
 from losscli.implementations.passes import (
     Captured,
     Pass,
@@ -102,7 +102,7 @@ class Timed:
             gradient, incoming = self.call.input.grad, self.call.incoming
             loss = self.call.loss if loss is None else loss
         if type(loss) is not torch.Tensor:
-            raise SubjectError(f"returned a {type(loss).__name__}, not a torch.Tensor")
+            raise wrong_type(loss)
         found = Samples(seconds, loss.detach().clone(), gradient, incoming)
         self.call.release()
         return found
