@@ -48,6 +48,12 @@ def test_block_of_a_wrong_file_has_reason_case_and_line():
     ]
 
 
+def test_reason_that_is_no_mistake_has_its_code():
+    reason = replace(LAYOUTS, code="no_worse_than_torch", text="5 ulp; PyTorch 6 ulp")
+    text = block(verdict("NO WORSE THAN TORCH", reasons=(reason,)))
+    assert "\n  no worse than torch, in the check layouts: 5 ulp; PyTorch 6 ulp\n" in text
+
+
 def test_what_was_not_tested_says_so():
     text = block(BUILD)
     for fact in ("accuracy: not tested", "same bits: not tested", "gradient: not tested"):
@@ -70,6 +76,14 @@ def test_file_without_a_gradient_says_so():
 def test_verdict_from_the_cache_says_so():
     assert block(replace(RIGHT, cached=True)).splitlines()[0].endswith("(from the cache)")
     assert "1 from the cache" in summary([replace(RIGHT, cached=True), WRONG])
+
+
+def test_ratio_that_is_not_decided_has_a_mark():
+    ratios = {"reference": (1.0, 0.99, 1.01), "compile": (0.8, 0.5, 1.5), "custom": (1.2, 1.1, 1.3)}
+    text = block(verdict(speed=(replace(FORWARD, ratios=ratios),)))
+    assert "=1.00x" in text
+    assert "?0.80x" in text
+    assert " 1.20x" in text
 
 
 def test_speed_beyond_the_limit_is_impossible():

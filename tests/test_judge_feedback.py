@@ -16,7 +16,8 @@ def test_every_reason_has_advice():
 
 
 def test_every_check_has_advice():
-    assert CHECK_ADVICE.keys() == CHECKS.keys()
+    named = {name for check in CHECKS.values() for name in check.results or (check.name,)}
+    assert CHECK_ADVICE.keys() == named
 
 
 @pytest.mark.parametrize("word", typing.get_args(Word))
@@ -27,7 +28,7 @@ def test_every_word_opens_with_a_sentence(word):
 def test_a_failed_check_is_told_with_case_values_repetition_and_advice():
     text = feedback(WRONG)
     assert text.startswith("kernels/k.py is wrong. The check layouts against smooth_l1 failed, ")
-    assert "smallest at smooth_l1 3x5 float32 mean transposed: expected 0.25, got 0.5" in text
+    assert "in the smallest case at smooth_l1 3x5 float32 mean transposed: expected 0.25" in text
     assert f"This repeats it: {REPEAT}." in text
     assert "use the strides" in text
 
@@ -40,6 +41,11 @@ def test_speed_is_told_against_each_other_with_what_is_left_to_gain():
     assert "It takes 4.0 MiB beyond operands and results" in text
     assert "Forward and backward at" in text
     assert "95% of what the memory allows: hardly anything is left to gain." in text
+
+
+def test_ratio_that_is_not_decided_says_so():
+    open_ = replace(FORWARD, ratios={"reference": (0.8, 0.5, 1.5)})
+    assert "(0.50 to 1.50, undecided)" in feedback(replace(RIGHT, speed=(open_,)))
 
 
 def test_of_several_cases_the_slowest_beside_the_reference_is_told():
@@ -64,6 +70,27 @@ def test_reason_without_a_check_is_a_sentence():
     reason = JudgeReason("import_failed", "build", "line 3: no module named 'x'")
     text = feedback(verdict("DOES NOT BUILD", reasons=(reason,)))
     assert "cannot be loaded. Line 3: no module named 'x'. Make the file import" in text
+
+
+def test_right_file_that_refuses_operands_is_right_where_it_answers():
+    reason = replace(LAYOUTS, code="refuses", text="raised ValueError: contiguous only")
+    text = feedback(verdict("RIGHT", reasons=(reason,)))
+    assert text.startswith("kernels/k.py is right where it answers. The check layouts against ")
+    assert "met a refusal, in the smallest case" in text
+    assert "That is no mistake" in text
+
+
+def test_reason_at_a_case_names_it():
+    reason = JudgeReason("process_died", "small", "its process ended by SIGSEGV", case="mse 3x5")
+    text = feedback(verdict("CRASHED", reasons=(reason,)))
+    assert "crashed. At mse 3x5: its process ended by SIGSEGV. Look for" in text
+
+
+def test_reason_that_begins_with_a_place_keeps_it_and_a_broken_line_has_its_name():
+    reason = JudgeReason("bad_job", "parse", "jobs.jsonl:5: this line is not JSON.")
+    text = feedback(verdict("NOT JUDGED", "", id="jobs.jsonl:5", reasons=(reason,)))
+    assert text.startswith("jobs.jsonl:5 was not judged, ")
+    assert "itself. jobs.jsonl:5: this line is not JSON." in text
 
 
 def test_feedback_is_one_line_and_part_of_the_json():

@@ -38,8 +38,13 @@ WITH_TORCH = (
     *("losscli.bench", "losscli.verify", "losscli.truth"),
     *(
         f"losscli.implementations.{module}"
-        for module in ("call_data", "capture", "inspection", "passes", "process_state", "caller")
+        for module in (
+            *("call_data", "capture", "inspection", "passes", "process_state", "timer", "caller"),
+            *("remote", "sandbox"),
+        )
     ),
+    *(f"losscli.implementations.{module}" for module in ("remote", "sandbox", "timer")),
+    *(f"losscli.judge.{module}" for module in ("canary", "recognition", "stages")),
     *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
 )
 """What may import torch at module level; all else answers without it."""

@@ -12,14 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 _SUBNORMAL = sys.float_info.min / 4
-_NAMESPACES: dict[str, Any] = {
-    "builtins": builtins,
-    "time": time,
+_OF_PYTHON: dict[str, Any] = {"builtins": builtins, "time": time}
+_OF_TORCH: dict[str, Any] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
     "torch.autograd": torch.autograd,
@@ -116,16 +116,18 @@ def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
                 signal.signal(number, handler)
 
 
-def _functions() -> dict[str, dict[str, Any]]:
+def _functions(spaces: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {
         name: {key: value for key, value in vars(space).items() if callable(value)}
-        for name, space in _NAMESPACES.items()
+        for name, space in spaces.items()
     }
 
 
-def _is_of_compile(namespace: str, function: object) -> bool:
-    """Tell whether torch.compile has patched a function, as it does with those of a module."""
+def _is_of_compile(namespace: str, before: object, function: object) -> bool:
+    """Tell whether torch.compile has patched a function: of a module, or ``torch.manual_seed``."""
     module: str = getattr(function, "__globals__", {}).get("__name__", "")
+    if module == "torch._compile":
+        return getattr(function, "__wrapped__", None) is before
     return namespace == "torch.nn.Module" and module == "torch._dynamo.mutation_guard"
 
 
@@ -139,7 +141,7 @@ def _others(
     for name, functions in before.items():
         for key, function in functions.items():
             now = after[name].get(key)
-            if now is not function and not _is_of_compile(name, now):
+            if now is not function and not _is_of_compile(name, function, now):
                 yield name, key
 
 
@@ -149,9 +151,14 @@ def _patched(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
     return f" {', '.join(changed)}" if changed else ""
 
 
-def _set_functions(before: dict[str, dict[str, Any]]) -> None:
-    for name, key in _others(before, _functions()):
-        setattr(_NAMESPACES[name], key, before[name][key])
+def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
+    """Return the facet of the functions of some namespaces."""
+
+    def restore(before: dict[str, dict[str, Any]]) -> None:
+        for name, key in _others(before, _functions(spaces)):
+            setattr(spaces[name], key, before[name][key])
+
+    return Facet(f"functions of {whose}", partial(_functions, spaces), restore, _patched)
 
 
 def _attribute(name: str, owner: Any, attribute: str) -> Facet:
@@ -210,7 +217,8 @@ FACETS: tuple[Facet, ...] = (
     Facet("working directory", os.getcwd, os.chdir),
     Facet("environment variables", _environment, _set_environment, _names),
     Facet("signal handlers", _handlers, _set_handlers, _names),
-    Facet("functions of others", _functions, _set_functions, _patched),
+    _functions_of("torch", _OF_TORCH),
+    _functions_of("Python", _OF_PYTHON),
 )
 
 

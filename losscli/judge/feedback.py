@@ -32,6 +32,12 @@ _OPENINGS: dict[Word, str] = {
     "NOT JUDGED": "was not judged, which says nothing about the kernel itself.",
 }
 
+_OUTCOMES: dict[ReasonCode, str] = {
+    "no_worse_than_torch": "finds it as wrong as PyTorch",
+    "refuses": "met a refusal",
+}
+"""What a check did that did not fail."""
+
 ADVICE: dict[ReasonCode, str] = {
     "syntax": "Correct the Python syntax at that place.",
     "nothing_to_judge": "Define a function with the loss's signature, or a class ModelNew.",
@@ -42,6 +48,7 @@ ADVICE: dict[ReasonCode, str] = {
     "wrong": "Compare the formula with that of the loss, at the smallest case first.",
     "no_gradient": "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     "no_worse_than_torch": "Nothing has to change.",
+    "refuses": "That is no mistake, for it says so; take these operands too where you need them.",
     "overwrote": "Write into tensors of your own; the operands belong to the caller.",
     "left_behind": "Restore every flag, seed, thread count and environment variable that you set.",
     "left_process": "Start no process, or wait for its end before the call returns.",
@@ -75,8 +82,10 @@ ADVICE: dict[ReasonCode, str] = {
 CHECK_ADVICE: dict[str, str] = {
     "value": "Check the formula, the parameters and the reduction; sum in float64, or in float32 "
     "tile by tile.",
-    "gradients": "Derive the gradient again, for the input and for the target; multiply it by the "
-    "incoming gradient, and by 1/N for a mean.",
+    "input_gradient": "Derive the loss by the input again; multiply by the incoming gradient, and "
+    "by 1/N for a mean.",
+    "target_gradient": "Derive the loss by the target too, where it requires a gradient: it is not "
+    "that of the input, and not always its negative.",
     "coverage": "Read and write every element once; check the index arithmetic and the tail.",
     "branches": "Check each branch of the formula, and on which side its edges belong.",
     "layouts": "Do not assume contiguous, aligned operands: use the strides, or call "
@@ -104,12 +113,15 @@ CHECK_ADVICE: dict[str, str] = {
     "graphs": "Do not synchronise, allocate outside PyTorch or read values on the host.",
     "captured_backward": "Launch all work of backward on the current stream.",
 }
-"""What to change where a check failed, by its name."""
+"""What to change where a check failed, by the name of its result."""
 
 
 def feedback(verdict: Verdict) -> str:
     """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
-    parts = [f"{verdict.file} {_OPENINGS[verdict.word]}", *_reasons(verdict)]
+    opening = _OPENINGS[verdict.word]
+    if verdict.word == "RIGHT" and verdict.reasons:
+        opening = "is right where it answers."
+    parts = [f"{verdict.file or verdict.id} {opening}", *_reasons(verdict)]
     if verdict.accuracy.deterministic is False:
         parts.append("Its results differ from run to run.")
     parts += _speeds(verdict.speed)
@@ -118,22 +130,20 @@ def feedback(verdict: Verdict) -> str:
 
 def _reasons(verdict: Verdict) -> Iterator[str]:
     for reason in verdict.reasons[:MOST_REASONS]:
-        yield _reason(reason, _checks_against(verdict))
+        yield _reason(reason, verdict.against)
     more = len(verdict.reasons) - MOST_REASONS
     if more > 0:
         yield f"{more} more {'reason' if more == 1 else 'reasons'} may follow from these."
 
 
-def _checks_against(verdict: Verdict) -> str:
-    return "" if verdict.word == "NOT JUDGED" else f" against {verdict.against}"
-
-
 def _reason(reason: JudgeReason, against: str) -> str:
     """Return the sentences on one reason."""
-    where = f"The check {reason.check}{against} failed" if reason.check else ""
-    if reason.case:
-        where = f"{where or 'It failed'}, smallest at {reason.case}"
-    text = f"{where}: {reason.text}" if where else _capital(reason.text)
+    if reason.check:
+        smallest = f", in the smallest case at {reason.case}" if reason.case else ""
+        failed = _OUTCOMES.get(reason.code, "failed")
+        text = f"The check {reason.check} against {against} {failed}{smallest}: {reason.text}"
+    else:
+        text = f"At {reason.case}: {reason.text}" if reason.case else _capital(reason.text)
     parts = [_ended(text)]
     if reason.repeat:
         parts.append(f"This repeats it: {reason.repeat}.")
@@ -168,7 +178,10 @@ def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
 
 def _ratio(other: str, ratio: tuple[float, float, float]) -> str:
     value, low, high = ratio
-    return f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({low:.2f} to {high:.2f})"
+    undecided = ", undecided" if low < 1 < high else ""
+    return (
+        f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({low:.2f} to {high:.2f}{undecided})"
+    )
 
 
 def _ordered(
@@ -184,7 +197,8 @@ def _rank(timed: Speed) -> float:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """Begin a sentence with a capital, unless it begins with the name of a file or of a thing."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
 
 
 def _ended(text: str) -> str:

@@ -46,6 +46,7 @@ from losscli.machine import devices
 from losscli.machine.description import describe
 from losscli.runs.records import FAIL, FAILED, OK, SKIPPED, WARN, BenchResult, VerifyResult
 from losscli.truth.problem import Problem
+from losscli.verify.checks import CHECKS
 from losscli.verify.repeating import line
 from losscli.verify.runner import plan as plan_verify
 from losscli.verify.runner import run as run_checks
@@ -58,12 +59,15 @@ TIMED_SIZES = ((1024, 1024), (4096, 4096))
 QUICK_TIMED_SIZES = ((1024, 1024),)
 SMALL_CHECKS = ("value", "gradients")
 SMALL_RESULTS = ("value", "gradients", "input_gradient", "target_gradient")
+LEFT_OUT = ("changed_operands",)
+"""Operands that get other memory between forward and backward: no training step does that."""
 QUICK_CHECKS = (
     *("layouts", "broadcasts", "branches", "coverage", "memory", "specials", "steps"),
     *("left_behind", "determinism", "retained", "second_derivatives"),
 )
 MOST_REASONS = 8
 """Failures after which no more are looked for."""
+ALL_CHECKS = tuple(name for name in CHECKS if name not in LEFT_OUT)
 FORWARD_CHECKS = ("value",)
 """Those that a loss without a gradient can pass."""
 NO_GRADIENT = ("does not require grad", "does not have a grad_fn")
@@ -173,7 +177,7 @@ class _Judging:
                     self._check("checks", SIZES[1:], SMALL_CHECKS, every=False)
                     self._check("checks", SIZES[:1], QUICK_CHECKS, every=False)
                 else:
-                    self._check("checks", SIZES)
+                    self._check("checks", SIZES, ALL_CHECKS)
                     self._check("checks", LARGE, SMALL_CHECKS, every=False)
                 self._leftovers()
         if job.timed:
@@ -223,7 +227,7 @@ class _Judging:
         self,
         stage: Stage,
         sizes: tuple[Any, ...],
-        names: tuple[str, ...] = (),
+        names: tuple[str, ...],
         *,
         every: bool = True,
     ) -> None:

@@ -32,13 +32,13 @@ FORMULAS = {
         parameter="beta",
         default="1.0",
         value="""\
-  const T d = x > y ? x - y : y - x;
-  return d < p ? T(0.5) * d * (d / p) : d - T(0.5) * p;""",
+  const T d = x > y ? x - y : y - x, beta = static_cast<T>(p);
+  return d < beta ? T(0.5) * d * (d / beta) : d - T(0.5) * beta;""",
         slopes="""\
-  const T d = x - y;
+  const T d = x - y, beta = static_cast<T>(p);
   // With beta = 0 the slope at d = 0 is 0; NaN stays NaN.
   const T sign = d > T(0) ? T(1) : d < T(0) ? T(-1) : d;
-  const T slope = (d < T(0) ? -d : d) < p ? d / p : sign;
+  const T slope = (d < T(0) ? -d : d) < beta ? d / beta : sign;
   return of_target ? -slope : slope;""",
         derivatives="""\
     d = x - y
@@ -64,11 +64,12 @@ FORMULAS = {
         parameter="margin",
         default="1.0",
         value="""\
-  const T rest = p - x * y;
-  return rest < T(0) ? T(0) : rest;  // NaN stays NaN""",
+  // In double: near the kink, the rounding of the margin to float would be most of the loss.
+  const double rest = p - static_cast<double>(x) * y;
+  return rest < 0 ? T(0) : static_cast<T>(rest);  // NaN stays NaN""",
         slopes="""\
   // The gradient passes at the kink, as that of torch.clamp does.
-  return p - x * y >= T(0) ? -(of_target ? x : y) : T(0);""",
+  return p - static_cast<double>(x) * y >= 0 ? -(of_target ? x : y) : T(0);""",
         derivatives="""\
     passes = p - x * y >= 0
     return torch.where(passes, -y, 0.0), torch.where(passes, -x, 0.0)""",
@@ -135,9 +136,11 @@ from torch.utils.cpp_extension import load_inline
 # The formula, once for all kernels. T is float for 16-bit dtypes as well: they are rounded once, at
 # the end. x is an element of the input, y of the target, p the parameter.
 FORMULA = r"""
-#include <torch/types.h>
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #ifdef __CUDACC__
 #define EVERYWHERE __host__ __device__
@@ -146,13 +149,13 @@ FORMULA = r"""
 #endif
 
 template <typename T>
-EVERYWHERE inline T value_of(T x, T y, T p) {
+EVERYWHERE inline T value_of(T x, T y, double p) {
 @VALUE@
 }
 
 // The derivative by x, or by y where it is that of the target.
 template <typename T>
-EVERYWHERE inline T slope_of(T x, T y, T p, bool of_target) {
+EVERYWHERE inline T slope_of(T x, T y, double p, bool of_target) {
 @SLOPES@
 }
 """
@@ -161,22 +164,24 @@ EVERYWHERE inline T slope_of(T x, T y, T p, bool of_target) {
 # for none, 1 for mean, 2 for sum.
 CPU = r"""
 #include <ATen/Parallel.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
 #include <algorithm>
 #include <vector>
 
 constexpr int64_t kTile = 4096;  // Elements of one sum: the same sums on any number of threads.
 constexpr int64_t kLanes = 16;   // Sums side by side, for the compiler to vectorise.
 
-torch::Tensor forward(torch::Tensor input, torch::Tensor target, double parameter,
+at::Tensor forward(at::Tensor input, at::Tensor target, double parameter,
                       int64_t reduction) {
   const int64_t size = input.numel();
-  torch::Tensor loss = reduction ? torch::empty({}, input.options()) : torch::empty_like(input);
+  at::Tensor loss = reduction ? at::empty({}, input.options()) : at::empty_like(input);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "forward", [&] {
     using T = at::opmath_type<scalar_t>;
     const scalar_t* x = input.const_data_ptr<scalar_t>();
     const scalar_t* y = target.const_data_ptr<scalar_t>();
     scalar_t* out = loss.mutable_data_ptr<scalar_t>();
-    const T p = static_cast<T>(parameter);
+    const double p = parameter;
     if (!reduction) {
       at::parallel_for(0, size, kTile, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i)
@@ -205,17 +210,17 @@ torch::Tensor forward(torch::Tensor input, torch::Tensor target, double paramete
   return loss;
 }
 
-torch::Tensor backward(torch::Tensor incoming, torch::Tensor input, torch::Tensor target,
+at::Tensor backward(at::Tensor incoming, at::Tensor input, at::Tensor target,
                        double parameter, int64_t reduction, bool of_target) {
   const int64_t size = input.numel();
-  torch::Tensor gradient = torch::empty_like(input);
+  at::Tensor gradient = at::empty_like(input);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "backward", [&] {
     using T = at::opmath_type<scalar_t>;
     const scalar_t* x = input.const_data_ptr<scalar_t>();
     const scalar_t* y = target.const_data_ptr<scalar_t>();
     const scalar_t* g = incoming.const_data_ptr<scalar_t>();
     scalar_t* out = gradient.mutable_data_ptr<scalar_t>();
-    const T p = static_cast<T>(parameter);
+    const double p = parameter;
     const T scale = static_cast<T>(reduction == 1 ? 1.0 / size : 1.0);
     at::parallel_for(0, size, kTile, [&](int64_t first, int64_t last) {
       // One incoming gradient for all elements, or, without a reduction, one for each.
@@ -236,10 +241,12 @@ def kernels(device):
     """Compile the kernels for a type of device, once."""
 @LOAD_CUDA@
     # OpenMP is torch's own: its pragmas are compiled (-fopenmp), and no second library is linked.
+    # Without the implicit headers it compiles in half of the time.
     return load_inline(
         "@STEM@_cpu",
         cpp_sources=[FORMULA + CPU],
         functions=["forward", "backward"],
+        no_implicit_headers=True,
         extra_cflags=["-O3", "-march=native", "-fopenmp"],
     )
 
@@ -258,7 +265,8 @@ class Loss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, incoming):
-        input, target = ctx.saved_tensors
+        # Contiguous once more: x.data = ... may have given an operand other strides since.
+        input, target = (operand.contiguous() for operand in ctx.saved_tensors)
         if torch.is_grad_enabled():  # create_graph=True: this has to be differentiated once more
             slopes = differentiable(incoming, input, target, ctx.parameter, ctx.reduction)
             return *slopes, None, None
@@ -301,6 +309,7 @@ CUDA = r"""
 #include <algorithm>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
+#include <ATen/ops/sum.h>
 #include <c10/cuda/CUDAGuard.h>
 
 constexpr int kThreads = 256;      // A power of two, for the tree below.
@@ -311,7 +320,8 @@ static int64_t blocks_for(int64_t size) {
 }
 
 template <typename scalar_t, typename T>
-__global__ void elements(const scalar_t* x, const scalar_t* y, T p, int64_t size, scalar_t* out) {
+__global__ void elements(const scalar_t* x, const scalar_t* y, double p, int64_t size,
+                         scalar_t* out) {
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < size; i += step)
     out[i] = static_cast<scalar_t>(value_of<T>(x[i], y[i], p));
@@ -319,7 +329,8 @@ __global__ void elements(const scalar_t* x, const scalar_t* y, T p, int64_t size
 
 // Each block leaves one sum; their order is fixed, so every run gives the same bits.
 template <typename scalar_t, typename T>
-__global__ void block_sums(const scalar_t* x, const scalar_t* y, T p, int64_t size, double* sums) {
+__global__ void block_sums(const scalar_t* x, const scalar_t* y, double p, int64_t size,
+                           double* sums) {
   __shared__ double shared[kThreads];
   const int64_t step = int64_t(gridDim.x) * kThreads;
   double sum = 0;
@@ -334,7 +345,7 @@ __global__ void block_sums(const scalar_t* x, const scalar_t* y, T p, int64_t si
 }
 
 template <typename scalar_t, typename T>
-__global__ void slopes(const scalar_t* g, const scalar_t* x, const scalar_t* y, T p, T scale,
+__global__ void slopes(const scalar_t* g, const scalar_t* x, const scalar_t* y, double p, T scale,
                        bool shared, bool of_target, int64_t size, scalar_t* out) {
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < size; i += step) {
@@ -343,44 +354,43 @@ __global__ void slopes(const scalar_t* g, const scalar_t* x, const scalar_t* y, 
   }
 }
 
-torch::Tensor forward(torch::Tensor input, torch::Tensor target, double parameter,
+at::Tensor forward(at::Tensor input, at::Tensor target, double parameter,
                       int64_t reduction) {
   const c10::cuda::CUDAGuard guard(input.device());
   const auto stream = at::cuda::getCurrentCUDAStream();
   const int64_t size = input.numel(), blocks = blocks_for(size);
-  torch::Tensor result = reduction
-      ? torch::empty({blocks}, input.options().dtype(torch::kDouble)) : torch::empty_like(input);
+  at::Tensor result = reduction
+      ? at::empty({blocks}, input.options().dtype(at::kDouble)) : at::empty_like(input);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "forward", [&] {
     using T = at::opmath_type<scalar_t>;
     const scalar_t* x = input.const_data_ptr<scalar_t>();
     const scalar_t* y = target.const_data_ptr<scalar_t>();
-    const T p = static_cast<T>(parameter);
     if (reduction) {
       block_sums<scalar_t, T><<<blocks, kThreads, 0, stream>>>(
-          x, y, p, size, result.mutable_data_ptr<double>());
+          x, y, parameter, size, result.mutable_data_ptr<double>());
     } else {
       elements<scalar_t, T><<<blocks, kThreads, 0, stream>>>(
-          x, y, p, size, result.mutable_data_ptr<scalar_t>());
+          x, y, parameter, size, result.mutable_data_ptr<scalar_t>());
     }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
   if (!reduction) return result;
-  torch::Tensor sum = result.sum();
+  at::Tensor sum = result.sum();
   return (reduction == 1 ? sum / double(size) : sum).to(input.scalar_type());
 }
 
-torch::Tensor backward(torch::Tensor incoming, torch::Tensor input, torch::Tensor target,
+at::Tensor backward(at::Tensor incoming, at::Tensor input, at::Tensor target,
                        double parameter, int64_t reduction, bool of_target) {
   const c10::cuda::CUDAGuard guard(input.device());
   const auto stream = at::cuda::getCurrentCUDAStream();
   const int64_t size = input.numel();
-  torch::Tensor gradient = torch::empty_like(input);
+  at::Tensor gradient = at::empty_like(input);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "backward", [&] {
     using T = at::opmath_type<scalar_t>;
     const T scale = static_cast<T>(reduction == 1 ? 1.0 / size : 1.0);
     slopes<scalar_t, T><<<blocks_for(size), kThreads, 0, stream>>>(
         incoming.const_data_ptr<scalar_t>(), input.const_data_ptr<scalar_t>(),
-        target.const_data_ptr<scalar_t>(), static_cast<T>(parameter), scale, reduction != 0,
+        target.const_data_ptr<scalar_t>(), parameter, scale, reduction != 0,
         of_target, size, gradient.mutable_data_ptr<scalar_t>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
@@ -390,10 +400,11 @@ torch::Tensor backward(torch::Tensor incoming, torch::Tensor input, torch::Tenso
 
 # What Python calls of the CUDA source, as load_inline asks for it.
 DECLARATIONS = r"""
-#include <torch/extension.h>
-torch::Tensor forward(torch::Tensor input, torch::Tensor target, double parameter,
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+at::Tensor forward(at::Tensor input, at::Tensor target, double parameter,
                       int64_t reduction);
-torch::Tensor backward(torch::Tensor incoming, torch::Tensor input, torch::Tensor target,
+at::Tensor backward(at::Tensor incoming, at::Tensor input, at::Tensor target,
                        double parameter, int64_t reduction, bool of_target);
 """
 '''
@@ -405,6 +416,7 @@ _LOAD_CUDA = """\
             cpp_sources=[DECLARATIONS],
             cuda_sources=[FORMULA + CUDA],
             functions=["forward", "backward"],
+            no_implicit_headers=True,
         )"""
 
 _NO_CUDA = """\

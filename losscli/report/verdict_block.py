@@ -3,7 +3,8 @@
 A block has the word of the verdict, the file and what it was judged against; each reason with its
 smallest case and the line of Python that repeats it; the checks; accuracy and determinism beside
 PyTorch's own; the times of each case and pass, with the ratio to each other implementation above
-its interval; and how the file was isolated. What was not tested says so.
+its interval, after ``=`` where both are as fast and after ``?`` where it is open; and how the file
+was isolated. What was not tested says so.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ INDENT = "  "
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 WIDEST_FILE = 44
 """Of a file's name in the table, whose beginning is cut off."""
+SAME = 0.04
+"""Width of the interval of a ratio of two that are as fast."""
 _LOG_LINES = 8
 """Of the end of a log, shown where a file crashed or does not build."""
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
@@ -93,19 +96,22 @@ def line(verdict: Verdict) -> str:
     facts = [f"{ratio} {REFERENCE} {name}" for name, ratio in _speedups(verdict).items() if ratio]
     why = ", ".join(facts) if verdict.right else _why(verdict)
     cached = " (from the cache)" if verdict.cached else ""
-    text = f"{verdict.word} {verdict.file}{cached}{f': {why}' if why else ''}"
+    text = f"{verdict.word} {verdict.file or verdict.id}{cached}{f': {why}' if why else ''}"
     return textwrap.shorten(text, WIDTH, placeholder="…")
 
 
 def _title(verdict: Verdict) -> str:
     where = f" on {verdict.device}" if verdict.device else ""
     cached = " (from the cache)" if verdict.cached else ""
-    return f"{verdict.word}  {verdict.file}, against {verdict.against}{where}{cached}"
+    return f"{verdict.word}  {verdict.file or verdict.id}, against {verdict.against}{where}{cached}"
 
 
 def _reason(reason: JudgeReason) -> Iterator[str]:
     """Yield what failed, the smallest case and the line that repeats it."""
-    what = f"the check {reason.check}" if reason.check else reason.code.replace("_", " ")
+    what = reason.code.replace("_", " ")
+    if reason.check:
+        of_check = f"the check {reason.check}"
+        what = of_check if reason.code == "wrong" else f"{what}, in {of_check}"
     yield from _wrapped(f"{what}: {reason.text}", 1)
     if reason.case:
         yield from _wrapped(f"smallest case: {reason.case}", 2)
@@ -168,13 +174,20 @@ def _times(speed: Sequence[Speed], width: int) -> tuple[list[str], list[list[str
         first = [
             SHORT_PASSES.get(timed.pass_, timed.pass_),
             format_seconds(timed.seconds),
-            *(_ratio(ratio[0]) if ratio else "-" for ratio in ratios),
+            *(_mark(*ratio[1:]) + _ratio(ratio[0]) if ratio else "-" for ratio in ratios),
             _share(share),
             "-" if extra is None else format_bytes(extra),
         ]
         second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
         groups.setdefault(timed.case, []).extend([first, ["", "", *second, "", ""]])
     return beside_case(headers, groups, width)
+
+
+def _mark(low: float, high: float) -> str:
+    """Return what stands before a ratio: ``=`` where both are as fast, ``?`` where it is open."""
+    if not low < 1 < high:
+        return ""
+    return "=" if high - low < SAME else "?"
 
 
 def _share(share: float | None) -> str:
@@ -187,7 +200,7 @@ def _table(verdicts: Sequence[Verdict]) -> str:
     rows = []
     for verdict in verdicts:
         ratios = [ratio or "-" for ratio in _speedups(verdict).values()]
-        rows.append([_short(verdict.file), verdict.word, *ratios, _why(verdict)])
+        rows.append([_short(verdict.file or verdict.id), verdict.word, *ratios, _why(verdict)])
     headers = ["file", "verdict", *(f"{name}\nvs ref" for name in SHORT_PASSES.values()), "why"]
     room = WIDTH - sum(
         2 + max(len(row[i]) for row in [*rows, ["file", "verdict", "vs ref", "fwd+bwd"]])

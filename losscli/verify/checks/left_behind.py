@@ -2,9 +2,9 @@
 
 Catches: a call that changes the number of threads, the default dtype, random states, grad mode,
 flush-denormal mode, flags of TF32 and determinism, environment variables, signal handlers or
-functions of torch, for all later code. The check names each change and restores the state, so that
-the change affects no other result. The other checks fail for such a change as well, because some
-changes happen only in the first call of a process.
+functions of torch and Python, for all later code. The check names each change and restores the
+state, so that the change affects no other result. The other checks fail for such a change as well,
+because some changes happen only in the first call of a process.
 """
 
 from __future__ import annotations
