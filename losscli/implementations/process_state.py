@@ -123,9 +123,11 @@ def _functions(spaces: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _is_of_compile(namespace: str, function: object) -> bool:
-    """Tell whether torch.compile has patched a function, as it does with those of a module."""
+def _is_of_compile(namespace: str, before: object, function: object) -> bool:
+    """Tell whether torch.compile has patched a function: of a module, or ``torch.manual_seed``."""
     module: str = getattr(function, "__globals__", {}).get("__name__", "")
+    if module == "torch._compile":
+        return getattr(function, "__wrapped__", None) is before
     return namespace == "torch.nn.Module" and module == "torch._dynamo.mutation_guard"
 
 
@@ -139,7 +141,7 @@ def _others(
     for name, functions in before.items():
         for key, function in functions.items():
             now = after[name].get(key)
-            if now is not function and not _is_of_compile(name, now):
+            if now is not function and not _is_of_compile(name, function, now):
                 yield name, key
 
 

@@ -26,6 +26,8 @@ _WRITE_RIGHTS = {1: 0x1FF2, 2: 0x3FF2, 3: 0x7FF2}
 _SCRATCH_BYTES = 4 * 2**30
 _OPEN_FILES = 4096
 
+CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
+"""Names the cache, from which a file may load losscli's own kernels."""
 KEPT = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CC", "CXX", "MAX_JOBS"),
     *(
@@ -38,7 +40,7 @@ KEPT = (
     *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "TRITON_PTXAS_PATH"),
     *("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "GLIBC_TUNABLES"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_"),
-    "MALLOC_MMAP_THRESHOLD_",
+    *("MALLOC_MMAP_THRESHOLD_", CACHE_VARIABLE),
 )
 """The variables of the environment that a candidate gets to see."""
 

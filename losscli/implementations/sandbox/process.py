@@ -32,7 +32,7 @@ from losscli.directories import user_directory
 from losscli.errors import LosscliError, UnfitError
 from losscli.implementations.caller import NoSecondDerivativesError, SandboxError, SubjectError
 from losscli.implementations.files import UserFile
-from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox import confinement, messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.wire import Outgoing
@@ -153,7 +153,9 @@ def scratch_directory() -> Path:
     Where the kernel offers none, workers have directories in it: those of judges that are no more
     are removed.
     """
-    directory = user_directory("cache", "LOSSCLI_CACHE_DIR", "what candidates write") / "scratch"
+    directory = (
+        user_directory("cache", confinement.CACHE_VARIABLE, "what candidates write") / "scratch"
+    )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in directory.iterdir():
         judge = left.name.partition("-")[0]
@@ -193,7 +195,7 @@ class Worker:
             "scratch": str(scratch),
             "confined": allowance.confined,
             "memory_bytes": allowance.memory_bytes,
-            "environ": dict(os.environ),
+            "environ": {**os.environ, confinement.CACHE_VARIABLE: str(scratch.parent)},
         }
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
         self.keeper = 0
