@@ -34,6 +34,9 @@ FIRST_LINE = re.compile(
 )
 OPTION = re.compile(r"# (?P<name>gpu|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
 USUAL_LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
+OF_TIME = {"wrong_later", "clock_disagrees"}
+"""Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
+TIMED = {"honest_torch", "honest_fused_cpp", "honest_model_new_cuda"}
 NOT_A_CANDIDATES_FAULT = {
     *("bad_job", "no_gpu", "no_room", "quarantined", "interrupted", "error"),
 }
@@ -83,6 +86,7 @@ class Candidate:
             device="cuda:0" if "gpu" in self.options else "cpu",
             dtypes=dtypes,
             quick=True,
+            timed=bool(OF_TIME & {*self.codes}) or self.path.stem in TIMED,
             limits=Limits(**limits),
         )
 
@@ -92,8 +96,16 @@ def each_candidate() -> list[Any]:
     return [pytest.param(path, id=path.stem, marks=marks[path]) for path in PATHS]
 
 
+@pytest.fixture(scope="module")
+def zygote():
+    """The process that forks workers: it stays for the next candidate."""
+    from losscli.implementations.sandbox.process import zygote
+
+    return zygote()
+
+
 @pytest.fixture
-def private(tmp_path, monkeypatch):
+def private(zygote, tmp_path, monkeypatch):
     """The folder in which all temporary files and folders are made."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -142,11 +154,9 @@ def told(candidate: Candidate, verdict: Verdict) -> str:
 
 @pytest.mark.parametrize("path", each_candidate())
 def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, private):
-    from losscli.implementations.sandbox.process import zygote
     from losscli.judge.stages import judge_job
 
     candidate = Candidate.read(path)
-    zygote()  # stays for the next candidate
     before = children(), shared_memory()
 
     verdict = judge_job(candidate.job)

@@ -43,8 +43,10 @@ WITH_TORCH = (
             *("remote", "sandbox"),
         )
     ),
-    *(f"losscli.implementations.{module}" for module in ("remote", "sandbox", "timer")),
-    *(f"losscli.judge.{module}" for module in ("canary", "recognition", "stages")),
+    *(
+        f"losscli.judge.{module}"
+        for module in ("canary", "findings", "modules", "recognition", "stages", "threads")
+    ),
     *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
 )
 """What may import torch at module level; all else answers without it."""

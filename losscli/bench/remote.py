@@ -118,19 +118,7 @@ class RemotePass:
         A loop of calls finds warm caches and queues its work, so it takes no longer a call than
         the device or the host, whichever takes longer.
         """
-        calls = max(1, min(int(LOOP_SECONDS / max(seconds, 1e-9)), LARGEST_LOOP))
-        taken = []
-        for _ in range(LOOPS):
-            start = self.clock()
-            self.subject.looped(0)
-            between = self.clock()
-            self.subject.looped(calls)
-            taken.append((self.clock() - between - (between - start)) / calls)
-        least, due = min(taken), max(seconds, host_seconds)
-        if least <= CLOCK_TOLERANCE * due + CLOCK_SLACK:
-            return None
-        text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
-        return Reason("clock_disagrees", text)
+        return disagreement(self.subject.looped, seconds, host_seconds, self.clock)
 
     def judge_last(self) -> VerifyResult | None:
         """Judge one more sample; return the first result that was wrong."""
@@ -175,6 +163,28 @@ class RemotePass:
     def _show(self, found: Samples) -> None:
         self.loss, self.input.grad = found.loss, found.gradient
         self.incoming = found.incoming
+
+
+def disagreement(
+    looped: Callable[[int], None],
+    seconds: float,
+    host_seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Reason | None:
+    """See :meth:`RemotePass.disagreement`; ``looped`` makes so many calls and waits for them."""
+    calls = max(1, min(int(LOOP_SECONDS / max(seconds, 1e-9)), LARGEST_LOOP))
+    taken = []
+    for _ in range(LOOPS):
+        start = clock()
+        looped(0)
+        between = clock()
+        looped(calls)
+        taken.append((clock() - between - (between - start)) / calls)
+    least, due = min(taken), max(seconds, host_seconds)
+    if least <= CLOCK_TOLERANCE * due + CLOCK_SLACK:
+        return None
+    text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
+    return Reason("clock_disagrees", text)
 
 
 class SharedTimer:

@@ -135,7 +135,8 @@ class UserFile:
             functions = [name for name in losses if found[name].kind == "function"]
             wanted = functions if functions else losses
         if not wanted:
-            text = f"{self.named}: expected a function {loss}_loss or a class {MODULE}"
+            function = f"a function {loss}_loss or " if loss else ""
+            text = f"{self.named}: expected {function}a class {MODULE}"
             raise NotJudgeableError("nothing_to_judge", f"{text}. {_told(found)}")
         if len(wanted) > 1:
             named_ = ", ".join(wanted)

@@ -141,7 +141,8 @@ def _others(
     for name, functions in before.items():
         for key, function in functions.items():
             now = after[name].get(key)
-            if now is not function and not _is_of_compile(name, function, now):
+            follows = (name, key) == ("torch", "Storage")  # the default dtype
+            if now is not function and not follows and not _is_of_compile(name, function, now):
                 yield name, key
 
 

@@ -13,8 +13,8 @@ import torch
 from losscli.cases import OPERANDS, Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
-from losscli.implementations.caller import Subject, SubjectError
-from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
+from losscli.implementations.caller import SandboxError, Subject, SubjectError
+from losscli.implementations.files import REFERENCE_MODULE, NotJudgeableError, UserFile, read_file
 from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
 from losscli.truth.problem import Problem
 
@@ -37,11 +37,16 @@ class WrongReferenceError(Exception):
     """A reference does not run, or computes what losscli does not know."""
 
 
+class UnknownLossError(WrongReferenceError):
+    """A reference is none of the losses that losscli knows, or takes other arguments."""
+
+
 def recognise(reference: str, device: str) -> Recognised:
     """Return which loss the ``Model`` of a file computes.
 
     Raises:
-        WrongReferenceError: it does not run, has no gradient, or is no loss that losscli has.
+        UnknownLossError: it is no loss that losscli has.
+        WrongReferenceError: it cannot be imported, or its process dies.
         UsageError: there is no such file.
     """
     named = reference if read_file(reference).name else f"{reference}:{REFERENCE_MODULE}"
@@ -50,6 +55,10 @@ def recognise(reference: str, device: str) -> Recognised:
     assert file
     failure = ""
     try:
+        file.definition("").signature.order()
+    except NotJudgeableError as error:
+        raise UnknownLossError(f"the reference {named}: {error}") from None
+    try:
         for loss, spec in LOSSES.items():
             for reduction in REDUCTIONS:
                 params = spec.resolve({})
@@ -57,12 +66,14 @@ def recognise(reference: str, device: str) -> Recognised:
                 case = Case(
                     *(loss, SMALL, target, "float64", reduction, "cpu", params, "normal", 11, 2.0)
                 )
-                # Bound as a mean: a model takes no reduction.
-                subject = Subject.bind(implementation, case)
-                problem = Problem.of(case)
                 try:
+                    # Bound as a mean: a model takes no reduction.
+                    subject = Subject.bind(implementation, case)
+                    problem = Problem.of(case)
                     if _same(subject, problem):
                         return Recognised(loss, reduction, _size(file))
+                except SandboxError:
+                    raise
                 except SubjectError as error:
                     failure = failure or str(error)
     except SubjectError as error:
@@ -70,8 +81,8 @@ def recognise(reference: str, device: str) -> Recognised:
     finally:
         remote.workers.end(file)
     if failure:
-        raise WrongReferenceError(f"the reference {named} {failure}")
-    raise WrongReferenceError(
+        raise UnknownLossError(f"the reference {named} {failure}")
+    raise UnknownLossError(
         f"the reference {named} is none of the losses that losscli knows: {', '.join(LOSSES)}"
     )
 

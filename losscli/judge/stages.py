@@ -6,11 +6,10 @@ worker.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -37,9 +36,14 @@ from losscli.implementations.files import (
 from losscli.implementations.sandbox.process import Allowance, NotBuiltError
 from losscli.judge.canary import Canary
 from losscli.judge.device_lock import device_lock
+from losscli.judge.findings import Ended as _Ended
+from losscli.judge.findings import Findings as _Findings
+from losscli.judge.findings import stage as _stage
 from losscli.judge.job import Job
+from losscli.judge.modules.judging import ModuleJudging
 from losscli.judge.reasoning import reason_of, word_of
-from losscli.judge.recognition import WrongReferenceError, recognise
+from losscli.judge.recognition import UnknownLossError, WrongReferenceError, recognise
+from losscli.judge.threads import one_thread as _one_thread
 from losscli.judge.verdict import Accuracy, JudgeReason, ReasonCode, Speed, Stage, Verdict
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.machine import devices
@@ -73,32 +77,6 @@ FORWARD_CHECKS = ("value",)
 NO_GRADIENT = ("does not require grad", "does not have a grad_fn")
 
 
-@dataclass
-class _Findings:
-    """What the stages have found so far."""
-
-    reasons: list[JudgeReason] = field(default_factory=list)
-    checks: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    speed: list[Speed] = field(default_factory=list)
-    accuracy: Accuracy = field(default_factory=Accuracy)
-    trains: bool | None = None
-    isolation: tuple[str, ...] = ()
-
-    @property
-    def failed(self) -> bool:
-        """Whether something keeps it from being right."""
-        return word_of(self.reasons) not in (
-            "RIGHT",
-            "NO WORSE THAN TORCH",
-            "RIGHT BUT NO GRADIENT",
-        )
-
-
-class _Ended(Exception):  # noqa: N818 - the verdict is known
-    """A stage has found what ends the judging."""
-
-
 def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) -> Verdict:
     """Return the verdict of a job.
 
@@ -112,7 +90,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     device = devices.resolve_device(job.device)
     found = _Findings()
     file: UserFile | None = None
-    against = job.loss
+    against, model = job.loss, ""
     canary = Canary.of(device, job.limits.call_seconds)
     try:
         if trouble := canary.trouble():
@@ -122,14 +100,24 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             try:
                 file = read_file(job.file)
                 if not job.loss and (job.reference or file.defines(REFERENCE_MODULE)):
-                    job = _by_reference(job, file, device, found)
-                against = job.loss or _loss_of(file)
-                definition = file.definition(against)
-                definition.signature.order(tuple(job.arguments))
+                    try:
+                        job = _by_reference(job, file, device, found)
+                    except UnknownLossError:
+                        against = model = job.reference or REFERENCE_MODULE
+                if model:
+                    definition = file.definition("")
+                else:
+                    against = job.loss or _loss_of(file)
+                    definition = file.definition(against)
+                    definition.signature.order(tuple(job.arguments))
             except NotJudgeableError as error:
                 found.reasons.append(JudgeReason(error.code, "parse", str(error)))
                 raise _Ended from None
-        judging = _Judging(job, device, file, definition, against, found, notify)
+        judging: _Judging | ModuleJudging
+        if model:
+            judging = ModuleJudging(job, device, file, definition, found, notify)
+        else:
+            judging = _Judging(job, device, file, definition, against, found, notify)
         with remote.use(_setting(job)):
             judging.run()
     except _Ended:
@@ -401,30 +389,10 @@ _FATAL = (
 """Codes after which nothing more is asked."""
 
 
-@contextlib.contextmanager
-def _stage(found: _Findings, name: Stage) -> Iterator[None]:
-    start = time.monotonic()
-    try:
-        yield
-    finally:
-        found.seconds[name] = round(time.monotonic() - start, 3)
-
-
 @cache
 def _runner(device: str) -> Runner:
     """Return the runner of quick timings, which measures the limits of the memory once."""
     return Runner(device)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute in one thread here: others would wait for work on the cores that the worker needs."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _setting(job: Job) -> remote.Setting:
@@ -437,9 +405,15 @@ def _setting(job: Job) -> remote.Setting:
 
 
 def _by_reference(job: Job, file: UserFile, device: str, found: _Findings) -> Job:
-    """Return the job with the loss, reduction and size of its reference."""
+    """Return the job with the loss, reduction and size of its reference.
+
+    Raises:
+        UnknownLossError: the reference computes something else.
+    """
     try:
         known = recognise(job.reference or str(file.path), device)
+    except UnknownLossError:
+        raise
     except WrongReferenceError as error:
         found.reasons.append(JudgeReason("bad_reference", "parse", str(error)))
         raise _Ended from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from torch import Tensor
@@ -80,6 +80,69 @@ class InputFacts(msgspec.Struct):
     dtype: str
 
 
+ValueKind = Literal[
+    "signs", "bits", "probabilities", "log_probabilities", "unit", "not_negative", "any"
+]
+"""What floating values are like: all -1 or 1; all 0 or 1; rows that sum to one, or whose
+exponentials do; all in [0, 1]; none negative; anything."""
+
+
+class ArgumentFacts(msgspec.Struct):
+    """What an argument that ``get_inputs`` gives is like: of a tensor no contents."""
+
+    shape: list[int] | None = None
+    """None for what is no tensor."""
+    dtype: str = ""
+    kind: ValueKind = "any"
+    low: int = 0
+    """The smallest value of integers."""
+    high: int = 0
+    """The largest value of integers."""
+    plain: bool | int | float | str | None = None
+    """What is no tensor."""
+
+
+class Argument(msgspec.Struct):
+    """An argument of a module: a tensor, or plain data."""
+
+    tensor: Tensor | None = None
+    plain: bool | int | float | str | None = None
+
+
+class ModuleCall(msgspec.Struct):
+    """A call of a module."""
+
+    arguments: list[Argument]
+    grad_output: Tensor | None = None
+    """The incoming gradient; without one no gradients are asked for."""
+    dtype: str = ""
+    """What the module and its floating arguments are cast to; empty to leave them as they are."""
+
+
+class ModuleAnswer(msgspec.Struct):
+    """The result of a call of a module, and gradients by the name of what they are of."""
+
+    output: Tensor
+    gradients: dict[str, Tensor | None]
+    trains: bool = True
+    """Whether the result could be differentiated, where that was asked for."""
+
+
+class Patch(msgspec.Struct):
+    """New contents for some rows of an argument, before a sample."""
+
+    argument: int
+    start: int
+    rows: Tensor
+
+
+class ModuleSamples(msgspec.Struct):
+    """The seconds of samples, and the answer of one of them."""
+
+    seconds: list[float]
+    answer: ModuleAnswer | None
+
+
 METHODS: dict[str, tuple[Any, Any]] = {
     "bound": (tuple[()], None),
     "loss": (tuple[Tensor, Tensor, tuple[OperandName, ...]], Tensor),
@@ -106,5 +169,13 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "changes": (tuple[()], list[str]),
     "inputs": (tuple[()], list[InputFacts]),
     "leftovers": (tuple[()], list[str]),
+    "argument_facts": (tuple[()], list[ArgumentFacts]),
+    "module_made": (tuple[str, int], dict[str, Tensor]),
+    "module_loaded": (tuple[str, dict[str, Tensor]], None),
+    "module_answer": (tuple[ModuleCall], ModuleAnswer),
+    "module_timed": (tuple[ModuleCall], None),
+    "module_warm_up": (tuple[()], WarmData),
+    "module_samples": (tuple[list[Patch], int], ModuleSamples),
+    "module_looped": (tuple[int], None),
 }
 """By name: the types of the arguments and of what is returned."""

@@ -237,7 +237,7 @@ class Worker:
 
     def finish(self, method: str) -> Any:
         """Wait for the answer to a request."""
-        first = method in ("bound", "timed")
+        first = method in ("bound", "timed", "module_made", "module_timed")
         reply = self._reply(self.allowance.build_seconds if first else self.allowance.call_seconds)
         if isinstance(reply, Raised):
             raise self._error(reply)

@@ -34,15 +34,21 @@ from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import (
     METHODS,
+    ArgumentFacts,
     Flip,
     HeadData,
     InputFacts,
+    ModuleAnswer,
+    ModuleCall,
+    ModuleSamples,
+    Patch,
     ReplayData,
     Samples,
     TimedData,
     Turn,
     WarmData,
 )
+from losscli.implementations.sandbox.modules import Modules, facts
 from losscli.implementations.sandbox.timed import Timed
 from losscli.implementations.sandbox.wire import Incoming
 from losscli.machine.devices import is_broken
@@ -70,6 +76,7 @@ class _Server:
         self.recordings: dict[int, Recording] = {}
         self.stack = contextlib.ExitStack()
         self.timed: Timed | None = None
+        self.made: Modules | None = None
         self.before = ProcessState.read()
         self.file: UserFile
         self.order: tuple[str, ...] = ()
@@ -196,6 +203,44 @@ class _Server:
             given = make()
         tensors = [each for each in given if isinstance(each, torch.Tensor)]
         return [InputFacts(list(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
+
+    def do_argument_facts(self, subject: Subject | None) -> list[ArgumentFacts]:
+        """Return what the file's ``get_inputs`` gives, without its contents."""
+        make: Any = getattr(self.module, "get_inputs", None)
+        if make is None:
+            raise SubjectError("has no get_inputs, which would say the shapes of its arguments")
+        return facts(make())
+
+    @property
+    def _modules(self) -> Modules:
+        """What the file defines, to be called with any arguments."""
+        if self.made is None:
+            assert self.module is not None
+            self.made = Modules(self.module, self.file.definition(""), self.device)
+        return self.made
+
+    def do_module_made(self, subject: None, dtype: str, seed: int) -> dict[str, torch.Tensor]:
+        return self._modules.make(dtype, seed)
+
+    def do_module_loaded(self, subject: None, dtype: str, state: dict[str, torch.Tensor]) -> None:
+        self._modules.load(dtype, state)
+
+    def do_module_answer(self, subject: None, call: ModuleCall) -> ModuleAnswer:
+        return self._modules.answer(call)
+
+    def do_module_timed(self, subject: None, call: ModuleCall) -> None:
+        self.incoming.drop()
+        self.incoming.keep()
+        self._modules.time(call)
+
+    def do_module_warm_up(self, subject: None) -> WarmData:
+        return self._modules.timing.warm_up()
+
+    def do_module_samples(self, subject: None, patches: list[Patch], keep: int) -> ModuleSamples:
+        return self._modules.timing.samples(patches, keep)
+
+    def do_module_looped(self, subject: None, calls: int) -> None:
+        self._modules.timing.looped(calls)
 
     def do_leftovers(self, subject: Subject | None) -> list[str]:
         """Name the processes that the candidate has left running."""

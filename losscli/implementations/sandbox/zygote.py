@@ -31,6 +31,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers
     import torch
+    import torch.fx.experimental.symbolic_shapes  # what the first backward pass imports, in 0.7 s
 
     import losscli.functional  # noqa: F401 - its operators, for a file that builds on them
     from losscli.implementations.sandbox import server  # noqa: F401

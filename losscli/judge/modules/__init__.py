@@ -1,0 +1,1 @@
+"""Judges a module against any ``Model``: where no loss of losscli has its formula."""
