@@ -88,7 +88,9 @@ def test_ratio_that_is_not_decided_has_a_mark():
 
 def test_speed_beyond_the_limit_is_impossible():
     fast = replace(FORWARD, limit_share=1.3)
-    assert "IMPOSSIBLE" in block(verdict("CHEATS", speed=(fast,)))
+    reason = JudgeReason("impossible", "time", "faster", case=f"{CASE}, forward")
+    assert "IMPOSSIBLE" in block(verdict("CHEATS", speed=(fast,), reasons=(reason,)))
+    assert "130.0" in block(verdict(speed=(fast,)))
 
 
 def long_verdicts():
@@ -111,6 +113,13 @@ def test_table_of_many_fits_100_columns_and_ends_with_a_line_to_quote():
     text = conclusion([RIGHT, WRONG, BUILD, *long_verdicts()])
     assert max(map(len, text.splitlines()[:-1])) <= 100
     assert text.splitlines()[-1].startswith("judge: ")
+
+
+def test_pass_that_was_not_timed_has_no_column():
+    headers = conclusion([WRONG, BUILD]).splitlines()[0]
+    assert headers.split() == ["file", "verdict", "why"]
+    timed = conclusion([WRONG, replace(RIGHT, speed=(FORWARD,))]).splitlines()[0]
+    assert timed.split() == ["file", "verdict", "fwd", "why"]
 
 
 def test_summary_counts_each_word():

@@ -306,11 +306,10 @@ kernels(@DEVICE@)
 
 _CUDA = '''
 CUDA = r"""
-#include <algorithm>
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
-#include <ATen/ops/sum.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <algorithm>
 
 constexpr int kThreads = 256;      // A power of two, for the tree below.
 constexpr int64_t kBlocks = 2048;  // Most blocks; the same on any GPU, and so are the sums.
@@ -357,7 +356,7 @@ __global__ void slopes(const scalar_t* g, const scalar_t* x, const scalar_t* y, 
 at::Tensor forward(at::Tensor input, at::Tensor target, double parameter,
                       int64_t reduction) {
   const c10::cuda::CUDAGuard guard(input.device());
-  const auto stream = at::cuda::getCurrentCUDAStream();
+  const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t size = input.numel(), blocks = blocks_for(size);
   at::Tensor result = reduction
       ? at::empty({blocks}, input.options().dtype(at::kDouble)) : at::empty_like(input);
@@ -376,13 +375,14 @@ at::Tensor forward(at::Tensor input, at::Tensor target, double parameter,
   });
   if (!reduction) return result;
   at::Tensor sum = result.sum();
-  return (reduction == 1 ? sum / double(size) : sum).to(input.scalar_type());
+  if (reduction == 1) sum.div_(static_cast<double>(size));
+  return sum.to(input.scalar_type());
 }
 
 at::Tensor backward(at::Tensor incoming, at::Tensor input, at::Tensor target,
                        double parameter, int64_t reduction, bool of_target) {
   const c10::cuda::CUDAGuard guard(input.device());
-  const auto stream = at::cuda::getCurrentCUDAStream();
+  const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t size = input.numel();
   at::Tensor gradient = at::empty_like(input);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "backward", [&] {

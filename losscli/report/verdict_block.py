@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from losscli.judge.speedup import REFERENCE, speedup
-from losscli.judge.verdict import Accuracy, JudgeReason, Speed, Verdict, Word
+from losscli.judge.verdict import Accuracy, JudgeReason, Verdict, Word
 from losscli.report.phrases import count, format_ulp
-from losscli.report.tables import IMPOSSIBLE, WIDTH, beside_case, lay_out
+from losscli.report.tables import GAP, IMPOSSIBLE, WIDTH, beside_case, lay_out
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.units import format_bytes, format_seconds
 
@@ -60,7 +60,7 @@ def block(verdict: Verdict) -> str:
     if verdict.word in _SHOW_LOG and verdict.log.strip():
         lines += _log(verdict.log)
     if verdict.speed:
-        table = lay_out(*_times(verdict.speed, WIDTH - len(INDENT)))
+        table = lay_out(*_times(verdict, WIDTH - len(INDENT)))
         lines += ["", textwrap.indent(table, INDENT)]
     return "\n".join(lines)
 
@@ -162,8 +162,10 @@ def _log(log: str) -> Iterator[str]:
         yield f"{INDENT * 2}{text}"[:WIDTH]
 
 
-def _times(speed: Sequence[Speed], width: int) -> tuple[list[str], list[list[str]]]:
+def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
     """Return headers and rows: two rows of cells for each time, ratios above their intervals."""
+    speed = verdict.speed
+    impossible = [reason.case for reason in verdict.reasons if reason.code == "impossible"]
     others = list(dict.fromkeys(other for timed in speed for other in timed.ratios))
     others.sort(key=lambda other: other != REFERENCE)
     headers = ["pass", "median", *(f"vs\n{other}" for other in others), "% of\nlimit", "extra"]
@@ -175,7 +177,7 @@ def _times(speed: Sequence[Speed], width: int) -> tuple[list[str], list[list[str
             SHORT_PASSES.get(timed.pass_, timed.pass_),
             format_seconds(timed.seconds),
             *(_mark(*ratio[1:]) + _ratio(ratio[0]) if ratio else "-" for ratio in ratios),
-            _share(share),
+            _share(share, f"{timed.case}, {timed.pass_}" in impossible),
             "-" if extra is None else format_bytes(extra),
         ]
         second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
@@ -190,24 +192,28 @@ def _mark(low: float, high: float) -> str:
     return "=" if high - low < SAME else "?"
 
 
-def _share(share: float | None) -> str:
-    if share is None:
-        return "-"
-    return IMPOSSIBLE if share > 1.05 else f"{100 * share:.1f}"
+def _share(share: float | None, impossible: bool) -> str:
+    if impossible:
+        return IMPOSSIBLE
+    return "-" if share is None else f"{100 * share:.1f}"
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:
+    """Lay out a row a verdict; a pass that none was timed in has no column."""
+    timed = {timed.pass_ for verdict in verdicts for timed in verdict.speed}
+    passes = [name for pass_, name in SHORT_PASSES.items() if pass_ in timed]
+    headers = ["file", "verdict", *(f"{name}\nvs ref" for name in passes)]
     rows = []
     for verdict in verdicts:
-        ratios = [ratio or "-" for ratio in _speedups(verdict).values()]
-        rows.append([_short(verdict.file or verdict.id), verdict.word, *ratios, _why(verdict)])
-    headers = ["file", "verdict", *(f"{name}\nvs ref" for name in SHORT_PASSES.values()), "why"]
-    room = WIDTH - sum(
-        2 + max(len(row[i]) for row in [*rows, ["file", "verdict", "vs ref", "fwd+bwd"]])
-        for i in range(4)
-    )
-    for row in rows:
-        row[-1] = textwrap.shorten(row[-1], max(room, 12), placeholder="…") if row[-1] else ""
+        ratios = _speedups(verdict)
+        cells = [ratios[name] or "-" for name in passes]
+        rows.append([_short(verdict.file or verdict.id), verdict.word, *cells])
+    if any(verdict.reasons for verdict in verdicts):
+        columns = zip(map(str.splitlines, headers), *rows, strict=True)
+        taken = sum(GAP + max(map(len, (*title, *cells))) for title, *cells in columns)
+        headers.append("why")
+        for row, verdict in zip(rows, verdicts, strict=True):
+            row.append(textwrap.shorten(_why(verdict), WIDTH - taken, placeholder="…"))
     return lay_out(headers, rows)
 
 
