@@ -33,9 +33,10 @@ QUIET_SECONDS = 0.002
 LOOP_SECONDS = 0.1
 LOOPS = 3
 LARGEST_LOOP = 200
-CLOCK_TOLERANCE = 1.5
-CLOCK_SLACK = 100e-6
-"""Seconds a call that a loop may take longer than its samples, beside CLOCK_TOLERANCE."""
+CLOCK_TOLERANCE = {"cpu": 3.0, "cuda": 1.5}
+"""How many times as long as its samples a call of a loop may take: other programs disturb a CPU."""
+CLOCK_SLACK = 200e-6
+"""Seconds that are always allowed."""
 
 
 class _Leaf:
@@ -118,7 +119,8 @@ class RemotePass:
         A loop of calls finds warm caches and queues its work, so it takes no longer a call than
         the device or the host, whichever takes longer.
         """
-        return disagreement(self.subject.looped, seconds, host_seconds, self.clock)
+        kind = self.case.device.partition(":")[0]
+        return disagreement(self.subject.looped, kind, seconds, host_seconds, self.clock)
 
     def judge_last(self) -> VerifyResult | None:
         """Judge one more sample; return the first result that was wrong."""
@@ -167,11 +169,20 @@ class RemotePass:
 
 def disagreement(
     looped: Callable[[int], None],
+    kind: str,
     seconds: float,
     host_seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Reason | None:
-    """See :meth:`RemotePass.disagreement`; ``looped`` makes so many calls and waits for them."""
+    """See :meth:`RemotePass.disagreement`.
+
+    Args:
+        looped: makes so many calls and waits for them.
+        kind: ``cpu`` or ``cuda``.
+        seconds: the median of the samples.
+        host_seconds: how long a call keeps the host busy.
+        clock: the judge's.
+    """
     calls = max(1, min(int(LOOP_SECONDS / max(seconds, 1e-9)), LARGEST_LOOP))
     taken = []
     for _ in range(LOOPS):
@@ -181,7 +192,7 @@ def disagreement(
         looped(calls)
         taken.append((clock() - between - (between - start)) / calls)
     least, due = min(taken), max(seconds, host_seconds)
-    if least <= CLOCK_TOLERANCE * due + CLOCK_SLACK:
+    if least <= CLOCK_TOLERANCE[kind] * due + CLOCK_SLACK:
         return None
     text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
     return Reason("clock_disagrees", text)

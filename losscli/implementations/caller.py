@@ -57,6 +57,8 @@ class SandboxError(SubjectError):
         """``text`` says it to people."""
         super().__init__(text)
         self.code: Code = code
+        self.log = ""
+        """What the process wrote, where it never came to be asked."""
 
 
 class NoSecondDerivativesError(SubjectError):

@@ -96,7 +96,11 @@ class Workers:
             allowance = setting().allowance
             if not allowance.memory_bytes and device == "cpu":
                 allowance = replace(allowance, memory_bytes=free_bytes("cpu") // 2)
-            worker = self._workers[key] = Worker(file, device, allowance, setting().order)
+            try:
+                worker = self._workers[key] = Worker(file, device, allowance, setting().order)
+            except SandboxError as error:
+                self.logs[file] = error.log
+                raise
         return worker
 
     def known(self, file: UserFile) -> list[Worker]:

@@ -288,7 +288,7 @@ class _Judging:
             code = reason_of(getattr(error, "code", "raised"), str(error))
             self._end(JudgeReason(code, "checks", str(error)))
         if left:
-            text = f"left {len(left)} processes running: {', '.join(left[:5])}"
+            text = f"left running: {', '.join(left[:5])}"
             self._end(JudgeReason("left_process", "checks", text))
 
     def _time(self) -> None:

@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS|SLOWER left_behind,patched,slower: a thread that keeps others from running
+# expect: WRONG|CHEATS|SLOWER left_process,patched,slower: a thread that keeps others from running
 import threading
 import time
 

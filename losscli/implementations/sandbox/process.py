@@ -205,13 +205,19 @@ class Worker:
             theirs.close()
             os.close(status_end)
             os.close(self.log.writing)
-        ready = self._reply(START_SECONDS)
-        if not isinstance(ready, Ready):
-            raise self._forged("no greeting")
-        self.reached = tuple(ready.reached)
-        if Path(ready.scratch) != scratch:
-            self._own_scratch = Path(ready.scratch)
-        self._load(order)
+        try:
+            ready = self._reply(START_SECONDS)
+            if not isinstance(ready, Ready):
+                raise self._forged("no greeting")
+            self.reached = tuple(ready.reached)
+            if Path(ready.scratch) != scratch:
+                self._own_scratch = Path(ready.scratch)
+            self._load(order)
+        except BaseException as error:
+            log = self.end()
+            if isinstance(error, SandboxError):
+                error.log = log
+            raise
 
     def ask(self, method: str, *arguments: Any, case: Case | None, generation: int = 0) -> Any:
         """Return what a method of the subject of a case returns.

@@ -91,7 +91,12 @@ class ModuleTiming:
                 break
         if not self.troubles:
             median = summarize(self.samples[CANDIDATE]).median
-            if told := disagreement(self.candidate.looped, median, host[CANDIDATE]):
+            if told := disagreement(
+                self.candidate.looped,
+                self.candidate.device.partition(":")[0],
+                median,
+                host[CANDIDATE],
+            ):
                 self.troubles.append(("clock_disagrees", str(told)))
             self._round(1, judged=True)  # after all those calls
 
