@@ -179,3 +179,6 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "module_looped": (tuple[int], None),
 }
 """By name: the types of the arguments and of what is returned."""
+
+KEEPS_OPERANDS = ("timed",)
+"""After which the operands are the worker's own, whose changes are of no concern to the judge."""

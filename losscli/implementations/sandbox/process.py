@@ -34,7 +34,7 @@ from losscli.implementations.caller import NoSecondDerivativesError, SandboxErro
 from losscli.implementations.files import UserFile
 from losscli.implementations.sandbox import confinement, messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
-from losscli.implementations.sandbox.methods import METHODS
+from losscli.implementations.sandbox.methods import KEEPS_OPERANDS, METHODS
 from losscli.implementations.sandbox.wire import Outgoing
 from losscli.reasons import Code
 from losscli.units import format_bytes
@@ -251,7 +251,8 @@ class Worker:
             raise self._forged("a second greeting")
         try:
             value = self.outgoing.decode(reply.value, METHODS[method][1])
-            self.outgoing.take_back()
+            if method not in KEEPS_OPERANDS:
+                self.outgoing.take_back()
         except (ValueError, TypeError, RuntimeError, msgspec.MsgspecError) as error:
             raise self._forged(str(error)) from None
         if os.fstat(self.files[1]).st_size > LARGE_BYTES:

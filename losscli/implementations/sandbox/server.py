@@ -35,6 +35,7 @@ from losscli.implementations.process_state import ProcessState
 from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import (
+    KEEPS_OPERANDS,
     METHODS,
     ArgumentFacts,
     Flip,
@@ -118,7 +119,8 @@ class _Server:
         if request.method in ("retained", "backward_replays", "graphed"):
             value = list(value)
         raw = self.incoming.encode(value)
-        self.incoming.write_back()
+        if request.method not in KEEPS_OPERANDS:
+            self.incoming.write_back()
         return raw
 
     def _subject(self, case: Case, generation: int = 0) -> Subject:
