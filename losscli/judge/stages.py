@@ -69,6 +69,8 @@ QUICK_CHECKS = (
     *("layouts", "broadcasts", "branches", "coverage", "memory", "specials", "steps"),
     *("left_behind", "determinism", "retained", "second_derivatives"),
 )
+CLEARLY_SLOWER = 0.8
+"""A ratio that is below this with its interval is slower, however few the samples."""
 MOST_REASONS = 8
 """Failures after which no more are looked for."""
 ALL_CHECKS = tuple(name for name in CHECKS if name not in LEFT_OUT)
@@ -345,7 +347,7 @@ class _Judging:
         )
         for other in ("reference", "functional", "compile"):
             ratio = result.ratios.get(other)
-            if ratio and ratio.verdict == "slower":
+            if ratio and (ratio.verdict == "slower" or ratio.high < CLEARLY_SLOWER):
                 text = f"{1 / ratio.value:.2f} times the time of {other}"
                 self.found.reasons.append(JudgeReason("slower", "time", text, case=name))
 

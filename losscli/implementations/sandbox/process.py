@@ -8,7 +8,6 @@ process that keeps it, and that one with the judge.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import select
@@ -18,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,6 +41,7 @@ from losscli.units import format_bytes
 
 START_SECONDS = 120.0
 END_SECONDS = 5.0
+_POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
 """Of results whose memory is given back after each reply."""
 LOG_BYTES = 2**16
@@ -346,13 +347,19 @@ class Worker:
         if kill:
             self._signal(signal.SIGTERM)
         code = self._status(END_SECONDS)
-        self._signal(signal.SIGKILL)
+        limit = time.monotonic() + END_SECONDS
+        while self._signal(signal.SIGKILL) and time.monotonic() < limit:
+            time.sleep(_POLL_SECONDS)
         self.keeper = 0
         return code
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
+    def _signal(self, number: int) -> bool:
+        """Send a signal to the keeper; tell whether it was there."""
+        try:
             os.kill(self.keeper, number)
+        except ProcessLookupError:
+            return False
+        return True
 
     def _status(self, seconds: float) -> int | None:
         ready, _, _ = select.select([self.status], [], [], seconds)
