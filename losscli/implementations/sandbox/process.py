@@ -354,7 +354,12 @@ class Worker:
         return code
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the keeper; tell whether it was there."""
+        """Send a signal to the keeper; tell whether it was there.
+
+        Without a number it would go to the judge's own group.
+        """
+        if not self.keeper:
+            return False
         try:
             os.kill(self.keeper, number)
         except ProcessLookupError:
