@@ -130,7 +130,7 @@ def check_implementation(name: str) -> str:
 
 @cache
 def of_file(name: str) -> Implementation:
-    """Return what a file defines, as an implementation.
+    """Return what a file defines, as an implementation: of a run, as it was when first asked for.
 
     Raises:
         UsageError: there is no such file, or it is no Python.

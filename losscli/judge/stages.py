@@ -89,6 +89,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     Raises:
         UsageError: there is no such file, loss or device.
     """
+    of_file.cache_clear()  # a search writes its next candidate over the last
     device = devices.resolve_device(job.device)
     found = _Findings()
     file: UserFile | None = None
