@@ -16,7 +16,7 @@ from losscli.errors import UnfitError
 
 from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
 
-_STEERING_VARIABLES = (
+STEERING_VARIABLES = (
     "CPATH",
     "CPLUS_INCLUDE_PATH",
     "LIBRARY_PATH",
@@ -232,4 +232,4 @@ def _compile(target: Target, flags: tuple[str, ...], source: str, dtype: str) ->
 
 
 def _steering() -> dict[str, str]:
-    return {name: os.environ[name] for name in _STEERING_VARIABLES if name in os.environ}
+    return {name: os.environ[name] for name in STEERING_VARIABLES if name in os.environ}

@@ -14,6 +14,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from losscli.extension.plan import STEERING_VARIABLES
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -41,6 +43,7 @@ KEPT = (
     *("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "GLIBC_TUNABLES"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_"),
     *("MALLOC_MMAP_THRESHOLD_", CACHE_VARIABLE),
+    *("CUDACXX", "CUDAHOSTCXX", *STEERING_VARIABLES),
 )
 """The variables of the environment that a candidate gets to see."""
 
