@@ -37,7 +37,7 @@ OPTION = re.compile(r"# (?P<name>gpu|loss|reference|dtypes|limits)(?:: (?P<value
 USUAL_LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME = {"wrong_later", "clock_disagrees", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
-TIMED = {"honest_torch", "honest_fused_cpp", "honest_model_new_cuda"}
+TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 NOT_A_CANDIDATES_FAULT = {
     *("bad_job", "no_gpu", "no_room", "quarantined", "interrupted", "error"),
 }
