@@ -121,7 +121,8 @@ def test_zero_gradient_of_a_float16_mean_fails_at_a_large_incoming_gradient(make
 def test_result_that_is_no_tensor_fails(make_case):
     results = judge(make_case(), lambda case, x, y: 0.5)
 
-    assert {(r.status, r.reason) for r in results} == {(FAIL, "returned a float, not a torch.Tensor")}
+    told = "returned a float, not a torch.Tensor"
+    assert {(r.status, r.reason) for r in results} == {(FAIL, told)}
 
 
 def test_a_wrong_shape_is_named(make_case):
