@@ -26,8 +26,8 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_every_loss_has_a_formula():
-    assert FORMULAS.keys() == LOSSES.keys()
+def test_each_formula_is_of_a_loss():
+    assert FORMULAS.keys() <= LOSSES.keys()
 
 
 @pytest.mark.parametrize("cuda", [True, False], ids=["cuda", "cpu"])
