@@ -54,7 +54,7 @@ def test_reason_that_is_no_mistake_has_its_code():
     assert "\n  no worse than torch, in the check layouts: 5 ulp; PyTorch 6 ulp\n" in text
 
 
-def test_what_was_not_tested_says_so():
+def test_block_says_which_facts_were_not_tested():
     text = block(BUILD)
     for fact in ("accuracy: not tested", "same bits: not tested", "gradient: not tested"):
         assert f"  {fact}\n" in text

@@ -121,7 +121,7 @@ def test_cache_that_cannot_be_written_is_no_error(job, tmp_path):
     assert not kept(VerdictCache(tmp_path / "file", FACTS), job)
 
 
-def test_what_nobody_asked_for_in_long_is_removed(cache, job):
+def test_verdict_unused_for_a_month_is_removed(cache, job):
     assert kept(cache, job)
     now = time.time()
     cache.drop_unused(now + UNUSED_SECONDS / 2)

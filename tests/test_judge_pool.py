@@ -88,7 +88,7 @@ def test_usage_error_of_the_judge_is_a_bad_job(jobs):
     assert (found.word, found.reasons[0].code) == ("NOT JUDGED", "bad_job")
 
 
-def test_what_is_printed_does_not_mix_with_verdicts(jobs):
+def test_output_of_a_candidate_does_not_mix_with_verdicts(jobs):
     assert [each.word for each in run(jobs("print", "RIGHT")).values()] == ["RIGHT", "RIGHT"]
 
 

@@ -371,9 +371,7 @@ class Subject:
             operands[name].requires_grad_()
         with _blaming(), torch.set_grad_enabled(bool(call.wrt)):
             loss = self.function(operands["input"], operands["target"])
-        if type(loss) is not Tensor:
-            raise wrong_type(loss)
-        return loss, operands
+        return plain(loss), operands
 
 
 @dataclass(frozen=True)
@@ -408,11 +406,17 @@ def _joint_gradients(heads: Sequence[Head]) -> list[dict[OperandName, Tensor | N
     return [{name: next(found) for name in head.call.wrt} for head in heads]
 
 
-def wrong_type(result: object) -> SubjectError:
-    """Return the error of a result that is no tensor, or one of a class of its own."""
+def plain(result: object) -> Tensor:
+    """Return a result that is a tensor, and of no class of its own, which may compute it later.
+
+    Raises:
+        SubjectError: it is something else.
+    """
+    if type(result) is Tensor:
+        return result
     error = SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor")
     error.wrong = True
-    return error
+    raise error
 
 
 def text_of(error: BaseException) -> str:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from losscli.judge.reasoning import word_of
-from losscli.judge.verdict import Accuracy, JudgeReason, Speed, Stage
+from losscli.implementations.caller import SandboxError, SubjectError
+from losscli.implementations.sandbox.process import NotBuiltError
+from losscli.judge.reasoning import reason_of, word_of
+from losscli.judge.verdict import RIGHT_WORDS, Accuracy, JudgeReason, ReasonCode, Speed, Stage
 
 
 @dataclass
@@ -27,11 +29,7 @@ class Findings:
     @property
     def failed(self) -> bool:
         """Whether something keeps it from being right."""
-        return word_of(self.reasons) not in (
-            "RIGHT",
-            "NO WORSE THAN TORCH",
-            "RIGHT BUT NO GRADIENT",
-        )
+        return word_of(self.reasons) not in RIGHT_WORDS
 
     def end(self, reason: JudgeReason) -> NoReturn:
         """Take the reason that ends the judging.
@@ -41,6 +39,33 @@ class Findings:
         """
         self.reasons.append(reason)
         raise Ended
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When judging a file has to be over."""
+
+    seconds: float
+    start: float = field(default_factory=time.monotonic)
+
+    def check(self, found: Findings, name: Stage) -> None:
+        """End the judging when its time is over."""
+        if time.monotonic() > self.start + self.seconds:
+            text = f"judging took more than {self.seconds:g} s"
+            found.end(JudgeReason("timeout", name, text))
+
+
+def code_of(error: SubjectError) -> ReasonCode:
+    """Return the code of what a call has raised."""
+    code = error.code if isinstance(error, SandboxError) else "wrong" if error.wrong else "raised"
+    return reason_of(code, str(error))
+
+
+def build_code_of(error: SubjectError) -> ReasonCode:
+    """Return the code of what an import, or the first use of what was imported, has raised."""
+    if isinstance(error, NotBuiltError):
+        return "build_failed" if error.compiler else "import_failed"
+    return code_of(error) if isinstance(error, SandboxError) else "import_failed"
 
 
 class Ended(Exception):  # noqa: N818 - the verdict is known

@@ -7,7 +7,6 @@ worker.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -33,18 +32,23 @@ from losscli.implementations.files import (
     UserFile,
     read_file,
 )
-from losscli.implementations.sandbox.process import Allowance, NotBuiltError
+from losscli.implementations.sandbox.process import Allowance
 from losscli.judge.canary import Canary
 from losscli.judge.device_lock import device_lock
-from losscli.judge.findings import Ended as _Ended
-from losscli.judge.findings import Findings as _Findings
-from losscli.judge.findings import stage as _stage
+from losscli.judge.findings import Deadline, Ended, Findings, build_code_of, code_of, stage
 from losscli.judge.job import Job
 from losscli.judge.modules.judging import ModuleJudging
 from losscli.judge.reasoning import reason_of, word_of
 from losscli.judge.recognition import UnknownLossError, WrongReferenceError, recognise
-from losscli.judge.threads import one_thread as _one_thread
-from losscli.judge.verdict import Accuracy, JudgeReason, ReasonCode, Speed, Stage, Verdict
+from losscli.judge.threads import one_thread
+from losscli.judge.verdict import (
+    RIGHT_WORDS,
+    Accuracy,
+    JudgeReason,
+    Speed,
+    Stage,
+    Verdict,
+)
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.machine import devices
 from losscli.machine.description import describe
@@ -91,15 +95,15 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     """
     of_file.cache_clear()  # a search writes its next candidate over the last
     device = devices.resolve_device(job.device)
-    found = _Findings()
+    found = Findings()
     file: UserFile | None = None
     against, model = job.loss, ""
     canary = Canary.of(device, job.limits.call_seconds)
     try:
         if trouble := canary.trouble():
             found.reasons.append(JudgeReason("quarantined", "parse", trouble))
-            raise _Ended
-        with _stage(found, "parse"):
+            raise Ended
+        with stage(found, "parse"):
             try:
                 file = read_file(job.file)
                 if not job.loss and (job.reference or file.defines(REFERENCE_MODULE)):
@@ -115,7 +119,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
                     definition.signature.order(tuple(job.arguments))
             except NotJudgeableError as error:
                 found.reasons.append(JudgeReason(error.code, "parse", str(error)))
-                raise _Ended from None
+                raise Ended from None
         judging: _Judging | ModuleJudging
         if model:
             judging = ModuleJudging(job, device, file, definition, found, notify)
@@ -123,7 +127,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             judging = _Judging(job, device, file, definition, against, found, notify)
         with remote.use(_setting(job)):
             judging.run()
-    except _Ended:
+    except Ended:
         pass
     finally:
         log = ""
@@ -145,24 +149,24 @@ class _Judging:
         file: UserFile,
         definition: Definition,
         loss: str,
-        found: _Findings,
+        found: Findings,
         notify: Callable[[str], None],
     ) -> None:
         self.job, self.device, self.file, self.definition = job, device, file, definition
         self.loss, self.found, self.notify = loss, found, notify
         self.implementation = of_file(job.file)
         self.seed = int.from_bytes(os.urandom(3))
-        self.deadline = time.monotonic() + job.limits.total_seconds
+        self.deadline = Deadline(job.limits.total_seconds)
 
     def run(self) -> None:
         """Go through the stages."""
         found, job = self.found, self.job
-        with device_lock(self.device, shared=True, notify=self.notify), _one_thread():
-            with _stage(found, "build"):
+        with device_lock(self.device, shared=True, notify=self.notify), one_thread():
+            with stage(found, "build"):
                 self._build()
-            with _stage(found, "small"):
+            with stage(found, "small"):
                 self._small()
-            with _stage(found, "checks"):
+            with stage(found, "checks"):
                 if job.quick:
                     self._check("checks", SIZES[:1], SMALL_CHECKS)
                     self._check("checks", SIZES[1:], SMALL_CHECKS, every=False)
@@ -172,7 +176,7 @@ class _Judging:
                     self._check("checks", LARGE, SMALL_CHECKS, every=False)
                 self._leftovers()
         if job.timed:
-            with _stage(found, "time"):
+            with stage(found, "time"):
                 self._time()
 
     def _build(self) -> None:
@@ -183,12 +187,7 @@ class _Judging:
             worker = remote.workers.of(self.file, self.device)
             self.found.isolation = worker.reached
         except SubjectError as error:
-            code: ReasonCode = "import_failed"
-            if isinstance(error, NotBuiltError):
-                code = "build_failed" if error.compiler else "import_failed"
-            elif isinstance(error, SandboxError):
-                code = reason_of(error.code, str(error))
-            self._end(JudgeReason(code, "build", str(error), case=case.name))
+            self.found.end(JudgeReason(build_code_of(error), "build", str(error), case=case.name))
         self._patched("build")
 
     def _small(self) -> None:
@@ -200,7 +199,7 @@ class _Judging:
             verdict, _ = problem.judge_loss(subject.loss(problem.input, problem.target))
             if verdict.status == FAIL:  # what its gradient does may say less
                 code = reason_of(verdict.code, verdict.reason)
-                self._end(JudgeReason(code, "small", verdict.reason, "value", case.name))
+                self.found.end(JudgeReason(code, "small", verdict.reason, "value", case.name))
             try:
                 subject.answer(problem.call(problem.filled(1.0)))
                 self.found.trains = True
@@ -213,7 +212,7 @@ class _Judging:
                 text = "its result has no gradient, so that nothing can be trained with it"
                 self.found.reasons.append(JudgeReason("no_gradient", "small", text, case=case.name))
         except SubjectError as error:
-            self._end(JudgeReason(_code_of(error), "small", str(error), case=case.name))
+            self.found.end(JudgeReason(code_of(error), "small", str(error), case=case.name))
         self._check("small", SMALL, SMALL_CHECKS)
 
     def _check(
@@ -241,12 +240,12 @@ class _Judging:
         for work in plan_verify(config, self.device, checks=names):
             for result in shrinker.follow(run_checks(work)):
                 self._count(stage, result)
-            failures = [r for r in self.found.reasons if r.code not in _MILD]
+            failures = [r for r in self.found.reasons if word_of([r]) not in RIGHT_WORDS]
             if len(failures) >= MOST_REASONS or any(r.code in _FATAL for r in failures):
-                raise _Ended
-            self._in_time(stage)
+                raise Ended
+            self.deadline.check(self.found, stage)
         if self.found.failed:
-            raise _Ended
+            raise Ended
 
     def _count(self, stage: Stage, result: VerifyResult) -> None:
         """Take a result of a check."""
@@ -280,7 +279,7 @@ class _Judging:
         changed = remote.changes_of(self.file)
         if changed:
             text = f"left behind: {'; '.join(changed)}"
-            self._end(JudgeReason(reason_of("left_behind", text), stage, text))
+            self.found.end(JudgeReason(reason_of("left_behind", text), stage, text))
 
     def _leftovers(self) -> None:
         """Look for processes that it has left."""
@@ -288,11 +287,10 @@ class _Judging:
         try:
             left = worker.ask("leftovers", case=None)
         except SubjectError as error:
-            code = reason_of(getattr(error, "code", "raised"), str(error))
-            self._end(JudgeReason(code, "checks", str(error)))
+            self.found.end(JudgeReason(code_of(error), "checks", str(error)))
         if left:
             text = f"left running: {', '.join(left[:5])}"
-            self._end(JudgeReason("left_process", "checks", text))
+            self.found.end(JudgeReason("left_process", "checks", text))
 
     def _time(self) -> None:
         """Time it beside PyTorch and losscli's own."""
@@ -314,7 +312,7 @@ class _Judging:
         ):
             runner = _runner(self.device)
             for task in plan_bench(config, self.device):
-                self._in_time("time")
+                self.deadline.check(self.found, "time")
                 timed = runner.run(task) if job.quick else processes.run(task)
                 for result in timed:
                     self._take_time(result)
@@ -376,19 +374,7 @@ class _Judging:
             inputs=Inputs((distribution,), 2.0 if distribution == "normal" else 1.0, self.seed),
         )
 
-    def _in_time(self, stage: Stage) -> None:
-        """End the judging when its time is over."""
-        if time.monotonic() > self.deadline:
-            seconds = self.job.limits.total_seconds
-            self._end(JudgeReason("timeout", stage, f"judging took more than {seconds:g} s"))
 
-    def _end(self, reason: JudgeReason) -> None:
-        self.found.reasons.append(reason)
-        raise _Ended
-
-
-_MILD = ("no_worse_than_torch", "no_gradient", "slower", "refuses")
-"""Codes of reasons that leave a candidate right."""
 _FATAL = (
     *("process_died", "timeout", "forged", "flooded_output", "memory_limit", "broke_device"),
     *("patched",),
@@ -411,7 +397,7 @@ def _setting(job: Job) -> remote.Setting:
     return remote.Setting(allowance, tuple(job.arguments))
 
 
-def _by_reference(job: Job, file: UserFile, device: str, found: _Findings) -> Job:
+def _by_reference(job: Job, file: UserFile, device: str, found: Findings) -> Job:
     """Return the job with the loss, reduction and size of its reference.
 
     Raises:
@@ -423,7 +409,7 @@ def _by_reference(job: Job, file: UserFile, device: str, found: _Findings) -> Jo
         raise
     except WrongReferenceError as error:
         found.reasons.append(JudgeReason("bad_reference", "parse", str(error)))
-        raise _Ended from None
+        raise Ended from None
     sizes = job.sizes or ((known.size,) if known.size else ())
     reduction = job.reduction or known.reduction
     return msgspec.structs.replace(job, loss=known.loss, reduction=reduction, sizes=sizes)
@@ -441,12 +427,6 @@ def _loss_of(file: UserFile) -> str:
         raise NotJudgeableError("ambiguous", text)
     text = f"{file.named} does not say which loss it is. Choose one with --loss: {losses}"
     raise NotJudgeableError("nothing_to_judge", f"{text}; or name a file with a class Model")
-
-
-def _code_of(error: SubjectError) -> ReasonCode:
-    """Return the code of what a call has raised."""
-    code = error.code if isinstance(error, SandboxError) else "wrong" if error.wrong else "raised"
-    return reason_of(code, str(error))
 
 
 def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
@@ -468,7 +448,7 @@ def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
 
 
 def _verdict(
-    job: Job, device: str, file: UserFile | None, against: str, found: _Findings, log: str
+    job: Job, device: str, file: UserFile | None, against: str, found: Findings, log: str
 ) -> Verdict:
     machine = describe(device)
     return Verdict(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from losscli.axes import DEVICE
-from losscli.implementations.caller import SubjectError
+from losscli.implementations.caller import SubjectError, plain
 from losscli.implementations.files import Definition
 from losscli.implementations.sandbox.methods import (
     ArgumentFacts,
@@ -27,11 +27,10 @@ from losscli.implementations.sandbox.methods import (
     ValueKind,
     WarmData,
 )
+from losscli.implementations.sandbox.timed import loop
 from losscli.implementations.timer import Warm, make_timer, needs_eviction
 from losscli.machine.allocations import measure_peak
 
-JOIN_SECONDS = 10.0
-"""How long a thread that a call has started may go on."""
 _SUM_ERROR = 0.02
 """How far from one a row of probabilities may sum: 16-bit rows are rounded."""
 
@@ -89,7 +88,7 @@ class Modules:
         module = self.made[call.dtype]
         if call.grad_output is None:
             with torch.no_grad():
-                return ModuleAnswer(_plain(module(*given)), {})
+                return ModuleAnswer(plain(module(*given)), {})
         wanted = {
             f"argument {number}": each
             for number, each in enumerate(given)
@@ -98,7 +97,7 @@ class Modules:
         if isinstance(module, nn.Module):
             named = module.named_parameters()
             wanted |= {f"parameter {name}": each for name, each in named if each.requires_grad}
-        output = _plain(module(*given))
+        output = plain(module(*given))
         if not output.requires_grad:
             return ModuleAnswer(output.detach(), {}, trains=False)
         if output.shape != call.grad_output.shape:  # wrong, whatever its gradients are
@@ -163,12 +162,7 @@ class TimedModule:
 
     def looped(self, calls: int) -> None:
         """Call so often, and wait for all that the calls have begun."""
-        for _ in range(calls):
-            self._step()
-        if self.device != "cpu":
-            torch.cuda.synchronize(self.device)
-        for thread in set(threading.enumerate()) - self.threads:
-            thread.join(JOIN_SECONDS)
+        loop(self._step, calls, self.device, self.threads)
 
     def _step(self) -> None:
         self.last = None
@@ -224,10 +218,3 @@ def _kind(values: Tensor) -> ValueKind:
 
 def _sums_to_one(rows: Tensor) -> bool:
     return bool(((rows.float().sum(-1) - 1).abs() < _SUM_ERROR).all())
-
-
-def _plain(output: Any) -> Tensor:
-    """Return a result that is a plain tensor; one whose results are computed later is none."""
-    if type(output) is not Tensor:
-        raise SubjectError(f"returned a {type(output).__name__}, not a torch.Tensor")
-    return output

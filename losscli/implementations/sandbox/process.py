@@ -66,7 +66,6 @@ class Allowance:
     memory_bytes: int = 0
     """Of memory of the host that can be written, on a CPU; 0 is half of what is free."""
     output_bytes: int = 16 * 2**20
-    confined: bool = True
 
 
 class _Log:
@@ -194,7 +193,6 @@ class Worker:
             "judge": os.getpid(),
             "device": device,
             "scratch": str(scratch),
-            "confined": allowance.confined,
             "memory_bytes": allowance.memory_bytes,
             "environ": {**os.environ, confinement.CACHE_VARIABLE: str(scratch.parent)},
         }
@@ -228,10 +226,6 @@ class Worker:
             SandboxError: the worker died, hangs or forges: it is ended.
             torch.OutOfMemoryError: the memory of a GPU ran out.
         """
-        return self.finish(self.begin(method, *arguments, case=case, generation=generation))
-
-    def begin(self, method: str, *arguments: Any, case: Case | None, generation: int = 0) -> str:
-        """Send a request, whose answer ``finish`` waits for."""
         if self.died:
             raise self.died
         encoded = self.outgoing.encode(arguments)
@@ -240,10 +234,6 @@ class Worker:
             messages.send(self.channel, request)
         except OSError:
             raise self._ended() from None
-        return method
-
-    def finish(self, method: str) -> Any:
-        """Wait for the answer to a request."""
         first = method in ("bound", "timed", "module_made", "module_timed")
         reply = self._reply(self.allowance.build_seconds if first else self.allowance.call_seconds)
         if isinstance(reply, Raised):

@@ -7,13 +7,14 @@ afterwards which answer it looks at. So no answer is right that was not computed
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
 import torch
 
 from losscli.axes import DEVICE, FORWARD_BACKWARD
-from losscli.implementations.caller import Subject, wrong_type
+from losscli.implementations.caller import Subject, plain
 from losscli.implementations.passes import (
     Captured,
     Pass,
@@ -26,6 +27,18 @@ from losscli.implementations.timer import Timer, Warm, make_timer
 
 JOIN_SECONDS = 10.0
 """How long a thread that a call has started may go on."""
+
+
+def loop(
+    call: Callable[[], object], calls: int, device: str, threads: Collection[threading.Thread]
+) -> None:
+    """Call so often, and wait for all that the calls have begun: kernels, and other threads."""
+    for _ in range(calls):
+        call()
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+    for thread in set(threading.enumerate()) - set(threads):
+        thread.join(JOIN_SECONDS)
 
 
 class Timed:
@@ -76,11 +89,7 @@ class Timed:
     def looped(self, calls: int) -> None:
         """Call so often, and wait for all that the calls have begun."""
         with gradients(self.pass_):
-            for _ in range(calls):
-                self._step()
-            if self.device != "cpu":
-                torch.cuda.synchronize(self.device)
-        self._join()
+            loop(self._step, calls, self.device, self.threads)
 
     def _step(self) -> None:
         self.call()
@@ -101,13 +110,6 @@ class Timed:
             self.call.compute()
             gradient, incoming = self.call.input.grad, self.call.incoming
             loss = self.call.loss if loss is None else loss
-        if type(loss) is not torch.Tensor:
-            raise wrong_type(loss)
-        found = Samples(seconds, loss.detach().clone(), gradient, incoming)
+        found = Samples(seconds, plain(loss).detach().clone(), gradient, incoming)
         self.call.release()
         return found
-
-    def _join(self) -> None:
-        """Wait for threads that the calls have started."""
-        for thread in set(threading.enumerate()) - self.threads:
-            thread.join(JOIN_SECONDS)

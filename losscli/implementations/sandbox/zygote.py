@@ -61,7 +61,7 @@ def _keep(wanted: dict[str, Any], descriptors: list[int], zygote: int) -> NoRetu
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         confinement._libc().prctl(confinement.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        reached = ["session", *(confinement.unshare() if wanted["confined"] else ())]
+        reached = ["session", *confinement.unshare()]
         os.makedirs(wanted["scratch"], mode=0o700, exist_ok=True)
         keeper = os.getpid()
         worker = os.fork()
@@ -104,9 +104,8 @@ def _work(wanted: dict[str, Any], descriptors: list[int], reached: list[str], ke
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if wanted["confined"]:
-            reached += confinement.restrict_writes(scratch, wanted["device"])
-            reached += confinement.limit_resources(wanted["memory_bytes"], wanted["device"])
+        reached += confinement.restrict_writes(scratch, wanted["device"])
+        reached += confinement.limit_resources(wanted["memory_bytes"], wanted["device"])
         from losscli.implementations.sandbox import server
 
         server.serve(channel, operands, results, wanted["device"], scratch, tuple(reached))

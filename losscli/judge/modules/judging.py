@@ -8,7 +8,6 @@ Of the checks of verify, those that need to know the formula are not made.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -22,9 +21,8 @@ from losscli.implementations import remote
 from losscli.implementations.caller import SandboxError, SubjectError
 from losscli.implementations.files import Definition, UserFile
 from losscli.implementations.sandbox.methods import Argument, ArgumentFacts, ModuleAnswer
-from losscli.implementations.sandbox.process import NotBuiltError
 from losscli.judge.device_lock import device_lock
-from losscli.judge.findings import Ended, Findings, stage
+from losscli.judge.findings import Deadline, Ended, Findings, build_code_of, code_of, stage
 from losscli.judge.job import Job
 from losscli.judge.modules import inputs as module_inputs
 from losscli.judge.modules.distances import Distance, distance
@@ -37,6 +35,7 @@ from losscli.judge.recognition import WrongReferenceError
 from losscli.judge.threads import one_thread
 from losscli.judge.verdict import JudgeReason, ReasonCode, Stage
 from losscli.truth.distances import misfit
+from losscli.verify.checks.expectation import same_bits
 
 MOST_ELEMENTS = 2**24
 """Elements of an argument from which the full size is drawn once, and no other way."""
@@ -75,7 +74,7 @@ class ModuleJudging:
         seed = int.from_bytes(os.urandom(6))
         self.generator = torch.Generator().manual_seed(seed)
         self.seed = seed % 2**31
-        self.deadline = time.monotonic() + job.limits.total_seconds
+        self.deadline = Deadline(job.limits.total_seconds)
         self.now: Stage = "build"
 
     def run(self) -> None:
@@ -134,12 +133,7 @@ class ModuleJudging:
                 self._fits(state)
                 self.candidate.load(dtype, self.reference.state)
         except SubjectError as error:
-            code: ReasonCode = "import_failed"
-            if isinstance(error, NotBuiltError):
-                code = "build_failed" if error.compiler else "import_failed"
-            elif isinstance(error, SandboxError):
-                code = reason_of(error.code, str(error))
-            self._end(code, str(error))
+            self._end(build_code_of(error), str(error))
         self._changed()
 
     def _fits(self, state: dict[str, Tensor]) -> None:
@@ -195,7 +189,7 @@ class ModuleJudging:
         if not known:
             return
         same = all(
-            _same_bits(each, other)
+            same_bits(each, other)
             for later in known[1:]
             for each, other in zip(known[0], later, strict=False)
         )
@@ -245,7 +239,7 @@ class ModuleJudging:
         refusable: bool = False,
     ) -> None:
         """Compare one call with the truth."""
-        self._in_time()
+        self.deadline.check(self.found, self.now)
         truth = self.reference.truth(arguments, incoming, case.dtype)
         got = self._asked(check, case, arguments, incoming, note=note, refusable=refusable)
         if got is None:
@@ -323,16 +317,16 @@ class ModuleJudging:
         try:
             got = self.candidate.answer(arguments, incoming, case.dtype)
         except SandboxError as error:
-            self._end(reason_of(error.code, str(error)), str(error), check, case)
+            self._end(code_of(error), str(error), check, case)
         except SubjectError as error:
             self._count("fail")
             if not refusable:
                 self._end("raised", f"{error}{told}", check, case)
             self._take("refuses", f"{error}{told}", check, case)
             return None
-        spoiled = [] if _same_bits(own, incoming) else ["the incoming gradient"]
+        spoiled = [] if same_bits(own, incoming) else ["the incoming gradient"]
         for number, (argument, copy) in enumerate(zip(arguments, before, strict=True)):
-            if copy is not None and not _same_bits(copy, argument.tensor):
+            if copy is not None and not same_bits(copy, argument.tensor):
                 spoiled.append(self._named(f"argument {number}"))
                 assert argument.tensor is not None
                 argument.tensor.copy_(copy)
@@ -377,9 +371,9 @@ class ModuleJudging:
         try:
             left = self.candidate.leftovers()
         except SubjectError as error:
-            self._end(reason_of(getattr(error, "code", "raised"), str(error)), str(error))
+            self._end(code_of(error), str(error))
         if left:
-            text = f"left {len(left)} processes running: {', '.join(left[:5])}"
+            text = f"left running: {', '.join(left[:5])}"
             self._end("left_process", text)
 
     def _time(self) -> None:
@@ -389,7 +383,7 @@ class ModuleJudging:
         with device_lock(self.device, notify=self.notify):
             for case in self.full:
                 for pass_ in passes:
-                    self._in_time()
+                    self.deadline.check(self.found, self.now)
                     arguments = self._draw(case, "usual")
                     incoming = self._incoming(case, arguments)[0]
                     timing = ModuleTiming(
@@ -405,8 +399,7 @@ class ModuleJudging:
                     try:
                         timing.run(quick=self.job.quick)
                     except SubjectError as error:
-                        code = reason_of(getattr(error, "code", "raised"), str(error))
-                        self._end(code, str(error), "", case)
+                        self._end(code_of(error), str(error), "", case)
                     self._take_time(timing, f"{case.name}, {pass_}", case, pass_)
 
     def _take_time(self, timing: ModuleTiming, name: str, case: _Case, pass_: str) -> None:
@@ -456,12 +449,6 @@ class ModuleJudging:
         if self.found.failed:
             raise Ended
 
-    def _in_time(self) -> None:
-        """End the judging when its time is over."""
-        if time.monotonic() > self.deadline:
-            seconds = self.job.limits.total_seconds
-            self._end("timeout", f"judging took more than {seconds:g} s")
-
 
 RESULT = "result"
 
@@ -472,14 +459,6 @@ def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
 
 def _results(answer: ModuleAnswer) -> list[Tensor | None]:
     return [answer.output, *answer.gradients.values()]
-
-
-def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
-    """Tell whether two tensors hold the same bytes."""
-    if one is None or other is None or one.shape != other.shape or one.dtype != other.dtype:
-        return one is other
-    first, second = (t.contiguous().flatten().view(torch.uint8) for t in (one, other))
-    return torch.equal(first, second)
 
 
 def _transposed(tensor: Tensor) -> Tensor:
