@@ -1,7 +1,11 @@
 """Judging one file: what its verdict follows from, in a process that judges several."""
 
+import pytest
+
 from losscli.judge.job import Job
+from losscli.judge.reasoning import word_of
 from losscli.judge.stages import judge_job
+from losscli.judge.verdict import JudgeReason
 
 RIGHT = """
 import torch
@@ -24,3 +28,10 @@ def test_file_that_was_written_over_is_judged_anew(tmp_path):
 
     assert before.word == "WRONG"
     assert judged(path).right
+
+
+@pytest.mark.parametrize(
+    ("stage", "word"), [("small", "NOT JUDGED"), ("checks", "NOT JUDGED"), ("time", "RIGHT")]
+)
+def test_lack_of_memory_before_timing_leaves_a_file_not_judged(stage, word):
+    assert word_of([JudgeReason("no_room", stage, "out of memory")]) == word

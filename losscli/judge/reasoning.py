@@ -23,7 +23,10 @@ WORDS: tuple[tuple[Word, tuple[ReasonCode, ...]], ...] = (
     ("WRONG", ("wrong", "overwrote", "left_behind", "left_process")),
     (
         "NOT JUDGED",
-        ("bad_reference", "bad_job", "no_gpu", "quarantined", "interrupted", "error"),
+        (
+            *("bad_reference", "bad_job", "no_gpu", "no_room", "quarantined", "interrupted"),
+            "error",
+        ),
     ),
     ("RIGHT BUT NO GRADIENT", ("no_gradient",)),
     ("SLOWER", ("slower",)),
@@ -51,8 +54,9 @@ def reason_of(code: str, text: str) -> ReasonCode:
 
 
 def word_of(reasons: Sequence[JudgeReason]) -> Word:
-    """Return the word of a verdict."""
-    codes = {reason.code for reason in reasons}
+    """Return the word of a verdict; what only cannot be timed for lack of memory was checked."""
+    untimed = ("no_room", "time")
+    codes = {reason.code for reason in reasons if (reason.code, reason.stage) != untimed}
     if codes & {"wrong", "overwrote", "left_behind"}:
         codes.discard("raised")  # what is wrong in some check may raise in others
     return next((word for word, leading in WORDS if codes & set(leading)), "RIGHT")

@@ -164,8 +164,11 @@ class _Judging:
         with device_lock(self.device, shared=True, notify=self.notify), one_thread():
             with stage(found, "build"):
                 self._build()
-            with stage(found, "small"):
-                self._small()
+            try:
+                with stage(found, "small"):
+                    self._small()
+            except torch.OutOfMemoryError as error:
+                found.end(JudgeReason("no_room", "small", str(error).partition("\n")[0]))
             with stage(found, "checks"):
                 if job.quick:
                     self._check("checks", SIZES[:1], SMALL_CHECKS)
