@@ -24,6 +24,7 @@ Code = Literal[
     "process_died",
     "does_not_build",
     "hangs",
+    "left_process",
     "forged",
     "flooded_output",
     "memory_limit",
@@ -37,12 +38,12 @@ than is free, ``out_of_memory`` the memory ran out, ``device_broken`` an earlier
 device, ``throttled`` every sample was discarded. Failed: ``raised`` the implementation raised an
 exception, ``overwrote`` it overwrote an operand, ``left_behind`` it changed a flag or other state
 of the process, ``wrong`` it is wrong by the oracle, ``wrong_later`` it was correct before timing
-and wrong while timed, ``broke_device`` it broke the device, ``process_died`` its process or the
-one that measured it ended; of a file, ``does_not_build`` it cannot be imported, ``hangs`` it did
-not answer in time, ``forged`` it wrote to the judge's channel, ``flooded_output`` it wrote too
-much, ``memory_limit`` it took more memory than it may, ``clock_disagrees`` its time is not what the
-judge's clock says. Warning: ``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own
-formula is on the same inputs.
+and wrong while timed, ``broke_device`` it broke the device, ``process_died`` its process or the one
+that measured it ended; of a file, ``does_not_build`` it cannot be imported, ``hangs`` it did not
+answer in time, ``left_process`` a process that it has started goes on, ``forged`` it wrote to the
+judge's channel, ``flooded_output`` it wrote too much, ``memory_limit`` it took more memory than it
+may, ``clock_disagrees`` its time is not what the judge's clock says. Warning:
+``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own formula is on the same inputs.
 """
 
 

@@ -109,8 +109,6 @@ class RemotePass:
             self._apply(flip)
             if number == keep:
                 self._judge(found)
-        if len(found.seconds) != count or min(found.seconds) < 0:
-            raise ValueError("the worker gave no time for each sample")
         return found.seconds
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:

@@ -32,6 +32,8 @@ class Stored(msgspec.Struct):
 class Request(msgspec.Struct, tag="request"):
     """A question to a worker: a method of the subject of a case, and its arguments."""
 
+    number: int
+    """Chosen at random; the answer has it as well, so that no older answer is taken for it."""
     method: str
     arguments: msgspec.Raw
     storages: list[Stored]
@@ -43,6 +45,7 @@ class Request(msgspec.Struct, tag="request"):
 class Load(msgspec.Struct, tag="load"):
     """What to import, before the first request."""
 
+    number: int
     named: str
     source: str
     path: str
@@ -64,6 +67,7 @@ class Ready(msgspec.Struct, tag="ready"):
 class Replied(msgspec.Struct, tag="replied"):
     """The answer to a request."""
 
+    number: int
     value: msgspec.Raw
 
 
@@ -71,13 +75,16 @@ class Raised(msgspec.Struct, tag="raised"):
     """The candidate raised, or returned what is no answer."""
 
     text: str
-    kind: Literal["raised", "no_second_derivatives", "out_of_memory", "build", "import", "error"]
+    kind: Literal[
+        "raised", "no_second_derivatives", "out_of_memory", "build", "import", "error", "forked"
+    ]
     refused: bool = False
     """Whether it was RuntimeError."""
     wrong: bool = False
     """Whether it raised nothing, but returned no tensor."""
     broke: bool = False
     """Whether the GPU cannot be used by the worker any more."""
+    number: int = 0
 
 
 Question = Request | Load

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
 from torch import Tensor
 
 from losscli.axes import GradOutput, PassName
-from losscli.cases import Case, OperandName
+from losscli.cases import OPERANDS, Case, OperandName
 from losscli.implementations.call_data import Answer, Call, Curvature
 
 Gradients = dict[OperandName, Tensor | None]
@@ -182,3 +184,59 @@ METHODS: dict[str, tuple[Any, Any]] = {
 
 KEEPS_OPERANDS = ("timed",)
 """After which the operands are the worker's own, whose changes are of no concern to the judge."""
+
+
+def _answers(answer: Answer, call: Call, *_: Any) -> bool:
+    return {*answer.gradients} == {*call.wrt}
+
+
+def _one_each(answers: list[Answer], call: Call, incoming: Sequence[Tensor]) -> bool:
+    return len(answers) == len(incoming) and all(_answers(each, call) for each in answers)
+
+
+def _all_turns(answers: list[list[Answer]], queues: list[list[Turn]]) -> bool:
+    if [len(done) for done in answers] != [len(queue) for queue in queues]:
+        return False
+    return all(
+        _answers(answer, call)
+        for done, queue in zip(answers, queues, strict=True)
+        for answer, turn in zip(done, queue, strict=True)
+        if (call := turn.call or (turn.replay and turn.replay.call))
+    )
+
+
+def _all_heads(gradients: list[Gradients], heads: list[HeadData]) -> bool:
+    return [{*found} for found in gradients] == [{*head.call.wrt} for head in heads]
+
+
+def _are_seconds(seconds: list[float], count: int) -> bool:
+    return len(seconds) == count and all(0 < each < math.inf for each in seconds)
+
+
+FITS: dict[str, Callable[..., bool]] = {
+    "answer": _answers,
+    "poisoned": _answers,
+    "changed": _answers,
+    "retained": _one_each,
+    "backward_replays": _one_each,
+    "graphed": lambda answers, _, incoming: (
+        [{*each.gradients} for each in answers] == [{*OPERANDS}] * len(incoming)
+    ),
+    "on_streams": _all_turns,
+    "replay": lambda answer, replay: _answers(answer, replay.call),
+    "accumulated": lambda gradients, call, *_: {*gradients} == {*call.wrt},
+    "joint_gradients": _all_heads,
+    "second_derivatives": lambda found, _: {*found} == {*OPERANDS, "incoming gradient"},
+    "record": lambda numbers, calls: len(numbers) == len(calls),
+    "timed": lambda found, _: found.loss is not None,
+    "samples": lambda found, flips, keep: (
+        _are_seconds(found.seconds, len(flips)) and (keep < 0 or found.loss is not None)
+    ),
+    "module_samples": lambda found, patches, keep: (
+        _are_seconds(found.seconds, len(patches)) and (keep < 0 or found.answer is not None)
+    ),
+}
+"""By method: whether what is returned, whose types are right, can be the answer to the arguments.
+
+What is in a worker's answer may be forged, also what a correct server could not send.
+"""

@@ -34,7 +34,7 @@ from losscli.implementations.caller import NoSecondDerivativesError, SandboxErro
 from losscli.implementations.files import UserFile
 from losscli.implementations.sandbox import confinement, messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
-from losscli.implementations.sandbox.methods import KEEPS_OPERANDS, METHODS
+from losscli.implementations.sandbox.methods import FITS, KEEPS_OPERANDS, METHODS
 from losscli.implementations.sandbox.wire import Outgoing
 from losscli.reasons import Code
 from losscli.units import format_bytes
@@ -164,6 +164,10 @@ def scratch_directory() -> Path:
     return directory
 
 
+def _random_number() -> int:
+    return int.from_bytes(os.urandom(6))
+
+
 class Worker:
     """One worker, with one file."""
 
@@ -229,19 +233,21 @@ class Worker:
         if self.died:
             raise self.died
         encoded = self.outgoing.encode(arguments)
-        request = Request(method, encoded, self.outgoing.storages, case, generation)
+        number = _random_number()
+        request = Request(number, method, encoded, self.outgoing.storages, case, generation)
         try:
             messages.send(self.channel, request)
         except OSError:
             raise self._ended() from None
         first = method in ("bound", "timed", "module_made", "module_timed")
-        reply = self._reply(self.allowance.build_seconds if first else self.allowance.call_seconds)
+        seconds = self.allowance.build_seconds if first else self.allowance.call_seconds
+        reply = self._answer(number, seconds)
         if isinstance(reply, Raised):
             raise self._error(reply)
-        if not isinstance(reply, Replied):
-            raise self._forged("a second greeting")
         try:
             value = self.outgoing.decode(reply.value, METHODS[method][1])
+            if method in FITS and not FITS[method](value, *arguments):
+                raise ValueError(f"no answer to {method}")
             if method not in KEEPS_OPERANDS:
                 self.outgoing.take_back()
         except (ValueError, TypeError, RuntimeError, msgspec.MsgspecError) as error:
@@ -265,15 +271,23 @@ class Worker:
 
     def _load(self, order: Sequence[str]) -> None:
         file = self.file
+        number = _random_number()
         wanted = Load(
-            file.named, file.source, str(file.path), file.revision, file.name, list(order)
+            number, file.named, file.source, str(file.path), file.revision, file.name, list(order)
         )
         messages.send(self.channel, wanted)
-        reply = self._reply(self.allowance.build_seconds)
+        reply = self._answer(number, self.allowance.build_seconds)
         if isinstance(reply, Raised):
             raise NotBuiltError(reply.text, compiler=reply.kind == "build")
-        if not isinstance(reply, Replied):
-            raise self._forged("no answer to what was to be imported")
+
+    def _answer(self, number: int, seconds: float) -> Replied | Raised:
+        """Wait for the answer to a question, so long and no longer."""
+        reply = self._reply(seconds)
+        if isinstance(reply, Raised) and reply.kind == "forked":
+            raise self._fatal("left_process", reply.text)
+        if isinstance(reply, Ready) or reply.number != number:
+            raise self._forged("an answer that belongs to no question")
+        return reply
 
     def _reply(self, seconds: float) -> Reply:
         """Wait for a message, so long and no longer."""

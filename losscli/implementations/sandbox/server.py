@@ -67,9 +67,13 @@ def serve(
     """Answer until the judge hangs up."""
     with socket.socket(fileno=channel) as connection:
         messages.send(connection, Ready(list(reached), scratch))
-        server = _Server(Incoming(operands, results), device, scratch)
+        server, own = _Server(Incoming(operands, results), device, scratch), os.getpid()
         while (question := messages.receive_question(connection)) is not None:
-            messages.send(connection, server.reply(question))
+            reply = server.reply(question)
+            if os.getpid() != own:
+                messages.send(connection, Raised("a call returned in a second process", "forked"))
+                os._exit(1)
+            messages.send(connection, reply)
 
 
 class _Server:
@@ -94,8 +98,9 @@ class _Server:
         except Exception as error:
             raised = _raised(error, isinstance(question, Load))
             raised.broke = "CUDA error" in raised.text and is_broken(self.device)
+            raised.number = question.number
             return raised
-        return Replied(value)
+        return Replied(question.number, value)
 
     def _load(self, question: Load) -> Any:
         self.file = UserFile(

@@ -1,0 +1,83 @@
+"""What a worker answers is taken as an answer only if it can be one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.sandbox.methods import (
+    FITS,
+    METHODS,
+    Flip,
+    HeadData,
+    ModuleAnswer,
+    ModuleSamples,
+    Samples,
+    Turn,
+)
+
+ONE = torch.ones(())
+CALL = Call(ONE, ONE, ("input", "target"), ONE)
+WHOLE = {"input": ONE, "target": None}
+ANSWER, SHORT = Answer(ONE, WHOLE), Answer(ONE, {"input": ONE})
+
+
+def samples(*seconds: float, loss: torch.Tensor | None = ONE) -> Samples:
+    return Samples(list(seconds), loss, None, 1.0)
+
+
+def of_module(*seconds: float, answer: ModuleAnswer | None = None) -> ModuleSamples:
+    return ModuleSamples(list(seconds), answer)
+
+
+FLIPS = [Flip(0, 1)] * 2
+HEAD = HeadData(None, CALL, 1.0)  # type: ignore[arg-type]
+OTHER = ModuleAnswer(ONE, {})
+ANSWERS = [
+    ("answer", (CALL,), ANSWER, True),
+    ("answer", (CALL,), SHORT, False),
+    ("answer", (Call(ONE, ONE),), SHORT, False),
+    ("poisoned", (CALL, 255), SHORT, False),
+    ("changed", (CALL, "input", ONE), SHORT, False),
+    ("retained", (CALL, [ONE, ONE]), [ANSWER, ANSWER], True),
+    ("retained", (CALL, [ONE, ONE]), [ANSWER], False),
+    ("retained", (CALL, [ONE, ONE]), [ANSWER, SHORT], False),
+    ("graphed", (CALL, [ONE]), [ANSWER], True),
+    ("graphed", (CALL, [ONE]), [SHORT], False),
+    ("graphed", (CALL, [ONE]), [], False),
+    ("on_streams", ([[Turn(CALL)], []],), [[ANSWER], []], True),
+    ("on_streams", ([[Turn(CALL)], []],), [[ANSWER]], False),
+    ("on_streams", ([[Turn(CALL)]],), [[]], False),
+    ("on_streams", ([[Turn(CALL)]],), [[SHORT]], False),
+    ("accumulated", (CALL, {}, 3), WHOLE, True),
+    ("accumulated", (CALL, {}, 3), {"target": ONE}, False),
+    ("joint_gradients", ([HEAD, HEAD],), [WHOLE, WHOLE], True),
+    ("joint_gradients", ([HEAD, HEAD],), [WHOLE], False),
+    ("joint_gradients", ([HEAD],), [{}], False),
+    ("second_derivatives", (None,), WHOLE | {"incoming gradient": ONE}, True),
+    ("second_derivatives", (None,), WHOLE, False),
+    ("record", ([CALL, CALL],), [0, 1], True),
+    ("record", ([CALL, CALL],), [0], False),
+    ("timed", (None,), samples(), True),
+    ("timed", (None,), samples(loss=None), False),
+    ("samples", (FLIPS, 1), samples(1e-6, 2e-6), True),
+    ("samples", (FLIPS, -1), samples(1e-6, 2e-6, loss=None), True),
+    ("samples", (FLIPS, 1), samples(1e-6, 2e-6, loss=None), False),
+    ("samples", (FLIPS, 1), samples(1e-6), False),
+    ("samples", (FLIPS, 1), samples(1e-6, 0.0), False),
+    ("samples", (FLIPS, 1), samples(1e-6, float("inf")), False),
+    ("module_samples", (FLIPS, -1), of_module(1e-6, 2e-6), True),
+    ("module_samples", (FLIPS, 0), of_module(1e-6, 2e-6, answer=OTHER), True),
+    ("module_samples", (FLIPS, 0), of_module(1e-6, 2e-6), False),
+    ("module_samples", (FLIPS, 0), of_module(1e-6, -2e-6, answer=OTHER), False),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments", "answer", "fits"), ANSWERS)
+def test_an_answer_that_lacks_something_is_none(method, arguments, answer, fits):
+    assert FITS[method](answer, *arguments) is fits
+
+
+def test_each_method_that_is_held_to_its_arguments_is_a_method():
+    assert {*FITS} <= {*METHODS}
