@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -19,8 +21,9 @@ from losscli.implementations.sandbox.methods import (
 
 ONE = torch.ones(())
 CALL = Call(ONE, ONE, ("input", "target"), ONE)
-WHOLE = {"input": ONE, "target": None}
-ANSWER, SHORT = Answer(ONE, WHOLE), Answer(ONE, {"input": ONE})
+WHOLE: Any = {"input": ONE, "target": None}
+SHORT_OF: Any = {"input": ONE}
+ANSWER, SHORT = Answer(ONE, WHOLE), Answer(ONE, SHORT_OF)
 
 
 def samples(*seconds: float, loss: torch.Tensor | None = ONE) -> Samples:

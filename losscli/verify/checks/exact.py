@@ -61,23 +61,33 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the loss and both gradients on each branch, then on all; the first that is off."""
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
-    asked = {}
-    names = problem.case.spec.branches(problem.case.params)
-    for name, coordinates in zip(names, _coordinates(problem), strict=True):
-        own = problem.variant(name, partial(_placed, problem, coordinates))
-        if _is_exact(own):
-            asked[name] = coordinates
-            _judge(own, subject, f"on the branch '{name}'", worst)
+    asked = list(exact_branches(problem))
+    for name, _, own in asked:
+        _judge(own, subject, f"on the branch '{name}'", worst)
     if len(asked) > 1:
-        mixed = [coordinate for own in asked.values() for coordinate in own]
-        own = problem.variant("all branches", partial(_placed, problem, mixed))
-        _judge(own, subject, "on all branches", worst)
+        mixed = [coordinate for _, coordinates, _ in asked for coordinate in coordinates]
+        together = problem.variant("all branches", partial(_placed, problem, mixed))
+        _judge(together, subject, "on all branches", worst)
     result = worst.result(problem, subject.name, "exact")
     if not asked:
         result = replace(
             result, reason="no branch of the loss has exact values: nothing was checked"
         )
     yield result
+
+
+def exact_branches(problem: Problem) -> Iterator[tuple[str, list[float], Problem]]:
+    """Yield each branch of exact values: its name, coordinates on it, and a problem of them."""
+    names = problem.case.spec.branches(problem.case.params)
+    for name, coordinates in zip(names, _coordinates(problem), strict=True):
+        own = problem.variant(name, partial(_placed, problem, coordinates))
+        if _is_exact(own):
+            yield name, coordinates, own
+
+
+def has_exact_values(case: Case) -> bool:
+    """Tell whether the check has anything to check of the loss of a case."""
+    return any(True for _ in exact_branches(Problem.of(exact_case(case))))
 
 
 def _coordinates(problem: Problem) -> list[list[float]]:

@@ -10,6 +10,7 @@ import torch
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.reasons import Reason
+from losscli.verify.checks.exact import has_exact_values
 from losscli.verify.selftest.formula import Make, simple, unreduced
 from losscli.verify.selftest.wrong import behaviour, gradients, values
 
@@ -160,7 +161,7 @@ WRONG: tuple[Wrong, ...] = (
     ),
     Wrong("rounded target", "reads it in the input's dtype", simple(values.rounded_target)),
     Wrong("looks again", "at the operand's strides in backward", simple(gradients.reused_sizes)),
-    Wrong("one ulp off", "rounds up what is exact", simple(values.one_ulp)),
+    Wrong("one ulp off", "rounds up what is exact", simple(values.one_ulp), has_exact_values),
     Wrong(
         "first row decides", "if it is zero, all is", gradients.first_row_decides, _is_not_reduced
     ),
