@@ -269,9 +269,9 @@ class _Server:
         if left:
             return left
         time.sleep(QUIET_SECONDS)  # threads of OpenMP look for work a while
-        before = time.process_time()
+        before = _wanted_seconds()
         time.sleep(QUIET_SECONDS)
-        busy = time.process_time() - before > QUIET_SECONDS / 2
+        busy = _wanted_seconds() - before > QUIET_SECONDS / 2
         return ["a thread that goes on computing"] if busy else []
 
 
@@ -292,6 +292,21 @@ def _raised(error: Exception, loads: bool) -> Raised:
     if isinstance(error, LosscliError):
         return Raised(text, "error")
     return Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
+
+
+def _wanted_seconds() -> float:
+    """Return how long the threads of this process have computed, or waited for a core to compute.
+
+    Without the kernel's account of the waiting, how long they have computed.
+    """
+    if not Path("/proc/self/schedstat").exists():
+        return time.process_time()
+    nanoseconds = 0
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            computed, waited, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
+            nanoseconds += int(computed) + int(waited)
+    return nanoseconds / 1e9
 
 
 def _name_of(pid: int) -> str:
