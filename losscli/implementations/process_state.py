@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import operator
 import os
 import random
 import signal
@@ -114,8 +115,11 @@ def _set_environment(before: Mapping[str, str]) -> None:
     os.environ.update(before)
 
 
+_SIGNALS = tuple(signal.valid_signals())
+
+
 def _handlers() -> dict[signal.Signals, Any]:
-    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return {number: signal.getsignal(number) for number in _SIGNALS}
 
 
 def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
@@ -127,11 +131,17 @@ def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
                 signal.signal(number, handler)
 
 
-def _functions(spaces: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {key: value for key, value in vars(space).items() if callable(value)}
-        for name, space in spaces.items()
-    }
+Namespaces = dict[str, dict[str, Any]]
+"""What each namespace has under each name."""
+
+
+def _contents(spaces: Mapping[str, Any]) -> Namespaces:
+    return {name: dict(vars(space)) for name, space in spaces.items()}
+
+
+def _are_same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Tell quickly whether a namespace has the very same objects: it has thousands of them."""
+    return len(before) == len(after) and all(map(operator.is_, before.values(), after.values()))
 
 
 def _is_of_compile(namespace: str, before: object, function: object) -> bool:
@@ -142,22 +152,24 @@ def _is_of_compile(namespace: str, before: object, function: object) -> bool:
     return namespace == "torch.nn.Module" and module == "torch._dynamo.mutation_guard"
 
 
-def _others(
-    before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[str, str]]:
+def _others(before: Namespaces, after: Namespaces) -> Iterator[tuple[str, str]]:
     """Yield the functions that were replaced; an import adds functions, and replaces none.
 
     As the name of a namespace and that of the function.
     """
-    for name, functions in before.items():
-        for key, function in functions.items():
+    for name, contents in before.items():
+        if _are_same(contents, after[name]):
+            continue
+        for key, function in contents.items():
+            if not callable(function):
+                continue
             now = after[name].get(key)
             follows = (name, key) == ("torch", "Storage")  # the default dtype
             if now is not function and not follows and not _is_of_compile(name, function, now):
                 yield name, key
 
 
-def _patched(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> str:
+def _patched(before: Namespaces, after: Namespaces) -> str:
     """Name the functions that are others now."""
     changed = [f"{name}.{key}" for name, key in _others(before, after)]
     return f" {', '.join(changed)}" if changed else ""
@@ -166,11 +178,11 @@ def _patched(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
 def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
     """Return the facet of the functions of some namespaces."""
 
-    def restore(before: dict[str, dict[str, Any]]) -> None:
-        for name, key in _others(before, _functions(spaces)):
+    def restore(before: Namespaces) -> None:
+        for name, key in _others(before, _contents(spaces)):
             setattr(spaces[name], key, before[name][key])
 
-    return Facet(f"functions of {whose}", partial(_functions, spaces), restore, _patched)
+    return Facet(f"functions of {whose}", partial(_contents, spaces), restore, _patched)
 
 
 def _attribute(name: str, owner: Any, attribute: str) -> Facet:

@@ -175,7 +175,8 @@ def run(
         if reason:
             yield VerifyResult(case, name, check.name, SKIPPED, reason.text, code=reason.code)
             continue
-        before = ProcessState.read()
+        # What a file defines runs in a process of its own, which looks at its own state.
+        before = None if implementation.file else ProcessState.read()
         try:
             if problem is None:
                 problem = Problem.of(case, job.loosened)
@@ -211,7 +212,7 @@ def run(
                     for each in check.results or (check.name,)
                 ]
                 problem = None
-        changed = [*before.restore(), *implementation.changes()]
+        changed = before.restore() if before else implementation.changes()
         yield from (_blamed(result, changed) for result in results)
 
 
