@@ -134,6 +134,7 @@ class Zygote:
 
     def end(self) -> None:
         """End the process, and with it all workers."""
+        self._answers.close()
         self.socket.close()
         self.process.kill()
         self.process.wait()
