@@ -1,0 +1,58 @@
+"""The clock of the judge beside the samples that a candidate reports of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from losscli.bench.remote import PATIENCE_SECONDS, disagreement
+
+CLAIMED = 1e-3
+
+
+class Machine:
+    """Makes calls, each of which takes so long, and is kept from it by other programs."""
+
+    def __init__(self, call_seconds: float, stolen: float = 0.0, every: float = 1.0) -> None:
+        """``stolen`` seconds are lost each time that ``every`` seconds have been computed."""
+        self.call_seconds, self.stolen, self.every = call_seconds, stolen, every
+        self.now, self.calls, self._since = 0.0, 0, 0.0
+
+    def looped(self, calls: int) -> None:
+        self.calls += calls
+        self._work(5e-5)  # a question and its answer
+        for _ in range(calls):
+            self._work(self.call_seconds)
+
+    def _work(self, seconds: float) -> None:
+        self.now += seconds
+        self._since += seconds
+        while self._since >= self.every:
+            self._since -= self.every
+            self.now += self.stolen
+
+    def disagreement(self, kind: str = "cpu"):
+        return disagreement(self.looped, kind, CLAIMED, 0.0, lambda: self.now)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_clock_that_says_what_the_samples_say_agrees(kind):
+    machine = Machine(CLAIMED)
+    assert machine.disagreement(kind) is None
+    assert machine.calls == 100
+
+
+def test_a_busy_machine_that_disturbs_each_long_loop_is_no_disagreement():
+    assert Machine(CLAIMED, stolen=0.07, every=0.011).disagreement() is None
+
+
+@pytest.mark.parametrize("stolen", [0.0, 0.07])
+def test_calls_that_take_longer_than_they_say_disagree_on_any_machine(stolen):
+    found = Machine(4 * CLAIMED, stolen, every=0.1).disagreement()
+    assert found.code == "clock_disagrees"
+    assert "says 4000 us a call, its samples 1000 us" in found.text
+
+
+def test_calls_that_take_very_long_are_not_waited_for_a_hundred_times():
+    machine = Machine(1000 * CLAIMED)
+    assert machine.disagreement()
+    assert machine.now < 300 * 1.1 + PATIENCE_SECONDS + 5
