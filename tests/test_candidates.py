@@ -24,6 +24,7 @@ from typing import Any, get_args
 import pytest
 
 from losscli.axes import DTYPES
+from losscli.judge import device_lock
 from losscli.judge.job import Job, Limits
 from losscli.judge.verdict import RIGHT_WORDS, ReasonCode, Verdict, Word
 from losscli.losses import LOSSES
@@ -109,9 +110,13 @@ def zygote():
 @pytest.fixture
 def private(zygote, tmp_path, monkeypatch):
     """The folder in which a judge makes its temporary files."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    return tmp_path
+    # How fast a candidate is decides nothing here, so none waits until another has been timed.
+    monkeypatch.setattr(device_lock, "lock_path", lambda device, kind="lock": tmp_path / kind)
+    return folder
 
 
 def descendants() -> set[str]:
