@@ -12,7 +12,14 @@ from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS
-from losscli.verify.checks.exact import _coordinates, _is_exact, _placed, exact_case
+from losscli.verify.checks.exact import (
+    NOTHING_EXACT,
+    _coordinates,
+    _is_exact,
+    _placed,
+    exact_case,
+    has_exact_values,
+)
 from losscli.verify.selftest.wrong import find_wrong
 from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
 from tests.verify.judging import put
@@ -32,8 +39,11 @@ def test_mistake_fails_its_check_for_its_own_reason(
     make_case, loss, name, check, reduction, reason
 ):
     case = make_case(loss, reduction=reduction)
+    wrong = find_wrong(name)
+    if not wrong.applies(case):
+        pytest.skip("is no mistake of this loss")
 
-    (result,) = put(case, find_wrong(name).implementation(), checks=(check,))
+    (result,) = put(case, wrong.implementation(), checks=(check,))
 
     assert (result.status, result.code) == (FAIL, "wrong")
     assert reason in result.reason
@@ -86,14 +96,17 @@ def test_correct_implementations_pass(make_case, name, loss, reduction, dtype):
 
     results = put(case, implementation, checks=("exact", "parts", "left_behind"))
 
+    reasons = {} if has_exact_values(case) else {"exact": NOTHING_EXACT}
     assert [(r.check, r.status, r.reason) for r in results] == [
-        (check, PASS, "") for check in CHECKS if check in ("exact", "parts", "left_behind")
+        (check, PASS, reasons.get(check, ""))
+        for check in CHECKS
+        if check in ("exact", "parts", "left_behind")
     ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("parameter", [0.0, 0.1, 1.5, 1e30])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
 def test_every_branch_of_these_losses_has_exact_values(make_case, loss, parameter, dtype):
     params = {p.name: parameter for p in LOSSES[loss].parameters}
     case = exact_case(make_case(loss, dtype=dtype, params=params))

@@ -39,6 +39,7 @@ _SHARES = (0.25, 0.5, 0.75)
 """Of the way from a kink to the next."""
 _BEYOND = (0.25, 0.5, 1.0)
 """How far beyond the outermost kinks."""
+NOTHING_EXACT = "no branch of the loss has exact values: nothing was checked"
 _FINEST = 2.0**-12
 """Every loss and gradient of an element is a multiple: sums of 64 below 2^6 take 24 bits."""
 
@@ -70,9 +71,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         _judge(together, subject, "on all branches", worst)
     result = worst.result(problem, subject.name, "exact")
     if not asked:
-        result = replace(
-            result, reason="no branch of the loss has exact values: nothing was checked"
-        )
+        result = replace(result, reason=NOTHING_EXACT)
     yield result
 
 
