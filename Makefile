@@ -28,7 +28,7 @@ check: ## run the same with the tools of the active environment
 	$(TOOLS)ruff format --check losscli tests docs
 	$(TOOLS)mypy
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
-	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(TOOLS)pytest -m "not gpu" -n auto --maxprocesses 8
+	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(TOOLS)pytest -m "not gpu" -n auto --maxprocesses 8 --dist worksteal
 
 # Only these files are collected: the others import what PYTHON may not have. One process at a time,
 # for some tests measure.

@@ -7,9 +7,7 @@ it, see ``sandbox``.
 from __future__ import annotations
 
 import ast
-import hashlib
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -200,6 +198,8 @@ def read_file(named: str) -> UserFile:
     except UnicodeDecodeError:
         raise NotJudgeableError("syntax", f"{named} is no Python: it is not UTF-8.") from None
     _definitions(source, str(path))
+    import hashlib  # only here: commands that read no file start faster
+
     digest = hashlib.sha256(data).hexdigest()
     return UserFile(named, path.absolute(), revision, match["name"] or "", source, digest)
 
@@ -215,6 +215,8 @@ def _now(path: Path) -> bytes:
 
 def _at_revision(path: Path, revision: str) -> bytes:
     """Return a file as git has it."""
+    import subprocess
+
     directory = path.absolute().parent
     command = ["git", "-C", str(directory), "show", f"{revision}:./{path.name}"]
     try:
