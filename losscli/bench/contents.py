@@ -10,9 +10,9 @@ Neither write is timed, and neither takes memory.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.truth.gate import Gate
 
 DOUBLED = -2.0
@@ -24,16 +24,15 @@ LARGEST_DOUBLED = 64.0
 
 
 class Contents:
-    """The prediction and target of a case with changing contents, and their gates."""
+    """The operands of a case, whose prediction has changing contents, and their gates."""
 
-    def __init__(
-        self, case: Case, input: Tensor, target: Tensor, loosened: float | None = None
-    ) -> None:
+    def __init__(self, case: Case, operands: Operands, loosened: float | None = None) -> None:
         """Take operands that require no gradient.
 
         ``loosened``: ULP that the config grants this case by name.
         """
-        self.input, self.target = input, target
+        self.operands = operands
+        input = self.prediction = next(iter(operands.values()))
         self.case, self.loosened = case, loosened
         self.changed = False
         self._gates: dict[bool, Gate] = {}
@@ -45,7 +44,7 @@ class Contents:
     def gate(self) -> Gate:
         """The gate that judges results on the present contents."""
         if self.changed not in self._gates:
-            self._gates[self.changed] = Gate(self.case, self.input, self.target, self.loosened)
+            self._gates[self.changed] = Gate(self.case, self.operands, self.loosened)
         return self._gates[self.changed]
 
     def change(self) -> None:
@@ -54,9 +53,9 @@ class Contents:
         What a CPU's cache has yet to write back would be written during the next sample: reading
         all once more has it written now. A GPU's cache is evicted before each sample.
         """
-        self.input.mul_(1 / self._factor if self.changed else self._factor)
-        if self.input.device.type == "cpu":
-            self.input.sum()
+        self.prediction.mul_(1 / self._factor if self.changed else self._factor)
+        if self.prediction.device.type == "cpu":
+            self.prediction.sum()
         self.changed = not self.changed
 
     def touch(self) -> None:

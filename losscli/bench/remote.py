@@ -17,6 +17,7 @@ import torch
 from losscli.axes import PassName
 from losscli.bench.sampling import Contender
 from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.methods import Flip, Samples
 from losscli.implementations.timer import Call, Timer, Warm
@@ -52,16 +53,18 @@ class RemotePass:
         self,
         subject: RemoteSubject,
         pass_: PassName,
-        operands: tuple[torch.Tensor, torch.Tensor],
+        operands: Operands,
         *,
         evicts: bool,
         captured: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``operands`` are copied, as the contents change."""
+        """The prediction is copied, as its contents change."""
         self.subject, self.pass_, self.evicts, self.captured = subject, pass_, evicts, captured
         self.clock = clock
-        self.own, self.target = operands[0].clone(), operands[1]
+        first = next(iter(operands))
+        self.own = operands[first].clone()
+        self.operands = {**operands, first: self.own}
         self.input = _Leaf()
         self.loss: torch.Tensor | None = None
         self.incoming = 1.0
@@ -80,8 +83,7 @@ class RemotePass:
         case = self.case
         found = self.subject.timed(
             self.pass_,
-            self.own,
-            self.target,
+            self.operands,
             case.grad_output,
             evicts=self.evicts,
             captured=self.captured,
@@ -152,7 +154,7 @@ class RemotePass:
     def _judge(self, found: Samples) -> None:
         """Judge an answer, whose contents are those of this moment."""
         self._show(found)
-        gate = Gate(self.case, self.own, self.target)
+        gate = Gate(self.case, self.operands)
         verdict = gate.judge(
             self.subject.name, self.pass_, self.loss, self.input.grad, self.incoming
         )

@@ -103,13 +103,15 @@ class HingeLoss(LossModule):
 SPEC = LossSpec(
     name="hinge",
     formula="max(margin - x * y, 0)",
-    operands=(Operand("input", "predictions"), Operand("target", "labels, -1 or 1")),
+    operands=(
+        Operand("input", "predictions"),
+        Operand("target", "labels, -1 or 1", shape=last_dimension),
+    ),
     parameters=(
         Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
     ),
     reference=reference,
     functional=None,
-    default_target_shape=last_dimension,
     kinks=kinks,
     branch_coordinate=branch_coordinate,
     branches=branches,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 LossFunction = Callable[..., "Tensor"]
-"""``f(input, target, *, reduction, **parameters) -> loss``."""
+"""``f(*operands, reduction, **parameters) -> loss``, with the operands in the spec's order."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,16 @@ class Parameter:
         return f"{self.name} must be {bound}, but is {value:g}"
 
 
+def same_shape(shape: Shape) -> Shape:
+    """The operand has the shape of the prediction."""
+    return shape
+
+
+def last_dimension(shape: Shape) -> Shape:
+    """The operand is one row, which repeats over the batch."""
+    return shape[-1:]
+
+
 @dataclass(frozen=True)
 class Operand:
     """One tensor that a loss takes, in the order of the C++ functor's signature."""
@@ -46,6 +56,8 @@ class Operand:
     description: str = ""
     differentiable: bool = True
     """Whether it has a gradient; an operand without one may hold integers."""
+    shape: Callable[[Shape], Shape] = same_shape
+    """Its shape in a generated case, from the shape of the prediction."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +98,11 @@ class LossSpec:
     """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
     functional: LossFunction | None
     """torch.nn.functional's own op, where it differs from the reference."""
-    default_target_shape: Callable[[Shape], Shape]
-    """The shape of the target in a generated case, from the shape of the input."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]]
     """Where the derivative jumps, in units of ``branch_coordinate``."""
-    branch_coordinate: Callable[[Tensor, Tensor], Tensor]
-    """The scalar that selects the branch of each element: ``input - target``, for example."""
+    branch_coordinate: Callable[..., Tensor]
+    """The scalar that selects the branch of each element, from the operands in their order:
+    ``input - target``, for example."""
     branches: Callable[[Mapping[str, float]], tuple[str, ...]]
     """Names of the branches below, between and above the kinks: one more than kinks."""
     loss: LossFunction
@@ -114,23 +125,32 @@ class LossSpec:
         """Return every parameter with its value, defaults filled in, in order."""
         return {p.name: float(given.get(p.name, p.default)) for p in self.parameters}
 
-    def branch_line(self, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return intercept and slope of the branch coordinate, which is affine in the input."""
-        zeros = target.new_zeros(target.shape)
-        intercept = self.branch_coordinate(zeros, target)
-        return intercept, self.branch_coordinate(zeros + 1, target) - intercept
+    def default_target_shape(self, shape: Shape) -> Shape:
+        """Return the shape of the target in a generated case, from that of the prediction."""
+        return self.operands[1].shape(shape)
 
-    def input_at(self, coordinate: Tensor | float, target: Tensor) -> Tensor:
-        """Return the input that has a branch coordinate beside each target."""
-        intercept, slope = self.branch_line(target)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the operands in their order, the prediction's first."""
+        return tuple(operand.name for operand in self.operands)
+
+    @property
+    def differentiable(self) -> tuple[str, ...]:
+        """The names of the operands that have a gradient, in their order."""
+        return tuple(operand.name for operand in self.operands if operand.differentiable)
+
+    def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
+        """Return intercept and slope of the branch coordinate, which is affine in the prediction.
+
+        ``others``: the operands after the prediction, of shapes that broadcast.
+        """
+        import torch
+
+        zeros = others[0].new_zeros(torch.broadcast_tensors(*others)[0].shape)
+        intercept = self.branch_coordinate(zeros, *others)
+        return intercept, self.branch_coordinate(zeros + 1, *others) - intercept
+
+    def input_at(self, coordinate: Tensor | float, *others: Tensor) -> Tensor:
+        """Return the prediction that has a branch coordinate beside the other operands."""
+        intercept, slope = self.branch_line(*others)
         return (coordinate - intercept) / slope
-
-
-def same_shape(shape: Shape) -> Shape:
-    """The target has the shape of the input."""
-    return shape
-
-
-def last_dimension(shape: Shape) -> Shape:
-    """The target is one row, broadcast over the batch."""
-    return shape[-1:]

@@ -1,8 +1,8 @@
-"""The inputs of a case: predictions and targets, deterministic in the seed.
+"""The inputs of a case: its operands by name, deterministic in the seed.
 
 Values are drawn block by block in float32 (float64 for float64) and rounded to the dtype of the
-case, so no temporary of full size exists. Predictions, targets and incoming gradients come from
-streams of their own, and no stream of a seed is a stream of another seed.
+case, so no temporary of full size exists. Each operand and the incoming gradient come from streams
+of their own, and no stream of a seed is a stream of another seed.
 PyTorch's generators differ between CPU and CUDA: the same seed gives other values there.
 
 Distributions (``scale`` multiplies every prediction, except at a boundary):
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import torch
@@ -34,8 +35,9 @@ from torch import Tensor
 
 from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.truth.blocks import blocks, part
-from losscli.truth.streams import Stream, make_generator
+from losscli.truth.streams import OTHERS, Stream, make_generator
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
@@ -48,28 +50,33 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 """``(shape, offset of the first element) -> values``."""
 
 
-def make_inputs(case: Case) -> tuple[Tensor, Tensor]:
-    """Return the prediction and the target of a case, on its device."""
-    source = _Source(case, "target")
-    draw = source.sign if case.spec.sign_targets else source.draws[case.distribution]
-    target = _fill(_empty_target(case), draw)
+def make_inputs(case: Case) -> Operands:
+    """Return the operands of a case by their names, on its device."""
+    first, *others = case.spec.names
+    operands: Operands = {first: _empty_input(case)}
+    for number, name in enumerate(others):
+        source = _Source(case, OTHERS[number])
+        signs = number == 0 and case.spec.sign_targets
+        draw = source.sign if signs else source.draws[case.distribution]
+        operands[name] = _fill(_empty_other(case, name), draw)
     source = _Source(case, "input")
-    input = _empty_input(case)
     if case.distribution == "boundary":
-        return _fill_boundary(case, input, target, source), target
-    draw = source.draws[case.distribution]
-    return _fill(input, lambda shape, at: draw(shape, at).mul_(case.scale)), target
+        _fill_boundary(case, operands, source)
+    else:
+        draw = source.draws[case.distribution]
+        _fill(operands[first], lambda shape, at: draw(shape, at).mul_(case.scale))
+    return operands
 
 
 def loss_dtype(case: Case) -> torch.dtype:
     """Return the dtype of a case's loss: the operands', promoted."""
-    target: torch.dtype = getattr(torch, case.target_dtype)
-    return torch.promote_types(getattr(torch, case.dtype), target)
+    dtypes: list[torch.dtype] = [getattr(torch, name) for name in case.dtypes.values()]
+    return reduce(torch.promote_types, dtypes)
 
 
 def make_grad_output(case: Case) -> Tensor:
     """Return an incoming gradient for a loss without a reduction: standard normal values."""
-    shape = np.broadcast_shapes(case.shape, case.target_shape)
+    shape = np.broadcast_shapes(*case.shapes.values())
     empty = torch.empty(shape, dtype=loss_dtype(case), device=case.device)
     return _fill(empty, _Source(case, "incoming gradient").normal)
 
@@ -85,9 +92,9 @@ def _empty_input(case: Case) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=case.device)
 
 
-def _empty_target(case: Case) -> Tensor:
-    """Allocate the target in its layout."""
-    dtype, shape = getattr(torch, case.target_dtype), case.target_shape
+def _empty_other(case: Case, name: str) -> Tensor:
+    """Allocate an operand that is not the prediction in its layout."""
+    dtype, shape = getattr(torch, case.dtypes[name]), case.shapes[name]
     if case.layout == SLICED and shape:
         return _wider(shape, dtype, case.device)[..., 1:]
     return torch.empty(shape, dtype=dtype, device=case.device)
@@ -158,14 +165,15 @@ def _fill(tensor: Tensor, draw: Draw) -> Tensor:
     return tensor
 
 
-def _fill_boundary(case: Case, tensor: Tensor, target: Tensor, source: _Source) -> Tensor:
+def _fill_boundary(case: Case, operands: Operands, source: _Source) -> None:
     """Place predictions on, beside and around the kinks.
 
     The coordinate that decides the branch is affine in the prediction, ``slope * x + intercept``,
     and is solved for ``x``. A loss without kinks is probed at 0.
     """
+    tensor, *others = operands.values()
     kinks = torch.tensor(
-        case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=target.device
+        case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=tensor.device
     )
     offset = 0
     for block in blocks(case.shape):
@@ -177,10 +185,9 @@ def _fill_boundary(case: Case, tensor: Tensor, target: Tensor, source: _Source) 
         around = source.normal(shape, offset).double()
         coordinate = torch.where(kind < 3, coordinate, coordinate + around)
 
-        y = part(target, block).double()
-        x = case.spec.input_at(coordinate, y).to(tensor.dtype).double()
+        beside = [part(other, block).double() for other in others]
+        x = case.spec.input_at(coordinate, *beside).to(tensor.dtype).double()
         step = torch.finfo(tensor.dtype).eps * x.abs().clamp_(min=1.0)
         x += step * ((kind == 2).double() - (kind == 1).double())
         view.copy_(x)
         offset += view.numel()
-    return tensor

@@ -47,10 +47,10 @@ class Timed:
     def __init__(self, subject: Subject, asked: TimedData) -> None:
         """Make the pass, and call it once, as it will be timed."""
         case = subject.case
-        self.device, self.input, self.pass_ = case.device, asked.input, asked.pass_
-        passes = PassFactory(
-            asked.pass_, case.reduction, asked.input, asked.target, asked.grad_output
-        )
+        self.device, self.pass_ = case.device, asked.pass_
+        operands = tuple(asked.operands.values())
+        self.prediction = operands[0]
+        passes = PassFactory(asked.pass_, case.reduction, operands, asked.grad_output)
         with gradients(asked.pass_):
             self.call: Pass = (
                 subject.captured(passes) if asked.captured else subject.repeated(passes)
@@ -97,7 +97,8 @@ class Timed:
     def _flip(self, flip: Flip) -> None:
         """Turn the signs of some rows of the prediction."""
         with torch.no_grad():
-            rows = self.input[flip.start : flip.stop] if self.input.dim() else self.input
+            whole = self.prediction
+            rows = whole[flip.start : flip.stop] if whole.dim() else whole
             rows.neg_()
         if isinstance(self.call, Captured):
             self.call.prepare()

@@ -4,7 +4,8 @@ Catches: NaN or infinity that is replaced or clamped away, a branch that compare
 NaN, a gradient that differs from PyTorch's there, subnormals flushed to zero, squares that overflow
 needlessly. Where PyTorch's own gradient is NaN any gradient passes, because that of torch.compile
 differs there; the loss, which is NaN as well, has to be NaN. The check plants one value at a time,
-first in the input, then in the target (unless targets are signs), among ordinary values; one small
+first in the prediction, then in each other operand (but not in targets that are signs), then in
+all of these, among ordinary values; one small
 size is enough.
 """
 
@@ -47,7 +48,7 @@ def specials_case(case: Case) -> Case:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the loss and both gradients with each value; the worst counts, and all are named."""
+    """Judge the loss and all gradients with each value; the worst counts, and all are named."""
     tally = Tally()
     for name, variant in _variants(problem):
         answer = subject.answer(variant.call(variant.usual))
@@ -62,24 +63,30 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand."""
     for name, value in special_values(problem.oracle.dtype).items():
-        yield f"{name} in the input", _planted(problem, value, 0.0)
-        if not problem.case.spec.sign_targets:
-            yield f"{name} in the target", _planted(problem, 0.0, value)
-            yield f"{name} in both", _planted(problem, value, value)
+        operands = _free(problem)
+        for operand in operands:
+            yield f"{name} in the {operand}", _planted(problem, value, (operand,))
+        if len(operands) > 1:
+            together = "both" if len(problem.operands) == 2 else " and ".join(operands)
+            yield f"{name} in {together}", _planted(problem, value, operands)
 
 
-def _planted(problem: Problem, input: float, target: float) -> Problem:
-    """Return the problem with values in one place; 0 leaves an operand as it is."""
+def _free(problem: Problem) -> tuple[str, ...]:
+    """Return the names of the operands that may have any value: not of a target of signs."""
+    names = problem.case.spec.names
+    return (names[0], *names[2:]) if problem.case.spec.sign_targets else names
 
-    def put(values: Tensor, value: float) -> Tensor:
-        if value == 0.0 and not math.copysign(1, value) < 0:
-            return values
+
+def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
+    """Return the problem with a value in one place of some operands."""
+
+    def put(values: Tensor) -> Tensor:
         values = values.clone()
         values[PLACE[-values.dim() :]] = value
         return values
 
-    operands = put(problem.input, input), put(problem.target, target)
-    return Problem(problem.case, *operands, problem.loosened)
+    planted = {name: put(problem.operands[name]) for name in names}
+    return problem.like({**problem.operands, **planted})
 
 
 CHECK = Check(
