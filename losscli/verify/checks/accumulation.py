@@ -38,7 +38,9 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     once = {name: gradient for name, gradient in gradients.items() if gradient is not None}
     before = {name: gradient * _SHARE for name, gradient in once.items()}
     if len(once) < len(gradients):
-        worst.add(Verdict(FAIL, "expected gradients of all operands, got none of one"), None, "")
+        which = "both" if len(gradients) == 2 else "all"
+        text = f"expected gradients of {which} operands, got none of one"
+        worst.add(Verdict(FAIL, text), None, "")
     else:
         found = subject.accumulated(problem.call(problem.usual), before, TIMES)
         for name, got in found.items():
