@@ -2,9 +2,10 @@
 
 An implementation that caches a result by the address of its operands, or by the object, is fast and
 wrong. So the prediction is multiplied in place before each batch of samples, and divided again
-before the next; the oracle judges losses and gradients on the contents at the time. Before each
-sample one element is written with its own value, so that PyTorch counts the prediction as changed.
-Neither write is timed, and neither takes memory.
+before the next (one that may not be any number is reversed, a block at a time); the oracle judges
+losses and gradients on the contents at the time. Before each sample one element is written with its
+own value, so that PyTorch counts the prediction as changed. Neither write is timed, and neither
+takes memory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
+from losscli.implementations.turning import turn
+from losscli.truth.blocks import blocks
 from losscli.truth.gate import Gate
 
 DOUBLED = -2.0
@@ -38,6 +41,7 @@ class Contents:
         self._gates: dict[bool, Gate] = {}
         largest = max(abs(x.item()) for x in torch.aminmax(input)) if input.numel() else 0.0
         self._first = input[(slice(1),) * input.dim()]
+        self._reverses = not case.spec.operands[0].domain.is_real
         self._factor = DOUBLED if largest <= LARGEST_DOUBLED else TURNED
 
     @property
@@ -53,7 +57,11 @@ class Contents:
         What a CPU's cache has yet to write back would be written during the next sample: reading
         all once more has it written now. A GPU's cache is evicted before each sample.
         """
-        self.prediction.mul_(1 / self._factor if self.changed else self._factor)
+        if self._reverses:
+            for block in blocks(self.prediction.shape):
+                turn(self.prediction[block], self.case)
+        else:
+            self.prediction.mul_(1 / self._factor if self.changed else self._factor)
         if self.prediction.device.type == "cpu":
             self.prediction.sum()
         self.changed = not self.changed

@@ -21,6 +21,7 @@ from losscli.implementations.call_data import Operands
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.methods import Flip, Samples
 from losscli.implementations.timer import Call, Timer, Warm
+from losscli.implementations.turning import turn
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.gate import Gate
@@ -138,7 +139,7 @@ class RemotePass:
         return self._random.randrange(every) == 0
 
     def _flip(self) -> Flip:
-        """Choose rows of the prediction whose signs are to be turned."""
+        """Choose rows of the prediction that are to be turned."""
         if not self.own.dim() or not self.own.numel():
             return Flip(0, 1)
         rows = self.own.shape[0]
@@ -148,8 +149,8 @@ class RemotePass:
         return Flip(start, min(rows, start + self._random.randint(1, most)))
 
     def _apply(self, flip: Flip) -> None:
-        """Turn the same signs here."""
-        (self.own[flip.start : flip.stop] if self.own.dim() else self.own).neg_()
+        """Turn the same rows here."""
+        turn(self.own[flip.start : flip.stop] if self.own.dim() else self.own, self.case)
 
     def _judge(self, found: Samples) -> None:
         """Judge an answer, whose contents are those of this moment."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from . import operators
+from .domain import SIGNS
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand, Parameter, last_dimension
@@ -105,7 +106,7 @@ SPEC = LossSpec(
     formula="max(margin - x * y, 0)",
     operands=(
         Operand("input", "predictions"),
-        Operand("target", "labels, -1 or 1", shape=last_dimension),
+        Operand("target", "labels", shape=last_dimension, domain=SIGNS),
     ),
     parameters=(
         Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
@@ -118,5 +119,4 @@ SPEC = LossSpec(
     loss=hinge_loss,
     loss_with_grad=hinge_loss_with_grad,
     module=HingeLoss,
-    sign_targets=True,
 )

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .domain import REAL, Domain
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -54,10 +56,15 @@ class Operand:
 
     name: str
     description: str = ""
+    """Its role, as a person says it: ``predictions``."""
     differentiable: bool = True
-    """Whether it has a gradient; an operand without one may hold integers."""
+    """Whether it has a gradient."""
     shape: Callable[[Shape], Shape] = same_shape
     """Its shape in a generated case, from the shape of the prediction."""
+    domain: Domain = REAL
+    """The values that it takes, from which inputs are drawn and which checks do not leave."""
+    integers: bool = True
+    """Whether it may hold integers, which have no gradient."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +118,6 @@ class LossSpec:
     """The public function that returns the gradient of the prediction as well."""
     module: type[LossModule]
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
-    sign_targets: bool = False
-    """Whether generated targets are -1 or 1."""
     temporaries: int = 4
     """Most tensors of the prediction's size that the reference holds at once beside its operands,
     loss and gradient, for the memory plan. The tests measure it; the default is what mse takes."""
@@ -139,6 +144,11 @@ class LossSpec:
         """The names of the operands that have a gradient, in their order."""
         return tuple(operand.name for operand in self.operands if operand.differentiable)
 
+    @property
+    def domains(self) -> dict[str, Domain]:
+        """The domain of each operand by its name."""
+        return {operand.name: operand.domain for operand in self.operands}
+
     def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
         """Return intercept and slope of the branch coordinate, which is affine in the prediction.
 
@@ -151,6 +161,11 @@ class LossSpec:
         return intercept, self.branch_coordinate(zeros + 1, *others) - intercept
 
     def input_at(self, coordinate: Tensor | float, *others: Tensor) -> Tensor:
-        """Return the prediction that has a branch coordinate beside the other operands."""
+        """Return the prediction that has a branch coordinate beside the other operands.
+
+        Where that is outside the domain of the prediction, another one that is inside.
+        """
         intercept, slope = self.branch_line(*others)
-        return (coordinate - intercept) / slope
+        found: Tensor = (coordinate - intercept) / slope
+        domain = self.operands[0].domain
+        return found if domain.is_real else domain.of_draws(found)

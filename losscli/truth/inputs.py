@@ -16,7 +16,9 @@ Distributions (``scale`` multiplies every prediction, except at a boundary):
   that holds it;
 - ``impulse``: zeros, and every 997th value large.
 
-A loss with ``sign_targets`` gets targets of -1 and 1 in all of them.
+Each operand has values of its domain (losscli/losses/domain.py) in all of them: draws are brought
+into it, and every 101st value is one of its ends, the next one the other. Targets of -1 and 1 are
+drawn with equal chances.
 
 Operands lie in memory as the case's layout says (losscli/layouts.py); they are views where it asks
 for views, and hold the values that contiguous operands would hold. What a view leaves out of its
@@ -36,6 +38,7 @@ from torch import Tensor
 from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
+from losscli.losses import Domain
 from losscli.truth.blocks import blocks, part
 from losscli.truth.streams import OTHERS, Stream, make_generator
 
@@ -43,6 +46,8 @@ LARGEST = 100.0
 """Bound of heavy tails and impulses."""
 IMPULSE_EVERY = 997
 """A prime, so that impulses meet every position of a vector and of a tile."""
+ENDS_EVERY = 101
+"""A prime, for the same reason."""
 BOUNDARY_GRID = 16
 """Targets at a boundary are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 
@@ -52,19 +57,17 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 
 def make_inputs(case: Case) -> Operands:
     """Return the operands of a case by their names, on its device."""
-    first, *others = case.spec.names
-    operands: Operands = {first: _empty_input(case)}
-    for number, name in enumerate(others):
-        source = _Source(case, OTHERS[number])
-        signs = number == 0 and case.spec.sign_targets
-        draw = source.sign if signs else source.draws[case.distribution]
-        operands[name] = _fill(_empty_other(case, name), draw)
+    first, *others = case.spec.operands
+    operands: Operands = {first.name: _empty_input(case)}
+    for number, operand in enumerate(others):
+        draw = _Source(case, OTHERS[number]).of(operand.domain, case.distribution)
+        operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
     source = _Source(case, "input")
     if case.distribution == "boundary":
         _fill_boundary(case, operands, source)
     else:
-        draw = source.draws[case.distribution]
-        _fill(operands[first], lambda shape, at: draw(shape, at).mul_(case.scale))
+        draw = source.of(first.domain, case.distribution, case.scale)
+        _fill(operands[first.name], draw)
     return operands
 
 
@@ -122,6 +125,20 @@ class _Source:
             "impulse": self.impulse,
         }
 
+    def of(self, domain: Domain, distribution: str, scale: float = 1.0) -> Draw:
+        """Return the draws of a distribution, multiplied by a scale, as values of a domain."""
+        draw = self.uniform if domain.always_uniform else self.draws[distribution]
+
+        def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
+            values = draw(shape, offset)
+            values = domain.of_draws(values if domain.always_uniform else values.mul_(scale))
+            for number, end in enumerate(domain.ends):
+                at_end = self.places(shape, offset) % ENDS_EVERY == number
+                values = values.masked_fill(at_end, end)
+            return values
+
+        return drawn
+
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Draw from [0, 1)."""
         return torch.rand(shape, generator=self.generator, device=self.device, dtype=self.dtype)
@@ -144,10 +161,6 @@ class _Source:
         """Draw zeros with a large value at every 997th place, the first included."""
         values = self.normal(shape, offset).mul_(LARGEST / 4).clamp_(-LARGEST, LARGEST)
         return values.masked_fill_(self.places(shape, offset) % IMPULSE_EVERY != 0, 0.0)
-
-    def sign(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw -1 and 1."""
-        return self.uniform(shape, offset).mul_(2).floor_().mul_(2).sub_(1)
 
     def places(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Return the place of each element in the whole tensor."""
@@ -189,5 +202,5 @@ def _fill_boundary(case: Case, operands: Operands, source: _Source) -> None:
         x = case.spec.input_at(coordinate, *beside).to(tensor.dtype).double()
         step = torch.finfo(tensor.dtype).eps * x.abs().clamp_(min=1.0)
         x += step * ((kind == 2).double() - (kind == 1).double())
-        view.copy_(x)
+        view.copy_(case.spec.operands[0].domain.inside(x))
         offset += view.numel()

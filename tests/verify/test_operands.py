@@ -14,6 +14,7 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.implementations.files import UserFile
 from losscli.implementations.loading import bind
 from losscli.losses import LOSSES, REDUCTIONS, Operand
+from losscli.losses.domain import WEIGHTS
 from losscli.losses.reduction import reduce
 from losscli.losses.spec import last_dimension
 from losscli.runs.records import FAIL, PASS, WARN
@@ -35,7 +36,9 @@ def difference(input, target, scale):
 
 
 def spec_of(differentiable=True, shape=last_dimension):
-    third = Operand("scale", "what multiplies", differentiable=differentiable, shape=shape)
+    third = Operand(
+        "scale", "what multiplies", differentiable=differentiable, shape=shape, domain=WEIGHTS
+    )
     return replace(
         LOSSES["mse"],
         name=NAME,

@@ -57,7 +57,7 @@ class TimedData(msgspec.Struct):
 
 
 class Flip(msgspec.Struct):
-    """A change of the prediction between samples: the signs of its elements from start to stop."""
+    """A change of the prediction between samples: its rows from start to stop are turned."""
 
     start: int
     stop: int

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
-from losscli.losses import LossSpec, Shape
+from losscli.losses import Shape
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -91,20 +91,22 @@ def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
     for which, toward in ((1, torch.inf), (2, -torch.inf)):
         step = torch.nextafter(input, torch.full_like(input, toward))
         input = torch.where(side == which, step, input)
+    input = spec.operands[0].domain.inside(input)
     operands = {spec.names[0]: input, **others}
     return problem.like({name: each.to(device) for name, each in operands.items()}, case)
 
 
-def short_values(spec: LossSpec) -> tuple[float, ...]:
-    """Return targets of so few bits that a prediction at a kink is exact in every dtype."""
-    return (1.0, -1.0) if spec.sign_targets else (0.0, 1.0, -0.5, 0.25)
-
-
 def short_operands(case: Case) -> dict[str, Tensor]:
-    """Return all operands but the prediction, of float64 on the CPU: short values in turn."""
-    return {
-        name: _in_turn(short_values(case.spec), case.shapes[name]) for name in case.spec.names[1:]
-    }
+    """Return all operands but the prediction, of float64 on the CPU: short values in turn.
+
+    Those after the target change more slowly, so that each of their values meets each target.
+    """
+    repeats, operands = 1, {}
+    for operand in case.spec.operands[1:]:
+        values = [value for value in operand.domain.short for _ in range(repeats)]
+        operands[operand.name] = _in_turn(values, case.shapes[operand.name])
+        repeats *= len(operand.domain.short)
+    return operands
 
 
 def _in_turn(values: Sequence[float], shape: Shape) -> Tensor:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Call, Operands
+from losscli.implementations.call_data import Call
 from losscli.implementations.caller import Subject
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
@@ -40,8 +40,9 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     incoming = problem.usual
     count = BYTES // problem.prediction.element_size() // PERIOD + 1
     operands = {name: _repeated(each, count) for name, each in problem.operands.items()}
-    g = incoming.grad_output.repeat(count)
-    subject.answer(Call(_others_first(operands), incoming.wrt, g))
+    g, first = incoming.grad_output.repeat(count), problem.case.spec.names[0]
+    other = {**operands, first: operands[first].flip(0)}
+    subject.answer(Call(other, incoming.wrt, g))
     answer = subject.answer(Call(operands, incoming.wrt, g))
     shape = g.shape
     worst = Worst()
@@ -60,12 +61,6 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 def _repeated(values: Tensor, count: int) -> Tensor:
     """Return an operand as often; one that meets all elements of the others stays as it is."""
     return values.repeat(count) if values.numel() == PERIOD else values
-
-
-def _others_first(operands: Operands) -> Operands:
-    """Return operands with the contents of the first two exchanged."""
-    first, second, *others = operands.values()
-    return dict(zip(operands, (second, first, *others), strict=True))
 
 
 CHECK = Check(

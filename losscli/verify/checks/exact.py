@@ -27,7 +27,7 @@ from losscli.truth.distances import misfit
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst
-from losscli.verify.checks.branches import short_operands, short_values
+from losscli.verify.checks.branches import short_operands
 from losscli.verify.checks.check import Check
 
 SHAPE = (4, 16)
@@ -107,7 +107,7 @@ def _placed(problem: Problem, coordinates: list[float]) -> Problem:
     beside = [values.expand(SHAPE) for values in others.values()]
     # In each row at other places, so that each target meets each coordinate.
     rows, columns = torch.arange(SHAPE[0])[:, None], torch.arange(SHAPE[1])
-    number = (columns // len(short_values(spec)) + rows) % len(coordinates)
+    number = (columns // len(spec.operands[1].domain.short) + rows) % len(coordinates)
     input = spec.input_at(torch.tensor(coordinates, dtype=torch.float64)[number], *beside)
     operands = {spec.names[0]: input, **others}
     return problem.like({name: each.to(like) for name, each in operands.items()})

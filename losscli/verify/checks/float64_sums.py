@@ -61,12 +61,13 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 def _operands(problem: Problem) -> Iterator[tuple[str, Operands]]:
     """Yield operands by name; equal ones have a loss, whatever the parameters."""
-    sign = problem.case.spec.sign_targets
+    first, *others = problem.case.spec.operands
     for value in (0.1, -0.7):
         # Few bits, so that the loss of an element is exact as a rule.
-        x = float(torch.tensor(value, dtype=torch.float32))
-        filled = {n: torch.full_like(t, 1.0 if sign else 0.0) for n, t in problem.operands.items()}
-        filled[problem.case.spec.names[0]] = torch.full_like(problem.prediction, x)
+        x = torch.tensor(value, dtype=torch.float32)
+        values = {operand.name: operand.domain.quiet for operand in others}
+        values[first.name] = float(first.domain.of_draws(x))
+        filled = {n: torch.full_like(t, values[n]) for n, t in problem.operands.items()}
         yield f"{ELEMENTS} equal numbers of {value:g}", filled
     for distribution in DISTRIBUTIONS:
         case = replace(problem.case, distribution=distribution)

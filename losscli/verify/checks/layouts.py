@@ -192,9 +192,10 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     for name, orders in PERMUTED.items():
         yield name, problem.variant(name, partial(_in_five, problem, *orders))
     own = problem.prediction.dtype
+    may_be_integers = {each.name: each.integers for each in problem.case.spec.operands}
     for operand in problem.case.spec.names[1:]:
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
-            if dtype != own:
+            if dtype != own and (dtype.is_floating_point or may_be_integers[operand]):
                 name = f"{operand} of {str(dtype).removeprefix('torch.')}"
                 yield name, problem.variant(name, partial(_mixed, problem, operand, dtype))
 
@@ -218,6 +219,7 @@ def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     """Return the problem with an operand of another dtype; unsigned integers lose their signs."""
     values = problem.operands[name]
     values = values.abs() if dtype == torch.uint8 else values
+    values = problem.case.spec.domains[name].inside(values)
     return problem.like({**problem.operands, name: values.to(dtype)})
 
 

@@ -10,8 +10,8 @@ A difference at step ``h`` is off by its truncation, which shrinks with ``h`` sq
 rounding of the losses over ``h``. Richardson's extrapolation from ``h`` and ``h / 2`` is left with
 less than the two differ by; a loss of piecewise second degree, as those here, has no truncation at
 all. The rounding is bounded by that of sums, of the sum of magnitudes. Inputs near a kink, where
-there is no derivative to be met, are moved away from it first. Only where the config asks for
-float64: no other dtype has the digits.
+there is no derivative to be met, or near an end of their domain are moved away from it first. Only
+where the config asks for float64: no other dtype has the digits.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _judge(
 
 
 def _away_from_kinks(problem: Problem) -> Problem:
-    """Return the problem with its inputs moved where no step meets a kink."""
+    """Return the problem with its inputs where no step meets a kink or leaves a domain."""
     spec, shape = problem.case.spec, problem.oracle.shape
     x, *others = (operand.expand(shape) for operand in problem.operands.values())
     _, slope = spec.branch_line(*others)
@@ -110,7 +110,10 @@ def _away_from_kinks(problem: Problem) -> Problem:
         distance = spec.branch_coordinate(x, *others) - kink
         moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope
         x = torch.where(distance.abs() < MARGIN, moved, x)
-    return problem.like({**problem.operands, spec.names[0]: x.contiguous()})
+    operands = {**problem.operands, spec.names[0]: x.contiguous()}
+    return problem.like(
+        {name: spec.domains[name].inside(each, 2 * STEP) for name, each in operands.items()}
+    )
 
 
 CHECK = Check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -66,18 +67,16 @@ def quiet(problem: Problem, name: str = "") -> Problem:
     is a loss: there the prediction is elsewhere, and the operand where it makes the loss least.
     """
     case = problem.case
-    first, *others = case.spec.names
-    values = dict.fromkeys(case.spec.names, 1.0)
-    if not case.spec.sign_targets:
-        values[others[0]] = 0.0
+    first = case.spec.names[0]
+    values = {operand.name: operand.domain.quiet for operand in case.spec.operands}
     powers = [sign * 2.0**power for power in reversed(_POWERS) for sign in (1, -1)]
-    candidates = torch.tensor([0.0, *powers], dtype=torch.float64)
-    values[first] = _least(case, values, first, candidates)
-    if name and not _shows(case, values, name, candidates):
-        places = sorted(powers, key=lambda power: abs(math.log2(abs(power))))
-        shown = (x for x in places if _shows(case, {**values, first: x}, name, candidates))
+    values[first] = _least(case, values, first, (0.0, *powers))
+    if name and not _shows(case, values, name, powers):
+        domain = case.spec.domains[first]
+        places = sorted(filter(domain.holds, powers), key=lambda x: abs(math.log2(abs(x))))
+        shown = (x for x in places if _shows(case, {**values, first: x}, name, powers))
         values[first] = next(shown, values[first])
-        values[name] = _least(case, values, name, candidates)
+        values[name] = _least(case, values, name, (0.0, *powers))
     return problem.like(
         {
             name: torch.full_like(each, values[name], memory_format=torch.contiguous_format)
@@ -86,22 +85,26 @@ def quiet(problem: Problem, name: str = "") -> Problem:
     )
 
 
-def _at(case: Case, values: dict[str, float], name: str, candidates: Tensor) -> list[float]:
-    """Return the losses of an element where one operand has each candidate."""
-    filled = {each: torch.full_like(candidates, value) for each, value in values.items()}
-    losses: list[float] = elements(case, {**filled, name: candidates}).tolist()
-    return losses
+def _losses(
+    case: Case, values: dict[str, float], name: str, candidates: Iterable[float]
+) -> dict[float, float]:
+    """Return the loss of an element for each candidate for an operand that is in its domain."""
+    held = [value for value in candidates if case.spec.domains[name].holds(value)]
+    tried = torch.tensor(held, dtype=torch.float64)
+    filled = {each: torch.full_like(tried, value) for each, value in values.items()}
+    losses = elements(case, {**filled, name: tried})
+    return dict(zip(held, losses.tolist(), strict=True))
 
 
-def _least(case: Case, values: dict[str, float], name: str, candidates: Tensor) -> float:
+def _least(case: Case, values: dict[str, float], name: str, candidates: Iterable[float]) -> float:
     """Return the candidate for an operand with the smallest loss, the first of equals."""
-    losses = _at(case, values, name, candidates)
-    return float(candidates[losses.index(min(losses, key=abs))])
+    losses = _losses(case, values, name, candidates)
+    return min(losses, key=lambda value: abs(losses[value]))
 
 
-def _shows(case: Case, values: dict[str, float], name: str, candidates: Tensor) -> bool:
+def _shows(case: Case, values: dict[str, float], name: str, candidates: Iterable[float]) -> bool:
     """Tell whether a change of an operand changes the loss."""
-    return len({*_at(case, values, name, candidates)}) > 1
+    return len({*_losses(case, values, name, candidates).values()}) > 1
 
 
 def find_loud(problem: Problem, name: str) -> Loud:
@@ -119,7 +122,8 @@ def find_loud(problem: Problem, name: str) -> Loud:
     amounts = torch.tensor([[s * 2.0**p] for p in _POWERS for s in (1, -1)], dtype=torch.float64)
     steps = 1 + torch.arange(_STEPS, dtype=torch.float64) / 16
     values = (still + amounts * steps).to(operand.dtype)
-    single = elements(case, {**one, name: values.double()}) - base
+    held = case.spec.domains[name].inside(values.double())
+    single = elements(case, {**one, name: held}) - base
     adds = single * (count / operand.numel() / divisor)
 
     least, most = adds.amin(1), adds.amax(1)
@@ -129,8 +133,10 @@ def find_loud(problem: Problem, name: str) -> Loud:
     # rounds each element has to hold it.
     fits = least > _MARGIN * VALUE_ULP * limits.tiny * limits.eps
     fits &= single.amax(1) < limits.max / 4
+    inside = (held == values).all(1)
+    fits &= inside
     groups = torch.where(fits, torch.minimum(resolved, room), 0.0).clamp(0, MOST).long()
-    best = int(groups.argmax())
+    best = int((2 * groups + inside).argmax())
     return Loud(
         float(still),
         values[best].to(operand.device),

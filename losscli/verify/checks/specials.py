@@ -2,11 +2,11 @@
 
 Catches: NaN or infinity that is replaced or clamped away, a branch that compares the wrong way on
 NaN, a gradient that differs from PyTorch's there, subnormals flushed to zero, squares that overflow
-needlessly. Where PyTorch's own gradient is NaN any gradient passes, because that of torch.compile
-differs there; the loss, which is NaN as well, has to be NaN. The check plants one value at a time,
-first in the prediction, then in each other operand (but not in targets that are signs), then in
-all of these, among ordinary values; one small
-size is enough.
+needlessly. A value that PyTorch's own formula refuses is left out. Where PyTorch's own gradient is
+NaN any gradient passes, because that of torch.compile differs there; the loss, which is NaN as
+well, has to be NaN. The check plants one value at a time, first in the prediction, then in each
+other operand (but not where values are discrete, as signs are), then in all of these, among
+ordinary values; one small size is enough.
 """
 
 from __future__ import annotations
@@ -62,19 +62,30 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand."""
-    for name, value in special_values(problem.oracle.dtype).items():
+    for title, value in special_values(problem.oracle.dtype).items():
         operands = _free(problem)
-        for operand in operands:
-            yield f"{name} in the {operand}", _planted(problem, value, (operand,))
+        places: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
         if len(operands) > 1:
             together = "both" if len(problem.operands) == 2 else " and ".join(operands)
-            yield f"{name} in {together}", _planted(problem, value, operands)
+            places[together] = operands
+        for where, planted in places.items():
+            variant = _planted(problem, value, planted)
+            if _is_taken(variant):
+                yield f"{title} in {where}", variant
 
 
 def _free(problem: Problem) -> tuple[str, ...]:
-    """Return the names of the operands that may have any value: not of a target of signs."""
-    names = problem.case.spec.names
-    return (names[0], *names[2:]) if problem.case.spec.sign_targets else names
+    """Return the names of the operands that may have any value: none whose values are discrete."""
+    return tuple(name for name, domain in problem.case.spec.domains.items() if not domain.discrete)
+
+
+def _is_taken(problem: Problem) -> bool:
+    """Tell whether PyTorch's own formula takes the operands; it may check them itself."""
+    try:
+        next(iter(problem.oracle.value()))
+    except RuntimeError:
+        return False
+    return True
 
 
 def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
