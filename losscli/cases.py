@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import force_setattr, replace
 
@@ -25,8 +25,6 @@ from losscli.record import Record
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
-OperandName = Literal["input", "target"]
-OPERANDS: tuple[OperandName, ...] = ("input", "target")
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The incoming gradients of successive calls for ``changing``: all different, and of few bits, so
 that every dtype holds them."""
@@ -94,6 +92,16 @@ class Case(Record, frozen=True):
         return LOSSES[self.loss]
 
     @property
+    def shapes(self) -> dict[str, Shape]:
+        """The shape of each operand by its name, in the spec's order.
+
+        What follows the target has the shape that the loss gives it beside the prediction.
+        """
+        prediction, target, *others = self.spec.operands
+        shapes = {prediction.name: self.shape, target.name: self.target_shape}
+        return shapes | {operand.name: operand.shape(self.shape) for operand in others}
+
+    @property
     def elements(self) -> int:
         """Number of elements of the prediction."""
         return math.prod(self.shape)
@@ -115,11 +123,18 @@ class Case(Record, frozen=True):
         return ITEM_BYTES[self.dtype]
 
     @property
-    def target_dtype(self) -> str:
+    def target_dtype(self) -> DType:
         """The dtype of the target."""
         if self.layout != MIXED_DTYPE:
             return self.dtype
         return "float32" if self.item_bytes == 2 else "bfloat16"
+
+    @property
+    def dtypes(self) -> dict[str, DType]:
+        """The dtype of each operand by its name; only the target's may be another."""
+        prediction, target, *others = self.spec.names
+        dtypes = {prediction: self.dtype, target: self.target_dtype}
+        return dtypes | dict.fromkeys(others, self.dtype)
 
     @property
     def loss_item_bytes(self) -> int:
@@ -127,16 +142,19 @@ class Case(Record, frozen=True):
         return max(self.item_bytes, ITEM_BYTES[self.target_dtype])
 
     @property
-    def target_bytes(self) -> int:
-        """Bytes of the target's elements."""
-        return math.prod(self.target_shape) * ITEM_BYTES[self.target_dtype]
+    def operand_bytes(self) -> dict[str, int]:
+        """Bytes of the elements of each operand by its name."""
+        dtypes = self.dtypes
+        return {n: math.prod(s) * ITEM_BYTES[dtypes[n]] for n, s in self.shapes.items()}
 
     @property
     def stored_bytes(self) -> int:
         """Bytes of the operands' storage, which for a view is larger than the view."""
-        input = layouts.stored_elements(self.shape, self.layout) * self.item_bytes
-        target = layouts.stored_elements(self.target_shape, self.layout)
-        return input + target * ITEM_BYTES[self.target_dtype]
+        dtypes = self.dtypes
+        return sum(
+            layouts.stored_elements(shape, self.layout) * ITEM_BYTES[dtypes[name]]
+            for name, shape in self.shapes.items()
+        )
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -183,7 +201,7 @@ class Case(Record, frozen=True):
         gradient is a tensor, known only later, so the operands are read again beside it.
         """
         input = self.elements * self.item_bytes
-        operands = input + self.target_bytes
+        operands = sum(self.operand_bytes.values())
         loss = self.elements * self.loss_item_bytes if self.reduction == "none" else 0
         moved = operands + loss
         if pass_ == FORWARD_BACKWARD:

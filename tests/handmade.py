@@ -29,6 +29,11 @@ def case(**changes):
     return Case(**(fields | changes))
 
 
+def pair(input, target):
+    """Return the operands of a loss of two by their names."""
+    return {"input": input, "target": target}
+
+
 def result(implementation="custom", pass_="forward", median=2e-3, ratio=4.0, **changes):
     fields: dict[str, Any] = {
         "case": case(),

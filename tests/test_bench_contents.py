@@ -10,6 +10,7 @@ from losscli.implementations import find_implementation
 from losscli.implementations.caller import Subject
 from losscli.losses import LOSSES
 from losscli.truth.inputs import make_inputs
+from tests.handmade import pair
 
 
 def case(loss="mse", dtype="float32", distribution="uniform", shape=(16, 64), reduction="mean"):
@@ -28,31 +29,31 @@ def case(loss="mse", dtype="float32", distribution="uniform", shape=(16, 64), re
 
 def contents(**changes):
     made = case(**changes)
-    return Contents(made, *make_inputs(made))
+    return Contents(made, make_inputs(made))
 
 
 def loss(held):
-    return Subject.bind(find_implementation("reference"), held.case).loss(held.input, held.target)
+    return Subject.bind(find_implementation("reference"), held.case).loss(held.operands)
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_contents_are_restored_bit_for_bit(dtype, distribution):
     held = contents(dtype=dtype, distribution=distribution)
-    before = held.input.clone()
+    before = held.prediction.clone()
     held.change()
-    assert not torch.equal(held.input, before)
+    assert not torch.equal(held.prediction, before)
     held.change()
-    assert torch.equal(held.input, before)
+    assert torch.equal(held.prediction, before)
 
 
 def test_subnormal_contents_are_restored_bit_for_bit():
     tiny = torch.tensor([6e-8, -6e-8, 1.8e-7, 0.0], dtype=torch.float16)
-    held = Contents(case(dtype="float16", shape=(4,)), tiny, torch.zeros_like(tiny))
+    held = Contents(case(dtype="float16", shape=(4,)), pair(tiny, torch.zeros_like(tiny)))
     before = tiny.clone()
     held.change()
     held.change()
-    assert torch.equal(held.input, before)
+    assert torch.equal(held.prediction, before)
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
@@ -71,23 +72,27 @@ def test_loss_cached_before_the_change_is_wrong(name, dtype, distribution):
 
 def test_values_too_large_to_double_are_negated():
     large = torch.tensor([100.0, -64.5], dtype=torch.float16)
-    held = Contents(case(dtype="float16", shape=(2,)), large, torch.zeros_like(large))
+    held = Contents(case(dtype="float16", shape=(2,)), pair(large, torch.zeros_like(large)))
     held.change()
     assert large.tolist() == [-100.0, 64.5]
 
 
 def test_touch_keeps_the_address_and_raises_the_version():
     held = contents()
-    place, version, before = held.input.data_ptr(), held.input._version, held.input.clone()
+    place, version, before = (
+        held.prediction.data_ptr(),
+        held.prediction._version,
+        held.prediction.clone(),
+    )
     held.touch()
-    assert held.input._version > version
-    assert torch.equal(held.input, before)
+    assert held.prediction._version > version
+    assert torch.equal(held.prediction, before)
     held.change()
-    assert held.input.data_ptr() == place
+    assert held.prediction.data_ptr() == place
 
 
 def test_empty_contents_can_be_changed():
     held = contents(shape=(0,), reduction="sum")
     held.touch()
     held.change()
-    assert held.input.numel() == 0
+    assert held.prediction.numel() == 0

@@ -105,7 +105,7 @@ def test_implementations_stay_within_the_memory_plan(loss, reduction, pass_, nam
         asked, params={p.name: p.default for p in asked.spec.parameters}
     )
     implementation = IMPLEMENTATIONS[name]
-    passes = PassFactory(pass_, reduction, *make_inputs(asked))
+    passes = PassFactory(pass_, reduction, make_inputs(asked).values())
     with gradients(pass_):
         timed = passes.make(implementation.bind(asked))
         timed()
@@ -155,7 +155,7 @@ def test_nothing_fits_if_the_operands_do_not():
 )
 def test_peak_memory_excludes_inputs_loss_and_gradient(pass_, function, tensors):
     x, y = torch.rand(2, 512, 512)
-    timed = PassFactory(pass_, "mean", x, y).make(function)
+    timed = PassFactory(pass_, "mean", (x, y)).make(function)
     with gradients(pass_):
         timed()
         extra = measure_peak_extra(timed, "cpu")
@@ -165,6 +165,6 @@ def test_peak_memory_excludes_inputs_loss_and_gradient(pass_, function, tensors)
 
 def test_memory_count_writes_nothing_to_stderr(capfd):
     x, y = torch.rand(2, 8)
-    timed = PassFactory("forward", "mean", x, y).make(torch.mul)
+    timed = PassFactory("forward", "mean", (x, y)).make(torch.mul)
     measure_peak_extra(timed, "cpu")
     assert capfd.readouterr().err == ""

@@ -241,7 +241,7 @@ def test_the_operands_of_a_case_are_free_before_the_next_begins(bench, monkeypat
     def make(case):
         alive.append(sum(operand() is not None for operand in operands))
         made = make_inputs(case)
-        operands.extend(map(weakref.ref, made))
+        operands.extend(map(weakref.ref, made.values()))
         return made
 
     def broken(input, target):

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from losscli.judge.feedback import ADVICE, CHECK_ADVICE, feedback
 from losscli.judge.verdict import JudgeReason, ReasonCode, Word
+from losscli.losses import LOSSES
 from losscli.verify.checks import CHECKS
 from tests.judging import BACKWARD, FORWARD, LAYOUTS, REPEAT, RIGHT, WRONG, verdict
 
@@ -16,7 +17,12 @@ def test_every_reason_has_advice():
 
 
 def test_every_check_has_advice():
-    named = {name for check in CHECKS.values() for name in check.results or (check.name,)}
+    named = {
+        name
+        for check in CHECKS.values()
+        for spec in LOSSES.values()
+        for name in check.results(spec) or (check.name,)
+    }
     assert CHECK_ADVICE.keys() == named
 
 

@@ -40,7 +40,7 @@ WITH_TORCH = (
         f"losscli.implementations.{module}"
         for module in (
             *("call_data", "capture", "inspection", "passes", "process_state", "timer", "caller"),
-            *("remote", "sandbox"),
+            *("remote", "sandbox", "turning"),
         )
     ),
     *(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.call_data import Answer, Call, Curvature
 from losscli.implementations.sandbox.methods import (
     FITS,
     METHODS,
@@ -20,7 +20,9 @@ from losscli.implementations.sandbox.methods import (
 )
 
 ONE = torch.ones(())
-CALL = Call(ONE, ONE, ("input", "target"), ONE)
+PAIR = {"input": ONE, "target": ONE}
+CALL = Call(PAIR, ("input", "target"), ONE)
+CURVATURE = Curvature(PAIR, ONE, PAIR)
 WHOLE: Any = {"input": ONE, "target": None}
 SHORT_OF: Any = {"input": ONE}
 ANSWER, SHORT = Answer(ONE, WHOLE), Answer(ONE, SHORT_OF)
@@ -40,7 +42,7 @@ OTHER = ModuleAnswer(ONE, {})
 ANSWERS = [
     ("answer", (CALL,), ANSWER, True),
     ("answer", (CALL,), SHORT, False),
-    ("answer", (Call(ONE, ONE),), SHORT, False),
+    ("answer", (Call(PAIR),), SHORT, False),
     ("poisoned", (CALL, 255), SHORT, False),
     ("changed", (CALL, "input", ONE), SHORT, False),
     ("retained", (CALL, [ONE, ONE]), [ANSWER, ANSWER], True),
@@ -58,8 +60,8 @@ ANSWERS = [
     ("joint_gradients", ([HEAD, HEAD],), [WHOLE, WHOLE], True),
     ("joint_gradients", ([HEAD, HEAD],), [WHOLE], False),
     ("joint_gradients", ([HEAD],), [{}], False),
-    ("second_derivatives", (None,), WHOLE | {"incoming gradient": ONE}, True),
-    ("second_derivatives", (None,), WHOLE, False),
+    ("second_derivatives", (CURVATURE,), WHOLE | {"incoming gradient": ONE}, True),
+    ("second_derivatives", (CURVATURE,), WHOLE, False),
     ("record", ([CALL, CALL],), [0, 1], True),
     ("record", ([CALL, CALL],), [0], False),
     ("timed", (None,), samples(), True),

@@ -2,17 +2,20 @@
 
 An implementation that caches a result by the address of its operands, or by the object, is fast and
 wrong. So the prediction is multiplied in place before each batch of samples, and divided again
-before the next; the oracle judges losses and gradients on the contents at the time. Before each
-sample one element is written with its own value, so that PyTorch counts the prediction as changed.
-Neither write is timed, and neither takes memory.
+before the next (one that may not be any number is reversed, a block at a time); the oracle judges
+losses and gradients on the contents at the time. Before each sample one element is written with its
+own value, so that PyTorch counts the prediction as changed. Neither write is timed, and neither
+takes memory.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from losscli.cases import Case
+from losscli.implementations.call_data import Operands
+from losscli.implementations.turning import turn
+from losscli.truth.blocks import blocks
 from losscli.truth.gate import Gate
 
 DOUBLED = -2.0
@@ -24,28 +27,28 @@ LARGEST_DOUBLED = 64.0
 
 
 class Contents:
-    """The prediction and target of a case with changing contents, and their gates."""
+    """The operands of a case, whose prediction has changing contents, and their gates."""
 
-    def __init__(
-        self, case: Case, input: Tensor, target: Tensor, loosened: float | None = None
-    ) -> None:
+    def __init__(self, case: Case, operands: Operands, loosened: float | None = None) -> None:
         """Take operands that require no gradient.
 
         ``loosened``: ULP that the config grants this case by name.
         """
-        self.input, self.target = input, target
+        self.operands = operands
+        input = self.prediction = next(iter(operands.values()))
         self.case, self.loosened = case, loosened
         self.changed = False
         self._gates: dict[bool, Gate] = {}
         largest = max(abs(x.item()) for x in torch.aminmax(input)) if input.numel() else 0.0
         self._first = input[(slice(1),) * input.dim()]
+        self._reverses = not case.spec.operands[0].domain.is_real
         self._factor = DOUBLED if largest <= LARGEST_DOUBLED else TURNED
 
     @property
     def gate(self) -> Gate:
         """The gate that judges results on the present contents."""
         if self.changed not in self._gates:
-            self._gates[self.changed] = Gate(self.case, self.input, self.target, self.loosened)
+            self._gates[self.changed] = Gate(self.case, self.operands, self.loosened)
         return self._gates[self.changed]
 
     def change(self) -> None:
@@ -54,9 +57,13 @@ class Contents:
         What a CPU's cache has yet to write back would be written during the next sample: reading
         all once more has it written now. A GPU's cache is evicted before each sample.
         """
-        self.input.mul_(1 / self._factor if self.changed else self._factor)
-        if self.input.device.type == "cpu":
-            self.input.sum()
+        if self._reverses:
+            for block in blocks(self.prediction.shape):
+                turn(self.prediction[block], self.case)
+        else:
+            self.prediction.mul_(1 / self._factor if self.changed else self._factor)
+        if self.prediction.device.type == "cpu":
+            self.prediction.sum()
         self.changed = not self.changed
 
     def touch(self) -> None:

@@ -1,8 +1,8 @@
 """The memory limit: the time of kernels that only move bytes, measured as implementations are.
 
-The limit of a pass is the time of its necessary reads and writes of whole arrays. A target that is
-smaller than the prediction (a row that repeats, for example) stays in the cache and is left out of
-these arrays; its bytes count all the same. All arrays are contiguous and as large as the
+The limit of a pass is the time of its necessary reads and writes of whole arrays. An operand that
+is smaller than the prediction (a row that repeats, for example) stays in the cache and is left out
+of these arrays; its bytes count all the same. All arrays are contiguous and as large as the
 prediction: for a view the arrays use the memory behind the view, and where the target has another
 dtype the time is scaled by the bytes.
 """
@@ -71,7 +71,7 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     Without a reduction the incoming gradient is known only when the loss is there, so that the
     operands are read twice.
     """
-    operands = 1 + (math.prod(case.target_shape) == case.elements)
+    operands = sum(math.prod(shape) == case.elements for shape in case.shapes.values())
     if case.reduction != "none":
         return (Mix(operands, int(pass_ == "forward_backward")),)
     forward = Mix(operands, 1)

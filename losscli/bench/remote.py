@@ -18,9 +18,11 @@ import torch
 from losscli.axes import PassName
 from losscli.bench.sampling import Contender
 from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.methods import Flip, Samples
 from losscli.implementations.timer import Call, Timer, Warm
+from losscli.implementations.turning import turn
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.gate import Gate
@@ -59,16 +61,18 @@ class RemotePass:
         self,
         subject: RemoteSubject,
         pass_: PassName,
-        operands: tuple[torch.Tensor, torch.Tensor],
+        operands: Operands,
         *,
         evicts: bool,
         captured: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``operands`` are copied, as the contents change."""
+        """The prediction is copied, as its contents change."""
         self.subject, self.pass_, self.evicts, self.captured = subject, pass_, evicts, captured
         self.clock = clock
-        self.own, self.target = operands[0].clone(), operands[1]
+        first = next(iter(operands))
+        self.own = operands[first].clone()
+        self.operands = {**operands, first: self.own}
         self.input = _Leaf()
         self.loss: torch.Tensor | None = None
         self.incoming = 1.0
@@ -87,8 +91,7 @@ class RemotePass:
         case = self.case
         found = self.subject.timed(
             self.pass_,
-            self.own,
-            self.target,
+            self.operands,
             case.grad_output,
             evicts=self.evicts,
             captured=self.captured,
@@ -143,7 +146,7 @@ class RemotePass:
         return self._random.randrange(every) == 0
 
     def _flip(self) -> Flip:
-        """Choose rows of the prediction whose signs are to be turned."""
+        """Choose rows of the prediction that are to be turned."""
         if not self.own.dim() or not self.own.numel():
             return Flip(0, 1)
         rows = self.own.shape[0]
@@ -153,13 +156,13 @@ class RemotePass:
         return Flip(start, min(rows, start + self._random.randint(1, most)))
 
     def _apply(self, flip: Flip) -> None:
-        """Turn the same signs here."""
-        (self.own[flip.start : flip.stop] if self.own.dim() else self.own).neg_()
+        """Turn the same rows here."""
+        turn(self.own[flip.start : flip.stop] if self.own.dim() else self.own, self.case)
 
     def _judge(self, found: Samples) -> None:
         """Judge an answer, whose contents are those of this moment."""
         self._show(found)
-        gate = Gate(self.case, self.own, self.target)
+        gate = Gate(self.case, self.operands)
         verdict = gate.judge(
             self.subject.name, self.pass_, self.loss, self.input.grad, self.incoming
         )
@@ -203,7 +206,7 @@ def disagreement(
         looped(calls)
         idle = min(idle, between - start)
         least = min(least, (clock() - between - idle) / calls)
-        if least <= allowed:
+        if least <= allowed and number >= LOOPS - 1:
             return None
     text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
     return Reason("clock_disagrees", text)

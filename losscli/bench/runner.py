@@ -121,7 +121,7 @@ class Runner:
             around = Surroundings()
             if able and contents is None:
                 try:
-                    contents = Contents(case, *make_inputs(case), task.loosened)
+                    contents = Contents(case, make_inputs(case), task.loosened)
                 except Exception as error:
                     if not memory.is_out_of_memory(error):
                         raise
@@ -142,15 +142,13 @@ class Runner:
         case = task.case
         outcomes: dict[str, Outcome] = {}
         entries: list[_Entry] = []
-        passes = PassFactory(
-            pass_, case.reduction, contents.input, contents.target, case.grad_output
-        )
+        operands = tuple(contents.operands.values())
+        passes = PassFactory(pass_, case.reduction, operands, case.grad_output)
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         if any(implementation.file for implementation in implementations):
             timer = SharedTimer(timer, self.device)
-        operands = (contents.input, contents.target, passes.full_grad_output)
-        reads = [tensor for tensor in operands if tensor is not None]
+        reads = [t for t in (*operands, passes.full_grad_output) if t is not None]
         limit = self.limits.find(case, pass_, timer, reads)
         mover = self._mover(case, pass_, timer, reads)
         try:
@@ -257,9 +255,8 @@ def _admit(
         subject = Subject.bind(implementation, case)
         timed: Pass | RemotePass
         if isinstance(subject, RemoteSubject):
-            operands = contents.input, contents.target
             captured = task.mode == GRAPH
-            timed = RemotePass(subject, pass_, operands, evicts=evicts, captured=captured)
+            timed = RemotePass(subject, pass_, contents.operands, evicts=evicts, captured=captured)
         else:
             timed = subject.captured(passes) if task.mode == GRAPH else subject.repeated(passes)
         timed.compute()

@@ -53,8 +53,8 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
         operator = getattr(torch.ops.losscli_bench, case.loss).default
         settings = (case.reduction, *case.spec.resolve(case.params).values(), strategy)
 
-        def function(input: Tensor, target: Tensor) -> Tensor:
-            loss: Tensor = operator(input, target, *settings)
+        def function(*operands: Tensor) -> Tensor:
+            loss: Tensor = operator(*operands, *settings)
             return loss
 
         return function

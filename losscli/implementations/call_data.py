@@ -7,26 +7,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from losscli.cases import OperandName
+Operands = dict[str, Tensor]
+"""The operands of a loss by their names, in the spec's order: the prediction is the first."""
+INCOMING_GRADIENT = "incoming gradient"
+"""The name, beside those of the operands, of what second derivatives are of as well."""
 
 
 @dataclass(frozen=True)
 class Call:
     """The arguments of a call: it returns the loss, and the gradients of ``wrt``."""
 
-    input: Tensor
-    target: Tensor
-    wrt: tuple[OperandName, ...] = ()
+    operands: Operands
+    wrt: tuple[str, ...] = ()
+    """Names of operands."""
     grad_output: Tensor | None = None
     """Of the shape of the loss; needed where ``wrt`` names an operand."""
-    contents: tuple[Tensor, Tensor] | None = None
+    contents: Operands | None = None
     """Copied into the operands just before, on the same stream."""
 
-    def fill(self) -> None:
-        """Copy the contents into the operands."""
-        if self.contents:
-            self.input.copy_(self.contents[0])
-            self.target.copy_(self.contents[1])
+    @property
+    def prediction(self) -> Tensor:
+        """The first operand."""
+        return next(iter(self.operands.values()))
+
+    def fill(self, contents: Operands | None = None) -> None:
+        """Copy contents into the operands; None is those of the call."""
+        for name, values in (contents or self.contents or {}).items():
+            self.operands[name].copy_(values)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Answer:
     """What an implementation returned."""
 
     loss: Tensor
-    gradients: dict[OperandName, Tensor | None]
+    gradients: dict[str, Tensor | None]
     """The gradients of the operands in ``wrt``; None where there is none."""
 
     def items(self) -> dict[str, Tensor | None]:
@@ -49,19 +56,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Curvature:
-    """The arguments for second derivatives: those of the gradients' product with two tensors."""
+    """The arguments for second derivatives: those of the gradients' product with tensors."""
 
-    input: Tensor
-    target: Tensor
+    operands: Operands
     grad_output: Tensor
     """Of the shape of the loss."""
-    toward_input: Tensor
-    toward_target: Tensor
-
-    @property
-    def toward(self) -> tuple[Tensor, Tensor]:
-        """The tensors that the gradients are multiplied by."""
-        return self.toward_input, self.toward_target
+    toward: Operands
+    """By the name of each operand that has a gradient: the tensor which multiplies it."""
 
 
 @dataclass(frozen=True)
@@ -78,4 +79,4 @@ class Replay:
     """A recording to be replayed once, on contents that may be new."""
 
     recording: Recording
-    contents: tuple[Tensor, Tensor] | None = None
+    contents: Operands | None = None

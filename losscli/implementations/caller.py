@@ -10,19 +10,27 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from losscli.cases import OPERANDS, Case, OperandName
+from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.garbage import without_garbage_collection
 from losscli.implementations import inspection
 from losscli.implementations.builtin import find_implementation
-from losscli.implementations.call_data import Answer, Call, Curvature, Recording, Replay
+from losscli.implementations.call_data import (
+    INCOMING_GRADIENT,
+    Answer,
+    Call,
+    Curvature,
+    Operands,
+    Recording,
+    Replay,
+)
 from losscli.implementations.capture import capture
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory
@@ -105,9 +113,9 @@ class Subject:
         """Bind the implementation anew, so that a compiled one forgets earlier inputs."""
         return Subject.bind(self.implementation, self.case)
 
-    def loss(self, input: Tensor, target: Tensor, wrt: tuple[OperandName, ...] = ()) -> Tensor:
+    def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
         """Return the loss, on the path that also prepares the gradients of ``wrt``."""
-        loss, _ = self._forward(Call(input, target, wrt))
+        loss, _ = self._forward(Call(operands, wrt))
         self._finish()
         return loss.detach()
 
@@ -139,42 +147,42 @@ class Subject:
             yield Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
 
     def accumulated(
-        self, call: Call, before: Mapping[OperandName, Tensor], times: int
-    ) -> dict[OperandName, Tensor | None]:
+        self, call: Call, before: Mapping[str, Tensor], times: int
+    ) -> dict[str, Tensor | None]:
         """Return ``.grad`` of the operands after ``times`` backward passes, each of a new loss."""
-        leaves = {
-            name: operand.detach().requires_grad_()
-            for name, operand in (("input", call.input), ("target", call.target))
-        }
+        leaves = {name: operand.detach() for name, operand in call.operands.items()}
         for name in call.wrt:
+            leaves[name].requires_grad_()
             leaves[name].grad = before[name].clone()
         for _ in range(times):
             with _blaming():
-                loss = self.function(leaves["input"], leaves["target"])
+                loss = self.function(*leaves.values())
                 loss.backward(call.grad_output)
         self._finish()
         return {name: leaves[name].grad for name in call.wrt}
 
     def second_derivatives(self, asked: Curvature) -> dict[str, Tensor | None]:
-        """Return the derivatives for the question's three tensors; None where there is none.
+        """Return the derivatives by the operands and the incoming gradient; None where none is.
 
         Raises NoSecondDerivativesError if the gradients cannot be differentiated.
         """
-        loss, operands = self._forward(Call(asked.input, asked.target, OPERANDS))
-        x, y = operands["input"], operands["target"]
+        wrt = tuple(asked.toward)
+        loss, operands = self._forward(Call(asked.operands, wrt))
+        leaves = [operands[name] for name in wrt]
         g = asked.grad_output.detach().clone().requires_grad_()
         try:
             with _blaming():
-                gradients = torch.autograd.grad(loss, (x, y), g, create_graph=True)
+                gradients = torch.autograd.grad(loss, leaves, g, create_graph=True)
                 products = [
                     (gradient * toward).sum()
-                    for gradient, toward in zip(gradients, asked.toward, strict=True)
+                    for gradient, toward in zip(gradients, asked.toward.values(), strict=True)
                 ]
-                found = torch.autograd.grad(products[0] + products[1], (x, y, g), allow_unused=True)
+                total = reduce(torch.add, products)
+                found = torch.autograd.grad(total, (*leaves, g), allow_unused=True)
                 self._finish()
         except SubjectError as error:
             raise NoSecondDerivativesError(str(error)) from error
-        return dict(zip(("input", "target", "incoming gradient"), found, strict=True))
+        return dict(zip((*wrt, INCOMING_GRADIENT), found, strict=True))
 
     def shared_memory(self, call: Call) -> tuple[str, str] | None:
         """Return the first result of two calls that shares memory, and with what; or None."""
@@ -196,7 +204,7 @@ class Subject:
         del answer
         return measure_peak(partial(self.answer, call), self.device) - results
 
-    def joint_gradients(self, heads: Sequence[Head]) -> list[dict[OperandName, Tensor | None]]:
+    def joint_gradients(self, heads: Sequence[Head]) -> list[dict[str, Tensor | None]]:
         """See the function; all heads are of this implementation."""
         return _joint_gradients(heads)
 
@@ -234,7 +242,7 @@ class Subject:
             self._finish()
         return answers
 
-    def changed(self, call: Call, name: OperandName, data: Tensor) -> Answer:
+    def changed(self, call: Call, name: str, data: Tensor) -> Answer:
         """Answer a call of which an operand gets other memory between forward and backward."""
         loss, operands = self._forward(call)
         operands[name].data = data
@@ -278,8 +286,10 @@ class Subject:
 
     def graphed(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
         """Yield an answer for each incoming gradient, forward and backward in a graph each."""
-        leaves = [call.input.detach().clone(), call.target.detach().clone()]
-        sample = tuple(leaf.requires_grad_() for leaf in leaves)
+        sample = tuple(
+            operand.detach().clone().requires_grad_(name in call.wrt)
+            for name, operand in call.operands.items()
+        )
         function: Any
         with torch.cuda.device(self.device):
             with _blaming(), without_garbage_collection(), warnings.catch_warnings():
@@ -290,14 +300,16 @@ class Subject:
             for grad_output in incoming:
                 # The graph keeps the nodes of the sample, which belong to another stream: operands
                 # in the same memory have nodes of their own.
-                own = tuple(leaf.detach().requires_grad_() for leaf in sample)
+                own = {
+                    name: leaf.detach().requires_grad_(name in call.wrt)
+                    for name, leaf in zip(call.operands, sample, strict=True)
+                }
+                leaves = [own[name] for name in call.wrt]
                 with _blaming():
-                    loss = function(*own)
-                    gradients = torch.autograd.grad(loss, own, grad_output, allow_unused=True)
+                    loss = function(*own.values())
+                    gradients = torch.autograd.grad(loss, leaves, grad_output, allow_unused=True)
                 self._finish()
-                found: dict[OperandName, Tensor | None] = dict(
-                    zip(OPERANDS, gradients, strict=True)
-                )
+                found: dict[str, Tensor | None] = dict(zip(call.wrt, gradients, strict=True))
                 yield Answer(loss.detach(), found).copy()
 
     @contextmanager
@@ -344,8 +356,7 @@ class Subject:
     def _replay(self, replay: Replay) -> Answer:
         with _blaming():
             if replay.contents:
-                replay.recording.call.input.copy_(replay.contents[0])
-                replay.recording.call.target.copy_(replay.contents[1])
+                replay.recording.call.fill(replay.contents)
             replay.recording.graph.replay()
             return replay.recording.answer.copy()
 
@@ -361,16 +372,13 @@ class Subject:
             )
         return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
 
-    def _forward(self, call: Call) -> tuple[Tensor, dict[OperandName, Tensor]]:
+    def _forward(self, call: Call) -> tuple[Tensor, dict[str, Tensor]]:
         """Run the function on leaves of which those in ``wrt`` ask for a gradient."""
-        operands: dict[OperandName, Tensor] = {
-            "input": call.input.detach(),
-            "target": call.target.detach(),
-        }
+        operands = {name: operand.detach() for name, operand in call.operands.items()}
         for name in call.wrt:
             operands[name].requires_grad_()
         with _blaming(), torch.set_grad_enabled(bool(call.wrt)):
-            loss = self.function(operands["input"], operands["target"])
+            loss = self.function(*operands.values())
         return plain(loss), operands
 
 
@@ -383,13 +391,13 @@ class Head:
     weight: float
 
 
-def joint_gradients(heads: Sequence[Head]) -> list[dict[OperandName, Tensor | None]]:
+def joint_gradients(heads: Sequence[Head]) -> list[dict[str, Tensor | None]]:
     """Return the gradients of each head after one backward pass through their weighted sum."""
     return heads[0].subject.joint_gradients(heads)
 
 
-def _joint_gradients(heads: Sequence[Head]) -> list[dict[OperandName, Tensor | None]]:
-    leaves: list[dict[OperandName, Tensor]] = []
+def _joint_gradients(heads: Sequence[Head]) -> list[dict[str, Tensor | None]]:
+    leaves: list[dict[str, Tensor]] = []
     terms: list[Tensor] = []
     for head in heads:
         loss, operands = head.subject._forward(head.call)

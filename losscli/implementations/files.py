@@ -163,6 +163,9 @@ class UserFile:
         except NotJudgeableError as error:
             return Reason("not_applicable", str(error).rstrip("."))
         takes = definition.takes
+        for operand in spec.names[2:]:
+            if not definition.signature.takes(operand):
+                return Reason("not_applicable", f"{definition.name} takes no {operand}")
         if reduction != "mean" and not takes("reduction"):
             return Reason("not_applicable", f"{definition.name} takes no reduction")
         for parameter in spec.parameters:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from losscli.cases import Case
     from losscli.implementations.files import UserFile
 
-    BoundLoss = Callable[[Tensor, Tensor], Tensor]
-"""A loss with its reduction and parameters fixed: input and target in, differentiable loss out."""
+    BoundLoss = Callable[..., Tensor]
+"""A loss with its reduction and parameters fixed: its operands in, in the spec's order,
+differentiable loss out."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ _SCRATCH = tuple(2**power for power in range(3, 21))
 
 def shared_memory(first: Answer, second: Answer, call: Call) -> tuple[str, str] | None:
     """Return the first result of two calls that shares memory, and with what; None if none does."""
-    taken = {"the input": call.input, "the target": call.target}
+    taken = {f"the {name}": operand for name, operand in call.operands.items()}
     for number, answer in enumerate((first, second), 1):
         for name, got in answer.items().items():
             for other, tensor in taken.items():
@@ -53,7 +53,8 @@ def poison(answer: Answer, pattern: int, call: Call) -> None:
             sizes.append(storage.nbytes())
     # All at once, so that each has memory of its own.
     filled = [
-        torch.full((size,), pattern, dtype=torch.uint8, device=call.input.device) for size in sizes
+        torch.full((size,), pattern, dtype=torch.uint8, device=call.prediction.device)
+        for size in sizes
     ]
     filled.clear()
 
@@ -63,7 +64,7 @@ def growth(answer: Callable[[Call], Answer], call: Call, device: str) -> int:
 
     Twice, so that a cache may fill.
     """
-    footprint = Footprint(device, call.input.nbytes)
+    footprint = Footprint(device, call.prediction.nbytes)
     footprint.settle()
     for _ in range(_WARM_UPS):
         answer(call)

@@ -40,7 +40,10 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
 def bind(
     module: ModuleType, definition: Definition, order: tuple[str, ...], case: Case
 ) -> BoundLoss:
-    """Return what a file defines with reduction and parameters of a case fixed."""
+    """Return what a file defines with reduction and parameters of a case fixed.
+
+    Operands after input and target are given by name.
+    """
     found: Any = getattr(module, definition.name)
     if definition.kind == "function":
         function = partial(found, **_given(definition.signature, case))
@@ -53,14 +56,16 @@ def bind(
         instance = found(*arguments, **given).to(case.device)
         own = {k: v for k, v in _given(definition.signature, case).items() if k not in given}
         function = partial(instance, **own)
-    if order == ("input", "target"):
+    later = case.spec.names[2:]
+    if order == ("input", "target") and not later:
         return function
 
-    def swapped(input: Tensor, target: Tensor) -> Tensor:
-        loss: Tensor = function(target, input)
+    def called(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+        pair = (input, target) if order == ("input", "target") else (target, input)
+        loss: Tensor = function(*pair, **dict(zip(later, others, strict=True)))
         return loss
 
-    return swapped
+    return called
 
 
 def _given(signature: Any, case: Case) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import reduce
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -31,15 +32,15 @@ CALLS_BEFORE_CAPTURE = 3
 class Forward:
     """The loss, to be called under ``gradients(..., "forward")``."""
 
-    def __init__(self, function: BoundLoss, input: Tensor, target: Tensor) -> None:
-        self.function, self.input, self.target = function, input, target
+    def __init__(self, function: BoundLoss, operands: Sequence[Tensor]) -> None:
+        self.function, self.operands, self.input = function, operands, operands[0]
         self.loss: Tensor | None = None
         self.incoming = 1.0
 
     def compute(self) -> None:
         """Compute the loss. The last one is dropped first, so that two never live at once."""
         self.loss = None
-        self.loss = self.function(self.input, self.target)
+        self.loss = self.function(*self.operands)
 
     __call__ = compute
 
@@ -51,18 +52,19 @@ class Forward:
 class ForwardBackward:
     """The loss and the gradient of the prediction, as a training step asks for them.
 
-    ``input`` is a leaf that requires grad; it is shared by all implementations of a case, so that
-    one gradient lives at a time. A call allocates its gradient anew and frees it at the end, as
-    ``optimizer.zero_grad()`` does: giving memory back has its price, on a CPU up to a tenth of the
-    call, and nobody is to pay it for another. The incoming gradients of successive calls are
-    ``grad_outputs``, begun again after the last: tensors that were made ahead, so that a call of no
-    implementation launches a kernel to make one.
+    ``input``, the first of the operands, is a leaf that requires grad; it is shared by all
+    implementations of a case, so that one gradient lives at a time. A call allocates its
+    gradient anew and frees it at the end, as ``optimizer.zero_grad()`` does: giving memory back
+    has its price, on a CPU up to a tenth of the call, and nobody is to pay it for another. The
+    incoming gradients of successive calls are ``grad_outputs``, begun again after the last:
+    tensors that were made ahead, so that a call of no implementation launches a kernel to make
+    one.
     """
 
     def __init__(
-        self, function: BoundLoss, input: Tensor, target: Tensor, grad_outputs: Sequence[Incoming]
+        self, function: BoundLoss, operands: Sequence[Tensor], grad_outputs: Sequence[Incoming]
     ) -> None:
-        self.function, self.input, self.target = function, input, target
+        self.function, self.operands, self.input = function, operands, operands[0]
         self.grad_outputs = cycle(grad_outputs)
         self.loss: Tensor | None = None
         self.incoming = 1.0
@@ -77,7 +79,7 @@ class ForwardBackward:
         """Compute the loss and the gradient."""
         self.loss = self.input.grad = None
         self.incoming, grad_output = next(self.grad_outputs)
-        loss = self.function(self.input, self.target)
+        loss = self.function(*self.operands)
         loss.backward(grad_output)
         self.loss = loss
 
@@ -172,21 +174,23 @@ class PassFactory:
         self,
         pass_: PassName,
         reduction: Reduction,
-        input: Tensor,
-        target: Tensor,
+        operands: Iterable[Tensor],
         grad_output: GradOutput = 1.0,
     ) -> None:
-        self.pass_, self.input, self.target = pass_, input, target
+        """``operands``: in the spec's order, the prediction first."""
+        first, *others = operands
+        self.pass_ = pass_
         self.grad_outputs: list[Incoming] = []
         if pass_ == FORWARD_BACKWARD:
-            self.input = input.detach().requires_grad_()
-            shape = torch.broadcast_tensors(input, target)[0].shape
-            dtype = torch.promote_types(input.dtype, target.dtype)
-            like = torch.empty(0, dtype=dtype, device=input.device)
+            shape = torch.broadcast_tensors(first, *others)[0].shape
+            dtype = reduce(torch.promote_types, (each.dtype for each in (first, *others)))
+            like = torch.empty(0, dtype=dtype, device=first.device)
+            first = first.detach().requires_grad_()
             due = shape if reduction == "none" else ()
             self.grad_outputs = [
                 (v, like.new_full(due, v)) for v in grad_output_values(grad_output)
             ]
+        self.operands = (first, *others)
 
     @property
     def full_grad_output(self) -> Tensor | None:
@@ -197,19 +201,18 @@ class PassFactory:
     def capture(self, function: BoundLoss) -> Captured:
         """Return the pass of one implementation, captured."""
         if self.pass_ != FORWARD_BACKWARD:
-            return Captured(self.make(function), None, [(1.0, self.input)])
+            return Captured(self.make(function), None, [(1.0, self.operands[0])])
         read, given = None, self.grad_outputs[:1]
         if len(self.grad_outputs) > 1:
             value, first = given[0]
             read = first.clone()
             given = [(value, read)]
-        leaf = self.input.detach().requires_grad_()
-        return Captured(
-            ForwardBackward(function, leaf, self.target, given), read, self.grad_outputs
-        )
+        first, *others = self.operands
+        leaf = first.detach().requires_grad_()
+        return Captured(ForwardBackward(function, (leaf, *others), given), read, self.grad_outputs)
 
     def make(self, function: BoundLoss) -> Forward | ForwardBackward:
         """Return the pass of one implementation."""
         if self.pass_ != FORWARD_BACKWARD:
-            return Forward(function, self.input, self.target)
-        return ForwardBackward(function, self.input, self.target, self.grad_outputs)
+            return Forward(function, self.operands)
+        return ForwardBackward(function, self.operands, self.grad_outputs)

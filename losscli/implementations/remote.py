@@ -13,8 +13,8 @@ import msgspec
 from torch import Tensor
 
 from losscli.axes import GradOutput, PassName
-from losscli.cases import Case, OperandName
-from losscli.implementations.call_data import Answer, Call, Curvature, Replay
+from losscli.cases import Case
+from losscli.implementations.call_data import Answer, Call, Curvature, Operands, Replay
 from losscli.implementations.caller import Head, SandboxError, Subject
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
@@ -127,7 +127,7 @@ def changes_of(file: UserFile) -> list[str]:
     return list(changed)
 
 
-def _refuse(input: Tensor, target: Tensor) -> Tensor:
+def _refuse(*operands: Tensor) -> Tensor:
     raise RuntimeError("a file is only called in its worker")
 
 
@@ -167,9 +167,9 @@ class RemoteSubject(Subject):
         subject._ask("bound")
         return subject
 
-    def loss(self, input: Tensor, target: Tensor, wrt: tuple[OperandName, ...] = ()) -> Tensor:
+    def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
         """See :class:`Subject`."""
-        loss: Tensor = self._ask("loss", input, target, wrt)
+        loss: Tensor = self._ask("loss", operands, wrt)
         return loss
 
     def answer(self, call: Call) -> Answer:
@@ -182,8 +182,8 @@ class RemoteSubject(Subject):
         yield from self._ask("retained", call, list(incoming))
 
     def accumulated(
-        self, call: Call, before: Mapping[OperandName, Tensor], times: int
-    ) -> dict[OperandName, Tensor | None]:
+        self, call: Call, before: Mapping[str, Tensor], times: int
+    ) -> dict[str, Tensor | None]:
         """See :class:`Subject`."""
         gradients: Gradients = self._ask("accumulated", call, dict(before), times)
         return gradients
@@ -225,7 +225,7 @@ class RemoteSubject(Subject):
         gradients: list[Gradients] = self._ask("joint_gradients", data)
         return gradients
 
-    def changed(self, call: Call, name: OperandName, data: Tensor) -> Answer:
+    def changed(self, call: Call, name: str, data: Tensor) -> Answer:
         """See :class:`Subject`."""
         answer: Answer = self._ask("changed", call, name, data)
         return answer
@@ -268,15 +268,14 @@ class RemoteSubject(Subject):
     def timed(
         self,
         pass_: PassName,
-        input: Tensor,
-        target: Tensor,
+        operands: Operands,
         grad_output: GradOutput,
         *,
         evicts: bool,
         captured: bool,
     ) -> Samples:
         """Prepare a pass to be timed; return what one call gives."""
-        asked = TimedData(pass_, input, target, grad_output, evicts, captured)
+        asked = TimedData(pass_, operands, grad_output, evicts, captured)
         found: Samples = self._ask("timed", asked)
         return found
 

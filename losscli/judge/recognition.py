@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from losscli.cases import OPERANDS, Case
+from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.caller import SandboxError, Subject, SubjectError
@@ -89,13 +89,13 @@ def recognise(reference: str, device: str) -> Recognised:
 
 def _same(subject: Subject, problem: Problem) -> bool:
     """Tell whether a model gives the loss of a problem, and its gradients."""
-    answer = subject.loss(problem.input, problem.target)
+    answer = subject.loss(problem.operands)
     truth = Subject.of("reference", problem.case)
-    if not _close(answer, truth.loss(problem.input, problem.target)):
+    if not _close(answer, truth.loss(problem.operands)):
         return False
     incoming = problem.usual
     got, due = (each.answer(problem.call(incoming)).gradients for each in (subject, truth))
-    return all(_close(got[name], due[name]) for name in OPERANDS)
+    return all(_close(got[name], due[name]) for name in incoming.wrt)
 
 
 def _close(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:

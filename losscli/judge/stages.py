@@ -199,7 +199,7 @@ class _Judging:
         problem = Problem.of(case)
         subject = Subject.bind(self.implementation, case)
         try:
-            verdict, _ = problem.judge_loss(subject.loss(problem.input, problem.target))
+            verdict, _ = problem.judge_loss(subject.loss(problem.operands))
             if verdict.status == FAIL:  # what its gradient does may say less
                 code = reason_of(verdict.code, verdict.reason)
                 self.found.end(JudgeReason(code, "small", verdict.reason, "value", case.name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
+from .domain import DOMAINS, Domain
 from .reduction import REDUCTIONS, Reduction, reduce
 from .spec import LossFunction, LossSpec, Operand, Parameter, Shape, Tolerance
 
@@ -19,8 +20,10 @@ def _find() -> dict[str, LossSpec]:
 LOSSES: dict[str, LossSpec] = _find()
 
 __all__ = [
+    "DOMAINS",
     "LOSSES",
     "REDUCTIONS",
+    "Domain",
     "LossFunction",
     "LossSpec",
     "Operand",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from . import operators
+from .domain import SIGNS
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand, Parameter, last_dimension
@@ -103,18 +104,19 @@ class HingeLoss(LossModule):
 SPEC = LossSpec(
     name="hinge",
     formula="max(margin - x * y, 0)",
-    operands=(Operand("input", "predictions"), Operand("target", "labels, -1 or 1")),
+    operands=(
+        Operand("input", "predictions"),
+        Operand("target", "labels", shape=last_dimension, domain=SIGNS),
+    ),
     parameters=(
         Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
     ),
     reference=reference,
     functional=None,
-    default_target_shape=last_dimension,
     kinks=kinks,
     branch_coordinate=branch_coordinate,
     branches=branches,
     loss=hinge_loss,
     loss_with_grad=hinge_loss_with_grad,
     module=HingeLoss,
-    sign_targets=True,
 )

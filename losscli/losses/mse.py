@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from . import operators
 from .module import LossModule
 from .reduction import reduce
-from .spec import LossSpec, Operand, same_shape
+from .spec import LossSpec, Operand
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,7 +105,6 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=functional,
-    default_target_shape=same_shape,
     kinks=kinks,
     branch_coordinate=branch_coordinate,
     branches=branches,

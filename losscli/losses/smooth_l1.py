@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import operators
 from .module import LossModule
-from .spec import LossSpec, Operand, Parameter, same_shape
+from .spec import LossSpec, Operand, Parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,7 +115,6 @@ SPEC = LossSpec(
     ),
     reference=reference,
     functional=None,
-    default_target_shape=same_shape,
     kinks=kinks,
     branch_coordinate=branch_coordinate,
     branches=branches,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .domain import REAL, Domain
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 LossFunction = Callable[..., "Tensor"]
-"""``f(input, target, *, reduction, **parameters) -> loss``."""
+"""``f(*operands, reduction, **parameters) -> loss``, with the operands in the spec's order."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,31 @@ class Parameter:
         return f"{self.name} must be {bound}, but is {value:g}"
 
 
+def same_shape(shape: Shape) -> Shape:
+    """The operand has the shape of the prediction."""
+    return shape
+
+
+def last_dimension(shape: Shape) -> Shape:
+    """The operand is one row, which repeats over the batch."""
+    return shape[-1:]
+
+
 @dataclass(frozen=True)
 class Operand:
     """One tensor that a loss takes, in the order of the C++ functor's signature."""
 
     name: str
     description: str = ""
+    """Its role, as a person says it: ``predictions``."""
     differentiable: bool = True
-    """Whether it has a gradient; an operand without one may hold integers."""
+    """Whether it has a gradient."""
+    shape: Callable[[Shape], Shape] = same_shape
+    """Its shape in a generated case, from the shape of the prediction."""
+    domain: Domain = REAL
+    """The values that it takes, from which inputs are drawn and which checks do not leave."""
+    integers: bool = True
+    """Whether it may hold integers, which have no gradient."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +105,11 @@ class LossSpec:
     """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
     functional: LossFunction | None
     """torch.nn.functional's own op, where it differs from the reference."""
-    default_target_shape: Callable[[Shape], Shape]
-    """The shape of the target in a generated case, from the shape of the input."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]]
     """Where the derivative jumps, in units of ``branch_coordinate``."""
-    branch_coordinate: Callable[[Tensor, Tensor], Tensor]
-    """The scalar that selects the branch of each element: ``input - target``, for example."""
+    branch_coordinate: Callable[..., Tensor]
+    """The scalar that selects the branch of each element, from the operands in their order:
+    ``input - target``, for example."""
     branches: Callable[[Mapping[str, float]], tuple[str, ...]]
     """Names of the branches below, between and above the kinks: one more than kinks."""
     loss: LossFunction
@@ -100,8 +118,6 @@ class LossSpec:
     """The public function that returns the gradient of the prediction as well."""
     module: type[LossModule]
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
-    sign_targets: bool = False
-    """Whether generated targets are -1 or 1."""
     temporaries: int = 4
     """Most tensors of the prediction's size that the reference holds at once beside its operands,
     loss and gradient, for the memory plan. The tests measure it; the default is what mse takes."""
@@ -114,23 +130,42 @@ class LossSpec:
         """Return every parameter with its value, defaults filled in, in order."""
         return {p.name: float(given.get(p.name, p.default)) for p in self.parameters}
 
-    def branch_line(self, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return intercept and slope of the branch coordinate, which is affine in the input."""
-        zeros = target.new_zeros(target.shape)
-        intercept = self.branch_coordinate(zeros, target)
-        return intercept, self.branch_coordinate(zeros + 1, target) - intercept
+    def default_target_shape(self, shape: Shape) -> Shape:
+        """Return the shape of the target in a generated case, from that of the prediction."""
+        return self.operands[1].shape(shape)
 
-    def input_at(self, coordinate: Tensor | float, target: Tensor) -> Tensor:
-        """Return the input that has a branch coordinate beside each target."""
-        intercept, slope = self.branch_line(target)
-        return (coordinate - intercept) / slope
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the operands in their order, the prediction's first."""
+        return tuple(operand.name for operand in self.operands)
 
+    @property
+    def differentiable(self) -> tuple[str, ...]:
+        """The names of the operands that have a gradient, in their order."""
+        return tuple(operand.name for operand in self.operands if operand.differentiable)
 
-def same_shape(shape: Shape) -> Shape:
-    """The target has the shape of the input."""
-    return shape
+    @property
+    def domains(self) -> dict[str, Domain]:
+        """The domain of each operand by its name."""
+        return {operand.name: operand.domain for operand in self.operands}
 
+    def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
+        """Return intercept and slope of the branch coordinate, which is affine in the prediction.
 
-def last_dimension(shape: Shape) -> Shape:
-    """The target is one row, broadcast over the batch."""
-    return shape[-1:]
+        ``others``: the operands after the prediction, of shapes that broadcast.
+        """
+        import torch
+
+        zeros = others[0].new_zeros(torch.broadcast_tensors(*others)[0].shape)
+        intercept = self.branch_coordinate(zeros, *others)
+        return intercept, self.branch_coordinate(zeros + 1, *others) - intercept
+
+    def input_at(self, coordinate: Tensor | float, *others: Tensor) -> Tensor:
+        """Return the prediction that has a branch coordinate beside the other operands.
+
+        Where that is outside the domain of the prediction, another one that is inside.
+        """
+        intercept, slope = self.branch_line(*others)
+        found: Tensor = (coordinate - intercept) / slope
+        domain = self.operands[0].domain
+        return found if domain.is_real else domain.of_draws(found)

@@ -2,24 +2,25 @@
 
 Columns: ``case`` is the case's name, without its dtype and reduction; ``rel`` and ``ulp`` are the
 error of the loss against the oracle, relative and in units in the last place; ``torch`` is the
-error of PyTorch's own formula in ulp; ``input`` and ``target`` are the largest errors of an element
-of their gradients in ulp, over all incoming gradients; ``verdict`` is the worst verdict of all
-checks of the case, including those without a figure. A case for which only checks without a figure
-ran, and passed, has no row. Implementation, dtype and reduction have a column if the run has more
-than one.
+error of PyTorch's own formula in ulp; ``input``, ``target`` and so on are the largest errors of an
+element of their gradients in ulp, over all incoming gradients; ``verdict`` is the worst verdict of
+all checks of the case, including those without a figure. A case for which only checks without a
+figure ran, and passed, has no row. Implementation, dtype and reduction have a column if the run has
+more than one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from losscli.cases import Case, distinct_names
 from losscli.report.phrases import format_ulp
 from losscli.report.tables import beside_case, shorten
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 
-FIGURES = ("value", "input_gradient", "target_gradient")
-"""The checks whose errors have a column."""
+VALUE = "value"
+"""The check of the loss, which has columns; so has that of the gradient of each operand."""
 _WORST_FIRST = (FAIL, WARN, PASS, SKIPPED)
 
 Group = Sequence[VerifyResult]
@@ -33,13 +34,13 @@ def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
         "impl": lambda group: shorten(group[0].implementation),
         "dtype": lambda group: group[0].case.dtype,
         "reduce": lambda group: group[0].case.reduction,
-        "rel": lambda group: _relative(_check(group, "value")),
-        "ulp": lambda group: _ulp(_check(group, "value")),
-        "torch": lambda group: _reference_ulp(_check(group, "value")),
-        "input": lambda group: _ulp(_check(group, "input_gradient")),
-        "target": lambda group: _ulp(_check(group, "target_gradient")),
-        "verdict": _verdict,
+        "rel": lambda group: _relative(_check(group, VALUE)),
+        "ulp": lambda group: _ulp(_check(group, VALUE)),
+        "torch": lambda group: _reference_ulp(_check(group, VALUE)),
     }
+    for operand in dict.fromkeys(name for group in groups for name in _operands(group)):
+        columns[operand] = partial(_gradient_ulp, operand=operand)
+    columns["verdict"] = _verdict
     for header in ("impl", "dtype", "reduce"):
         if len({columns[header](group) for group in groups}) < 2:
             del columns[header]
@@ -70,7 +71,18 @@ def _is_shown(group: Group) -> bool:
     statuses = {result.status for result in group}
     if statuses & {FAIL, WARN}:
         return True
-    return any(result.check in FIGURES and result.status == PASS for result in group)
+    figures = {VALUE, *(_check_of(operand) for operand in _operands(group))}
+    return any(result.check in figures and result.status == PASS for result in group)
+
+
+def _operands(group: Group) -> tuple[str, ...]:
+    """Return the names of the operands that have a gradient."""
+    return group[0].case.spec.differentiable
+
+
+def _check_of(operand: str) -> str:
+    """Return the name of the check of an operand's gradient."""
+    return f"{operand}_gradient"
 
 
 def _without_columns(case: Case, name: str) -> str:
@@ -93,6 +105,10 @@ def _ulp(result: VerifyResult | None) -> str:
         return "-"
     ulp = result.error.grad_ulp if result.error.value_ulp is None else result.error.value_ulp
     return "-" if ulp is None else format_ulp(ulp)
+
+
+def _gradient_ulp(group: Group, operand: str) -> str:
+    return _ulp(_check(group, _check_of(operand)))
 
 
 def _reference_ulp(result: VerifyResult | None) -> str:

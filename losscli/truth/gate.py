@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from losscli.axes import PassName
@@ -17,10 +19,11 @@ class Gate:
     """Judges the implementations of one case, which share the oracle's results."""
 
     def __init__(
-        self, case: Case, input: Tensor, target: Tensor, loosened: float | None = None
+        self, case: Case, operands: Mapping[str, Tensor], loosened: float | None = None
     ) -> None:
         """``loosened``: ULP that the config grants this case by name."""
-        self.problem = Problem(case, input.detach(), target.detach(), loosened, excuses=False)
+        values = {name: operand.detach() for name, operand in operands.items()}
+        self.problem = Problem(case, values, loosened, excuses=False)
 
     def judge(
         self,
@@ -36,7 +39,7 @@ class Gate:
             name: of the implementation.
             pass_: ``forward``, or ``forward_backward``, where ``gradient`` is judged as well.
             loss: the loss.
-            gradient: that of the input.
+            gradient: that of the prediction.
             incoming: the number that came in for it, or each element of what did.
         """
         worst = Worst()
@@ -45,7 +48,7 @@ class Gate:
         gradient_errors = None
         if pass_ == "forward_backward":
             verdict, gradient_errors = self.problem.judge_gradient(
-                "input", gradient, self.problem.filled(incoming)
+                self.problem.wrt[0], gradient, self.problem.filled(incoming)
             )
             worst.add(verdict, gradient_errors, "gradient: ")
         return worst.result(self.problem, name, CHECK, to_error(loss_errors, gradient_errors))

@@ -1,8 +1,8 @@
-"""The inputs of a case: predictions and targets, deterministic in the seed.
+"""The inputs of a case: its operands by name, deterministic in the seed.
 
 Values are drawn block by block in float32 (float64 for float64) and rounded to the dtype of the
-case, so no temporary of full size exists. Predictions, targets and incoming gradients come from
-streams of their own, and no stream of a seed is a stream of another seed.
+case, so no temporary of full size exists. Each operand and the incoming gradient come from streams
+of their own, and no stream of a seed is a stream of another seed.
 PyTorch's generators differ between CPU and CUDA: the same seed gives other values there.
 
 Distributions (``scale`` multiplies every prediction, except at a boundary):
@@ -16,7 +16,9 @@ Distributions (``scale`` multiplies every prediction, except at a boundary):
   that holds it;
 - ``impulse``: zeros, and every 997th value large.
 
-A loss with ``sign_targets`` gets targets of -1 and 1 in all of them.
+Each operand has values of its domain (losscli/losses/domain.py) in all of them: draws are brought
+into it, and every 101st value is one of its ends, the next one the other. Targets of -1 and 1 are
+drawn with equal chances.
 
 Operands lie in memory as the case's layout says (losscli/layouts.py); they are views where it asks
 for views, and hold the values that contiguous operands would hold. What a view leaves out of its
@@ -27,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import torch
@@ -34,13 +37,17 @@ from torch import Tensor
 
 from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
+from losscli.implementations.call_data import Operands
+from losscli.losses import Domain
 from losscli.truth.blocks import blocks, part
-from losscli.truth.streams import Stream, make_generator
+from losscli.truth.streams import OTHERS, Stream, make_generator
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
 IMPULSE_EVERY = 997
 """A prime, so that impulses meet every position of a vector and of a tile."""
+ENDS_EVERY = 101
+"""A prime, for the same reason."""
 BOUNDARY_GRID = 16
 """Targets at a boundary are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 
@@ -48,28 +55,31 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 """``(shape, offset of the first element) -> values``."""
 
 
-def make_inputs(case: Case) -> tuple[Tensor, Tensor]:
-    """Return the prediction and the target of a case, on its device."""
-    source = _Source(case, "target")
-    draw = source.sign if case.spec.sign_targets else source.draws[case.distribution]
-    target = _fill(_empty_target(case), draw)
+def make_inputs(case: Case) -> Operands:
+    """Return the operands of a case by their names, on its device."""
+    first, *others = case.spec.operands
+    operands: Operands = {first.name: _empty_input(case)}
+    for number, operand in enumerate(others):
+        draw = _Source(case, OTHERS[number]).of(operand.domain, case.distribution)
+        operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
     source = _Source(case, "input")
-    input = _empty_input(case)
     if case.distribution == "boundary":
-        return _fill_boundary(case, input, target, source), target
-    draw = source.draws[case.distribution]
-    return _fill(input, lambda shape, at: draw(shape, at).mul_(case.scale)), target
+        _fill_boundary(case, operands, source)
+    else:
+        draw = source.of(first.domain, case.distribution, case.scale)
+        _fill(operands[first.name], draw)
+    return operands
 
 
 def loss_dtype(case: Case) -> torch.dtype:
     """Return the dtype of a case's loss: the operands', promoted."""
-    target: torch.dtype = getattr(torch, case.target_dtype)
-    return torch.promote_types(getattr(torch, case.dtype), target)
+    dtypes: list[torch.dtype] = [getattr(torch, name) for name in case.dtypes.values()]
+    return reduce(torch.promote_types, dtypes)
 
 
 def make_grad_output(case: Case) -> Tensor:
     """Return an incoming gradient for a loss without a reduction: standard normal values."""
-    shape = np.broadcast_shapes(case.shape, case.target_shape)
+    shape = np.broadcast_shapes(*case.shapes.values())
     empty = torch.empty(shape, dtype=loss_dtype(case), device=case.device)
     return _fill(empty, _Source(case, "incoming gradient").normal)
 
@@ -85,9 +95,9 @@ def _empty_input(case: Case) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=case.device)
 
 
-def _empty_target(case: Case) -> Tensor:
-    """Allocate the target in its layout."""
-    dtype, shape = getattr(torch, case.target_dtype), case.target_shape
+def _empty_other(case: Case, name: str) -> Tensor:
+    """Allocate an operand that is not the prediction in its layout."""
+    dtype, shape = getattr(torch, case.dtypes[name]), case.shapes[name]
     if case.layout == SLICED and shape:
         return _wider(shape, dtype, case.device)[..., 1:]
     return torch.empty(shape, dtype=dtype, device=case.device)
@@ -115,6 +125,20 @@ class _Source:
             "impulse": self.impulse,
         }
 
+    def of(self, domain: Domain, distribution: str, scale: float = 1.0) -> Draw:
+        """Return the draws of a distribution, multiplied by a scale, as values of a domain."""
+        draw = self.uniform if domain.always_uniform else self.draws[distribution]
+
+        def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
+            values = draw(shape, offset)
+            values = domain.of_draws(values if domain.always_uniform else values.mul_(scale))
+            for number, end in enumerate(domain.ends):
+                at_end = self.places(shape, offset) % ENDS_EVERY == number
+                values = values.masked_fill(at_end, end)
+            return values
+
+        return drawn
+
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Draw from [0, 1)."""
         return torch.rand(shape, generator=self.generator, device=self.device, dtype=self.dtype)
@@ -138,10 +162,6 @@ class _Source:
         values = self.normal(shape, offset).mul_(LARGEST / 4).clamp_(-LARGEST, LARGEST)
         return values.masked_fill_(self.places(shape, offset) % IMPULSE_EVERY != 0, 0.0)
 
-    def sign(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw -1 and 1."""
-        return self.uniform(shape, offset).mul_(2).floor_().mul_(2).sub_(1)
-
     def places(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Return the place of each element in the whole tensor."""
         count = math.prod(shape)
@@ -158,14 +178,15 @@ def _fill(tensor: Tensor, draw: Draw) -> Tensor:
     return tensor
 
 
-def _fill_boundary(case: Case, tensor: Tensor, target: Tensor, source: _Source) -> Tensor:
+def _fill_boundary(case: Case, operands: Operands, source: _Source) -> None:
     """Place predictions on, beside and around the kinks.
 
     The coordinate that decides the branch is affine in the prediction, ``slope * x + intercept``,
     and is solved for ``x``. A loss without kinks is probed at 0.
     """
+    tensor, *others = operands.values()
     kinks = torch.tensor(
-        case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=target.device
+        case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=tensor.device
     )
     offset = 0
     for block in blocks(case.shape):
@@ -177,10 +198,9 @@ def _fill_boundary(case: Case, tensor: Tensor, target: Tensor, source: _Source) 
         around = source.normal(shape, offset).double()
         coordinate = torch.where(kind < 3, coordinate, coordinate + around)
 
-        y = part(target, block).double()
-        x = case.spec.input_at(coordinate, y).to(tensor.dtype).double()
+        beside = [part(other, block).double() for other in others]
+        x = case.spec.input_at(coordinate, *beside).to(tensor.dtype).double()
         step = torch.finfo(tensor.dtype).eps * x.abs().clamp_(min=1.0)
         x += step * ((kind == 2).double() - (kind == 1).double())
-        view.copy_(x)
+        view.copy_(case.spec.operands[0].domain.inside(x))
         offset += view.numel()
-    return tensor

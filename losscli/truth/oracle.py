@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
 
-from losscli.cases import OPERANDS, Case, OperandName
+from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.truth.blocks import Block, block_elements, blocks, part
 
 _GROUP = 256
@@ -44,59 +45,58 @@ class Truth:
 
 @dataclass(frozen=True)
 class Oracle:
-    """The oracle of one case on one pair of operands."""
+    """The oracle of one case on its operands."""
 
     case: Case
-    input: Tensor
-    target: Tensor
+    operands: Operands
 
     @cached_property
     def shape(self) -> torch.Size:
-        """The shape that both operands broadcast to.
+        """The shape that all operands broadcast to.
 
         By views: torch.broadcast_shapes imports sympy, which takes a process more than a second.
         """
-        return torch.Size(torch.broadcast_tensors(self.input, self.target)[0].shape)
+        return torch.Size(torch.broadcast_tensors(*self.operands.values())[0].shape)
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the loss: the operands', promoted."""
-        return torch.promote_types(self.input.dtype, self.target.dtype)
+        return reduce(torch.promote_types, (each.dtype for each in self.operands.values()))
 
     def loss_shape(self) -> torch.Size:
         """The shape of the loss."""
         return self.shape if self.case.reduction == "none" else torch.Size()
 
-    def operand(self, name: OperandName) -> Tensor:
-        """Return an operand by its name."""
-        return self.input if name == "input" else self.target
+    @property
+    def device(self) -> torch.device:
+        """Where the operands are."""
+        return next(iter(self.operands.values())).device
 
     def value(self) -> Iterator[Truth]:
         """Yield the loss: block by block without a reduction, else one scalar."""
         if self.case.reduction == "none":
             for block in self._blocks(self.shape):
-                elements = self._elements(self._read("input", block), self._read("target", block))
-                yield Truth(block, elements)
+                yield Truth(block, self._elements(self._read(block)))
             return
         sums: list[float] = []
         magnitudes: list[float] = []
         for block in self._blocks(self.shape):
-            elements = self._elements(self._read("input", block), self._read("target", block))
+            elements = self._elements(self._read(block))
             sums.append(_exact_sum(elements))
             one_sign = elements.numel() == 0 or bool(elements.min() >= 0)
             magnitudes.append(sums[-1] if one_sign else _exact_sum(elements.abs()))
         divisor = float(self.shape.numel()) if self.case.reduction == "mean" else 1.0
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / divisor
-        yield Truth((), *totals.to(self.input.device))
+        yield Truth((), *totals.to(self.device))
 
-    def gradient(self, name: OperandName, grad_output: Tensor) -> Iterator[Truth]:
+    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         """Yield the gradient of an operand, block by block, for an incoming gradient.
 
         Args:
             name: which operand.
             grad_output: of the shape of the loss.
         """
-        operand = self.operand(name)
+        operand = self.operands[name]
         if operand.shape == self.shape:
             for block in self._blocks(self.shape):
                 yield Truth(block, self._gradient(name, block, grad_output))
@@ -115,40 +115,38 @@ class Oracle:
     def branch_counts(self) -> list[int]:
         """Count the elements of each branch of the loss; those on a kink belong below it."""
         kinks = torch.tensor(
-            self.case.spec.kinks(self.case.params), dtype=torch.float64, device=self.input.device
+            self.case.spec.kinks(self.case.params), dtype=torch.float64, device=self.device
         )
-        counts = torch.zeros(len(kinks) + 1, dtype=torch.int64, device=self.input.device)
+        counts = torch.zeros(len(kinks) + 1, dtype=torch.int64, device=self.device)
         for block in self._blocks(self.shape):
-            coordinate = self.case.spec.branch_coordinate(
-                self._read("input", block), self._read("target", block)
-            )
+            coordinate = self.case.spec.branch_coordinate(*self._read(block).values())
             sides = torch.bucketize(coordinate.flatten(), kinks)
             counts += torch.bincount(sides, minlength=len(counts))
         return counts.tolist()
 
     def _blocks(self, shape: torch.Size) -> Iterator[Block]:
         """Cut a shape into blocks that suit the device of the operands."""
-        return blocks(shape, block_elements(self.input.device.type))
+        return blocks(shape, block_elements(self.device.type))
 
-    def _gradient(self, name: OperandName, block: Block, grad_output: Tensor) -> Tensor:
+    def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Tensor:
         """Return the gradient of one operand in the broadcast shape of a block."""
         extent = [cut.stop - cut.start for cut in block]
-        values = {each: self._read(each, block) for each in OPERANDS}
+        values = self._read(block)
         values[name] = values[name].expand(extent).requires_grad_()
         with torch.enable_grad():
-            elements = self._elements(values["input"], values["target"])
+            elements = self._elements(values)
         incoming = part(grad_output, block).double()
         if self.case.reduction == "mean":
             incoming = incoming / max(self.shape.numel(), 1)
         return torch.autograd.grad(elements, values[name], incoming.expand(extent))[0]
 
-    def _elements(self, input: Tensor, target: Tensor) -> Tensor:
+    def _elements(self, values: Operands) -> Tensor:
         """Return the loss of each element."""
-        return self.case.spec.reference(input, target, reduction="none", **self.case.params)
+        return self.case.spec.reference(*values.values(), reduction="none", **self.case.params)
 
-    def _read(self, name: OperandName, block: Block) -> Tensor:
-        """Return an operand's values for a block, in float64."""
-        return part(self.operand(name).detach(), block).double()
+    def _read(self, block: Block) -> Operands:
+        """Return the operands' values for a block, in float64."""
+        return {n: part(each.detach(), block).double() for n, each in self.operands.items()}
 
 
 def _exact_sum(elements: Tensor) -> float:

@@ -11,9 +11,9 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.cases import OPERANDS, Case, OperandName, grad_output_values
+from losscli.cases import Case, grad_output_values
 from losscli.implementations.builtin import TORCHS_OWN
-from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
@@ -46,7 +46,7 @@ class Incoming:
     """An incoming gradient and the operands whose gradients it is for. Hashed by identity."""
 
     name: str
-    wrt: tuple[OperandName, ...]
+    wrt: tuple[str, ...]
     grad_output: Tensor
     """Of the shape of the loss."""
 
@@ -56,22 +56,35 @@ class Problem:
     """A case with its inputs, on which implementations are judged."""
 
     case: Case
-    input: Tensor
-    target: Tensor
+    operands: Operands
     loosened: float | None = None
     """ULP that the config grants this case by name."""
     excuses: bool = True
     """Whether a result that is no worse than PyTorch's own formula is a warning."""
-    _kept: dict[tuple[OperandName, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
+    _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
-    _marks: dict[OperandName, int] = field(default_factory=dict)
+    _marks: dict[str, int] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
-    _filled: dict[tuple[float, tuple[OperandName, ...]], Incoming] = field(default_factory=dict)
+    _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, loosened: float | None = None) -> Problem:
         """Make the inputs of a case."""
-        return cls(case, *make_inputs(case), loosened)
+        return cls(case, make_inputs(case), loosened)
+
+    @property
+    def prediction(self) -> Tensor:
+        """The first operand."""
+        return next(iter(self.operands.values()))
+
+    @property
+    def wrt(self) -> tuple[str, ...]:
+        """The names of the operands that have a gradient."""
+        return self.case.spec.differentiable
+
+    def like(self, operands: Operands, case: Case | None = None) -> Problem:
+        """Return a problem of other operands; of the same case if none is given."""
+        return Problem(case or self.case, operands, self.loosened)
 
     @property
     def tolerance(self) -> str:
@@ -95,13 +108,13 @@ class Problem:
     @cached_property
     def oracle(self) -> Oracle:
         """The truth."""
-        return Oracle(self.case, self.input, self.target)
+        return Oracle(self.case, self.operands)
 
     @cached_property
     def reference_errors(self) -> Errors:
         """The error of PyTorch's own formula."""
         subject = Subject.of("reference", self.case)
-        return compare(subject.loss(self.input, self.target), self._value())
+        return compare(subject.loss(self.operands), self._value())
 
     @cached_property
     def branch_shares(self) -> dict[str, float]:
@@ -126,31 +139,35 @@ class Problem:
 
     def mark(self) -> None:
         """Store the fingerprints of the operands."""
-        for name in OPERANDS:
-            self._marks[name] = fingerprint(self.oracle.operand(name))
+        for name, operand in self.operands.items():
+            self._marks[name] = fingerprint(operand)
 
     def spoiled(self) -> str:
         """Return the name of an operand, of this or a variant, that changed since ``mark``."""
         for name, mark in self._marks.items():
-            if fingerprint(self.oracle.operand(name)) != mark:
+            if fingerprint(self.operands[name]) != mark:
                 return name
         return next(filter(None, (each.spoiled() for each in self._variants.values())), "")
 
     def call(self, incoming: Incoming) -> Call:
         """Return the call that asks for the loss and the gradients of an incoming one."""
-        return Call(self.input, self.target, incoming.wrt, incoming.grad_output)
+        return Call(self.operands, incoming.wrt, incoming.grad_output)
 
     @cached_property
     def ones(self) -> Tensor:
         """An incoming gradient of 1, in the shape of the loss."""
-        one = torch.ones((), dtype=self.oracle.dtype, device=self.input.device)
+        one = torch.ones((), dtype=self.oracle.dtype, device=self.oracle.device)
         return one.expand(self.oracle.loss_shape())
 
-    def filled(self, value: float, wrt: tuple[OperandName, ...] = ("input",)) -> Incoming:
-        """Return an incoming gradient of one number, in the shape of the loss; it is made once."""
+    def filled(self, value: float, wrt: tuple[str, ...] = ()) -> Incoming:
+        """Return an incoming gradient of one number, in the shape of the loss; it is made once.
+
+        ``wrt``: the operands whose gradients it is for; the prediction alone if none is named.
+        """
+        wrt = wrt or self.wrt[:1]
         key = value, wrt
         if key not in self._filled:
-            one = torch.full((), value, dtype=self.oracle.dtype, device=self.input.device)
+            one = torch.full((), value, dtype=self.oracle.dtype, device=self.oracle.device)
             grad_output = one.expand(self.oracle.loss_shape())
             self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
         return self._filled[key]
@@ -158,7 +175,7 @@ class Problem:
     @cached_property
     def alone(self) -> tuple[Incoming, ...]:
         """An incoming gradient of 1 for each operand alone."""
-        return tuple(self.filled(1.0, (name,)) for name in OPERANDS)
+        return tuple(self.filled(1.0, (name,)) for name in self.wrt)
 
     @cached_property
     def usual(self) -> Incoming:
@@ -168,26 +185,26 @@ class Problem:
         """
         value = grad_output_values(self.case.grad_output)[0]
         if self.case.reduction == "none" and value == 1:
-            return Incoming("of normal values", OPERANDS, make_grad_output(self.case))
-        return self.filled(value, OPERANDS)
+            return Incoming("of normal values", self.wrt, make_grad_output(self.case))
+        return self.filled(value, self.wrt)
 
     @cached_property
     def others(self) -> tuple[Incoming, ...]:
-        """Incoming gradients other than 1; the last is for both operands' gradients.
+        """Incoming gradients other than 1; the last is for the gradients of all operands.
 
-        32768, a usual scale of mixed precision, is for the input's gradient alone, as in training.
+        32768, a usual scale of mixed precision, is for the prediction alone, as in training.
         Not in float16, where sums times 32768 overflow: there a mean has an incoming gradient of
         about N, because with 1 the gradient underflows and zeros would pass.
         """
         if self.case.reduction == "none":
             return (self.usual,)
         half = self.oracle.dtype == torch.float16
-        factors: list[tuple[float, tuple[OperandName, ...]]] = [(-3.0, OPERANDS)]
+        factors: list[tuple[float, tuple[str, ...]]] = [(-3.0, self.wrt)]
         if not half:
-            factors.insert(0, (float(_LARGEST_SCALE), ("input",)))
+            factors.insert(0, (float(_LARGEST_SCALE), self.wrt[:1]))
         elif self.case.reduction == "mean":
             power = int(math.log2(max(self.oracle.shape.numel(), 1)))
-            factors.append((float(min(2**power, _LARGEST_SCALE)), OPERANDS))
+            factors.append((float(min(2**power, _LARGEST_SCALE)), self.wrt))
         return tuple(
             Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
             for factor, wrt in factors
@@ -196,7 +213,7 @@ class Problem:
     def judge_loss(self, loss: Tensor | None) -> tuple[Verdict, Errors | None]:
         """Judge a loss; there are no errors of what has the wrong shape, dtype or device."""
         shape, dtype = self.oracle.loss_shape(), self.oracle.dtype
-        wrong = misfit(loss, shape, self.input, dtype)
+        wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
             return Verdict(FAIL, wrong), None
         errors = compare(loss, self._value())
@@ -210,13 +227,13 @@ class Problem:
 
         verdict = verdict_of(errors)
         if verdict.status == FAIL and self._may_be_excused:
-            torchs = (own.loss(self.input, self.target) for own in self.torchs_own)
+            torchs = (own.loss(self.operands) for own in self.torchs_own)
             verdict = excused(verdict, loss, self._value, torchs, verdict_of)
         return verdict, errors
 
     def judge_gradient(
         self,
-        name: OperandName,
+        name: str,
         gradient: Tensor | None,
         incoming: Incoming,
         *,
@@ -226,7 +243,7 @@ class Problem:
 
         ``any_for_nan``: any value passes where the truth is NaN.
         """
-        operand = self.oracle.operand(name)
+        operand = self.operands[name]
         wrong = misfit(gradient, operand.shape, operand, operand.dtype)
         if wrong or gradient is None:
             return Verdict(FAIL, wrong), None
@@ -283,7 +300,7 @@ class Problem:
         small = self.case.reduction != "none" or self._keeps
         return self._whole_value if small else self.oracle.value()
 
-    def _gradient(self, name: OperandName, incoming: Incoming) -> Iterable[Truth]:
+    def _gradient(self, name: str, incoming: Incoming) -> Iterable[Truth]:
         """The truth of a gradient; streamed again each time where it is large."""
         if not self._keeps:
             return self.oracle.gradient(name, incoming.grad_output)

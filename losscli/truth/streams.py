@@ -6,9 +6,19 @@ from typing import Literal, get_args
 
 import torch
 
-Stream = Literal["input", "target", "incoming gradient", "curvature", "direction"]
+Stream = Literal[
+    "input",
+    "target",
+    "incoming gradient",
+    "curvature",
+    "direction",
+    "third operand",
+    "fourth operand",
+]
 """The use of a stream's numbers."""
 STREAMS: tuple[Stream, ...] = get_args(Stream)
+OTHERS: tuple[Stream, ...] = ("target", "third operand", "fourth operand")
+"""The streams of the operands after the prediction, in their order."""
 _MOST_STREAMS = 16
 """A fixed number of streams, so that a new stream does not change the numbers of the others."""
 

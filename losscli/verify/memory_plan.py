@@ -24,7 +24,7 @@ class Held:
     """The memory that a check holds at once."""
 
     operands: int = 1
-    """Pairs of an input and a target."""
+    """Sets of operands."""
     results: int = 1
     """Losses with their gradients."""
     streams: int = 1
@@ -40,19 +40,22 @@ def needed_bytes(
     """Return the most bytes that verifying one of these implementations needs, with inputs.
 
     The most of: PyTorch's own formula; the loss on the path that makes a gradient; in
-    ``forward_backward`` the loss with both gradients and, where nothing is reduced, an incoming
+    ``forward_backward`` the loss with all gradients and, where nothing is reduced, an incoming
     one. Beside it, in float64: the sums of the gradient of a broadcast operand, and the oracle's
     blocks.
     """
     input, promoted = case.elements * case.item_bytes, case.elements * case.loss_item_bytes
     loss = promoted if case.reduction == "none" else 0
+    names = case.spec.differentiable[1:]
+    others = sum(case.operand_bytes[name] for name in names)
     backward = pass_ == "forward_backward"
-    results = held.results * (loss + input + (case.target_bytes if backward else 0))
+    results = held.results * (loss + input + (others if backward else 0))
     own = held.streams * max((i.temporary_bytes(case) for i in implementations), default=0)
     reference = reference_bytes(case, max(case.spec.temporaries - _BACKWARD_TENSORS, 0))
     most = max(reference, results + own)
     most += (held.operands - 1) * case.stored_bytes + (loss if backward else 0)
-    sums = 2 * math.prod(case.target_shape) if case.target_shape != case.shape else 0
+    shapes = (case.shapes[name] for name in names)
+    sums = 2 * max((math.prod(s) for s in shapes if s != case.shape), default=0)
     held_of_block = _BLOCK_TEMPORARIES + case.spec.temporaries
     block = held_of_block * min(case.elements, block_elements(case.device))
     return case.stored_bytes + most + (sums + block) * 8

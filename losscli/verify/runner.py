@@ -209,7 +209,7 @@ def run(
                 text = f"overwrote its {spoiled}, so its result cannot be judged"
                 results = [
                     VerifyResult(case, name, each, FAIL, text, code="overwrote")
-                    for each in check.results or (check.name,)
+                    for each in check.results(case.spec) or (check.name,)
                 ]
                 problem = None
         changed = before.restore() if before else implementation.changes()

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from losscli.cases import OPERANDS
 from losscli.runs.records import PASS
 from losscli.truth.distances import Errors, compare
 from losscli.truth.oracle import Oracle
 from losscli.truth.tolerances import judge_elements, judge_sums, judge_value
+from tests.handmade import pair
 
 from .layouts import LAYOUTS, SIZES
 from .losses import DTYPES, NAMES, REDUCTIONS, case_of, custom, granted, make, reference
@@ -20,7 +20,7 @@ from .losses import DTYPES, NAMES, REDUCTIONS, case_of, custom, granted, make, r
 
 def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor) -> None:
     """Value, and gradients for an incoming gradient that is not 1."""
-    oracle = Oracle(case_of(loss, reduction, input, target), input.detach(), target.detach())
+    oracle = Oracle(case_of(loss, reduction, input, target), pair(input.detach(), target.detach()))
     leaves = (input.detach().requires_grad_(), target.detach().requires_grad_())
     loosened = granted(loss)
     result = custom(loss, reduction)(*leaves)
@@ -43,7 +43,7 @@ def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor
     if reduction == "none":
         incoming = make(result.dtype, str(result.device), seed=1)(tuple(result.shape))
     gradients = torch.autograd.grad(result, leaves, incoming)
-    for name, leaf, gradient in zip(OPERANDS, leaves, gradients, strict=True):
+    for name, leaf, gradient in zip(oracle.operands, leaves, gradients, strict=True):
         assert gradient.shape == leaf.shape
         assert gradient.dtype == leaf.dtype
         errors = compare(gradient, oracle.gradient(name, incoming)) if leaf.numel() else Errors()

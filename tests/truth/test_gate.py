@@ -31,7 +31,7 @@ def test_pytorchs_own_result_passes_the_gate_with_its_errors(make_case, loss, re
     case = make_case(loss, reduction=reduction)
     inputs = make_inputs(case)
 
-    result = Gate(case, *inputs).judge("mine", "forward_backward", *compute(case, *inputs))
+    result = Gate(case, inputs).judge("mine", "forward_backward", *compute(case, *inputs.values()))
 
     assert (result.status, result.implementation, result.check) == (PASS, "mine", "gate")
     error = result.error
@@ -42,7 +42,7 @@ def test_pytorchs_own_result_passes_the_gate_with_its_errors(make_case, loss, re
 def test_forward_is_judged_without_a_gradient(case):
     inputs = make_inputs(case)
 
-    result = Gate(case, *inputs).judge("mine", "forward", compute(case, *inputs)[0])
+    result = Gate(case, inputs).judge("mine", "forward", compute(case, *inputs.values())[0])
 
     assert result.status == PASS
     assert result.error.grad_ulp is None
@@ -50,9 +50,9 @@ def test_forward_is_judged_without_a_gradient(case):
 
 def test_a_wrong_loss_fails_and_the_reason_says_which(case):
     inputs = make_inputs(case)
-    loss, gradient = compute(case, *inputs)
+    loss, gradient = compute(case, *inputs.values())
 
-    result = Gate(case, *inputs).judge("mine", "forward_backward", 1.01 * loss, gradient)
+    result = Gate(case, inputs).judge("mine", "forward_backward", 1.01 * loss, gradient)
 
     assert result.status == FAIL
     assert result.reason.startswith("loss: expected 0.")
@@ -60,8 +60,8 @@ def test_a_wrong_loss_fails_and_the_reason_says_which(case):
 
 def test_a_zero_or_absent_gradient_fails(case):
     inputs = make_inputs(case)
-    loss, gradient = compute(case, *inputs)
-    gate = Gate(case, *inputs)
+    loss, gradient = compute(case, *inputs.values())
+    gate = Gate(case, inputs)
 
     zero = gate.judge("mine", "forward_backward", loss, torch.zeros_like(gradient))
     absent = gate.judge("mine", "forward_backward", loss, None)
@@ -76,18 +76,18 @@ def test_the_oracle_sums_a_case_once_for_all_implementations(case, monkeypatch):
     calls = []
     value = Oracle.value
     monkeypatch.setattr(Oracle, "value", lambda self: calls.append(1) or value(self))
-    gate = Gate(case, *inputs)
+    gate = Gate(case, inputs)
 
     for name in ("one", "two", "three"):
-        assert gate.judge(name, "forward", compute(case, *inputs)[0]).status == PASS
+        assert gate.judge(name, "forward", compute(case, *inputs.values())[0]).status == PASS
 
     assert len(calls) == 1
 
 
 def test_a_tolerance_of_the_config_is_applied_and_shown(case):
     inputs = make_inputs(case)
-    loss = compute(case, *inputs)[0] * (1 + 1e-5)
+    loss = compute(case, *inputs.values())[0] * (1 + 1e-5)
 
-    result = Gate(case, *inputs, loosened=256.0).judge("mine", "forward", loss)
+    result = Gate(case, inputs, loosened=256.0).judge("mine", "forward", loss)
 
     assert (result.status, result.tolerance) == (PASS, "256 ulp")

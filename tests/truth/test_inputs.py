@@ -27,7 +27,7 @@ def test_inputs_have_the_shapes_and_dtype_of_the_case_and_are_finite(
 ):
     case = make_case(loss, distribution=distribution, dtype=dtype)
 
-    input, target = make_inputs(case)
+    input, target = make_inputs(case).values()
 
     assert (input.shape, target.shape) == (case.shape, case.target_shape)
     assert input.dtype == target.dtype == getattr(torch, dtype)
@@ -38,7 +38,7 @@ def test_inputs_have_the_shapes_and_dtype_of_the_case_and_are_finite(
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_inputs_vary_and_differ_from_the_target(make_case, loss, distribution):
-    input, target = make_inputs(make_case(loss, distribution=distribution))
+    input, target = make_inputs(make_case(loss, distribution=distribution)).values()
 
     assert input.unique().numel() > 1
     assert target.unique().numel() > 1
@@ -52,10 +52,9 @@ def test_inputs_follow_the_seed_alone(make_case, distribution):
     once, again = make_inputs(case), make_inputs(case)
     other = make_inputs(make_case(distribution=distribution, seed=4))
 
-    assert torch.equal(once[0], again[0])
-    assert torch.equal(once[1], again[1])
-    assert not torch.equal(once[0], other[0])
-    assert not torch.equal(once[1], other[1])
+    for name in case.spec.names:
+        assert torch.equal(once[name], again[name])
+        assert not torch.equal(once[name], other[name])
 
 
 def test_the_largest_seed_is_accepted(make_case):
@@ -67,7 +66,7 @@ def test_the_largest_seed_is_accepted(make_case):
 def test_inputs_reach_every_branch(make_case, loss, distribution):
     case = make_case(loss, distribution=distribution)
 
-    met = branches(case, *make_inputs(case))
+    met = branches(case, *make_inputs(case).values())
 
     shares = met.flatten().bincount(minlength=len(case.spec.kinks(case.params)) + 1) / met.numel()
     assert (shares > 0.05).all(), shares
@@ -85,7 +84,7 @@ def test_inputs_reach_every_branch(make_case, loss, distribution):
 )
 def test_boundary_inputs_lie_on_and_next_to_each_kink(make_case, loss, params, dtype):
     case = make_case(loss, params=params, distribution="boundary", dtype=dtype)
-    input, target = make_inputs(case)
+    input, target = make_inputs(case).values()
     coordinate = case.spec.branch_coordinate(input.double(), target.double())
 
     for kink in case.spec.kinks(case.params):
@@ -100,7 +99,7 @@ def test_boundary_inputs_lie_on_and_next_to_each_kink(make_case, loss, params, d
 
 
 def test_a_loss_without_kinks_is_probed_where_its_operands_are_equal(make_case):
-    input, target = make_inputs(make_case("mse", distribution="boundary"))
+    input, target = make_inputs(make_case("mse", distribution="boundary")).values()
 
     assert (input == target).double().mean() > 0.15
     assert (input != target).double().mean() > 0.7
@@ -108,14 +107,14 @@ def test_a_loss_without_kinks_is_probed_where_its_operands_are_equal(make_case):
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_hinge_targets_are_signs_of_the_last_dimension(make_case, distribution):
-    _, target = make_inputs(make_case("hinge", shape=(5, 200), distribution=distribution))
+    _, target = make_inputs(make_case("hinge", shape=(5, 200), distribution=distribution)).values()
 
     assert target.shape == (200,)
     assert target.unique().tolist() == [-1.0, 1.0]
 
 
 def test_impulses_are_few_and_large_and_the_first_element_is_one(make_case):
-    input, _ = make_inputs(make_case("mse", shape=(100, 100), distribution="impulse"))
+    input, _ = make_inputs(make_case("mse", shape=(100, 100), distribution="impulse")).values()
 
     assert (input != 0).sum() == 11
     assert input[0, 0] != 0
@@ -123,9 +122,9 @@ def test_impulses_are_few_and_large_and_the_first_element_is_one(make_case):
 
 
 def test_heavy_tails_reach_far_and_keep_squared_differences_finite_in_float16(make_case):
-    input, target = make_inputs(
-        make_case("mse", shape=(200, 200), distribution="heavy_tailed", dtype="float16")
-    )
+    case = make_case("mse", shape=(200, 200), distribution="heavy_tailed", dtype="float16")
+
+    input, target = make_inputs(case).values()
 
     assert input.abs().max() > 20
     assert ((input - target) ** 2).isfinite().all()
@@ -135,14 +134,14 @@ def test_scale_multiplies_the_predictions_alone(make_case):
     plain = make_inputs(make_case(distribution="normal"))
     scaled = make_inputs(make_case(distribution="normal", scale=2.0))
 
-    assert torch.equal(scaled[0], 2 * plain[0])
-    assert torch.equal(scaled[1], plain[1])
+    assert torch.equal(scaled["input"], 2 * plain["input"])
+    assert torch.equal(scaled["target"], plain["target"])
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (0, 5), (2, 3, 4)])
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_inputs_of_any_shape_can_be_made(make_case, shape, distribution):
-    input, target = make_inputs(make_case("mse", shape=shape, distribution=distribution))
+    input, target = make_inputs(make_case("mse", shape=shape, distribution=distribution)).values()
 
     assert input.shape == target.shape == shape
 
@@ -153,10 +152,10 @@ def test_cutting_into_blocks_leaves_no_gap_and_moves_no_impulse(
     make_case, monkeypatch, loss, distribution
 ):
     case = make_case(loss, shape=(9, 211), distribution=distribution)
-    whole, _ = make_inputs(case)
+    whole, _ = make_inputs(case).values()
     monkeypatch.setattr(inputs, "blocks", lambda shape: blocks.blocks(shape, 64))
 
-    cut, _ = make_inputs(case)
+    cut, _ = make_inputs(case).values()
 
     assert cut.isfinite().all()
     assert torch.equal(cut == 0, whole == 0) or distribution != "impulse"
@@ -170,7 +169,7 @@ def test_an_incoming_gradient_has_the_shape_of_the_loss_and_a_stream_of_its_own(
 
     assert grad_output.shape == (6, 50)
     assert grad_output.unique().numel() > 250
-    assert not torch.equal(grad_output, make_inputs(case)[0])
+    assert not torch.equal(grad_output, make_inputs(case)["input"])
 
 
 def test_no_stream_of_a_seed_is_a_stream_of_another_seed():
@@ -186,4 +185,4 @@ def test_the_incoming_gradient_of_a_seed_is_not_the_prediction_of_the_next(make_
         make_case(reduction="none", distribution="normal", seed=seed) for seed in (0, 1)
     )
 
-    assert not torch.equal(make_grad_output(case), make_inputs(following)[0])
+    assert not torch.equal(make_grad_output(case), make_inputs(following)["input"])

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from losscli.axes import DTYPES
-from losscli.cases import OPERANDS
 from losscli.losses import REDUCTIONS
 from losscli.truth import oracle as oracle_module
 from losscli.truth.oracle import Oracle
+from tests.handmade import pair
 
 # Two rows against one target a column: a swapped axis would not even have the right length.
 INPUT = ((0.5, -2.0, 3.0), (1.0, 0.25, -0.75))
@@ -41,9 +41,8 @@ def make_oracle(make_case, loss, parameter, value, reduction, dtype="float32"):
         params={parameter: value} if parameter else {},
     )
     torch_dtype = getattr(torch, dtype)
-    return Oracle(
-        case, torch.tensor(INPUT, dtype=torch_dtype), torch.tensor(TARGET, dtype=torch_dtype)
-    )
+    operands = (torch.tensor(values, dtype=torch_dtype) for values in (INPUT, TARGET))
+    return Oracle(case, pair(*operands))
 
 
 def assemble(truths, shape, field="value"):
@@ -86,7 +85,7 @@ def test_oracle_gradients_match_a_hand_computation(make_case):
 
 def test_sum_of_magnitudes_shows_cancellation(make_case):
     case = make_case("mse", shape=(2, 1), target_shape=(), reduction="sum")
-    oracle = Oracle(case, torch.tensor([[3.0], [-3.0]]), torch.tensor(0.0))
+    oracle = Oracle(case, pair(torch.tensor([[3.0], [-3.0]]), torch.tensor(0.0)))
 
     (truth,) = oracle.gradient("target", torch.tensor(1.0))
 
@@ -121,12 +120,12 @@ def test_blocks_agree_with_float64_autograd_on_the_whole(
     grad_output = torch.randn(loss_value.shape, generator=generator)
     gradients = torch.autograd.grad(loss_value, tuple(leaves.values()), grad_output.double())
 
-    oracle = Oracle(case, input, target)
+    oracle = Oracle(case, pair(input, target))
 
     torch.testing.assert_close(
         assemble(oracle.value(), loss_value.shape), loss_value.detach(), equal_nan=True
     )
-    for name, gradient in zip(OPERANDS, gradients, strict=True):
+    for name, gradient in zip(leaves, gradients, strict=True):
         truth = assemble(oracle.gradient(name, grad_output), leaves[name].shape)
         torch.testing.assert_close(truth, gradient)
 
@@ -134,7 +133,7 @@ def test_blocks_agree_with_float64_autograd_on_the_whole(
 def test_the_mean_of_nothing_is_nan_and_its_sum_zero(make_case):
     for reduction, check in (("mean", math.isnan), ("sum", lambda value: value == 0.0)):
         case = make_case("mse", shape=(0, 3), reduction=reduction)
-        (truth,) = Oracle(case, torch.empty(0, 3), torch.empty(0, 3)).value()
+        (truth,) = Oracle(case, pair(torch.empty(0, 3), torch.empty(0, 3))).value()
         assert check(float(truth.value))
 
 
@@ -143,7 +142,7 @@ def test_nan_and_infinity_reach_the_value(make_case):
     zeros = torch.zeros(3)
 
     for bad in (math.nan, math.inf):
-        (truth,) = Oracle(case, torch.tensor([1.0, bad, 2.0]), zeros).value()
+        (truth,) = Oracle(case, pair(torch.tensor([1.0, bad, 2.0]), zeros)).value()
         assert float(truth.value) == bad or (math.isnan(bad) and math.isnan(truth.value))
 
 
@@ -151,7 +150,7 @@ def test_strided_operands_are_read_without_a_copy(make_case):
     case = make_case("mse", shape=(3, 2), reduction="none")
     input = torch.arange(6.0).view(2, 3).t()
 
-    truth = assemble(Oracle(case, input, torch.zeros(3, 2)).value(), (3, 2))
+    truth = assemble(Oracle(case, pair(input, torch.zeros(3, 2))).value(), (3, 2))
 
     assert truth.tolist() == [[0.0, 9.0], [1.0, 16.0], [4.0, 25.0]]
 
@@ -162,6 +161,6 @@ def test_oracle_sum_is_far_more_accurate_than_one_rounding(make_case):
     input = torch.full((4097,), 2.0**-26, dtype=torch.float64)
     input[0] = 1.0
 
-    (truth,) = Oracle(case, input, torch.zeros_like(input)).value()
+    (truth,) = Oracle(case, pair(input, torch.zeros_like(input))).value()
 
     assert float(truth.value) == 1.0 + 4096 * 2.0**-52

@@ -12,6 +12,7 @@ from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import supplement
 from losscli.verify.selftest.wrong import find_wrong
+from tests.handmade import pair
 from tests.verify.judging import judge, reference
 from tests.verify.judging import put as put_to
 
@@ -104,7 +105,7 @@ def test_the_supplement_reaches_every_branch_and_each_kink_from_both_sides(make_
     problem = supplement(Problem.of(make_case(loss, **STARVED[loss] | {"dtype": dtype})))
     spec, params = problem.case.spec, problem.case.params
 
-    coordinate = spec.branch_coordinate(problem.input.double(), problem.target.double())
+    coordinate = spec.branch_coordinate(*(each.double() for each in problem.operands.values()))
 
     assert min(problem.branch_shares.values()) > 0.01
     for kink in spec.kinks(params):
@@ -125,7 +126,7 @@ def test_branches_have_a_name_each(loss):
 
 def test_branch_shares_match_a_hand_count(make_case):
     case = make_case("smooth_l1", shape=(4,))
-    problem = Problem(case, torch.tensor([-3.0, 0.5, 0.0, 2.0]), torch.zeros(4))
+    problem = Problem(case, pair(torch.tensor([-3.0, 0.5, 0.0, 2.0]), torch.zeros(4)))
 
     assert problem.branch_shares == {
         "linear below": 0.25,

@@ -139,7 +139,7 @@ def test_case_without_loud_elements_passes(make_case, loss):
 
 
 def subject_loss(problem):
-    return float(reference(problem.case, problem.input, problem.target))
+    return float(reference(problem.case, *problem.operands.values()))
 
 
 @pytest.mark.parametrize("shape", [(1,), (5,), (173, 1001), (3, 5, 7), (10**6,)])

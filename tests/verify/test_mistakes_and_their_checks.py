@@ -117,7 +117,7 @@ def test_every_branch_of_these_losses_has_exact_values(make_case, loss, paramete
         own = _placed(problem, coordinates)
 
         assert _is_exact(own)
-        met = case.spec.branch_coordinate(own.input.double(), own.target.double())
+        met = case.spec.branch_coordinate(*(each.double() for each in own.operands.values()))
         assert set(met.flatten().tolist()) == set(coordinates)
         sides = torch.bucketize(met, torch.tensor(kinks, dtype=torch.float64))
         assert len(sides.unique()) == 1 or not kinks

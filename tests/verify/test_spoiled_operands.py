@@ -76,7 +76,7 @@ def test_overwritten_variant_is_found(make_case):
     small = problem.variant("small", lambda: Problem.of(make_case("mse", shape=(3,))))
     assert problem.spoiled() == ""
 
-    small.target[1] += 1
+    small.operands["target"][1] += 1
 
     assert problem.spoiled() == "target"
 

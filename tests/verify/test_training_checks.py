@@ -228,7 +228,7 @@ def judge_graphed(case, implementation):
     problem, worst = Problem.of(curvature_case(case)), Worst()
     subject = Subject.bind(implementation, problem.case)
     incoming = [problem.filled(value).grad_output for value in captured_backward.REPLAYS]
-    answers = subject.graphed(problem.call(problem.filled(1.0)), incoming)
+    answers = subject.graphed(problem.call(problem.filled(1.0, problem.wrt)), incoming)
     captured_backward._judge(Due.of(problem, subject), answers, "graphed", worst)
     return worst.verdict
 

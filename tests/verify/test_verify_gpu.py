@@ -37,10 +37,10 @@ def test_inputs_follow_the_seed_and_lie_on_the_device(make_case, distribution):
 
     once, again = make_inputs(case), make_inputs(case)
 
-    assert once[0].device == once[1].device == torch.device("cuda:0")
-    assert torch.equal(once[0], again[0])
-    assert torch.equal(once[1], again[1])
-    assert once[0].unique().numel() > 1
+    for name in case.spec.names:
+        assert once[name].device == torch.device("cuda:0")
+        assert torch.equal(once[name], again[name])
+        assert once[name].unique().numel() > 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

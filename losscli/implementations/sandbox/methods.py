@@ -10,10 +10,16 @@ import msgspec
 from torch import Tensor
 
 from losscli.axes import GradOutput, PassName
-from losscli.cases import OPERANDS, Case, OperandName
-from losscli.implementations.call_data import Answer, Call, Curvature
+from losscli.cases import Case
+from losscli.implementations.call_data import (
+    INCOMING_GRADIENT,
+    Answer,
+    Call,
+    Curvature,
+    Operands,
+)
 
-Gradients = dict[OperandName, Tensor | None]
+Gradients = dict[str, Tensor | None]
 
 
 class HeadData(msgspec.Struct):
@@ -30,7 +36,7 @@ class ReplayData(msgspec.Struct):
     recording: int
     call: Call
     """That was recorded: what the judge has changed in its operands shows in the replay."""
-    contents: tuple[Tensor, Tensor] | None = None
+    contents: Operands | None = None
 
 
 class Turn(msgspec.Struct):
@@ -44,15 +50,14 @@ class TimedData(msgspec.Struct):
     """A pass to be timed."""
 
     pass_: PassName
-    input: Tensor
-    target: Tensor
+    operands: Operands
     grad_output: GradOutput
     evicts: bool
     captured: bool
 
 
 class Flip(msgspec.Struct):
-    """A change of the prediction between samples: the signs of its elements from start to stop."""
+    """A change of the prediction between samples: its rows from start to stop are turned."""
 
     start: int
     stop: int
@@ -147,17 +152,17 @@ class ModuleSamples(msgspec.Struct):
 
 METHODS: dict[str, tuple[Any, Any]] = {
     "bound": (tuple[()], None),
-    "loss": (tuple[Tensor, Tensor, tuple[OperandName, ...]], Tensor),
+    "loss": (tuple[Operands, tuple[str, ...]], Tensor),
     "answer": (tuple[Call], Answer),
     "retained": (tuple[Call, list[Tensor]], list[Answer]),
-    "accumulated": (tuple[Call, dict[OperandName, Tensor], int], Gradients),
+    "accumulated": (tuple[Call, dict[str, Tensor], int], Gradients),
     "second_derivatives": (tuple[Curvature], dict[str, Tensor | None]),
     "joint_gradients": (tuple[list[HeadData]], list[Gradients]),
     "shared_memory": (tuple[Call], tuple[str, str] | None),
     "poisoned": (tuple[Call, int], Answer),
     "growth": (tuple[Call], int),
     "extra_bytes": (tuple[Call], int),
-    "changed": (tuple[Call, OperandName, Tensor], Answer),
+    "changed": (tuple[Call, str, Tensor], Answer),
     "backward_replays": (tuple[Call, list[Tensor]], list[Answer]),
     "graphed": (tuple[Call, list[Tensor]], list[Answer]),
     "on_streams": (tuple[list[list[Turn]]], list[list[Answer]]),
@@ -219,14 +224,12 @@ FITS: dict[str, Callable[..., bool]] = {
     "changed": _answers,
     "retained": _one_each,
     "backward_replays": _one_each,
-    "graphed": lambda answers, _, incoming: (
-        [{*each.gradients} for each in answers] == [{*OPERANDS}] * len(incoming)
-    ),
+    "graphed": _one_each,
     "on_streams": _all_turns,
     "replay": lambda answer, replay: _answers(answer, replay.call),
     "accumulated": lambda gradients, call, *_: {*gradients} == {*call.wrt},
     "joint_gradients": _all_heads,
-    "second_derivatives": lambda found, _: {*found} == {*OPERANDS, "incoming gradient"},
+    "second_derivatives": lambda found, asked: {*found} == {*asked.toward, INCOMING_GRADIENT},
     "record": lambda numbers, calls: len(numbers) == len(calls),
     "timed": lambda found, _: found.loss is not None,
     "samples": lambda found, flips, keep: (

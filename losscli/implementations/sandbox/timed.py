@@ -1,6 +1,6 @@
 """Times a candidate in its worker: the one that asks is the judge, whose clock is asked as well.
 
-The judge names the elements of the prediction whose sign is turned before each sample, and only
+The judge names the rows of the prediction that are turned before each sample, and only
 afterwards which answer it looks at. So no answer is right that was not computed for this sample.
 """
 
@@ -24,6 +24,7 @@ from losscli.implementations.passes import (
 )
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.timer import Timer, Warm, make_timer
+from losscli.implementations.turning import turn
 
 JOIN_SECONDS = 10.0
 """How long a thread that a call has started may go on."""
@@ -47,10 +48,10 @@ class Timed:
     def __init__(self, subject: Subject, asked: TimedData) -> None:
         """Make the pass, and call it once, as it will be timed."""
         case = subject.case
-        self.device, self.input, self.pass_ = case.device, asked.input, asked.pass_
-        passes = PassFactory(
-            asked.pass_, case.reduction, asked.input, asked.target, asked.grad_output
-        )
+        self.case, self.device, self.pass_ = case, case.device, asked.pass_
+        operands = tuple(asked.operands.values())
+        self.prediction = operands[0]
+        passes = PassFactory(asked.pass_, case.reduction, operands, asked.grad_output)
         with gradients(asked.pass_):
             self.call: Pass = (
                 subject.captured(passes) if asked.captured else subject.repeated(passes)
@@ -95,10 +96,11 @@ class Timed:
         self.call()
 
     def _flip(self, flip: Flip) -> None:
-        """Turn the signs of some rows of the prediction."""
+        """Turn some rows of the prediction."""
         with torch.no_grad():
-            rows = self.input[flip.start : flip.stop] if self.input.dim() else self.input
-            rows.neg_()
+            whole = self.prediction
+            rows = whole[flip.start : flip.stop] if whole.dim() else whole
+            turn(rows, self.case)
         if isinstance(self.call, Captured):
             self.call.prepare()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from losscli.errors import UsageError, unknown
+from losscli.losses import LOSSES
 from losscli.verify.checks import (
     accumulation,
     allocations,
@@ -69,7 +70,8 @@ CHECKS: dict[str, Check] = {
 def find_check(name: str) -> Check:
     """Look a check up by its name, or that of one of its results; UsageError lists the names."""
     for check in CHECKS.values():
-        if name in (check.name, *check.results):
+        results = (result for spec in LOSSES.values() for result in check.results(spec))
+        if name == check.name or name in results:
             return check
     raise UsageError(unknown("check", name, CHECKS))
 

@@ -1,7 +1,7 @@
 """Checks that gradients are added to an existing ``.grad``.
 
 Catches: a backward pass that clears ``.grad``, overwrites it or adds to it by itself, and one that
-returns memory which it continues to use, so that a sum changes behind the optimizer's back. Both
+returns memory which it continues to use, so that a sum changes behind the optimizer's back. All
 operands start with a ``.grad`` of the opposite sign; two losses of them are computed and
 differentiated one after the other. The expected ``.grad`` is the earlier one plus twice the
 gradient of a plain call, within the tolerance of sums. One size is enough.
@@ -31,14 +31,16 @@ _SHARE = -0.75
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the sums of both operands; the worse counts."""
+    """Judge the sums of all operands; the worst counts."""
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
     gradients = subject.answer(problem.call(problem.usual)).gradients
     once = {name: gradient for name, gradient in gradients.items() if gradient is not None}
     before = {name: gradient * _SHARE for name, gradient in once.items()}
     if len(once) < len(gradients):
-        worst.add(Verdict(FAIL, "expected gradients of both operands, got none of one"), None, "")
+        which = "both" if len(gradients) == 2 else "all"
+        text = f"expected gradients of {which} operands, got none of one"
+        worst.add(Verdict(FAIL, text), None, "")
     else:
         found = subject.accumulated(problem.call(problem.usual), before, TIMES)
         for name, got in found.items():

@@ -42,10 +42,10 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         own = problem.variant(layout, partial(_laid_out, problem, layout))
         call = own.call(own.filled(0.5))
         extra = subject.extra_bytes(call)
-        if extra > own.input.nbytes // 2:
+        if extra > own.prediction.nbytes // 2:
             reason = (
                 f"{layout}: expected no memory beside the loss and the gradient of "
-                f"{format_bytes(own.input.nbytes)}, but a call held {format_bytes(extra)} more"
+                f"{format_bytes(own.prediction.nbytes)}, but a call held {format_bytes(extra)} more"
             )
             worst.add(Verdict(FAIL, reason), None, "")
     yield worst.result(problem, subject.name, CHECK.name)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
-from losscli.losses.spec import LossSpec
+from losscli.losses import Shape
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -50,7 +50,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         where, supplemented = f"{counted}; {where}", f"{counted}: supplemented"
     own = problem.variant("branches", lambda: supplement(problem))
     fresh = subject.again()
-    judge(own, own.usual, "loss", fresh.loss(own.input, own.target), where, worst)
+    judge(own, own.usual, "loss", fresh.loss(own.operands), where, worst)
     for incoming in dict.fromkeys((own.usual, own.others[-1])):
         answer = fresh.answer(own.call(incoming))
         for name, got in answer.items().items():
@@ -67,8 +67,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 def has_branches(case: Case) -> bool:
     """Tell whether a loss has a kink, and the case an element on either side of it."""
-    elements = prod(case.shape) * prod(case.target_shape)
-    return elements > 0 and len(case.spec.branches(case.params)) > 1
+    return all(map(prod, case.shapes.values())) and len(case.spec.branches(case.params)) > 1
 
 
 def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
@@ -78,33 +77,43 @@ def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
     """
     spec = problem.case.spec
     case = problem.case.reshaped(SHAPE, distribution="own")
-    dtype, device = problem.input.dtype, problem.input.device
-    targets = short_targets(case).to(dtype)
-    y = targets.double().expand(SHAPE)
+    dtype, device = problem.prediction.dtype, problem.prediction.device
+    others = {name: values.to(dtype) for name, values in short_operands(case).items()}
+    beside = [values.double().expand(SHAPE) for values in others.values()]
     kinks = spec.kinks(case.params)
     met = at or _exact(kinks, dtype)
     coordinates = torch.tensor([*_between(kinks), *met], dtype=torch.float64)
     at_kink = torch.arange(len(coordinates)) >= len(_between(kinks))
-    number = torch.arange(y.numel()).view(SHAPE)
+    number = torch.arange(prod(SHAPE)).view(SHAPE)
     kind = number % len(coordinates)
-    input = spec.input_at(coordinates[kind], y).to(dtype)
+    input = spec.input_at(coordinates[kind], *beside).to(dtype)
     side = torch.where(at_kink[kind], number // len(coordinates) % 3, 0)
     for which, toward in ((1, torch.inf), (2, -torch.inf)):
         step = torch.nextafter(input, torch.full_like(input, toward))
         input = torch.where(side == which, step, input)
-    return Problem(case, input.to(device), targets.to(device), problem.loosened)
+    input = spec.operands[0].domain.inside(input)
+    operands = {spec.names[0]: input, **others}
+    return problem.like({name: each.to(device) for name, each in operands.items()}, case)
 
 
-def short_values(spec: LossSpec) -> tuple[float, ...]:
-    """Return targets of so few bits that a prediction at a kink is exact in every dtype."""
-    return (1.0, -1.0) if spec.sign_targets else (0.0, 1.0, -0.5, 0.25)
+def short_operands(case: Case) -> dict[str, Tensor]:
+    """Return all operands but the prediction, of float64 on the CPU: short values in turn.
+
+    Those after the target change more slowly, so that each of their values meets each target.
+    """
+    repeats, operands = 1, {}
+    for operand in case.spec.operands[1:]:
+        values = [value for value in operand.domain.short for _ in range(repeats)]
+        operands[operand.name] = _in_turn(values, case.shapes[operand.name])
+        repeats *= len(operand.domain.short)
+    return operands
 
 
-def short_targets(case: Case) -> Tensor:
-    """Return a target of float64 on the CPU whose elements are short values in turn."""
-    values, count = short_values(case.spec), prod(case.target_shape)
+def _in_turn(values: Sequence[float], shape: Shape) -> Tensor:
+    """Return values, which repeat, in a shape."""
+    count = prod(shape)
     repeated = torch.tensor(values, dtype=torch.float64).repeat(-(-count // len(values)))
-    return repeated[:count].view(case.target_shape)
+    return repeated[:count].view(shape)
 
 
 def _between(kinks: tuple[float, ...]) -> list[float]:
@@ -131,7 +140,7 @@ def _exact(kinks: tuple[float, ...], dtype: torch.dtype) -> list[float]:
 def _rounded(problem: Problem) -> list[float]:
     """Return the numbers nearest to the kinks that the dtype of a problem does not hold."""
     kinks = torch.tensor(problem.case.spec.kinks(problem.case.params), dtype=torch.float64)
-    nearest = kinks.to(problem.input.dtype).double()
+    nearest = kinks.to(problem.prediction.dtype).double()
     return nearest[(nearest != kinks) & nearest.isfinite()].tolist()
 
 

@@ -4,7 +4,7 @@ Catches: mistakes at the end of a repeated row inside a tile or a vector, in a r
 of an odd number of them, in a buffer that is too small for the repeated part, in the place of an
 element's repeats at which a tile begins, and in elements that repeat in several dimensions or in
 the middle one. Repeated rows have a few vectors, about a tile, and more than a tile; columns have a
-few rows, and more than a tile. The check judges the loss and both gradients.
+few rows, and more than a tile. The check judges the loss and all gradients.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the loss and both gradients of each; the worst counts, and all are named."""
+    """Judge the loss and all gradients of each; the worst counts, and all are named."""
     tally = Tally()
     shapes = [*_ROWS, *_COLUMNS, *_SEVERAL]
     if problem.case.device != "cpu":
@@ -74,7 +74,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 def _shaped(problem: Problem, input: Shape, target: Shape) -> Problem:
     case = problem.case.reshaped(input, target)
-    return Problem(case, *make_inputs(case), problem.loosened)
+    return problem.like(make_inputs(case), case)
 
 
 CHECK = Check(

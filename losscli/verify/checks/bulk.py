@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.cases import OPERANDS, Case
+from torch import Tensor
+
+from losscli.cases import Case
 from losscli.implementations.call_data import Call
 from losscli.implementations.caller import Subject
 from losscli.runs.records import VerifyResult
@@ -34,16 +36,18 @@ def bulk_case(case: Case) -> Case:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the repeats of the loss and of both gradients; the worst counts."""
+    """Judge the repeats of the loss and of all gradients; the worst counts."""
     incoming = problem.usual
-    count = BYTES // problem.input.element_size() // PERIOD + 1
-    period = (problem.input, problem.target, incoming.grad_output)
-    x, y, g = (each.repeat(count) for each in period)
-    subject.answer(Call(y, x, OPERANDS, g))
-    answer = subject.answer(Call(x, y, OPERANDS, g))
+    count = BYTES // problem.prediction.element_size() // PERIOD + 1
+    operands = {name: _repeated(each, count) for name, each in problem.operands.items()}
+    g, first = incoming.grad_output.repeat(count), problem.case.spec.names[0]
+    other = {**operands, first: operands[first].flip(0)}
+    subject.answer(Call(other, incoming.wrt, g))
+    answer = subject.answer(Call(operands, incoming.wrt, g))
+    shape = g.shape
     worst = Worst()
     for name, got in answer.items().items():
-        if got is None or got.shape != x.shape:
+        if got is None or got.shape != shape:
             judge(problem, incoming, name, got, "repeated", worst)
             continue
         repeats = got.view(-1, PERIOD)
@@ -52,6 +56,11 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
             where = f"repeat {number} of {count}"
             judge(problem, incoming, name, repeats[number], where, worst)
     yield worst.result(problem, subject.name, "bulk")
+
+
+def _repeated(values: Tensor, count: int) -> Tensor:
+    """Return an operand as often; one that meets all elements of the others stays as it is."""
+    return values.repeat(count) if values.numel() == PERIOD else values
 
 
 CHECK = Check(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from losscli.cases import OPERANDS
 from losscli.implementations.call_data import Answer, Call, Replay
 from losscli.implementations.caller import Subject
 from losscli.runs.records import PASS, VerifyResult
@@ -33,7 +32,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
     due = Due.of(problem, subject)
-    call = problem.call(problem.filled(1.0, OPERANDS))
+    call = problem.call(problem.filled(1.0, problem.wrt))
     incoming = [problem.filled(value).grad_output.clone() for value in REPLAYS]
     _judge(due, subject.backward_replays(call, incoming), "backward captured", worst)
     _judge(due, _whole_steps(subject, call), "forward and backward captured", worst)
@@ -45,7 +44,8 @@ def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
     """Yield replays of one graph of both passes, for one incoming gradient after the other."""
     assert call.grad_output is not None
     read = call.grad_output.clone()
-    own = Call(call.input.clone(), call.target.clone(), call.wrt, read)
+    operands = {name: operand.clone() for name, operand in call.operands.items()}
+    own = Call(operands, call.wrt, read)
     with subject.recordings([own]) as (recording,):
         for value in REPLAYS:
             read.fill_(value)

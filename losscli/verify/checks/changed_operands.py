@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-from losscli.cases import OPERANDS, Case
+from losscli.cases import Case
 from losscli.implementations.caller import Subject, SubjectError
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
@@ -60,9 +60,9 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     subject.answer(problem.call(problem.usual))  # who raises in any call says so plainly
     for value in INCOMING:
         for change, (change_data, may_raise) in CHANGES.items():
-            for name in OPERANDS:
-                incoming = problem.filled(value, OPERANDS)
-                data = change_data(problem.oracle.operand(name))
+            for name in problem.wrt:
+                incoming = problem.filled(value, problem.wrt)
+                data = change_data(problem.operands[name])
                 where = f"{name}.data {change}, incoming gradient {value:g}"
                 try:
                     answer = subject.changed(problem.call(incoming), name, data)

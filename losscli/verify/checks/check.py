@@ -11,6 +11,7 @@ from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.caller import Subject
+from losscli.losses import LossSpec
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.distances import Errors
@@ -39,8 +40,8 @@ class Check:
     needs_gpu: bool = False
     held: Callable[[Case], Held] = lambda case: Held()
     """What it holds in memory at once."""
-    results: tuple[str, ...] = ()
-    """The names of its results, if they differ from the check's name."""
+    results: Callable[[LossSpec], tuple[str, ...]] = lambda spec: ()
+    """The names of its results of a loss, if they differ from the check's name."""
     asks: Callable[[Case], bool] = lambda case: True
     """Tell whether the check applies to a case."""
     concerns: Callable[[Implementation], bool] = lambda implementation: True

@@ -3,7 +3,7 @@
 Catches: a kernel that reads one row in a hundred, a dropped tail, a 32-bit index, an element read
 in place of another, a gradient written to another element. All elements get values with the
 smallest loss, usually zero, so that the loss of a single changed element shows. Then one element
-per tile of the input, and of the target, is changed so that it costs a known amount: the loss has
+per tile of each operand is changed so that it costs a known amount: the loss has
 to change by the oracle's amount, and the gradients and unreduced losses have to change there and
 nowhere else. One call changes as many elements as the dtype of the loss can distinguish from one
 fewer; where the loss is off, the check bisects until it can name missed elements.
@@ -19,7 +19,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import OPERANDS, OperandName
 from losscli.implementations.call_data import Answer
 from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
@@ -43,15 +42,15 @@ class _Probe:
     """Elements of one operand of a quiet problem that are made loud."""
 
     problem: Problem
-    name: OperandName
+    name: str
     places: Tensor
     """In the flattened operand."""
     loud: Loud
 
     @classmethod
-    def of(cls, problem: Problem, name: OperandName) -> _Probe:
+    def of(cls, problem: Problem, name: str) -> _Probe:
         """Choose the elements, and by how much they change."""
-        operand = problem.oracle.operand(name)
+        operand = problem.operands[name]
         where = places(operand.shape, operand.element_size())
         return cls(
             problem, name, torch.tensor(where, device=operand.device), find_loud(problem, name)
@@ -60,7 +59,7 @@ class _Probe:
     @property
     def operand(self) -> Tensor:
         """What is changed."""
-        return self.problem.oracle.operand(self.name)
+        return self.problem.operands[self.name]
 
     @contextmanager
     def changed(self, start: int, stop: int) -> Iterator[None]:
@@ -83,32 +82,40 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
     if problem.oracle.shape.numel():
+        first, *later = problem.case.spec.names
         still = quiet(problem)
-        # In the mean of float16 a gradient for 1 may be too small to be seen.
-        mean = problem.case.reduction == "mean"
-        incoming = still.others[-1] if mean else Incoming("1", OPERANDS, still.ones)
-        before = subject.answer(still.call(incoming))
-        for name in OPERANDS:
-            probe = _Probe.of(still, name)
-            with probe.changed(0, len(probe.places)):
-                after = subject.answer(still.call(incoming))
-                _judge_places(probe, incoming, before, after, worst)
-            if problem.case.reduction != "none":
-                _judge_loss(probe, subject, worst)
+        _probe(still, (first, later[0]), subject, worst)
+        for name in later[1:]:
+            _probe(quiet(problem, name), (name,), subject, worst)
     yield worst.result(problem, subject.name, "coverage")
+
+
+def _probe(still: Problem, names: tuple[str, ...], subject: Subject, worst: Worst) -> None:
+    """Change elements of some operands of a quiet problem, one operand after the other."""
+    # In the mean of float16 a gradient for 1 may be too small to be seen.
+    mean = still.case.reduction == "mean"
+    incoming = still.others[-1] if mean else Incoming("1", still.wrt, still.ones)
+    before = subject.answer(still.call(incoming))
+    for name in names:
+        probe = _Probe.of(still, name)
+        with probe.changed(0, len(probe.places)):
+            after = subject.answer(still.call(incoming))
+            _judge_places(probe, incoming, before, after, worst)
+        if still.case.reduction != "none":
+            _judge_loss(probe, subject, worst)
 
 
 def _judge_places(
     probe: _Probe, incoming: Incoming, before: Answer, after: Answer, worst: Worst
 ) -> None:
     """Judge that gradients, and losses that have a shape, change where they have to alone."""
-    oracle = probe.problem.oracle
+    oracle, operands = probe.problem.oracle, probe.problem.operands
     earlier = before.items()
     for name, got in after.items().items():
         own = name == f"{probe.name} gradient"
         due = oracle.loss_shape()
         if name != "loss":
-            due = oracle.operand("input" if name.startswith("input") else "target").shape
+            due = operands[_operand_of(name)].shape
         wrong = misfit(got, due, probe.operand, oracle.dtype)
         was = earlier[name]
         if wrong or got is None or was is None or was.shape != got.shape:
@@ -167,24 +174,28 @@ def _truth(
     """Return the truth of the loss or of a gradient where elements are loud."""
     problem, shape = probe.problem, probe.problem.oracle.shape
     values = {}
-    for operand in OPERANDS:
-        whole = problem.oracle.operand(operand)
+    for operand, whole in problem.operands.items():
         if got.shape == shape:
             whole = part(whole, block).expand(loud.shape)[loud]
         elif operand == probe.name:
             whole = whole[block][loud]
-        else:  # All elements of the other operand are the same.
+        else:  # All elements of another operand are the same.
             whole = whole.flatten()[0].expand(int(loud.sum()))
         values[operand] = whole.double()
     if name == "loss":
-        return elements(problem.case, values["input"], values["target"])
-    wrt = values["input" if name.startswith("input") else "target"].requires_grad_()
+        return elements(problem.case, values)
+    wrt = values[_operand_of(name)].requires_grad_()
     with torch.enable_grad():
-        total = elements(problem.case, values["input"], values["target"]).sum()
+        total = elements(problem.case, values).sum()
     (gradient,) = torch.autograd.grad(total, wrt)
     # The incoming gradient is the same everywhere, and so is what else meets an element.
     factor = float(incoming.grad_output.flatten()[0]) * (shape.numel() / got.numel())
     return gradient * (factor / shape.numel() if problem.case.reduction == "mean" else factor)
+
+
+def _operand_of(gradient: str) -> str:
+    """Return the name of the operand whose gradient a part of an answer is."""
+    return gradient.removesuffix(" gradient")
 
 
 def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
@@ -195,9 +206,9 @@ def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
         # The result has to say that the loss was not checked.
         worst.add(Verdict(WARN, f"{reason}: only its gradient was checked"), None, "")
         return
-    paths: tuple[tuple[str, tuple[OperandName, ...]], ...] = (
+    paths: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("", ()),
-        (", when a gradient is wanted", ("input",)),
+        (", when a gradient is wanted", probe.problem.wrt[:1]),
     )
     for title, wrt in paths:
         off = partial(_off, probe, subject, wrt)
@@ -219,14 +230,12 @@ def _judge_loss(probe: _Probe, subject: Subject, worst: Worst) -> None:
     worst.add(Verdict(PASS), None, "")
 
 
-def _off(
-    probe: _Probe, subject: Subject, wrt: tuple[OperandName, ...], start: int, stop: int
-) -> str:
+def _off(probe: _Probe, subject: Subject, wrt: tuple[str, ...], start: int, stop: int) -> str:
     """Say how the loss is wrong when some elements are loud; empty if it is right."""
     problem = probe.problem
     with probe.changed(start, stop):
-        loss = subject.loss(problem.input, problem.target, wrt)
-    wrong = misfit(loss, torch.Size(), problem.input, problem.oracle.dtype)
+        loss = subject.loss(problem.operands, wrt)
+    wrong = misfit(loss, torch.Size(), problem.prediction, problem.oracle.dtype)
     if wrong:
         return wrong
     expected = torch.tensor(probe.loud.expect(start, stop), dtype=torch.float64, device=loss.device)

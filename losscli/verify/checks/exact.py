@@ -3,7 +3,7 @@
 Catches: a loss or gradient that is off by a unit in the last place and within every tolerance: a
 reciprocal or a constant that is not the nearest, a truncated result, a term that is added twice.
 The inputs and parameters are numbers of few bits, and a mean is over a power of two, so that the
-accumulator represents all elements, products and sums exactly: the value and both gradients have to
+accumulator represents all elements, products and sums exactly: the value and all gradients have to
 be the oracle's, rounded once. The check tests each branch alone, on each side of each kink, and all
 branches together. It leaves out a branch whose loss of such numbers is itself not of few bits, such
 as an exponential.
@@ -20,14 +20,14 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases import OPERANDS, Case
+from losscli.cases import Case
 from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.distances import misfit
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst
-from losscli.verify.checks.branches import short_targets, short_values
+from losscli.verify.checks.branches import short_operands
 from losscli.verify.checks.check import Check
 
 SHAPE = (4, 16)
@@ -59,7 +59,7 @@ def _few_bits(value: float) -> float:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the loss and both gradients on each branch, then on all; the first that is off."""
+    """Judge the loss and all gradients on each branch, then on all; the first that is off."""
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
     asked = list(exact_branches(problem))
@@ -101,29 +101,31 @@ def _coordinates(problem: Problem) -> list[list[float]]:
 
 def _placed(problem: Problem, coordinates: list[float]) -> Problem:
     """Return a problem whose elements have the coordinates in turn."""
-    spec, dtype, device = problem.case.spec, problem.input.dtype, problem.input.device
-    target = short_targets(problem.case)
-    y = target.expand(SHAPE)
+    spec, like = problem.case.spec, problem.prediction
+    others = short_operands(problem.case)
+    beside = [values.expand(SHAPE) for values in others.values()]
     # In each row at other places, so that each target meets each coordinate.
     rows, columns = torch.arange(SHAPE[0])[:, None], torch.arange(SHAPE[1])
-    number = (columns // len(short_values(spec)) + rows) % len(coordinates)
-    input = spec.input_at(torch.tensor(coordinates, dtype=torch.float64)[number], y)
-    operands = input.to(device, dtype), target.to(device, dtype)
-    return Problem(problem.case, *operands, problem.loosened)
+    number = (columns // len(spec.operands[1].domain.short) + rows) % len(coordinates)
+    input = spec.input_at(torch.tensor(coordinates, dtype=torch.float64)[number], *beside)
+    operands = {spec.names[0]: input, **others}
+    return problem.like({name: each.to(like) for name, each in operands.items()})
 
 
 def _is_exact(problem: Problem) -> bool:
     """Tell whether no element needs a rounding, neither its loss nor its gradients."""
     case = problem.case
     shape = problem.oracle.shape
-    x, y = (
-        problem.oracle.operand(name).double().expand(shape).clone().requires_grad_()
-        for name in OPERANDS
-    )
+    wide = {
+        name: each.double().expand(shape).clone().requires_grad_(name in problem.wrt)
+        for name, each in problem.operands.items()
+    }
     with torch.enable_grad():
-        loss = case.spec.reference(x, y, reduction="none", **case.params)
-    gradients = torch.autograd.grad(loss.sum(), (x, y))
-    return all(_has_few_bits(each, problem.input.dtype) for each in (loss.detach(), *gradients))
+        loss = case.spec.reference(*wide.values(), reduction="none", **case.params)
+    gradients = torch.autograd.grad(loss.sum(), [wide[name] for name in problem.wrt])
+    return all(
+        _has_few_bits(each, problem.prediction.dtype) for each in (loss.detach(), *gradients)
+    )
 
 
 def _has_few_bits(values: Tensor, dtype: torch.dtype) -> bool:
@@ -134,13 +136,13 @@ def _has_few_bits(values: Tensor, dtype: torch.dtype) -> bool:
 
 
 def _judge(problem: Problem, subject: Subject, where: str, worst: Worst) -> None:
-    """Judge the loss and both gradients, bit for bit."""
+    """Judge the loss and all gradients, bit for bit."""
     for number in INCOMING:
-        incoming = problem.filled(number, OPERANDS)
+        incoming = problem.filled(number, problem.wrt)
         answer = subject.answer(problem.call(incoming))
-        dues = {"loss": (problem.oracle.value(), problem.oracle.loss_shape(), problem.input)}
-        for name in OPERANDS:
-            operand = problem.oracle.operand(name)
+        dues = {"loss": (problem.oracle.value(), problem.oracle.loss_shape(), problem.prediction)}
+        for name in problem.wrt:
+            operand = problem.operands[name]
             truths = problem.oracle.gradient(name, incoming.grad_output)
             dues[f"{name} gradient"] = truths, operand.shape, operand
         for part, (truths, shape, like) in dues.items():

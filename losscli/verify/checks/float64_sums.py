@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.axes import Distribution
-from losscli.cases import Case, OperandName
+from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
@@ -29,7 +30,8 @@ from losscli.verify.checks.check import Check
 ELEMENTS = 65537
 """One more than a power of two: the last partial sum is of one element."""
 MOST_ULP = 1.0
-PATHS: dict[str, tuple[OperandName, ...]] = {"": (), ", when a gradient is wanted": ("input",)}
+PATHS = {"": False, ", when a gradient is wanted": True}
+"""Whether the loss is computed beside the gradient of the prediction."""
 DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
 
 
@@ -43,10 +45,10 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
     each = Subject.bind(subject.implementation, replace(problem.case, reduction="none"))
-    for name, input, target in _operands(problem):
-        elements = each.loss(input, target)
-        for path, wrt in PATHS.items():
-            loss = subject.loss(input, target, wrt)
+    for name, operands in _operands(problem):
+        elements = each.loss(operands)
+        for path, wants in PATHS.items():
+            loss = subject.loss(operands, problem.wrt[:1] if wants else ())
             off = _ulps(float(loss), elements, problem.case.reduction)
             if not off <= MOST_ULP:
                 reason = (
@@ -57,18 +59,20 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     yield worst.result(problem, subject.name, CHECK.name)
 
 
-def _operands(problem: Problem) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield inputs and targets by name; equal ones have a loss, whatever the parameters."""
-    sign = problem.case.spec.sign_targets
+def _operands(problem: Problem) -> Iterator[tuple[str, Operands]]:
+    """Yield operands by name; equal ones have a loss, whatever the parameters."""
+    first, *others = problem.case.spec.operands
     for value in (0.1, -0.7):
         # Few bits, so that the loss of an element is exact as a rule.
-        x = float(torch.tensor(value, dtype=torch.float32))
-        y = torch.full_like(problem.target, 1.0 if sign else 0.0)
-        yield f"{ELEMENTS} equal numbers of {value:g}", torch.full_like(problem.input, x), y
+        x = torch.tensor(value, dtype=torch.float32)
+        values = {operand.name: operand.domain.quiet for operand in others}
+        values[first.name] = float(first.domain.of_draws(x))
+        filled = {n: torch.full_like(t, values[n]) for n, t in problem.operands.items()}
+        yield f"{ELEMENTS} equal numbers of {value:g}", filled
     for distribution in DISTRIBUTIONS:
         case = replace(problem.case, distribution=distribution)
         own = problem.variant(distribution, partial(Problem.of, case))
-        yield distribution, own.input, own.target
+        yield distribution, own.operands
 
 
 def _ulps(got: float, elements: Tensor, reduction: str) -> float:

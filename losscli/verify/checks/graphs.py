@@ -40,11 +40,11 @@ def _new_contents(
     title = "forward captured" if forward_alone else "forward and backward captured"
     incoming = Incoming("none", (), problem.ones) if forward_alone else problem.usual
     expected = [Expectation.of(p, subject, incoming) for p in (problem, sibling)]
-    call = Call(problem.input.clone(), problem.target.clone(), incoming.wrt, incoming.grad_output)
+    operands = {name: operand.clone() for name, operand in problem.operands.items()}
+    call = Call(operands, incoming.wrt, incoming.grad_output)
     with subject.recordings([call]) as (recording,):
         for number, expectation in enumerate(reversed(expected), 1):
-            contents = expectation.problem.input, expectation.problem.target
-            answer = subject.replay(Replay(recording, contents))
+            answer = subject.replay(Replay(recording, expectation.problem.operands))
             expectation.judge(answer, f"{title}, replay {number}, new contents", worst)
 
 

@@ -18,7 +18,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import OPERANDS, Case
+from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject
 from losscli.losses import Shape
 from losscli.runs.records import VerifyResult
@@ -30,7 +31,7 @@ ROWS, COLUMNS = 67, 301
 """At most: more than a tile of a GPU, of no whole vectors."""
 
 Place = Callable[[Tensor], Tensor]
-"""Give values another layout; ``expanded`` gives up most of them as well."""
+"""Give values another layout; some give up most of the values as well."""
 
 
 def _as_is(values: Tensor) -> Tensor:
@@ -99,6 +100,17 @@ STORED: dict[str, tuple[Place, Place]] = {
 }
 """How input and target of one shape lie."""
 
+LATER: dict[str, Place] = {
+    "transposed": _transposed,
+    "of every second column of a wider one": _every_second_column,
+    "of one row expanded": _expanded_rows,
+    "of one row": lambda values: values[0].clone(),
+    "of one column": lambda values: values[:, :1].clone(),
+    "of one number": lambda values: values[0, 0].clone(),
+    "one element off its alignment": partial(_offset, by=1),
+}
+"""How each operand after the target lies, beside the others of the usual layout."""
+
 BROADCAST: dict[str, tuple[Callable[[int, int], Shape], Callable[[int, int], Shape]]] = {
     "target of one row": (lambda rows, columns: (rows, columns), lambda _, columns: (columns,)),
     "target of one column": (lambda rows, columns: (rows, columns), lambda rows, _: (rows, 1)),
@@ -150,7 +162,7 @@ def layout_case(case: Case) -> Case:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the loss and both gradients of each layout; the worst counts, and all are named."""
+    """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
     tally = Tally()
     for name, variant in _variants(problem):
         fresh = subject.again()
@@ -169,43 +181,66 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield each layout by its name."""
     for name, places in STORED.items():
         yield name, problem.variant(name, partial(_stored, problem, *places))
+    for number, operand in enumerate(problem.case.spec.names[2:], 2):
+        for how, place in LATER.items():
+            name, where = f"{operand} {how}", (*(_as_is,) * number, place)
+            yield name, problem.variant(name, partial(_whole, problem, operand, where))
     for name, shapes in BROADCAST.items():
         yield name, problem.variant(name, partial(_broadcast, problem, *shapes))
     for name, square in SQUARE.items():
         yield name, problem.variant(name, partial(_square, problem, *square))
     for name, orders in PERMUTED.items():
         yield name, problem.variant(name, partial(_in_five, problem, *orders))
-    own = problem.input.dtype
-    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
-        if dtype != own:
-            name = f"target of {str(dtype).removeprefix('torch.')}"
-            yield name, problem.variant(name, partial(_mixed, problem, dtype))
+    own = problem.prediction.dtype
+    may_be_integers = {each.name: each.integers for each in problem.case.spec.operands}
+    for operand in problem.case.spec.names[1:]:
+        for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
+            if dtype != own and (dtype.is_floating_point or may_be_integers[operand]):
+                name = f"{operand} of {str(dtype).removeprefix('torch.')}"
+                yield name, problem.variant(name, partial(_mixed, problem, operand, dtype))
 
 
 def _incoming(variant: Problem) -> tuple[Incoming, ...]:
-    """Return what comes in; a target of integers has no gradient."""
-    dtypes = variant.input.dtype, variant.target.dtype
-    if dtypes[0] == dtypes[1]:
+    """Return what comes in; an operand of integers has no gradient."""
+    dtypes = {name: operand.dtype for name, operand in variant.operands.items()}
+    if len({*dtypes.values()}) == 1:
         return variant.usual, variant.others[-1]
-    wrt = OPERANDS if dtypes[1].is_floating_point else OPERANDS[:1]
+    wrt = tuple(name for name in variant.wrt if dtypes[name].is_floating_point)
     return variant.filled(1.0, wrt), variant.filled(-3.0, wrt)
 
 
 def _in_five(problem: Problem, input: tuple[int, ...], target: tuple[int, ...]) -> Problem:
     case = problem.case.reshaped(FIVE, FIVE)
-    x, y = make_inputs(case)
-    return Problem(case, _permuted(x, input), _permuted(y, target), problem.loosened)
+    places = (partial(_permuted, order=order) for order in (input, target))
+    return problem.like(_placed(make_inputs(case), *places), case)
 
 
-def _mixed(problem: Problem, dtype: torch.dtype) -> Problem:
-    """Return the problem with a target of another dtype; unsigned integers lose their signs."""
-    target = problem.target.abs() if dtype == torch.uint8 else problem.target
-    return Problem(problem.case, problem.input, target.to(dtype), problem.loosened)
+def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
+    """Return the problem with an operand of another dtype; unsigned integers lose their signs."""
+    values = problem.operands[name]
+    values = values.abs() if dtype == torch.uint8 else values
+    values = problem.case.spec.domains[name].inside(values)
+    return problem.like({**problem.operands, name: values.to(dtype)})
 
 
-def _stored(problem: Problem, place_input: Place, place_target: Place) -> Problem:
-    operands = place_input(problem.input), place_target(problem.target)
-    return Problem(problem.case, *operands, problem.loosened)
+def _stored(problem: Problem, *places: Place) -> Problem:
+    return problem.like(_placed(problem.operands, *places))
+
+
+def _whole(problem: Problem, name: str, places: tuple[Place, ...]) -> Problem:
+    """Return the problem with an operand of the whole shape, in layouts."""
+    shape = problem.oracle.shape
+    values = problem.operands[name].expand(shape)
+    rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
+    # Each row begins at another place, so that rows differ also where they repeat.
+    values = values.gather(1, (rows[:, None] + columns) % len(columns))
+    return problem.like(_placed({**problem.operands, name: values}, *places))
+
+
+def _placed(operands: Operands, *places: Place) -> Operands:
+    """Return operands in layouts, those without one as they are."""
+    placed = zip(operands, places, strict=False)
+    return operands | {name: place(operands[name]) for name, place in placed}
 
 
 def _broadcast(
@@ -213,13 +248,12 @@ def _broadcast(
 ) -> Problem:
     rows, columns = problem.case.shape
     case = problem.case.reshaped(input(rows, columns), target(rows, columns))
-    return Problem(case, *make_inputs(case), problem.loosened)
+    return problem.like(make_inputs(case), case)
 
 
 def _square(problem: Problem, target: Shape, place_input: Place, place_target: Place) -> Problem:
     case = problem.case.reshaped((target[0], target[0]), target)
-    x, y = make_inputs(case)
-    return Problem(case, place_input(x), place_target(y), problem.loosened)
+    return problem.like(_placed(make_inputs(case), place_input, place_target), case)
 
 
 CHECK = Check(

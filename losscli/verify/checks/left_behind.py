@@ -23,10 +23,10 @@ from losscli.verify.checks.second_derivatives import curvature_case
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Read the state of the process around each step; the first that changes something counts."""
     call = problem.call(problem.usual)
-    none = {name: torch.zeros_like(problem.oracle.operand(name)) for name in call.wrt}
+    none = {name: torch.zeros_like(problem.operands[name]) for name in call.wrt}
     steps: dict[str, Callable[[], object]] = {
         "binding the loss": subject.again,
-        "forward": lambda: subject.loss(problem.input, problem.target),
+        "forward": lambda: subject.loss(problem.operands),
         "forward and backward": lambda: subject.answer(call),
         # No grad mode is set around it, so that one which the call sets shows.
         "a training step": lambda: subject.accumulated(call, none, 1),

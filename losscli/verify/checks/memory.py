@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from losscli.cases import OPERANDS
 from losscli.implementations.call_data import Call
 from losscli.implementations.caller import Subject
 from losscli.implementations.inspection import GROWTH_CALLS
@@ -90,11 +89,11 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Run each part of the check; the worst verdict counts."""
     worst = Worst()
     # Copies throughout: an implementation that overwrites operands does not affect others.
-    own = replace(problem, input=problem.input.clone(), target=problem.target.clone())
+    own = replace(problem, operands={n: each.clone() for n, each in problem.operands.items()})
     expected = replace(Expectation.of(own, subject, problem.usual), problem=problem)
     for name in FILLS:
         _between_bands(expected, subject, name, worst)
-    call = Call(own.input, own.target, OPERANDS, problem.usual.grad_output)
+    call = Call(own.operands, problem.usual.wrt, problem.usual.grad_output)
     if worst.verdict.status != FAIL and _fresh(subject, call, worst):
         _poisoned(expected, subject, call, worst)
         _renewed(expected, subject, call, worst)
@@ -106,12 +105,11 @@ def _between_bands(expected: Expectation, subject: Subject, name: str, worst: Wo
     """Judge a call on operands between bands, and the operands and bands after it."""
     problem = expected.problem
     guarded = {
-        operand: _Guarded.around(problem.oracle.operand(operand), FILLS[name])
-        for operand in OPERANDS
+        operand: _Guarded.around(values, FILLS[name])
+        for operand, values in problem.operands.items()
     }
-    call = Call(
-        guarded["input"].view, guarded["target"].view, OPERANDS, expected.incoming.grad_output
-    )
+    views = {operand: guard.view for operand, guard in guarded.items()}
+    call = Call(views, expected.incoming.wrt, expected.incoming.grad_output)
     answer = subject.answer(call)
     for operand, guard in guarded.items():
         changed = guard.changed()
@@ -144,11 +142,11 @@ def _renewed(expected: Expectation, subject: Subject, call: Call, worst: Worst) 
     incoming = other.usual
     subject.answer(call)
     answer = subject.answer(
-        replace(call, grad_output=incoming.grad_output, contents=(other.input, other.target))
+        replace(call, grad_output=incoming.grad_output, contents=other.operands)
     )
     for name, got in answer.items().items():
         judge(other, incoming, name, got, "new contents in the same operands", worst)
-    answer = subject.answer(replace(call, contents=(problem.input, problem.target)))
+    answer = subject.answer(replace(call, contents=problem.operands))
     expected.judge(answer, "the first contents again in the same operands", worst)
 
 
@@ -161,7 +159,9 @@ def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
         return
     taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
     reason = f"expected no memory growth, but {taken}"
-    worst.add(Verdict(FAIL, f"{reason}, on operands of {format_bytes(own.input.nbytes)}"), None, "")
+    worst.add(
+        Verdict(FAIL, f"{reason}, on operands of {format_bytes(own.prediction.nbytes)}"), None, ""
+    )
 
 
 CHECK = Check(

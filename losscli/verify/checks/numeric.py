@@ -10,8 +10,8 @@ A difference at step ``h`` is off by its truncation, which shrinks with ``h`` sq
 rounding of the losses over ``h``. Richardson's extrapolation from ``h`` and ``h / 2`` is left with
 less than the two differ by; a loss of piecewise second degree, as those here, has no truncation at
 all. The rounding is bounded by that of sums, of the sum of magnitudes. Inputs near a kink, where
-there is no derivative to be met, are moved away from it first. Only where the config asks for
-float64: no other dtype has the digits.
+there is no derivative to be met, or near an end of their domain are moved away from it first. Only
+where the config asks for float64: no other dtype has the digits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases import OPERANDS, Case
+from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
@@ -35,9 +36,7 @@ from losscli.verify.checks.second_derivatives import curvature_case
 STEP = 2.0**-12
 """Where the rounding over it is still below 1e-9 of the products."""
 MARGIN = 2.0**-6
-"""From a kink: more than two steps of both operands move what decides the branch."""
-DIRECTIONS = {"the input": (1.0, 0.0), "the target": (0.0, 1.0), "both": (1.0, 1.0)}
-"""How far each operand goes."""
+"""From a kink: more than two steps of all operands move what decides the branch."""
 
 
 def numeric_case(case: Case) -> Case:
@@ -53,13 +52,14 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     weights = own.usual.grad_output
     gradients = subject.answer(own.call(own.usual)).gradients
     generator = make_generator(problem.case.seed, "direction")
-    for title, reach in DIRECTIONS.items():
-        along = [
-            (torch.randint(2, o.shape, generator=generator) * 2.0 - 1.0).to(o) * far
-            for o, far in zip((own.input, own.target), reach, strict=True)
-        ]
+    for title, moved in _directions(problem):
+        along = {
+            name: (torch.randint(2, each.shape, generator=generator) * 2.0 - 1.0).to(each)
+            for name, each in own.operands.items()
+        }
+        along = {name: along[name] for name in moved}
         got = 0.0
-        for name, direction in zip(OPERANDS, along, strict=True):
+        for name, direction in along.items():
             gradient = gradients[name]
             if gradient is not None:
                 got += float((gradient.double() * direction).sum())
@@ -67,15 +67,22 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     yield worst.result(problem, subject.name, CHECK.name)
 
 
+def _directions(problem: Problem) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the operands that move together, by a title: each alone, then all."""
+    for name in problem.wrt:
+        yield f"the {name}", (name,)
+    yield "both" if len(problem.wrt) == 2 else "all operands", problem.wrt
+
+
 def _judge(
-    problem: Problem, subject: Subject, weights: Tensor, along: list[Tensor], got: float
+    problem: Problem, subject: Subject, weights: Tensor, along: Operands, got: float
 ) -> Verdict:
     """Compare a product with what the loss does along a direction."""
 
     def weighted(step: float) -> tuple[float, float]:
         """Return the loss so far along, and the sum of its magnitudes."""
-        x, y = problem.input + step * along[0], problem.target + step * along[1]
-        terms = subject.loss(x, y) * weights
+        moved = {name: problem.operands[name] + step * along[name] for name in along}
+        terms = subject.loss({**problem.operands, **moved}) * weights
         return float(terms.sum()), float(terms.abs().sum())
 
     def slope(step: float) -> tuple[float, float]:
@@ -95,15 +102,18 @@ def _judge(
 
 
 def _away_from_kinks(problem: Problem) -> Problem:
-    """Return the problem with its inputs moved where no step meets a kink."""
+    """Return the problem with its inputs where no step meets a kink or leaves a domain."""
     spec, shape = problem.case.spec, problem.oracle.shape
-    x, y = (operand.expand(shape) for operand in (problem.input, problem.target))
-    _, slope = spec.branch_line(y)
+    x, *others = (operand.expand(shape) for operand in problem.operands.values())
+    _, slope = spec.branch_line(*others)
     for kink in spec.kinks(problem.case.params):
-        distance = spec.branch_coordinate(x, y) - kink
+        distance = spec.branch_coordinate(x, *others) - kink
         moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope
         x = torch.where(distance.abs() < MARGIN, moved, x)
-    return Problem(problem.case, x.contiguous(), problem.target, problem.loosened)
+    operands = {**problem.operands, spec.names[0]: x.contiguous()}
+    return problem.like(
+        {name: spec.domains[name].inside(each, 2 * STEP) for name, each in operands.items()}
+    )
 
 
 CHECK = Check(

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from losscli.cases import OPERANDS, Case, OperandName
+from losscli.cases import Case
 from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.caller import Subject
 from losscli.runs.records import VerifyResult
@@ -78,25 +78,25 @@ def _incoming(problem: Problem) -> list[Incoming]:
         "transposed": normal.t().contiguous().t(),
         "of every second column": normal.repeat_interleave(2, 1)[:, ::2],
     }
-    return [Incoming(name, OPERANDS, value) for name, value in values.items()]
+    return [Incoming(name, problem.wrt, value) for name, value in values.items()]
 
 
 def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) -> Answer:
     """Return what the parts of a batch come to: losses added up, gradients side by side."""
     case, shape = problem.case, problem.oracle.shape
     losses: list[Tensor] = []
-    found: dict[OperandName, list[Tensor]] = {name: [] for name in OPERANDS}
+    found: dict[str, list[Tensor]] = {name: [] for name in problem.wrt}
     start = 0
     for count in rows:
         cut = slice(start, start := start + count)
-        input, target = (
-            each[cut] if each.dim() == len(shape) and each.shape[0] > 1 else each
-            for each in (problem.input, problem.target)
-        )
+        operands = {
+            name: each[cut] if each.dim() == len(shape) and each.shape[0] > 1 else each
+            for name, each in problem.operands.items()
+        }
         share = count / shape[0] if case.reduction == "mean" else 1.0
         coming = incoming.grad_output
         coming = coming[cut] if case.reduction == "none" else coming * share
-        answer = subject.answer(Call(input, target, OPERANDS, coming))
+        answer = subject.answer(Call(operands, problem.wrt, coming))
         losses.append(answer.loss if case.reduction == "none" else answer.loss.double() * share)
         for name, gradient in answer.gradients.items():
             if gradient is not None:
@@ -106,12 +106,12 @@ def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) 
     return Answer(loss, {name: _together(problem, name, own) for name, own in found.items()})
 
 
-def _together(problem: Problem, name: OperandName, parts: list[Tensor]) -> Tensor | None:
+def _together(problem: Problem, name: str, parts: list[Tensor]) -> Tensor | None:
     """Return the gradient of an operand: side by side, or added up where it met all parts."""
     if not parts:
         return None
-    operand = problem.oracle.operand(name)
-    if operand.dim() == problem.input.dim() and operand.shape[0] > 1:
+    operand = problem.operands[name]
+    if operand.dim() == problem.prediction.dim() and operand.shape[0] > 1:
         return torch.cat(parts)
     return torch.stack([part.double() for part in parts]).sum(0).to(operand.dtype)
 

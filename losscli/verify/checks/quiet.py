@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from losscli.cases import OPERANDS, Case, OperandName
+from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import VALUE_ULP, sum_bound
 
@@ -53,44 +55,75 @@ class Loud:
         return math.fsum((self.base, *own))
 
 
-def elements(case: Case, x: Tensor, y: Tensor) -> Tensor:
-    """Return the truth of each pair."""
-    return case.spec.reference(x, y, reduction="none", **case.params)
+def elements(case: Case, operands: Operands) -> Tensor:
+    """Return the truth of each element."""
+    return case.spec.reference(*operands.values(), reduction="none", **case.params)
 
 
-def quiet(problem: Problem) -> Problem:
-    """Return the problem with every element where its loss is least, of powers of two."""
+def quiet(problem: Problem, name: str = "") -> Problem:
+    """Return the problem with every element where its loss is least, of powers of two.
+
+    ``name``: an operand whose changes have to show. What multiplies the loss shows only where there
+    is a loss: there the prediction is elsewhere, and the operand where it makes the loss least.
+    """
     case = problem.case
-    y = 1.0 if case.spec.sign_targets else 0.0
+    first = case.spec.names[0]
+    values = {operand.name: operand.domain.quiet for operand in case.spec.operands}
     powers = [sign * 2.0**power for power in reversed(_POWERS) for sign in (1, -1)]
-    candidates = torch.tensor([0.0, *powers], dtype=torch.float64)
-    losses = elements(case, candidates, torch.full_like(candidates, y)).tolist()
-    x = candidates.tolist()[losses.index(min(losses))]
-    return Problem(
-        case,
-        torch.full_like(problem.input, x, memory_format=torch.contiguous_format),
-        torch.full_like(problem.target, y, memory_format=torch.contiguous_format),
-        problem.loosened,
+    values[first] = _least(case, values, first, (0.0, *powers))
+    if name and not _shows(case, values, name, powers):
+        domain = case.spec.domains[first]
+        places = sorted(filter(domain.holds, powers), key=lambda x: abs(math.log2(abs(x))))
+        shown = (x for x in places if _shows(case, {**values, first: x}, name, powers))
+        values[first] = next(shown, values[first])
+        values[name] = _least(case, values, name, (0.0, *powers))
+    return problem.like(
+        {
+            name: torch.full_like(each, values[name], memory_format=torch.contiguous_format)
+            for name, each in problem.operands.items()
+        }
     )
 
 
-def find_loud(problem: Problem, name: OperandName) -> Loud:
+def _losses(
+    case: Case, values: dict[str, float], name: str, candidates: Iterable[float]
+) -> dict[float, float]:
+    """Return the loss of an element for each candidate for an operand that is in its domain."""
+    held = [value for value in candidates if case.spec.domains[name].holds(value)]
+    tried = torch.tensor(held, dtype=torch.float64)
+    filled = {each: torch.full_like(tried, value) for each, value in values.items()}
+    losses = elements(case, {**filled, name: tried})
+    return dict(zip(held, losses.tolist(), strict=True))
+
+
+def _least(case: Case, values: dict[str, float], name: str, candidates: Iterable[float]) -> float:
+    """Return the candidate for an operand with the smallest loss, the first of equals."""
+    losses = _losses(case, values, name, candidates)
+    return min(losses, key=lambda value: abs(losses[value]))
+
+
+def _shows(case: Case, values: dict[str, float], name: str, candidates: Iterable[float]) -> bool:
+    """Tell whether a change of an operand changes the loss."""
+    return len({*_losses(case, values, name, candidates).values()}) > 1
+
+
+def find_loud(problem: Problem, name: str) -> Loud:
     """Find the change of elements of a quiet problem that lets most of them be changed at once."""
     case, oracle = problem.case, problem.oracle
     count, limits = oracle.shape.numel(), torch.finfo(oracle.dtype)
-    operand = oracle.operand(name)
+    operand = problem.operands[name]
     divisor = float(count) if case.reduction == "mean" else 1.0
     tolerance = max(sum_bound(oracle.dtype), max(VALUE_ULP, problem.granted or 0.0) * limits.eps)
 
-    pair = {n: oracle.operand(n).flatten()[0].double().cpu() for n in OPERANDS}
-    still = pair[name]
-    base = elements(case, pair["input"], pair["target"])
+    one = {n: each.flatten()[0].double().cpu() for n, each in problem.operands.items()}
+    still = one[name]
+    base = elements(case, one)
     total = float(base) * count / divisor
     amounts = torch.tensor([[s * 2.0**p] for p in _POWERS for s in (1, -1)], dtype=torch.float64)
     steps = 1 + torch.arange(_STEPS, dtype=torch.float64) / 16
     values = (still + amounts * steps).to(operand.dtype)
-    pair[name] = values.double()
-    single = elements(case, pair["input"], pair["target"]) - base
+    held = case.spec.domains[name].inside(values.double())
+    single = elements(case, {**one, name: held}) - base
     adds = single * (count / operand.numel() / divisor)
 
     least, most = adds.amin(1), adds.amax(1)
@@ -100,8 +133,10 @@ def find_loud(problem: Problem, name: OperandName) -> Loud:
     # rounds each element has to hold it.
     fits = least > _MARGIN * VALUE_ULP * limits.tiny * limits.eps
     fits &= single.amax(1) < limits.max / 4
+    inside = (held == values).all(1)
+    fits &= inside
     groups = torch.where(fits, torch.minimum(resolved, room), 0.0).clamp(0, MOST).long()
-    best = int(groups.argmax())
+    best = int((2 * groups + inside).argmax())
     return Loud(
         float(still),
         values[best].to(operand.device),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.cases import OPERANDS
 from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.caller import Subject
 from losscli.runs.records import PASS, VerifyResult
@@ -30,7 +29,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     worst.add(Verdict(PASS), None, "")
     one, other = _incoming(problem)
     turns = (one, other, one, other)
-    call = Call(problem.input, problem.target, OPERANDS)
+    call = Call(problem.operands, problem.wrt)
     passes = zip(turns, subject.retained(call, [t.grad_output for t in turns]), strict=True)
     found = []
     for number, (turn, answer) in enumerate(passes, 1):
@@ -53,7 +52,7 @@ def _incoming(problem: Problem) -> tuple[Incoming, Incoming]:
     """Return two incoming gradients, of which one is 1 where the loss is reduced."""
     if problem.case.reduction != "none":
         return problem.others[-1], problem.usual
-    doubled = Incoming("twice that", OPERANDS, problem.usual.grad_output * 2)
+    doubled = Incoming("twice that", problem.wrt, problem.usual.grad_output * 2)
     return problem.usual, doubled
 
 

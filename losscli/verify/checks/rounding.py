@@ -41,7 +41,7 @@ def rounding_case(case: Case) -> Case:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the average error of the loss and of both gradients; the first that leans counts."""
+    """Judge the average error of the loss and of all gradients; the first that leans counts."""
     incoming, oracle = problem.usual, problem.oracle
     answer = subject.answer(problem.call(incoming))
     worst = Worst()

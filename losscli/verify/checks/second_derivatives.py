@@ -1,8 +1,8 @@
 """Checks the derivatives of the gradients.
 
 Catches: second derivatives that are silently zero, wrong in sign or in a branch, or not summed over
-broadcast dimensions; an incoming gradient without a second derivative. The gradients of both
-operands are multiplied by values of both signs and added, and this sum is differentiated for both
+broadcast dimensions; an incoming gradient without a second derivative. The gradients of all
+operands are multiplied by values of both signs and added, and this sum is differentiated for all
 operands and the incoming gradient. The judge is float64 autograd through the reference, relative to
 the largest derivative. The check is skipped with a reason for an implementation that raises,
 because it says honestly that it has no second derivatives.
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Curvature
+from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
 from losscli.implementations.caller import NoSecondDerivativesError, Subject
 from losscli.runs.records import (
     FAIL,
@@ -38,7 +39,6 @@ from losscli.verify.checks.layouts import layout_case
 ROUNDINGS = 32
 """That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its
 terms: a few products each, and sums of them."""
-NAMES = ("input", "target", "incoming gradient")
 
 
 def curvature_case(case: Case) -> Case:
@@ -48,7 +48,7 @@ def curvature_case(case: Case) -> Case:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge each of the three; the first that is wrong counts."""
+    """Judge each derivative; the first that is wrong counts."""
     curvature = _question(problem)
     result = VerifyResult(problem.case, subject.name, CHECK.name, PASS)
     try:
@@ -75,7 +75,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 
 def _question(problem: Problem) -> Curvature:
-    """Return what is asked: values of both signs toward both gradients."""
+    """Return what is asked: values of both signs toward all gradients."""
     generator = make_generator(problem.case.seed, "curvature")
 
     def drawn(like: Tensor) -> Tensor:
@@ -83,14 +83,13 @@ def _question(problem: Problem) -> Curvature:
         return values.to(like.device, like.dtype)
 
     grad_output = drawn(problem.ones) if problem.case.reduction == "none" else problem.ones * 3
-    return Curvature(
-        problem.input, problem.target, grad_output, drawn(problem.input), drawn(problem.target)
-    )
+    toward = {name: drawn(problem.operands[name]) for name in problem.wrt}
+    return Curvature(problem.operands, grad_output, toward)
 
 
 @dataclass(frozen=True)
 class _Truth:
-    """One of the three, in float64."""
+    """One of the derivatives, in float64."""
 
     operand: Tensor
     value: Tensor
@@ -105,20 +104,26 @@ def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
     by itself, and how much of it cancels.
     """
     case, shape = problem.case, problem.oracle.shape
-    operands = (asked.input, asked.target, asked.grad_output)
-    x, y, g = (operand.double().expand(shape).contiguous().requires_grad_() for operand in operands)
+    wide = {
+        name: each.double().expand(shape).contiguous().requires_grad_(name in asked.toward)
+        for name, each in asked.operands.items()
+    }
+    g = asked.grad_output.double().expand(shape).contiguous().requires_grad_()
+    leaves = [wide[name] for name in asked.toward]
     settings = case.spec.resolve(case.params)
-    loss = case.spec.reference(x, y, reduction="none", **settings)
+    loss = case.spec.reference(*wide.values(), reduction="none", **settings)
     share = 1 / loss.numel() if case.reduction == "mean" else 1.0
-    gradients = torch.autograd.grad(loss, (x, y), g * share, create_graph=True)
+    gradients = torch.autograd.grad(loss, leaves, g * share, create_graph=True)
     products = [
         (gradient * toward.double().expand(shape)).sum()
-        for gradient, toward in zip(gradients, asked.toward, strict=True)
+        for gradient, toward in zip(gradients, asked.toward.values(), strict=True)
     ]
-    found = torch.autograd.grad(products[0] + products[1], (x, y, g), allow_unused=True)
+    found = torch.autograd.grad(reduce(torch.add, products), (*leaves, g), allow_unused=True)
+    asked_of = {name: asked.operands[name] for name in asked.toward}
+    asked_of[INCOMING_GRADIENT] = asked.grad_output
     truths = {}
-    for name, operand, terms in zip(NAMES, operands, found, strict=True):
-        terms = torch.zeros_like(x) if terms is None else terms
+    for (name, operand), terms in zip(asked_of.items(), found, strict=True):
+        terms = torch.zeros_like(g) if terms is None else terms
         magnitude = terms.abs().sum_to_size(operand.shape)
         largest = float(magnitude.max()) if magnitude.numel() else 0.0
         truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest)

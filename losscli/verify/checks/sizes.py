@@ -3,7 +3,7 @@
 Catches: a dropped tail of one element, a whole vector, warp or tile that is treated as a ragged one
 or the other way round, empty tensors, a single element. Vectors, groups of lanes, warps and tiles
 are powers of two: so the check runs the sizes zero and one, each power of two up to a tile, its
-neighbours, and a few primes, in one dimension, for the loss and both gradients.
+neighbours, and a few primes, in one dimension, for the loss and all gradients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def sizes_case(case: Case) -> Case:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the loss and both gradients of each size; the smallest counts, and all are named."""
+    """Judge the loss and all gradients of each size; the smallest counts, and all are named."""
     tally = Tally(first=True)
     for size in SIZES:
         variant = problem.variant(str(size), partial(_sized, problem, size))

@@ -2,10 +2,11 @@
 
 Catches: NaN or infinity that is replaced or clamped away, a branch that compares the wrong way on
 NaN, a gradient that differs from PyTorch's there, subnormals flushed to zero, squares that overflow
-needlessly. Where PyTorch's own gradient is NaN any gradient passes, because that of torch.compile
-differs there; the loss, which is NaN as well, has to be NaN. The check plants one value at a time,
-first in the input, then in the target (unless targets are signs), among ordinary values; one small
-size is enough.
+needlessly. A value that PyTorch's own formula refuses is left out. Where PyTorch's own gradient is
+NaN any gradient passes, because that of torch.compile differs there; the loss, which is NaN as
+well, has to be NaN. The check plants one value at a time, first in the prediction, then in each
+other operand (but not where values are discrete, as signs are), then in all of these, among
+ordinary values; one small size is enough.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def specials_case(case: Case) -> Case:
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the loss and both gradients with each value; the worst counts, and all are named."""
+    """Judge the loss and all gradients with each value; the worst counts, and all are named."""
     tally = Tally()
     for name, variant in _variants(problem):
         answer = subject.answer(variant.call(variant.usual))
@@ -61,25 +62,42 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand."""
-    for name, value in special_values(problem.oracle.dtype).items():
-        yield f"{name} in the input", _planted(problem, value, 0.0)
-        if not problem.case.spec.sign_targets:
-            yield f"{name} in the target", _planted(problem, 0.0, value)
-            yield f"{name} in both", _planted(problem, value, value)
+    for title, value in special_values(problem.oracle.dtype).items():
+        operands = _free(problem)
+        places: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
+        if len(operands) > 1:
+            together = "both" if len(problem.operands) == 2 else " and ".join(operands)
+            places[together] = operands
+        for where, planted in places.items():
+            variant = _planted(problem, value, planted)
+            if _is_taken(variant):
+                yield f"{title} in {where}", variant
 
 
-def _planted(problem: Problem, input: float, target: float) -> Problem:
-    """Return the problem with values in one place; 0 leaves an operand as it is."""
+def _free(problem: Problem) -> tuple[str, ...]:
+    """Return the names of the operands that may have any value: none whose values are discrete."""
+    return tuple(name for name, domain in problem.case.spec.domains.items() if not domain.discrete)
 
-    def put(values: Tensor, value: float) -> Tensor:
-        if value == 0.0 and not math.copysign(1, value) < 0:
-            return values
+
+def _is_taken(problem: Problem) -> bool:
+    """Tell whether PyTorch's own formula takes the operands; it may check them itself."""
+    try:
+        next(iter(problem.oracle.value()))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
+    """Return the problem with a value in one place of some operands."""
+
+    def put(values: Tensor) -> Tensor:
         values = values.clone()
         values[PLACE[-values.dim() :]] = value
         return values
 
-    operands = put(problem.input, input), put(problem.target, target)
-    return Problem(problem.case, *operands, problem.loosened)
+    planted = {name: put(problem.operands[name]) for name in names}
+    return problem.like({**problem.operands, **planted})
 
 
 CHECK = Check(

@@ -20,7 +20,7 @@ from functools import partial
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases import CHANGING_VALUES, OPERANDS, OperandName
+from losscli.cases import CHANGING_VALUES
 from losscli.implementations.call_data import Call
 from losscli.implementations.caller import Head, Subject, joint_gradients
 from losscli.losses import LOSSES
@@ -42,7 +42,7 @@ _VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
 _FIRST = -3.0
 """Comes in first through a retained graph: what is stored for the first is used up by it."""
 
-Gradients = Mapping[OperandName, Tensor | None]
+Gradients = Mapping[str, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Due:
     problem: Problem
     bits: dict[float, Gradients]
     """Empty where two backward passes through retained graphs do not agree."""
-    right: set[tuple[float, OperandName]] = field(default_factory=set)
+    right: set[tuple[float, str]] = field(default_factory=set)
     """The gradients that the oracle has judged already."""
 
     @classmethod
     def of(cls, problem: Problem, subject: Subject) -> Due:
         """Find them through a retained graph, twice."""
-        call = Call(problem.input, problem.target, OPERANDS)
+        call = Call(problem.operands, problem.wrt)
         values = (_FIRST, *_VALUES)
         grad_outputs = [problem.filled(value).grad_output for value in values]
         found: list[dict[float, Gradients]] = [
@@ -78,7 +78,7 @@ class Due:
 
     def judge(self, value: float, gradients: Gradients, where: str, worst: Worst) -> None:
         """Judge gradients for an incoming gradient of one number."""
-        incoming = self.problem.filled(value, OPERANDS)
+        incoming = self.problem.filled(value, self.problem.wrt)
         for name, got in gradients.items():
             title = f"{where}, incoming gradient {value:g}"
             want = self.bits[value][name] if self.bits else None
@@ -101,7 +101,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     worst.add(Verdict(PASS), None, "")
     due = Due.of(problem, subject)
     for number, value in enumerate(STEPS, 1):
-        answer = subject.answer(problem.call(problem.filled(value, OPERANDS)))
+        answer = subject.answer(problem.call(problem.filled(value, problem.wrt)))
         due.judge(value, answer.gradients, f"step {number}", worst)
     if worst.verdict.status != FAIL:
         other = problem.variant("sibling", problem.sibling)
@@ -121,7 +121,7 @@ def _judge_heads(
     """Judge two heads of one loss that have different weights in one step."""
     for number, weights in enumerate(HEADS, 1):
         first, last = (
-            Head(subject, Call(due.problem.input, due.problem.target, OPERANDS), weight)
+            Head(subject, Call(due.problem.operands, due.problem.wrt), weight)
             for due, weight in zip(dues, weights, strict=True)
         )
         found = joint_gradients([first, *between, last])
@@ -142,14 +142,14 @@ def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
         if subject.implementation.unavailable(own):
             continue
         other = problem.variant(spec.name, partial(Problem.of, own))
-        call = Call(other.input, other.target, OPERANDS)
+        call = Call(other.operands, other.wrt)
         yield Head(Subject.bind(subject.implementation, own), call, CHANGING_VALUES[number % 10])
 
 
 def _judge_streams(dues: tuple[Due, Due], subject: Subject, worst: Worst) -> None:
     """Judge steps on two streams at once."""
     queues = [
-        [due.problem.call(due.problem.filled(value, OPERANDS)) for value in values]
+        [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
         for due, values in zip(dues, STREAMS, strict=True)
     ]
     for due, values, answers in zip(dues, STREAMS, subject.on_streams(queues), strict=True):

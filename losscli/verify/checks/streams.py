@@ -33,9 +33,12 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     here, there = problem, problem.sibling()
     expected = [Expectation.of(p, subject, p.usual) for p in (here, there)]
     # What a kernel finds that runs before the contents have arrived: those of the other problem.
-    stale = [(there.input.clone(), there.target.clone()), (here.input.clone(), here.target.clone())]
+    stale = [
+        {name: operand.clone() for name, operand in other.operands.items()}
+        for other in (there, here)
+    ]
     calls = [
-        Call(*buffers, e.incoming.wrt, e.incoming.grad_output, (e.problem.input, e.problem.target))
+        Call(buffers, e.incoming.wrt, e.incoming.grad_output, e.problem.operands)
         for buffers, e in zip(stale, expected, strict=True)
     ]
     (answers,) = subject.on_streams([[calls[0]]])

@@ -3,7 +3,8 @@
 Catches: a wrong formula, constant or parameter, a wrong branch, elements that are left out or read
 twice, a wrong broadcast axis, a sum where a mean is expected, an accumulator that is too narrow, a
 result of the wrong shape, dtype or device. The check computes the loss twice: alone, and on the
-path that prepares the gradient of the input, because fused kernels have a separate path for that.
+path that prepares the gradient of the prediction, because fused kernels have a separate path for
+that.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from losscli.verify.checks.check import Check
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the loss on both paths; the worse counts."""
     worst = Worst()
-    worst.add(*problem.judge_loss(subject.loss(problem.input, problem.target)), "")
+    worst.add(*problem.judge_loss(subject.loss(problem.operands)), "")
     worst.add(
-        *problem.judge_loss(subject.loss(problem.input, problem.target, ("input",))),
+        *problem.judge_loss(subject.loss(problem.operands, problem.wrt[:1])),
         "when a gradient is wanted: ",
     )
     reference = to_error(problem.reference_errors)

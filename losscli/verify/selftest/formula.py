@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 Make = Callable[[Case], "BoundLoss"]
 
 
-def formula(case: Case, input: Tensor, target: Tensor, **changes: object) -> Tensor:
+def formula(case: Case, *operands: Tensor, **changes: object) -> Tensor:
     """Return the reference, some of whose settings may be changed."""
     settings = {"reduction": case.reduction, **case.spec.resolve(case.params), **changes}
-    return case.spec.reference(input, target, **settings)
+    return case.spec.reference(*operands, **settings)
 
 
-def unreduced(case: Case, input: Tensor, target: Tensor, **changes: object) -> Tensor:
+def unreduced(case: Case, *operands: Tensor, **changes: object) -> Tensor:
     """Return the loss of each element, unreduced."""
-    return formula(case, input, target, reduction="none", **changes)
+    return formula(case, *operands, reduction="none", **changes)
 
 
 def reduced(case: Case, elements: Tensor, count: int | None = None) -> Tensor:
@@ -35,6 +35,6 @@ def reduced(case: Case, elements: Tensor, count: int | None = None) -> Tensor:
     return total / (count or elements.numel()) if case.reduction == "mean" else total
 
 
-def simple(function: Callable[[Case, Tensor, Tensor], Tensor]) -> Make:
-    """Bind a function of case, input and target."""
+def simple(function: Callable[..., Tensor]) -> Make:
+    """Bind a function of a case and its operands."""
     return lambda case: partial(function, case)

@@ -27,8 +27,8 @@ def _by(add: object) -> object:
     """Bind a way to add up float32 or float64 elements; without a reduction there is none."""
 
     def bind(case: Case) -> object:
-        def function(input: Tensor, target: Tensor) -> Tensor:
-            elements = unreduced(case, input, target)
+        def function(*operands: Tensor) -> Tensor:
+            elements = unreduced(case, *operands)
             if case.reduction == "none":
                 return elements
             wide = elements.detach().to(torch.promote_types(elements.dtype, torch.float32))

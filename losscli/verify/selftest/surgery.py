@@ -39,11 +39,11 @@ class Regraded(torch.autograd.Function):
 
 
 def _on_own_leaves(
-    function: Callable[[Tensor, Tensor], Tensor], input: Tensor, target: Tensor
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    function: Callable[..., Tensor], operands: tuple[Tensor, ...]
+) -> tuple[tuple[Tensor, ...], Tensor]:
     """Apply a function to new leaves; return them and the result."""
     with torch.enable_grad():
-        leaves = input.detach(), target.detach()
+        leaves = tuple(operand.detach() for operand in operands)
         for leaf in leaves:
             leaf.requires_grad_(leaf.is_floating_point())
         return leaves, function(*leaves)
@@ -59,14 +59,12 @@ def _gradients(
 
 
 class Linear(torch.autograd.Function):
-    """A function of two operands, linear as far as its gradients can tell."""
+    """A function of operands, linear as far as its gradients can tell."""
 
     @staticmethod
-    def forward(
-        ctx: Any, input: Tensor, target: Tensor, function: Callable[[Tensor, Tensor], Tensor]
-    ) -> Tensor:
+    def forward(ctx: Any, function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
         """Apply the function to leaves of its own."""
-        leaves, loss = _on_own_leaves(function, input, target)
+        leaves, loss = _on_own_leaves(function, operands)
         ctx.leaves, ctx.loss = leaves, loss
         return loss.detach()
 
@@ -76,7 +74,7 @@ class Linear(torch.autograd.Function):
         incoming = grad_outputs[0]
         found = _gradients(ctx.loss, ctx.leaves, incoming.detach(), keep=True)
         nothing = 0 * incoming.sum()
-        return *(None if gradient is None else gradient + nothing for gradient in found), None
+        return None, *(None if gradient is None else gradient + nothing for gradient in found)
 
 
 class Stored(torch.autograd.Function):
@@ -86,13 +84,11 @@ class Stored(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, input: Tensor, target: Tensor, function: Callable[[Tensor, Tensor], Tensor]
-    ) -> Tensor:
+    def forward(ctx: Any, function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
         """Apply the function to leaves of its own."""
-        leaves, loss = _on_own_leaves(function, input, target)
+        leaves, loss = _on_own_leaves(function, operands)
         ctx.gradients, ctx.function = _gradients(loss, leaves), function
-        ctx.save_for_backward(input, target)
+        ctx.save_for_backward(*operands)
         return loss.detach()
 
     @staticmethod
@@ -102,10 +98,10 @@ class Stored(torch.autograd.Function):
             operands = ctx.saved_tensors
             loss = ctx.function(*operands)
             again = torch.autograd.grad(loss, operands, grad_outputs[0], create_graph=True)
-            return again[0], again[1], None
+            return None, *again
         incoming = grad_outputs[0]
         scaled = (None if found is None else found.mul_(incoming) for found in ctx.gradients)
-        return *scaled, None
+        return None, *scaled
 
 
 def graft(value: Tensor, differentiable: Tensor) -> Tensor:
@@ -120,13 +116,13 @@ def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     return result
 
 
-def linear(function: Callable[[Tensor, Tensor], Tensor], input: Tensor, target: Tensor) -> Tensor:
+def linear(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
     """Return the function's value, whose second derivatives are zero."""
-    result: Tensor = Linear.apply(input, target, function)  # type: ignore[no-untyped-call]
+    result: Tensor = Linear.apply(function, *operands)  # type: ignore[no-untyped-call]
     return result
 
 
-def stored(function: Callable[[Tensor, Tensor], Tensor], input: Tensor, target: Tensor) -> Tensor:
+def stored(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
     """Return the function's value, whose gradients are scaled where they are stored."""
-    result: Tensor = Stored.apply(input, target, function)  # type: ignore[no-untyped-call]
+    result: Tensor = Stored.apply(function, *operands)  # type: ignore[no-untyped-call]
     return result

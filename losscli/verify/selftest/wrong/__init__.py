@@ -65,7 +65,8 @@ def _nothing_is_left_at_a_kink(case: Case) -> bool:
     """Tell whether the loss beside a kink is what the parameters and operands leave of it."""
     kinks = [kink for kink in case.spec.kinks(case.params) if kink]
     at = [torch.tensor(value, dtype=torch.float64) for value in (*kinks, 1.0)]
-    return any(float(unreduced(case, kink, at[-1])) == 0 for kink in at[:-1])
+    others = at[-1:] * (len(case.spec.operands) - 1)
+    return any(float(unreduced(case, kink, *others)) == 0 for kink in at[:-1])
 
 
 def _on_a_gpu(case: Case) -> bool:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 
-def in_place(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def in_place(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Writes over its input."""
-    loss = formula(case, input, target)
+    loss = formula(case, input, *others)
     with torch.no_grad():
         input.view_as(input).add_(0.25)
     return loss
@@ -32,9 +32,9 @@ def cached(case: Case) -> BoundLoss:
     """Return a loss that remembers its results by address."""
     known: dict[object, Tensor] = {}
 
-    def function(input: Tensor, target: Tensor) -> Tensor:
-        loss = formula(case, input, target)
-        key = (input.data_ptr(), target.data_ptr(), input.shape)
+    def function(*operands: Tensor) -> Tensor:
+        loss = formula(case, *operands)
+        key = (*(operand.data_ptr() for operand in operands), operands[0].shape)
         return graft(known.setdefault(key, loss.detach().clone()), loss)
 
     return function
@@ -44,18 +44,18 @@ def first_call_only(case: Case) -> BoundLoss:
     """Return a loss that is right at its first call alone."""
     calls = 0
 
-    def function(input: Tensor, target: Tensor) -> Tensor:
+    def function(*operands: Tensor) -> Tensor:
         nonlocal calls
         calls += 1
-        loss = formula(case, input, target)
+        loss = formula(case, *operands)
         return loss if calls == 1 else graft(loss.detach() * 2, loss)
 
     return function
 
 
-def uninitialised(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def uninitialised(case: Case, *operands: Tensor) -> Tensor:
     """Adds up blocks in memory of which the last has never been written."""
-    elements = unreduced(case, input, target)
+    elements = unreduced(case, *operands)
     if case.reduction == "none":
         out = torch.empty_like(elements)
         out.flatten()[:-1] = elements.detach().flatten()[:-1]
@@ -67,9 +67,9 @@ def uninitialised(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return graft(total / elements.numel() if case.reduction == "mean" else total, loss)
 
 
-def beyond_the_end(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def beyond_the_end(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Reads the element behind the last, where the memory is there to be read."""
-    loss = formula(case, input, target)
+    loss = formula(case, input, *others)
     behind = input.storage_offset() + input.numel()
     if not input.is_contiguous() or behind >= input.untyped_storage().nbytes() // input.itemsize:
         return loss
@@ -77,16 +77,16 @@ def beyond_the_end(case: Case, input: Tensor, target: Tensor) -> Tensor:
     return graft(loss.detach() + 0 * more.sum(), loss)
 
 
-def unsteady(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def unsteady(case: Case, *operands: Tensor) -> Tensor:
     """Differs from call to call."""
-    loss = formula(case, input, target)
+    loss = formula(case, *operands)
     noise = random.SystemRandom().random() * 1e-3  # nobody's random state is changed by it
     return graft(loss.detach() * (1 + noise), loss)
 
 
-def recording(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def recording(case: Case, *operands: Tensor) -> Tensor:
     """Has another value where gradients are asked for."""
-    loss = formula(case, input, target)
+    loss = formula(case, *operands)
     return 1.01 * loss if loss.requires_grad else loss
 
 
@@ -94,8 +94,8 @@ def leaves(change: Callable[[], object]) -> Make:
     """Bind the reference, which changes something of the process as well."""
 
     def bind(case: Case) -> BoundLoss:
-        def function(input: Tensor, target: Tensor) -> Tensor:
-            loss = formula(case, input, target)
+        def function(*operands: Tensor) -> Tensor:
+            loss = formula(case, *operands)
             change()
             return loss
 
@@ -135,6 +135,6 @@ LEFT_BEHIND: dict[str, Callable[[], object]] = {
 """The state that a call can change for later calls, by name."""
 
 
-def copies(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def copies(case: Case, *operands: Tensor) -> Tensor:
     """Copies operands that are not contiguous."""
-    return formula(case, input.contiguous(), target.contiguous())
+    return formula(case, *(operand.contiguous() for operand in operands))

@@ -17,53 +17,53 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 
-def zeros(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def zeros(case: Case, *operands: Tensor) -> Tensor:
     """Has gradients of zero."""
-    loss = formula(case, input, target)
+    loss = formula(case, *operands)
     return graft(loss, 0 * loss)
 
 
-def ignored_incoming(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def ignored_incoming(case: Case, *operands: Tensor) -> Tensor:
     """Takes 1 for the incoming gradient."""
-    return regrade(formula(case, input, target), torch.ones_like)
+    return regrade(formula(case, *operands), torch.ones_like)
 
 
-def squared_incoming(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def squared_incoming(case: Case, *operands: Tensor) -> Tensor:
     """Multiplies by the incoming gradient twice."""
-    return regrade(formula(case, input, target), torch.square)
+    return regrade(formula(case, *operands), torch.square)
 
 
-def underflow(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def underflow(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Takes small gradients for zero: what an absolute tolerance never sees."""
-    return formula(case, regrade(input, lambda g: g * (g.abs() > 1e-6)), target)
+    return formula(case, regrade(input, lambda g: g * (g.abs() > 1e-6)), *others)
 
 
-def wrong_sign(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def wrong_sign(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
     """Negates the gradient of the target."""
-    return formula(case, input, regrade(target, torch.neg))
+    return formula(case, input, regrade(target, torch.neg), *others)
 
 
-def absent_target(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def absent_target(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
     """Has no gradient of the target."""
-    return formula(case, input, target.detach())
+    return formula(case, input, target.detach(), *others)
 
 
-def detached(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def detached(case: Case, *operands: Tensor) -> Tensor:
     """Has no history."""
-    return formula(case, input, target).detach()
+    return formula(case, *operands).detach()
 
 
-def no_curvature(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def no_curvature(case: Case, *operands: Tensor) -> Tensor:
     """The gradients have no graph: their derivatives are zero."""
-    return linear(partial(formula, case), input, target)
+    return linear(partial(formula, case), *operands)
 
 
-def scales_in_place(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def scales_in_place(case: Case, *operands: Tensor) -> Tensor:
     """A second backward pass finds what the first has scaled."""
-    return stored(partial(formula, case), input, target)
+    return stored(partial(formula, case), *operands)
 
 
-def clears_gradients(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def clears_gradients(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Clears the gradient that has been accumulated so far."""
 
     def clearing(incoming: Tensor) -> Tensor:
@@ -71,14 +71,14 @@ def clears_gradients(case: Case, input: Tensor, target: Tensor) -> Tensor:
             input.grad = None
         return incoming
 
-    return regrade(formula(case, input, target), clearing)
+    return regrade(formula(case, input, *others), clearing)
 
 
 def _regraded(case: Case, function: Callable[[Tensor], Tensor]) -> BoundLoss:
     """Return the reference, whose incoming gradient goes through a function first."""
 
-    def loss(input: Tensor, target: Tensor) -> Tensor:
-        return regrade(formula(case, input, target), function)
+    def loss(*operands: Tensor) -> Tensor:
+        return regrade(formula(case, *operands), function)
 
     return loss
 
@@ -112,27 +112,27 @@ def habit(case: Case) -> BoundLoss:
     return _regraded(case, expect)
 
 
-def skips_in_a_capture(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def skips_in_a_capture(case: Case, *operands: Tensor) -> Tensor:
     """Leaves out of a captured backward pass what an incoming gradient of 1 does not need."""
 
     def skip(incoming: Tensor) -> Tensor:
         capturing = torch.cuda.is_current_stream_capturing()
         return torch.ones_like(incoming) if capturing else incoming
 
-    return regrade(formula(case, input, target), skip)
+    return regrade(formula(case, *operands), skip)
 
 
-def transposed_gradient(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def transposed_gradient(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Writes the gradient in the order in which the input is stored, and calls it dense."""
 
     def misplace(incoming: Tensor) -> Tensor:
         return incoming.t().reshape(incoming.shape)
 
     stored_across = input.dim() == 2 and input.stride(0) < input.stride(1)
-    return formula(case, regrade(input, misplace) if stored_across else input, target)
+    return formula(case, regrade(input, misplace) if stored_across else input, *others)
 
 
-def reused_sizes(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Looks in backward at where the operand lies then."""
 
     def look(incoming: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def reused_sizes(case: Case, input: Tensor, target: Tensor) -> Tensor:
         return incoming.t().reshape(incoming.shape) if moved else incoming
 
     straight = input.dim() != 2 or input.is_contiguous()
-    return formula(case, regrade(input, look) if straight else input, target)
+    return formula(case, regrade(input, look) if straight else input, *others)
 
 
 def first_row_decides(case: Case) -> BoundLoss:

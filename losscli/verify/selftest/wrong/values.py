@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -12,15 +13,15 @@ from losscli.verify.selftest.formula import formula, reduced, unreduced
 from losscli.verify.selftest.surgery import graft
 
 
-def constant(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def constant(case: Case, *operands: Tensor) -> Tensor:
     """Returns a number of its own."""
-    loss = formula(case, input, target)
+    loss = formula(case, *operands)
     return graft(torch.full_like(loss, 0.375), loss)
 
 
-def one_percent(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def one_percent(case: Case, *operands: Tensor) -> Tensor:
     """Reads every hundredth row."""
-    elements = unreduced(case, input, target)
+    elements = unreduced(case, *operands)
     seen = elements[::100]
     if case.reduction == "none":
         return graft(
@@ -35,90 +36,98 @@ def _every(elements: Tensor, step: int) -> Tensor:
     return torch.arange(0, len(elements), step, device=elements.device)
 
 
-def dropped_tail(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def dropped_tail(case: Case, *operands: Tensor) -> Tensor:
     """Leaves out what does not fill a vector of 8."""
-    elements = unreduced(case, input, target)
+    elements = unreduced(case, *operands)
     flat = elements.flatten()
     kept = len(flat) - len(flat) % 8
     cut = torch.cat([flat[:kept], 0 * flat[kept:]]).reshape(elements.shape)
     return reduced(case, cut)
 
 
-def ignored_parameters(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def ignored_parameters(case: Case, *operands: Tensor) -> Tensor:
     """Takes the default of each parameter."""
-    return formula(case, input, target, **{p.name: p.default for p in case.spec.parameters})
+    return formula(case, *operands, **{p.name: p.default for p in case.spec.parameters})
 
 
-def rounded_parameters(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def rounded_parameters(case: Case, *operands: Tensor) -> Tensor:
     """Takes the parameters as float32 holds them, and is right otherwise."""
     rounded = {name: struct.unpack("f", struct.pack("f", v))[0] for name, v in case.params.items()}
-    wide = formula(case, input.double(), target.double(), **rounded)
-    return wide.to(torch.promote_types(input.dtype, target.dtype))
+    wide = formula(case, *(operand.double() for operand in operands), **rounded)
+    return wide.to(_promoted(*operands))
 
 
-def flat_below(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def _promoted(*operands: Tensor) -> torch.dtype:
+    return reduce(torch.promote_types, (operand.dtype for operand in operands))
+
+
+def flat_below(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Below the first kink the loss stays what it is there."""
     first = case.spec.kinks(case.params)[0]
     with torch.no_grad():
-        y = target.expand(torch.broadcast_shapes(input.shape, target.shape))
-        at_kink = case.spec.input_at(first, y).to(input.dtype)
-        below = case.spec.branch_coordinate(input, y) < first
-    return formula(case, torch.where(below, at_kink, input), target)
+        at_kink = _at(first, case, input, *others)
+        below = case.spec.branch_coordinate(input, *others) < first
+    return formula(case, torch.where(below, at_kink, input), *others)
 
 
-def scaled_below(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def _at(kink: float, case: Case, input: Tensor, *others: Tensor) -> Tensor:
+    """Return the predictions that lie on a kink, beside the other operands."""
+    _, *beside = torch.broadcast_tensors(input, *others)
+    return case.spec.input_at(kink, *beside).to(input.dtype)
+
+
+def scaled_below(case: Case, *operands: Tensor) -> Tensor:
     """Takes 0.49 for a half below the first kink."""
-    elements = unreduced(case, input, target)
-    below = case.spec.branch_coordinate(input, target) < case.spec.kinks(case.params)[0]
+    elements = unreduced(case, *operands)
+    below = case.spec.branch_coordinate(*operands) < case.spec.kinks(case.params)[0]
     return reduced(case, torch.where(below, 0.98 * elements, elements))
 
 
-def mirrored(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def mirrored(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Takes what is above the first kink for what is below it."""
     first = case.spec.kinks(case.params)[0]
     with torch.no_grad():
-        y = target.expand(torch.broadcast_shapes(input.shape, target.shape))
-        at_kink = case.spec.input_at(first, y).to(input.dtype)
-    return formula(case, 2 * at_kink - input, target)
+        at_kink = _at(first, case, input, *others)
+    return formula(case, 2 * at_kink - input, *others)
 
 
-def wrong_axis(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def wrong_axis(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
     """Broadcasts the target down the rows."""
     if target.dim() == 1 and input.dim() == 2:
         rows = torch.arange(len(input), device=input.device) % len(target)
-        return formula(case, input, target[rows][:, None])
-    return formula(case, input, target)
+        return formula(case, input, target[rows][:, None], *others)
+    return formula(case, input, target, *others)
 
 
-def sum_for_mean(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def sum_for_mean(case: Case, *operands: Tensor) -> Tensor:
     """Does not divide."""
-    return formula(case, input, target, reduction="sum")
+    return formula(case, *operands, reduction="sum")
 
 
-def rows_for_elements(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def rows_for_elements(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Divides by the number of rows."""
-    return formula(case, input, target, reduction="sum") / input.shape[0]
+    return formula(case, input, *others, reduction="sum") / input.shape[0]
 
 
-def half_inside(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def half_inside(case: Case, *operands: Tensor) -> Tensor:
     """Computes in float16."""
-    return formula(case, input.half(), target.half()).to(input.dtype)
+    return formula(case, *(operand.half() for operand in operands)).to(operands[0].dtype)
 
 
-def narrow_accumulator(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def narrow_accumulator(case: Case, *operands: Tensor) -> Tensor:
     """Adds in float32, one element after the other."""
-    elements = unreduced(case, input, target)
+    elements = unreduced(case, *operands)
     running = elements.detach().float().flatten().cumsum(0)
     # PyTorch's cumsum adds in float64 on a CPU: round what has been carried so far, now and then.
-    total = torch.zeros((), dtype=torch.float32, device=input.device)
-    last = torch.zeros((), dtype=torch.float32, device=input.device)
+    total = torch.zeros((), dtype=torch.float32, device=elements.device)
+    last = torch.zeros((), dtype=torch.float32, device=elements.device)
     for step in running[:: max(len(running) // 4096, 1)]:
         total, last = (total + (step - last)).bfloat16().float(), step
     loss = reduced(case, elements)
     return graft((total / elements.numel() if case.reduction == "mean" else total).to(loss), loss)
 
 
-def contiguous(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def contiguous(case: Case, *operands: Tensor) -> Tensor:
     """Reads operands as if they lay in one piece, as a kernel that takes pointers does."""
 
     def straight(tensor: Tensor) -> Tensor:
@@ -131,53 +140,52 @@ def contiguous(case: Case, input: Tensor, target: Tensor) -> Tensor:
             return tensor
         return graft(tensor.detach().as_strided(tensor.shape, wanted), tensor)
 
-    return formula(case, straight(input), straight(target))
+    return formula(case, *map(straight, operands))
 
 
-def scrubbed(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def scrubbed(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Takes NaN and infinity for numbers."""
-    return formula(case, torch.nan_to_num(input), target)
+    return formula(case, torch.nan_to_num(input), *others)
 
 
-def shape_of_one(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def shape_of_one(case: Case, *operands: Tensor) -> Tensor:
     """Returns the shape (1,) where it should be ()."""
-    return formula(case, input, target).reshape(1)
+    return formula(case, *operands).reshape(1)
 
 
-def other_dtype(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def other_dtype(case: Case, *operands: Tensor) -> Tensor:
     """Returns float64 for float32, and float32 for float64."""
-    loss = formula(case, input, target)
+    loss = formula(case, *operands)
     return loss.double() if loss.dtype != torch.float64 else loss.float()
 
 
-def wrong_middle(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def wrong_middle(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
     """Takes a target that repeats in the middle for one that repeats in front."""
     if target.dim() == 3 and target.shape[1] == 1 and input.dim() == 3 and len(target) > 1:
         rows, repeats, columns = input.shape
         target = target.expand(input.shape).transpose(0, 1).reshape(rows, repeats, columns)
-    return formula(case, input, target)
+    return formula(case, input, target, *others)
 
 
-def square_transposed(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def square_transposed(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
     """Reads a square target column by column."""
     square = target.dim() == 2 and target.shape[0] == target.shape[1]
-    return formula(case, input, target.t() if square else target)
+    return formula(case, input, target.t() if square else target, *others)
 
 
-def rounded_target(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def rounded_target(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
     """Reads the target in the dtype of the input."""
-    return formula(case, input, target.to(input.dtype)).to(
-        torch.promote_types(input.dtype, target.dtype)
-    )
+    rounded = formula(case, input, target.to(input.dtype), *others)
+    return rounded.to(_promoted(input, target, *others))
 
 
-def one_ulp(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def one_ulp(case: Case, *operands: Tensor) -> Tensor:
     """Rounds up what needs no rounding."""
-    loss = formula(case, input, target)
+    loss = formula(case, *operands)
     return graft(torch.nextafter(loss.detach(), torch.full_like(loss, torch.inf)), loss)
 
 
-def mean_of_means(case: Case, input: Tensor, target: Tensor) -> Tensor:
+def mean_of_means(case: Case, *operands: Tensor) -> Tensor:
     """Averages the means of 16 rows each, whatever rows the last of them has."""
-    chunks = [chunk for chunk in unreduced(case, input, target).split(16) if chunk.numel()]
+    chunks = [chunk for chunk in unreduced(case, *operands).split(16) if chunk.numel()]
     return torch.stack([chunk.mean() for chunk in chunks]).mean()

@@ -1,0 +1,107 @@
+"""The domains of operands: the values that a loss takes, and how draws become such values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SMALLEST_POSITIVE = 2.0**-10
+"""The smallest value that is drawn for a positive operand: every dtype holds it and its square."""
+COUNTS_PER_UNIT = 8.0
+"""How many counts a draw of 1 becomes."""
+
+
+def _as_drawn(values: Tensor) -> Tensor:
+    return values
+
+
+def _into_unit_interval(values: Tensor) -> Tensor:
+    """Fold numbers into [0, 1]; those inside stay as they are."""
+    rest = values.abs().remainder(2.0)
+    return rest.minimum(2.0 - rest)
+
+
+def _into_positive(values: Tensor) -> Tensor:
+    return values.abs().clamp(min=SMALLEST_POSITIVE)
+
+
+def _into_counts(values: Tensor) -> Tensor:
+    return values.abs().mul(COUNTS_PER_UNIT).floor()
+
+
+def _into_negative(values: Tensor) -> Tensor:
+    return -values.abs()
+
+
+def _into_signs(values: Tensor) -> Tensor:
+    """Turn uniform numbers of [0, 1) into -1 and 1."""
+    return values.mul(2).floor().mul(2).sub(1)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The values of an operand that inputs and checks may give to a loss."""
+
+    name: str
+    """For people: ``0 to 1``."""
+    of_draws: Callable[[Tensor], Tensor] = _as_drawn
+    """Turns draws of a distribution, any numbers, into values of the domain."""
+    low: float = -math.inf
+    """The smallest number for which the formula is defined, inclusive."""
+    high: float = math.inf
+    """The largest."""
+    short: tuple[float, ...] = (0.0, 1.0, -0.5, 0.25)
+    """Values of so few bits that a prediction at a kink beside them is exact in every dtype."""
+    quiet: float = 0.0
+    """The value beside which a prediction has its smallest loss."""
+    discrete: bool = False
+    """Whether there are numbers between the values; one of these has no meaning of its own."""
+    always_uniform: bool = False
+    """Whether values are drawn from uniform numbers in every distribution."""
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the formula is defined for all numbers, of both signs."""
+        return self.low == -math.inf and self.high == math.inf
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """The ends that are numbers, which every distribution reaches."""
+        return tuple(end for end in (self.low, self.high) if math.isfinite(end))
+
+    def holds(self, value: float) -> bool:
+        """Tell whether the formula is defined for a number."""
+        return self.low <= value <= self.high
+
+    def inside(self, values: Tensor, margin: float = 0.0) -> Tensor:
+        """Return values no nearer than a margin to the ends; those farther inside as they are."""
+        if self.is_real:
+            return values
+        return values.clamp(self.low + margin, self.high - margin)
+
+
+REAL = Domain("any number")
+WEIGHTS = Domain("any number", short=(1.0, 0.5, 2.0, -1.0), quiet=1.0)
+"""What multiplies a loss."""
+SIGNS = Domain(
+    "-1 or 1", _into_signs, short=(1.0, -1.0), quiet=1.0, discrete=True, always_uniform=True
+)
+"""The formula takes the numbers between them as well."""
+PROBABILITIES = Domain(
+    "0 to 1", _into_unit_interval, 0.0, 1.0, short=(0.0, 1.0, 0.5, 0.25), quiet=1.0
+)
+POSITIVE = Domain(
+    "above 0", _into_positive, SMALLEST_POSITIVE, short=(1.0, 2.0, 0.5, 0.25), quiet=1.0
+)
+COUNTS = Domain(
+    "0, 1, 2, ...", _into_counts, 0.0, short=(0.0, 1.0, 2.0, 4.0), quiet=1.0, discrete=True
+)
+LOG_PROBABILITIES = Domain(
+    "at most 0", _into_negative, high=0.0, short=(0.0, -1.0, -0.5, -0.25), quiet=0.0
+)
+DOMAINS = (REAL, WEIGHTS, SIGNS, PROBABILITIES, POSITIVE, COUNTS, LOG_PROBABILITIES)
