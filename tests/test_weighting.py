@@ -36,13 +36,13 @@ def test_every_loss_has_a_weighted_one_with_one_operand_more():
         )
 
 
-def test_tolerance_has_one_rounding_more_than_that_of_the_loss():
+def test_tolerance_has_two_roundings_more_than_that_of_the_loss():
     loose = replace(LOSSES["mse"], tolerance=Tolerance(2.0, "it cancels"))
 
     assert weighted(LOSSES["mse"]).tolerance == Tolerance(
-        1.25, "the product with the weight is a fifth rounding of each element"
+        1.5, "the weight adds two roundings to the four of an element"
     )
-    assert weighted(loose).tolerance.factor == 2.25
+    assert weighted(loose).tolerance.factor == 2.5
     assert weighted(loose).tolerance.reason.startswith("it cancels; ")
 
 
