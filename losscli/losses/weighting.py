@@ -91,7 +91,9 @@ def call(
         weight: broadcastable with them.
         reduction: ``none``, ``mean`` or ``sum``.
         settings: the loss's parameters, and the number of a module.
-        by_weights: divide a mean by the sum of the weights, not by the number of elements.
+        by_weights: divide a mean by the sum of the weights, not by the number of elements. Then the
+            incoming gradient of the kernel changes with the weights, and where they are new in each
+            step forward soon writes no gradient ahead.
     """
     loss: Tensor = getattr(operators, f"{PREFIX}{name}")(*operands, weight, reduction, *settings)
     if reduction != "mean" or not by_weights:
