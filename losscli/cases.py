@@ -19,7 +19,7 @@ from losscli.axes import (
     Layout,
     PassName,
 )
-from losscli.losses import LOSSES, LossSpec, Reduction, Shape
+from losscli.losses import LossSpec, Reduction, Shape, find_loss
 from losscli.reasons import Reason
 from losscli.record import Record
 from losscli.units import format_size
@@ -89,7 +89,7 @@ class Case(Record, frozen=True):
     @property
     def spec(self) -> LossSpec:
         """The loss itself."""
-        return LOSSES[self.loss]
+        return find_loss(self.loss)
 
     @property
     def shapes(self) -> dict[str, Shape]:

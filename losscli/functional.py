@@ -11,6 +11,9 @@ many steps. Forward writes the gradients for the number that the last backward r
 number costs a second pass and never a digit. Calls of these functions share their expectation with
 other calls of the same loss, shape and settings; each module of :mod:`losscli.nn` has its own.
 
+``weight`` multiplies the loss of each element. Any tensor that broadcasts will do, where PyTorch
+asks for one of the shape of the input. It calls a kernel of its own, built at its first use.
+
 All of them raise ValueError for an unknown reduction or a parameter out of its domain, TypeError
 where the promoted dtype is not one of these four, and RuntimeError for shapes that do not broadcast
 or tensors on different devices. Reduction and parameters are keyword-only.

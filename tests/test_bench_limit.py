@@ -71,6 +71,8 @@ def memory():
         (case(reduction="none"), "forward", [Mix(2, 1)]),
         (case(reduction="none"), "forward_backward", [Mix(2, 1), Mix(3, 1)]),
         (case("hinge", "none"), "forward_backward", [Mix(1, 1), Mix(2, 1)]),
+        (case("weighted_mse"), "forward", [Mix(3, 0)]),
+        (case("weighted_mse", "none"), "forward_backward", [Mix(3, 1), Mix(4, 1)]),
     ],
 )
 def test_memory_launches_of_each_pass(case, pass_, expected):

@@ -14,7 +14,7 @@ from losscli.extension import load
 from losscli.extension.plan import TorchInstall, installed_torch
 from losscli.extension.targets import TORCH, Target
 from losscli.extension.toolbox import Toolbox
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, WEIGHTED
 
 # Writes down what is attached; refuses a loss that it is told to.
 TORCH_CPP = r"""
@@ -82,7 +82,7 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(
 
     monkeypatch.setattr("losscli.extension.toolbox.find_nvcc", no_nvcc)
     load.load_loss("mse", "cpu")
-    attached = [f"loss {name}" for name in LOSSES]
+    attached = [f"loss {name}" for name in (*LOSSES, *WEIGHTED)]
     assert history() == [*attached, "kernels mse cpu 0 41"]
     assert capfd.readouterr().err == "losscli: building for this machine: torch, mse_cpu\n"
     load.load_loss("mse", "cpu")
@@ -97,9 +97,10 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(
 
 def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path) -> None:
     load.load()
-    assert history() == [f"loss {name}" for name in LOSSES]
+    attached = [f"loss {name}" for name in (*LOSSES, *WEIGHTED)]
+    assert history() == attached
     load.load("cpu")
-    assert history()[len(LOSSES) :] == [f"kernels {name} cpu 0 41" for name in LOSSES]
+    assert history()[len(attached) :] == [f"kernels {name} cpu 0 41" for name in LOSSES]
 
 
 def test_load_of_an_unknown_device_lists_the_devices() -> None:

@@ -140,7 +140,7 @@ def test_missing_sources_of_a_library_are_an_error(workshop: Standin) -> None:
 
 def test_every_loss_has_a_header() -> None:
     headers = {path.stem for path in (csrc_root() / "losses").glob("*.h")}
-    assert headers == {"loss", *REAL_LOSSES}
+    assert headers == {"loss", "weighted", *REAL_LOSSES}
 
 
 def test_cpu_identity_is_the_first_core_without_its_clock(tmp_path: Path) -> None:

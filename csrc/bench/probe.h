@@ -11,7 +11,7 @@
 
 namespace losscli {
 
-constexpr int kMostProbeReads = 3, kMostProbeWrites = 2;
+constexpr int kMostProbeReads = 4, kMostProbeWrites = 2;
 
 // What a mix of reads and writes does: every array is read once; array w that is written takes the
 // exclusive or of those read whose number is w modulo the writes, or zeros where there is none.
@@ -42,10 +42,12 @@ Status with_mix(const ProbeArguments& arguments, Use use) {
   return use(std::integral_constant<int, r>(), std::integral_constant<int, w>())
   LOSSCLI_MIX(1, 0);
   LOSSCLI_MIX(2, 0);
+  LOSSCLI_MIX(3, 0);
   LOSSCLI_MIX(0, 1);
   LOSSCLI_MIX(1, 1);
   LOSSCLI_MIX(2, 1);
   LOSSCLI_MIX(3, 1);
+  LOSSCLI_MIX(4, 1);
   LOSSCLI_MIX(2, 2);
 #undef LOSSCLI_MIX
   Status status;

@@ -12,14 +12,20 @@ import click
 from click.core import ParameterSource
 
 from losscli.axes import CHANGING, DTYPES, LAYOUTS, PASSES, GradOutput
-from losscli.config.fields import check_device, check_grad_output, check_name, check_seed
+from losscli.config.fields import (
+    check_device,
+    check_grad_output,
+    check_loss,
+    check_name,
+    check_seed,
+)
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config
-from losscli.config.schema import Config
+from losscli.config.schema import ALL_WEIGHTED, Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import LOSSES, REDUCTIONS, WEIGHTED
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
 
@@ -139,8 +145,9 @@ def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) ->
 
 
 def _losses(text: str) -> tuple[str, ...]:
-    """Read the name of a loss, or ``all``."""
-    return tuple(LOSSES) if text == "all" else (check_name("loss", text, LOSSES),)
+    """Read the name of a loss, ``all``, or ``weighted`` for all with a weight."""
+    groups = {"all": LOSSES, ALL_WEIGHTED: WEIGHTED}
+    return tuple(groups[text]) if text in groups else (check_loss(text),)
 
 
 def _grad_output(text: str) -> tuple[GradOutput]:
@@ -163,9 +170,13 @@ _GRAD_OUTPUT_HELP = (
     f"Choose the incoming gradient of forward_backward: a number, or {CHANGING} for another number "
     "in every call."
 )
+_LOSS_HELP = (
+    f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
+    "weighted is all of these."
+)
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 _AXES = (
-    axis("--loss", "losses", "NAME", _losses, f"Choose the loss: {', '.join(LOSSES)} or all."),
+    axis("--loss", "losses", "NAME", _losses, _LOSS_HELP),
     axis("--size", "sizes", "SIZE", parse_size, _SIZE_HELP),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),

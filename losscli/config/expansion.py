@@ -10,7 +10,7 @@ from losscli import layouts
 from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.cases import Case
 from losscli.config.schema import Config, Exclude, Filter
-from losscli.losses import LOSSES
+from losscli.losses import find_loss
 
 
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
@@ -87,7 +87,7 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
         config.layouts,
         grad_outputs,
     ):
-        spec = LOSSES[choice.name]
+        spec = find_loss(choice.name)
         axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
         for values in itertools.product(*axes):
             yield Case(

@@ -22,6 +22,7 @@ from losscli.axes import (
 )
 from losscli.config.positions import Located
 from losscli.config.schema import (
+    ALL_WEIGHTED,
     MOST_PROCESSES,
     OFF_DEFAULT,
     Exclude,
@@ -34,7 +35,7 @@ from losscli.config.schema import (
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
-from losscli.losses import LOSSES, REDUCTIONS, LossSpec, Shape
+from losscli.losses import LOSSES, REDUCTIONS, WEIGHTED, LossSpec, Shape, find_loss
 from losscli.units import parse_fraction, parse_seconds
 
 T = TypeVar("T")
@@ -172,25 +173,41 @@ def _device(node: Located) -> str:
 def _losses(node: Located) -> tuple[LossChoice, ...]:
     """Read a name, names with parameters, or a list of them.
 
-    ``all`` adds those not named, ``off_default`` adds them with parameters that are no defaults.
+    ``all`` adds those not named, ``off_default`` adds them with parameters that are no defaults,
+    ``weighted`` adds each with a weight, and with such parameters.
     """
     choices: list[LossChoice] = []
     every = ""
     for item in [node] if isinstance(node.value, dict) else _items(node, "a loss"):
         if isinstance(item.value, dict):
-            entries = check_mapping(item, "a loss", LOSSES, "loss")
-            found = [LossChoice(name, _parameters(entries[name], LOSSES[name])) for name in entries]
+            known = LOSSES | {n: s for n, s in WEIGHTED.items() if n in item.value}
+            entries = check_mapping(item, "a loss", known, "loss")
+            found = [LossChoice(n, _parameters(entries[n], find_loss(n))) for n in entries]
         elif item.value in ("all", OFF_DEFAULT):
             every, found = item.value, []
+        elif item.value == ALL_WEIGHTED:
+            found = list(map(_off_default, WEIGHTED.values()))
         else:
-            found = [LossChoice(_name("loss", LOSSES)(item))]
+            found = [LossChoice(_loss_name(item))]
         choices += [choice for choice in found if choice not in choices]
     named = {choice.name for choice in choices}
     others = [spec for spec in LOSSES.values() if every and spec.name not in named]
     if every == OFF_DEFAULT:
-        shifted = [{name: (value,) for name, value in off_default(s).items()} for s in others]
-        return (*choices, *(LossChoice(s.name, p) for s, p in zip(others, shifted, strict=True)))
+        return (*choices, *map(_off_default, others))
     return (*choices, *(LossChoice(spec.name) for spec in others))
+
+
+def _off_default(spec: LossSpec) -> LossChoice:
+    return LossChoice(spec.name, {name: (value,) for name, value in off_default(spec).items()})
+
+
+def check_loss(name: str) -> str:
+    """Return the name of a loss, with a weight or without; UsageError lists the names."""
+    return find_loss(name).name
+
+
+def _loss_name(node: Located) -> str:
+    return _at(node, check_loss)
 
 
 def _parameters(node: Located, spec: LossSpec) -> Mapping[str, tuple[float, ...]]:
@@ -292,7 +309,7 @@ _TIMING: dict[str, Callable[[Located], object]] = {
     "processes": lambda node: _at(node, check_processes),
 }
 _EXCLUDE: dict[str, Callable[[Located], object]] = {
-    "loss": _name("loss", LOSSES),
+    "loss": _loss_name,
     "size": _size,
     "dtype": _name("dtype", DTYPES),
     "reduction": _name("reduction", REDUCTIONS),

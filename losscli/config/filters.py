@@ -12,7 +12,7 @@ from losscli.config.schema import Condition, Filter
 from losscli.config.sizes import parse_size
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import LOSSES, REDUCTIONS, WEIGHTED
 
 Read = Callable[[str], tuple[object, ...]]
 
@@ -63,7 +63,7 @@ def _parameter(text: str) -> tuple[float]:
 
 
 _AXES: Mapping[str, Read] = {
-    "loss": _named("loss", LOSSES),
+    "loss": _named("loss", (*LOSSES, *WEIGHTED)),
     "size": parse_size,
     "dtype": _named("dtype", DTYPES),
     "reduction": _named("reduction", REDUCTIONS),

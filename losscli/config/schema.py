@@ -30,6 +30,7 @@ class LossChoice:
     parameters: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
+ALL_WEIGHTED = "weighted"
 OFF_DEFAULT = "off_default"
 """In a list of losses: every loss that is not named, with parameters off their defaults."""
 

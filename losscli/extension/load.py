@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from losscli.errors import BuildError, UsageError
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, WEIGHTED
 
 from .targets import (
     BENCH,
@@ -107,7 +107,7 @@ def _open(path: Path) -> ctypes.CDLL:
 def _attach(target: Target, library: ctypes.CDLL) -> None:
     """Hand a library's entry points to the operators; have the operators' own register itself."""
     if target.part == TORCH:
-        for loss in LOSSES:
+        for loss in LOSSES | WEIGHTED:
             _call(library, "losscli_attach_loss", loss.encode())
         return
     torch, device = _loaded[Target(TORCH)], target.device.encode()

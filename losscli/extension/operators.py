@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from losscli.errors import BuildError
-from losscli.losses import LOSSES, LossSpec
+from losscli.losses import LOSSES, WEIGHTED, LossSpec
 from losscli.losses import operators as bound
 
 from . import fake, load
@@ -170,7 +170,7 @@ _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (NAMESPACE, BENCH_NAMESPACE)
 }
-for _spec in LOSSES.values():
+for _spec in (LOSSES | WEIGHTED).values():
     _define(_spec)
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
         setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from losscli.cases import ITEM_BYTES
 from losscli.errors import UnfitError
+from losscli.losses.weighting import inner_name, is_weighted
 
 from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
 
@@ -208,9 +209,19 @@ def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
     native = _NATIVE_FLAG.get(platform.machine(), ())
     flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *native)
     if target.part in (LOSS, STRATEGIES):
-        header = f'-DLOSSCLI_LOSS_HEADER="losses/{target.loss}.h"'
-        flags = (*flags, f"-DLOSSCLI_LOSS={target.loss}", header)
+        flags = (*flags, *_loss_flags(target.loss))
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
+
+
+def _loss_flags(loss: str) -> tuple[str, ...]:
+    """Return the macros that name a loss and its header, and where it is weighted the inner one."""
+    inner = inner_name(loss)
+    if not is_weighted(loss):
+        return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="losses/{loss}.h"'
+    return (
+        *(f"-DLOSSCLI_LOSS={loss}", '-DLOSSCLI_LOSS_HEADER="losses/weighted.h"'),
+        *(f"-DLOSSCLI_WEIGHTED={inner}", f'-DLOSSCLI_WEIGHTED_HEADER="losses/{inner}.h"'),
+    )
 
 
 def _variants(source: str) -> tuple[str, ...]:

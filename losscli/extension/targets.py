@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from losscli.losses.weighting import inner_name, is_weighted
+
 CPU, CUDA = "cpu", "cuda"
 DEVICES = (CPU, CUDA)
 
@@ -62,7 +64,9 @@ class Target:
             return ("core/",)
         if self.part == BENCH:
             return ("core/", "bench/", "elementwise/", "reduce/", "losses/loss.h")
-        return ("core/", "reduce/", "elementwise/", "losses/loss.h", f"losses/{self.loss}.h")
+        own = [f"losses/{inner_name(self.loss)}.h"]
+        own += ["losses/weighted.h"] if is_weighted(self.loss) else []
+        return ("core/", "reduce/", "elementwise/", "losses/loss.h", *own)
 
 
 def needed(loss: str, device: str, *, strategies: bool = False) -> list[Target]:

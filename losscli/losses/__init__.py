@@ -5,9 +5,12 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
+from losscli.errors import UsageError, unknown
+
 from .domain import DOMAINS, Domain
 from .reduction import REDUCTIONS, Reduction, reduce
 from .spec import LossFunction, LossSpec, Operand, Parameter, Shape, Tolerance
+from .weighting import is_weighted, weighted
 
 
 def _find() -> dict[str, LossSpec]:
@@ -18,11 +21,29 @@ def _find() -> dict[str, LossSpec]:
 
 
 LOSSES: dict[str, LossSpec] = _find()
+WEIGHTED: dict[str, LossSpec] = {
+    spec.name: spec for spec in (weighted(each) for each in LOSSES.values())
+}
+"""Each loss with a weight, ``weighted_NAME``: to be chosen by name, and no part of ``all``."""
+
+
+def find_loss(name: str) -> LossSpec:
+    """Return the spec of a loss, with a weight or without.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    found = LOSSES.get(name) or WEIGHTED.get(name)
+    if found is None:
+        raise UsageError(unknown("loss", name, WEIGHTED if is_weighted(name) else LOSSES))
+    return found
+
 
 __all__ = [
     "DOMAINS",
     "LOSSES",
     "REDUCTIONS",
+    "WEIGHTED",
     "Domain",
     "LossFunction",
     "LossSpec",
@@ -31,5 +52,6 @@ __all__ = [
     "Reduction",
     "Shape",
     "Tolerance",
+    "find_loss",
     "reduce",
 ]

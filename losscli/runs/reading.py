@@ -13,7 +13,7 @@ import msgspec
 from losscli.axes import CHANGING
 from losscli.cases import Case
 from losscli.errors import UsageError
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, WEIGHTED
 from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value
 from losscli.runs.records import (
     RESULTS,
@@ -131,11 +131,12 @@ def _check(result: BenchResult) -> None:
 
 
 def _check_case(case: Case) -> None:
-    if case.loss not in LOSSES or case.params.keys() != {p.name for p in case.spec.parameters}:
+    known = case.loss in LOSSES or case.loss in WEIGHTED
+    if not known or case.params.keys() != {p.name for p in case.spec.parameters}:
         raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
     grad_output = case.grad_output
-    known = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)
-    if not known:
+    valid = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)
+    if not valid:
         raise RecordError(f"'grad_output': {grad_output!s:.40} is neither a number nor {CHANGING}")
     if not -(2**63) <= case.seed < 2**63:
         raise RecordError("'seed': a number of more than 64 bits")

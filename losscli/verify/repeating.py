@@ -16,7 +16,7 @@ from losscli.axes import (
 from losscli.cases import Case
 from losscli.config.fields import check_device, check_grad_output, check_name
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
+from losscli.losses import REDUCTIONS, Reduction, Shape, find_loss
 from losscli.machine import devices
 from losscli.runs.records import VerifyResult
 
@@ -65,7 +65,7 @@ def repeat(
     from losscli.verify.checks import find_check
     from losscli.verify.runner import run, split
 
-    spec = LOSSES[check_name("loss", loss, LOSSES)]
+    spec = find_loss(loss)
     check_name("dtype", dtype, DTYPES)
     check_name("reduction", reduction, REDUCTIONS)
     check_name("distribution", distribution, DISTRIBUTIONS)

@@ -12,7 +12,7 @@ from losscli.implementations.timer import make_timer
 
 from .losses import case_of
 
-MIXES = ((1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (3, 1), (2, 2))
+MIXES = ((1, 0), (2, 0), (3, 0), (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (2, 2))
 SIZES = (1, 15, 4096, 2**20 + 7)
 """Less than a pack; a tail alone; whole lines; several chunks and tiles with a tail."""
 
@@ -75,7 +75,7 @@ def test_empty_tensor_launches_no_kernel(device: str) -> None:
 @pytest.mark.parametrize(
     ("reads", "writes", "variant", "message"),
     [
-        ([4] * 4, [], 0, "expected up to 3 tensors to read and 2 to write, got 4 and 0"),
+        ([4] * 5, [], 0, "expected up to 4 tensors to read and 2 to write, got 5 and 0"),
         ([4, 4, 4], [4, 4], 0, "no kernel reads 3 arrays and writes 2"),
         ([4, 5], [], 0, "all tensors must be of one size, but have 16 and 20 bytes"),
         ([4], [], 99, r"variant must be 0 to \d+, but is 99"),

@@ -79,8 +79,8 @@ def quiet(problem: Problem, name: str = "") -> Problem:
         values[name] = _least(case, values, name, (0.0, *powers))
     return problem.like(
         {
-            name: torch.full_like(each, values[name], memory_format=torch.contiguous_format)
-            for name, each in problem.operands.items()
+            own: torch.full_like(each, values[own], memory_format=torch.contiguous_format)
+            for own, each in problem.operands.items()
         }
     )
 

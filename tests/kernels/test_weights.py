@@ -1,0 +1,161 @@
+"""``weight=``: as PyTorch's where PyTorch has it, and as ``loss * weight`` everywhere."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from losscli import functional, nn
+from losscli.losses import LOSSES, REDUCTIONS, WEIGHTED
+
+from .losses import NAMES, PARAMETERS
+
+BY_WEIGHTS = ("mse",)
+"""The losses whose mean PyTorch divides by the sum of the weights."""
+SHAPE = (5, 7)
+WEIGHTS = [(5, 7), (7,), (5, 1), (1, 7), ()]
+
+
+def operands(loss: str, weight: tuple[int, ...] = SHAPE, dtype=torch.float32, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    x, y = (torch.randn(SHAPE, generator=generator, dtype=torch.float64) for _ in range(2))
+    y = y.sign() if loss == "hinge" else y
+    w = torch.rand(weight, generator=generator, dtype=torch.float64) + 0.25
+    return tuple(each.to(dtype).requires_grad_() for each in (x, y, w))
+
+
+def custom(loss: str):
+    return getattr(functional, f"{loss}_loss")
+
+
+def by_hand(loss: str, x: Tensor, y: Tensor, w: Tensor, reduction: str) -> Tensor:
+    elements = LOSSES[loss].reference(x, y, reduction="none", **PARAMETERS[loss]) * w
+    if reduction == "none":
+        return elements
+    if reduction == "sum":
+        return elements.sum()
+    count = w.expand(elements.shape).sum() if loss in BY_WEIGHTS else elements.numel()
+    return elements.sum() / count
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_weight_multiplies_each_element_and_has_a_gradient(loss, reduction, weight):
+    leaves = operands(loss, weight)
+
+    got = custom(loss)(*leaves[:2], reduction=reduction, weight=leaves[2], **PARAMETERS[loss])
+    x, y, w = leaves
+    due = by_hand(loss, x, y, w, reduction)
+
+    torch.testing.assert_close(got, due)
+    coming = torch.linspace(-2, 3, due.numel()).view(due.shape)
+    gradients = torch.autograd.grad(got, leaves, coming)
+    for one, other in zip(gradients, torch.autograd.grad(due, leaves, coming), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_mse_with_a_weight_is_torchs(reduction):
+    if "weight" not in torch.nn.functional.mse_loss.__annotations__:
+        pytest.skip("this torch has no weight of mse_loss")
+    x, y, w = operands("mse")
+    torchs: Any = torch.nn.functional.mse_loss
+
+    got = functional.mse_loss(x, y, reduction=reduction, weight=w)
+
+    torch.testing.assert_close(got, torchs(x, y, reduction=reduction, weight=w))
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_second_derivatives_of_a_weighted_mean(loss):
+    x, y, w = operands(loss, (7,), torch.float64)
+
+    def mean(x, y, w):
+        return custom(loss)(x, y, weight=w, **PARAMETERS[loss])
+
+    assert torch.autograd.gradcheck(mean, (x, y, w))
+    assert torch.autograd.gradgradcheck(mean, (x, y, w))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_with_grad_and_modules_take_a_weight(loss, reduction):
+    x, y, w = operands(loss, (7,))
+    settings = {"reduction": reduction, **PARAMETERS[loss]}
+    due = custom(loss)(x, y, weight=w, **settings)
+    (slope,) = torch.autograd.grad(due, x, torch.full_like(due, 3.0))
+
+    with torch.no_grad():
+        got, gradient = getattr(functional, f"{loss}_loss_with_grad")(
+            x, y, weight=w, grad_output=3.0, **settings
+        )
+    module = getattr(nn, LOSSES[loss].module.__name__)(**settings)
+
+    torch.testing.assert_close(got, due)
+    torch.testing.assert_close(gradient, slope)
+    assert torch.equal(module(x, y, w), due)
+
+
+def test_mean_by_weights_does_not_overflow_where_its_sums_do():
+    x = torch.full((64, 64), 100.0, dtype=torch.float16)
+    w = torch.full((64, 64), 16.0, dtype=torch.float16)
+    assert (x.square() * w).sum().isinf()
+
+    mean = functional.mse_loss(x / 10, torch.zeros_like(x), weight=w)
+
+    assert mean.dtype == torch.float16
+    assert mean == 100.0
+
+
+def test_mean_by_weights_of_no_weight_at_all_is_nan_as_torchs():
+    x, y, _ = operands("mse")
+    assert functional.mse_loss(x, y, weight=torch.zeros(SHAPE)).isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.bfloat16])
+def test_weights_of_other_dtypes_are_promoted(dtype):
+    x, y, _ = operands("mse")
+    w = torch.tensor([0, 1, 2, 1, 0, 3, 1]).to(dtype)
+
+    got = functional.mse_loss(x, y, weight=w)
+
+    assert got.dtype == torch.promote_types(torch.float32, dtype)
+    torch.testing.assert_close(got, by_hand("mse", x, y, w.to(got.dtype), "mean").to(got.dtype))
+
+
+def test_zero_weight_of_an_infinite_loss_is_nan_as_the_product_is():
+    x = torch.tensor([math.inf, 1.0])
+    got = functional.mse_loss(x, torch.zeros(2), reduction="none", weight=torch.tensor([0.0, 2.0]))
+    assert got[0].isnan()
+    assert got[1] == 2.0
+
+
+def test_weighted_results_have_the_same_bits_in_every_run():
+    x, y, w = (torch.randn(300, 1001).requires_grad_() for _ in range(3))
+
+    def run():
+        loss = functional.mse_loss(x, y, weight=w)
+        return (loss.detach(), *torch.autograd.grad(loss, (x, y, w)))
+
+    first = run()
+    for _ in range(5):
+        assert all(torch.equal(one, other) for one, other in zip(run(), first, strict=True))
+
+
+def test_weight_that_does_not_broadcast_is_refused():
+    x, y, _ = operands("mse")
+    with pytest.raises(RuntimeError, match="weight"):
+        functional.mse_loss(x, y, weight=torch.ones(3))
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_operators_pass_opcheck(name):
+    x, y, w = operands(name.removeprefix("weighted_"), (7,))
+    parameters = PARAMETERS[name.removeprefix("weighted_")].values()
+    operator = getattr(torch.ops.losscli, name).default
+    torch.library.opcheck(operator, (x, y, w, "mean", *parameters))
