@@ -17,6 +17,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/math.h"
 #include "core/platform.h"
 
 namespace losscli {
@@ -43,18 +44,6 @@ LOSSCLI_HOST_DEVICE double multiply_add(double a, double b, double c) { return a
 
 LOSSCLI_HOST_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
 LOSSCLI_HOST_DEVICE double absolute(double x) { return __builtin_fabs(x); }
-
-// Functions of a library call for each element: right within 2 units in the last place on a GPU, 1
-// on a CPU, where tanh may be off by a little more than 2. A formula that cancels near zero is
-// written with those that keep its digits there: e^x - 1 and log(1 + x).
-LOSSCLI_HOST_DEVICE float exponential(float x) { return ::expf(x); }
-LOSSCLI_HOST_DEVICE double exponential(double x) { return ::exp(x); }
-LOSSCLI_HOST_DEVICE float exponential_minus_one(float x) { return ::expm1f(x); }
-LOSSCLI_HOST_DEVICE double exponential_minus_one(double x) { return ::expm1(x); }
-LOSSCLI_HOST_DEVICE float log_of_one_plus(float x) { return ::log1pf(x); }
-LOSSCLI_HOST_DEVICE double log_of_one_plus(double x) { return ::log1p(x); }
-LOSSCLI_HOST_DEVICE float hyperbolic_tangent(float x) { return ::tanhf(x); }
-LOSSCLI_HOST_DEVICE double hyperbolic_tangent(double x) { return ::tanh(x); }
 
 // The larger of `x` and zero; NaN of NaN. One instruction where the GPU has it, which no comparison
 // is made into.
