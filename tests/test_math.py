@@ -22,8 +22,8 @@ from losscli.extension.toolchain import find_compiler
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LOOPS = Path(__file__).with_name("vector_loops.cpp")
-REALS = {"float": np.float32, "double": np.float64}
-WIDE = {"float": np.float64, "double": np.longdouble}
+REALS: dict[str, Any] = {"float": np.float32, "double": np.float64}
+WIDE: dict[str, Any] = {"float": np.float64, "double": np.longdouble}
 X86 = platform.machine() == "x86_64"
 
 
@@ -61,7 +61,7 @@ ROOTS_OF_HALF = tuple(2.0**power * np.sqrt(0.5) for power in (-1074, -1022, -149
 FUNCTIONS = {
     "exponential": Function(np.exp, {"float": 0.8, "double": 0.8}, EXPONENTIAL_BORDERS),
     "exponential_minus_one": Function(
-        np.expm1, {"float": 1.0, "double": 1.1}, (*EXPONENTIAL_BORDERS, -17.33, -37.43)
+        np.expm1, {"float": 1.1, "double": 1.1}, (*EXPONENTIAL_BORDERS, -17.33, -37.43)
     ),
     "logarithm": Function(np.log, {"float": 0.8, "double": 0.9}, ROOTS_OF_HALF),
     "log_of_one_plus": Function(
@@ -82,7 +82,7 @@ def samples(real: str, function: Function) -> Array:
     kind = REALS[real]
     draw = np.random.default_rng(14)
     if real == "float":
-        anywhere = np.arange(0, 2**32, 2039, np.uint32).view(kind)
+        anywhere = np.arange(0, 2**32, 2039, dtype=np.uint32).view(kind)
     else:
         anywhere = draw.integers(0, 2**64, 200_000, np.uint64).view(kind)
     usual = draw.uniform(-1, 1, 100_000) * draw.choice([0.1, 1, 4, 40, 700], 100_000)

@@ -17,18 +17,9 @@
 
 #include "core/float_parts.h"
 #include "core/platform.h"
+#include "core/polynomial.h"
 
 namespace losscli::vector_math {
-
-// first + x * (second + x * ...)
-template <typename Real>
-LOSSCLI_HOST_DEVICE Real polynomial(Real, Real last) {
-  return last;
-}
-template <typename Real, typename... Rest>
-LOSSCLI_HOST_DEVICE Real polynomial(Real x, Real first, Rest... rest) {
-  return first + x * polynomial(x, rest...);
-}
 
 // (e^x - 1 - x - x^2 / 2) / x^3 for |x| <= log(2) / 2, within 2^-26.9.
 LOSSCLI_HOST_DEVICE float exponential_series(float x) {
