@@ -53,9 +53,16 @@ LOSSCLI_HOST_DEVICE Real softplus(Real x) {
   return (x > Real(0) ? x : Real(0)) + log_of_one_plus(exponential(x > Real(0) ? -x : x));
 }
 
-// base^exponent, for a finite base of at least zero.
-LOSSCLI_HOST_DEVICE float power(float base, float exponent) { return ::powf(base, exponent); }
-LOSSCLI_HOST_DEVICE double power(double base, double exponent) { return ::pow(base, exponent); }
+// base^(exponent + rest) for a finite base of at least zero, where the rest is what the rounding of
+// the exponent left.
+LOSSCLI_HOST_DEVICE float power(float base, float exponent, float rest = 0) {
+  const float result = ::powf(base, exponent);
+  return rest == 0 || !(base > 0) ? result : result + result * (rest * logarithm(base));
+}
+LOSSCLI_HOST_DEVICE double power(double base, double exponent, double rest = 0) {
+  const double result = ::pow(base, exponent);
+  return rest == 0 || !(base > 0) ? result : result + result * (rest * logarithm(base));
+}
 
 #else
 

@@ -229,10 +229,11 @@ LOSSCLI_HOST_DEVICE Real softplus(Real x) {
   return x > kAlone ? x : sum.high + (sum.low + pair.low);
 }
 
-// base^exponent for a base of at least zero; NaN for others. The logarithm has a few digits more
-// than Real, so that the result is within 1 unit in the last place for exponents up to 16.
+// base^(exponent + exponent_rest) for a finite base of at least zero; NaN for others. The logarithm
+// has a few digits more than Real, so that the result is within 1 unit in the last place for
+// exponents up to 16.
 template <typename Real>
-LOSSCLI_HOST_DEVICE Real power(Real base, Real exponent) {
+LOSSCLI_HOST_DEVICE Real power(Real base, Real exponent, Real exponent_rest = 0) {
   using F = Format<Real>;
   constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
   constexpr Real kNaN = std::numeric_limits<Real>::quiet_NaN();
@@ -254,8 +255,9 @@ LOSSCLI_HOST_DEVICE Real power(Real base, Real exponent) {
   const Real half = upper_half(logarithm.high);
   const Real leading = upper_half(exponent);
   const Real product = leading * half;
-  const Real remainder =
-      (exponent - leading) * half + exponent * ((logarithm.high - half) + logarithm.low);
+  const Real remainder = (exponent - leading) * half +
+                         exponent * ((logarithm.high - half) + logarithm.low) +
+                         exponent_rest * logarithm.high;
   const bool inside = product > F::kLogarithmOfLeast && product < F::kLogarithmOfMost;
   const Real finite = exponential(product, inside ? remainder : Real(0));
   const Real at_zero = exponent > Real(0) ? Real(0) : kInfinity;
