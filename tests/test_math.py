@@ -63,15 +63,15 @@ FUNCTIONS = {
     "exponential_minus_one": Function(
         np.expm1, {"float": 1.1, "double": 1.1}, (*EXPONENTIAL_BORDERS, -17.33, -37.43)
     ),
-    "logarithm": Function(np.log, {"float": 0.8, "double": 0.9}, ROOTS_OF_HALF),
+    "logarithm": Function(np.log, {"float": 0.9, "double": 0.9}, ROOTS_OF_HALF),
     "log_of_one_plus": Function(
-        np.log1p, {"float": 0.9, "double": 0.9}, tuple(root - 1 for root in ROOTS_OF_HALF)
+        np.log1p, {"float": 1.0, "double": 1.0}, tuple(root - 1 for root in ROOTS_OF_HALF)
     ),
     "hyperbolic_tangent": Function(
-        np.tanh, {"float": 0.8, "double": 0.8}, (0.55, -0.55, 9.01, 19.06, 25.0, 54.0)
+        np.tanh, {"float": 0.9, "double": 0.9}, (0.55, -0.55, 9.01, 19.06, 25.0, 54.0)
     ),
     "sigmoid": Function(sigmoid, {"float": 0.8, "double": 0.8}, EXPONENTIAL_BORDERS),
-    "softplus": Function(softplus, {"float": 1.0, "double": 1.0}, (*EXPONENTIAL_BORDERS, 25, 54)),
+    "softplus": Function(softplus, {"float": 1.1, "double": 1.1}, (*EXPONENTIAL_BORDERS, 25, 54)),
 }
 EXPONENTS = (0.5, 1.3, 2.0, 5.0, 16.0)
 POWER_BOUND = 1.0
