@@ -9,9 +9,10 @@
 //   void hessian_product(const Real (&x)[operands], const Real (&v)[operands],
 //                        Real (&out)[operands])
 //     its second derivatives, times the vector v
-// It runs on host and device, without branches that a vectoriser cannot turn into selects. Names,
-// defaults and domains are in the loss's Python file, from which the operator is registered; what
-// stands here is checked against it when a library is loaded.
+// It runs on host and device, without branches that a vectoriser cannot turn into selects; so a
+// parameter that selects a form is kept as a Real, for GCC does not vectorise a loop that selects
+// by a bool of the loss. Names, defaults and domains are in the loss's Python file, from which the
+// operator is registered; what stands here is checked against it when a library is loaded.
 #pragma once
 
 #include <array>
