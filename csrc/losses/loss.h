@@ -9,14 +9,16 @@
 //   void hessian_product(const Real (&x)[operands], const Real (&v)[operands],
 //                        Real (&out)[operands])
 //     its second derivatives, times the vector v
-// It runs on host and device, without branches that a vectoriser cannot turn into selects. Names,
-// defaults and domains are in the loss's Python file, from which the operator is registered; what
-// stands here is checked against it when a library is loaded.
+// It runs on host and device, without branches that a vectoriser cannot turn into selects; so a
+// parameter that selects a form is kept as a Real, for GCC does not vectorise a loop that selects
+// by a bool of the loss. Names, defaults and domains are in the loss's Python file, from which the
+// operator is registered; what stands here is checked against it when a library is loaded.
 #pragma once
 
 #include <array>
 #include <cmath>
 
+#include "core/math.h"
 #include "core/platform.h"
 
 namespace losscli {
@@ -43,18 +45,6 @@ LOSSCLI_HOST_DEVICE double multiply_add(double a, double b, double c) { return a
 
 LOSSCLI_HOST_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
 LOSSCLI_HOST_DEVICE double absolute(double x) { return __builtin_fabs(x); }
-
-// Functions of a library call for each element: right within 2 units in the last place on a GPU, 1
-// on a CPU, where tanh may be off by a little more than 2. A formula that cancels near zero is
-// written with those that keep its digits there: e^x - 1 and log(1 + x).
-LOSSCLI_HOST_DEVICE float exponential(float x) { return ::expf(x); }
-LOSSCLI_HOST_DEVICE double exponential(double x) { return ::exp(x); }
-LOSSCLI_HOST_DEVICE float exponential_minus_one(float x) { return ::expm1f(x); }
-LOSSCLI_HOST_DEVICE double exponential_minus_one(double x) { return ::expm1(x); }
-LOSSCLI_HOST_DEVICE float log_of_one_plus(float x) { return ::log1pf(x); }
-LOSSCLI_HOST_DEVICE double log_of_one_plus(double x) { return ::log1p(x); }
-LOSSCLI_HOST_DEVICE float hyperbolic_tangent(float x) { return ::tanhf(x); }
-LOSSCLI_HOST_DEVICE double hyperbolic_tangent(double x) { return ::tanh(x); }
 
 // The larger of `x` and zero; NaN of NaN. One instruction where the GPU has it, which no comparison
 // is made into.
