@@ -33,7 +33,7 @@ from losscli.errors import BuildError
 from losscli.losses import LOSSES, LossSpec
 from losscli.losses import operators as bound
 
-from . import fake, load
+from . import batching, fake, load
 from .targets import DEVICES
 
 NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
@@ -97,6 +97,11 @@ def _define(spec: LossSpec) -> None:
         full_name = f"{namespace}::{spec.name}{suffix}"
         implementation = partial(function, len(spec.operands))
         torch.library.register_fake(full_name, implementation, lib=_LIBRARIES[namespace])
+    for suffix, rule in batching.RULES.items():
+        full_name = f"{NAMESPACE}::{spec.name}{suffix}"
+        operator = getattr(getattr(torch.ops, NAMESPACE), spec.name + suffix).default
+        implementation = partial(rule, operator, len(spec.operands))
+        torch.library.register_vmap(full_name, implementation, lib=_LIBRARIES[NAMESPACE])
 
 
 class _Stub:
