@@ -12,18 +12,18 @@ namespace {
 
 using at::Tensor;
 
-Tensors unpack(const SavedOperands& saved) {
-  Tensors operands;
-  for (const SavedVariable& operand : saved) operands.push_back(operand.unpack());
-  return operands;
-}
-
 uint64_t capture_of(const at::Device& device, void* stream) {
   const Runtime* const runtime = device.is_cpu() ? nullptr : runtime_for(device);
   return runtime ? runtime->capture(stream) : 0;
 }
 
 }  // namespace
+
+Tensors unpack(const SavedOperands& saved) {
+  Tensors operands;
+  for (const SavedVariable& operand : saved) operands.push_back(operand.unpack());
+  return operands;
+}
 
 std::string GradientsBackward::name() const {
   return "losscli_" + call.loss->name + "_double_backward";
@@ -37,6 +37,10 @@ void GradientsBackward::release_variables() {
 
 variable_list GradientsBackward::apply(variable_list&& grads) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  return apply_dispatched(grads);
+}
+
+variable_list GradientsBackward::apply_dispatched(const variable_list& grads) const {
   const Tensors inputs = unpack(operands);
   Stack stack;
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -201,12 +205,7 @@ variable_list LossBackward::apply(variable_list&& grads) {
 variable_list LossBackward::apply_dispatched(const Tensor& grad_output, at::ArrayRef<Tensor> inputs,
                                              const Wanted& wanted) const {
   Stack stack;
-  stack.emplace_back(grad_output);
-  for (const Tensor& input : inputs) stack.emplace_back(input);
-  put_call(call, stack);
-  c10::List<bool> flags;
-  for (size_t k = 0; k < inputs.size(); ++k) flags.push_back(wanted[k]);
-  stack.emplace_back(std::move(flags));
+  put_backward(call, grad_output, inputs, wanted, stack);
   find_operator(*call.loss, "_backward").callBoxed(stack);
   variable_list result(inputs.size());
   for (size_t k = 0; k < inputs.size(); ++k)

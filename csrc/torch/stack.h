@@ -7,6 +7,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <string>
+#include <utility>
 
 #include "torch/compute.h"
 
@@ -36,6 +37,17 @@ inline void put_call(const LossCall& call, Stack& stack) {
   constexpr const char* kReductions[] = {"none", "mean", "sum"};
   stack.emplace_back(std::string(kReductions[static_cast<int>(call.reduction)]));
   for (size_t p = 0; p < call.loss->parameters(); ++p) stack.emplace_back(call.parameters[p]);
+}
+
+// The arguments of NAME_backward.
+inline void put_backward(const LossCall& call, const at::Tensor& grad_output,
+                         at::ArrayRef<at::Tensor> operands, const Wanted& wanted, Stack& stack) {
+  stack.emplace_back(grad_output);
+  for (const at::Tensor& operand : operands) stack.emplace_back(operand);
+  put_call(call, stack);
+  c10::List<bool> flags;
+  for (size_t k = 0; k < operands.size(); ++k) flags.push_back(wanted[k]);
+  stack.emplace_back(std::move(flags));
 }
 
 inline size_t call_length(const LossDefinition& loss) { return 1 + loss.parameters(); }
