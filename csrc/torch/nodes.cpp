@@ -59,6 +59,9 @@ variable_list GradientsBackward::apply_dispatched(const variable_list& grads) co
 }
 
 void WrittenAhead::remember(at::ArrayRef<Tensor> operands) {
+  // Looking at sizes that a compiler keeps open would make it compile for these alone.
+  for (const Tensor& operand : operands)
+    if (operand.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
   for (const Tensor& operand : operands) {
     const auto sizes = operand.sizes();
     Seen seen;
@@ -94,7 +97,7 @@ Tensor WrittenAhead::compute(const LossCall& call, at::ArrayRef<Tensor> operands
 }
 
 void WrittenAhead::check_shapes(const LossCall& call, at::ArrayRef<Tensor> operands) const {
-  for (size_t k = 0; k < operands.size(); ++k)
+  for (size_t k = 0; k < seen_.size(); ++k)
     TORCH_CHECK(operands[k].sizes() == at::IntArrayRef(seen_[k].sizes), call.name(), ": ",
                 call.loss->operand_names[k], " had the shape ", at::IntArrayRef(seen_[k].sizes),
                 " when the loss was computed, but has the shape ", operands[k].sizes(),

@@ -80,6 +80,7 @@ class WrittenAhead {
   // learn. Empty where nothing can be learnt here.
   ExpectationLease take_learner(at::ArrayRef<at::Tensor> operands);
 
+  // Nothing is remembered of operands whose sizes are symbolic.
   void remember(at::ArrayRef<at::Tensor> operands);
   void drop();
 

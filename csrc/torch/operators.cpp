@@ -326,7 +326,8 @@ void implement(torch::Library& library, const std::string& name, c10::DispatchKe
 }
 
 constexpr c10::DispatchKey kAutogradKeys[] = {
-    c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradMeta};
+    c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradMeta,
+    c10::DispatchKey::AutogradOther};  // the last for meta tensors within transforms
 
 }  // namespace
 

@@ -34,6 +34,7 @@ from losscli.losses import LOSSES, LossSpec
 from losscli.losses import operators as bound
 
 from . import batching, fake, load
+from .late import when_imported
 from .targets import DEVICES
 
 NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
@@ -171,6 +172,16 @@ def _is_traced(tensor: Tensor) -> bool:
     return torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
 
 
+def _take_dtensors() -> None:
+    """Have the operators take DTensors."""
+    from . import sharding
+
+    for spec in LOSSES.values():
+        for suffix in sharding.SUFFIXES:
+            operator = getattr(getattr(torch.ops, NAMESPACE), spec.name + suffix).default
+            sharding.register(operator, suffix, len(spec.operands))
+
+
 _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (NAMESPACE, BENCH_NAMESPACE)
@@ -180,3 +191,4 @@ for _spec in LOSSES.values():
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
         setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
 bound.incoming = incoming
+when_imported("torch.distributed.tensor", _take_dtensors)
