@@ -179,7 +179,8 @@ def test_with_grad_carries_tangents_in_one_call(loss: str, reduction: str, devic
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)
         scale = make(torch.float64, device, seed=1)(())
-        tangents = tuple(torch.randn_like(operand) for operand in (*given, scale))
+        every: tuple[Tensor, ...] = (*given, scale)
+        tangents = tuple(torch.randn_like(operand) for operand in every)
 
         def ours(x: Tensor, y: Tensor, scale: Tensor) -> Any:
             return with_grad(loss, reduction)(x, y, grad_output=scale)
@@ -188,7 +189,7 @@ def test_with_grad_carries_tangents_in_one_call(loss: str, reduction: str, devic
             function = torchs(loss, reduction)
             return function(x, y), scale * grad(lambda *of: function(*of).sum())(x, y)
 
-        close(jvp(ours, (*given, scale), tangents), jvp(theirs, (*given, scale), tangents))
+        close(jvp(ours, every, tangents), jvp(theirs, every, tangents))
         factor = functools.partial(with_grad(loss, reduction), grad_output=-0.3)
         fixed = scale.new_tensor(-0.3)
         close(
