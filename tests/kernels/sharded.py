@@ -199,8 +199,8 @@ def trains_as_one_process(parallel: Callable[[Model], torch.nn.Module]) -> None:
 
 
 def fully_sharded_models_train_as_one_process() -> None:
-    from torch.distributed.fsdp import fully_shard
     from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (RANKS,))
 
