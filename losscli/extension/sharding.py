@@ -24,6 +24,11 @@ from torch._ops import OpOverload
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 
+def is_supported() -> bool:
+    """Tell whether this version of torch has what is used; if not, DTensor raises its error."""
+    return hasattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers")
+
+
 def register(operator: OpOverload, suffix: str, count: int) -> None:
     """Have an operator, whose name ends in ``suffix``, take DTensors."""
     handlers = DTensor._op_dispatcher._custom_op_handlers
