@@ -53,4 +53,24 @@ variable_list GradientsBackward::apply_with_saved(const variable_list& grads,
   return result;
 }
 
+void SecondDerivativesBackward::compiled_args(CompiledNodeArgs& arguments) const {
+  collect_call(arguments, call);
+  for (const SavedVariable& vector : vectors) arguments.collect(vector, false);
+  arguments.collect(grad_output, false);
+  for (const SavedVariable& operand : operands) arguments.collect(operand, false);
+}
+
+variable_list SecondDerivativesBackward::apply_with_saved(const variable_list& grads,
+                                                          SwapSavedVariables& saved) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (SavedVariable& vector : vectors) saved.before(vector);
+  saved.before(grad_output);
+  for (SavedVariable& operand : operands) saved.before(operand);
+  const variable_list result = apply_dispatched(grads);
+  for (SavedVariable& vector : vectors) saved.after(vector);
+  saved.after(grad_output);
+  for (SavedVariable& operand : operands) saved.after(operand);
+  return result;
+}
+
 }  // namespace losscli

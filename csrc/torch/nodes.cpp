@@ -1,5 +1,8 @@
 #include "torch/nodes.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -42,19 +45,76 @@ variable_list GradientsBackward::apply(variable_list&& grads) {
 
 variable_list GradientsBackward::apply_dispatched(const variable_list& grads) const {
   const Tensors inputs = unpack(operands);
-  Stack stack;
+  Tensors vectors;
   for (size_t k = 0; k < inputs.size(); ++k) {
     // A gradient that was not asked for came out as an empty tensor.
     const bool defined = wanted[k] && grads[k].defined();
-    stack.emplace_back(defined ? grads[k] : at::zeros_like(inputs[k]));
+    vectors.push_back(defined ? grads[k] : at::zeros_like(inputs[k]));
   }
-  stack.emplace_back(grad_output.unpack());
-  for (const Tensor& input : inputs) stack.emplace_back(input);
-  put_call(call, stack);
-  find_operator(*call.loss, "_double_backward").callBoxed(stack);
+  Tensor of_grad_output;
+  const Tensors of_operands =
+      call_double_backward(call, vectors, grad_output.unpack(), inputs, &of_grad_output);
   variable_list result(1 + inputs.size());
-  for (size_t i = 0; i < result.size(); ++i)
-    if (task_should_compute_output(i)) result[i] = stack[i].toTensor();
+  if (task_should_compute_output(0)) result[0] = of_grad_output;
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (task_should_compute_output(1 + k)) result[1 + k] = of_operands[k];
+  return result;
+}
+
+std::string SecondDerivativesBackward::name() const {
+  return "losscli_" + call.loss->name + "_third_derivatives";
+}
+
+void SecondDerivativesBackward::release_variables() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (SavedVariable& vector : vectors) vector.reset_data();
+  grad_output.reset_data();
+  for (SavedVariable& operand : operands) operand.reset_data();
+}
+
+variable_list SecondDerivativesBackward::apply(variable_list&& grads) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return apply_dispatched(grads);
+}
+
+variable_list SecondDerivativesBackward::apply_dispatched(const variable_list& grads) const {
+  const Tensors inputs = unpack(operands);
+  const size_t count = inputs.size();
+  for (size_t k = 0; k < count; ++k)
+    TORCH_CHECK_NOT_IMPLEMENTED(!task_should_compute_output(count + 1 + k), call.name(),
+                                ": third derivatives are not supported");
+  const Tensor incoming = grad_output.unpack();
+  Tensors weights;
+  for (size_t k = 0; k < count; ++k)
+    weights.push_back(grads[1 + k].defined() ? grads[1 + k] : at::zeros_like(inputs[k]));
+
+  variable_list result(2 * count + 1);
+  Wanted wanted{};
+  bool any = false;
+  for (size_t k = 0; k < count; ++k) any = (wanted[k] = task_should_compute_output(k)) || any;
+  if (any) {
+    const Tensors products = call_double_backward(call, weights, incoming, inputs);
+    const Tensors gradients =
+        grads[0].defined() ? call_backward(call, grads[0], inputs, wanted) : Tensors(count);
+    for (size_t k = 0; k < count; ++k)
+      if (wanted[k]) result[k] = gradients[k].defined() ? products[k] + gradients[k] : products[k];
+  }
+  if (task_should_compute_output(count)) {
+    // Without a reduction the gradient is that of each element.
+    Tensors whole = inputs, along = unpack(vectors);
+    if (call.reduction == Reduction::none)
+      for (size_t k = 0; k < count; ++k) {
+        whole[k] = whole[k].expand_symint(incoming.sym_sizes());
+        along[k] = along[k].expand_symint(incoming.sym_sizes());
+      }
+    const Tensors products = call_double_backward(call, along, at::ones_like(incoming), whole);
+    for (size_t k = 0; k < count; ++k) {
+      Tensor term = products[k] * weights[k];
+      if (call.reduction != Reduction::none) term = term.sum().reshape_symint(incoming.sym_sizes());
+      result[count] = k == 0 ? term : result[count] + term;
+    }
+    result[count] = result[count].to(incoming.scalar_type());
+  }
   return result;
 }
 
@@ -207,12 +267,10 @@ variable_list LossBackward::apply(variable_list&& grads) {
 // Through the operator, for whoever has to see it: a tracer, or autograd itself.
 variable_list LossBackward::apply_dispatched(const Tensor& grad_output, at::ArrayRef<Tensor> inputs,
                                              const Wanted& wanted) const {
-  Stack stack;
-  put_backward(call, grad_output, inputs, wanted, stack);
-  find_operator(*call.loss, "_backward").callBoxed(stack);
+  const Tensors gradients = call_backward(call, grad_output, inputs, wanted);
   variable_list result(inputs.size());
   for (size_t k = 0; k < inputs.size(); ++k)
-    if (wanted[k]) result[k] = stack[k].toTensor();
+    if (wanted[k]) result[k] = gradients[k];
   return result;
 }
 

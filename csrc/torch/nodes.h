@@ -61,6 +61,27 @@ struct GradientsBackward final : Node {
   variable_list apply_dispatched(const variable_list& grads) const;
 };
 
+// Remembers the product of second derivatives with vectors. It is linear in them and in
+// grad_output, for which it has gradients; for the operands they would be third derivatives, and it
+// throws.
+struct SecondDerivativesBackward final : Node {
+  explicit SecondDerivativesBackward(const LossCall& call) : call(call) {}
+
+  std::string name() const override;
+  void release_variables() override;
+  variable_list apply(variable_list&& grads) override;
+  void compiled_args(CompiledNodeArgs& arguments) const override;
+  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& saved) override;
+
+  LossCall call;
+  SavedOperands vectors;
+  SavedVariable grad_output;
+  SavedOperands operands;
+
+ private:
+  variable_list apply_dispatched(const variable_list& grads) const;
+};
+
 // Gradients that forward has written ahead, and for which operands: where their memory lies and in
 // which form. Assigning to `.data` changes both without autograd's knowing.
 class WrittenAhead {

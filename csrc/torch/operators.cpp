@@ -14,7 +14,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
@@ -278,19 +277,59 @@ class BackwardAutograd final : public Backward {
   }
 };
 
-class DoubleBackwardCompute final : public LossKernel {
+class DoubleBackward : public LossKernel {
  public:
   using LossKernel::LossKernel;
 
+ protected:
+  size_t length() const { return 2 * loss_.operands() + 1 + call_length(loss_); }
+};
+
+class DoubleBackwardCompute final : public DoubleBackward {
+ public:
+  using DoubleBackward::DoubleBackward;
+
   void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    const size_t count = loss_.operands(), length = 2 * count + 1 + call_length(loss_);
-    const auto first = arguments(*stack, length);
+    const size_t count = loss_.operands();
+    const auto first = arguments(*stack, length());
     const LossCall call = take_call(loss_, first + 2 * count + 1);
     auto gradients =
         compute_second_derivatives(call, take_tensors(first, count), first[count].toTensor(),
                                    take_tensors(first + count + 1, count));
-    torch::jit::drop(*stack, length);
+    torch::jit::drop(*stack, length());
     for (Tensor& gradient : gradients) stack->emplace_back(std::move(gradient));
+  }
+};
+
+class DoubleBackwardAutograd final : public DoubleBackward {
+ public:
+  using DoubleBackward::DoubleBackward;
+
+  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    const size_t count = loss_.operands();
+    const auto first = arguments(*stack, length());
+    const LossCall call = take_call(loss_, first + 2 * count + 1);
+    const Tensors vectors = take_tensors(first, count);
+    const Tensor grad_output = first[count].toTensor();
+    const Tensors operands = take_tensors(first + count + 1, count);
+    Tensors tensors = vectors;
+    tensors.push_back(grad_output);
+    tensors.append(operands.begin(), operands.end());
+    TORCH_CHECK_NOT_IMPLEMENTED(!have_tangents(tensors), call.name(),
+                                ": third derivatives are not supported");
+    {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    }
+    if (!torch::autograd::compute_requires_grad(at::TensorList(tensors))) return;
+    const auto node = make_node<SecondDerivativesBackward>(call, tensors);
+    node->grad_output = SavedVariable(grad_output, false);
+    for (size_t k = 0; k < count; ++k) {
+      node->vectors.push_back(SavedVariable(vectors[k], false));
+      node->operands.push_back(SavedVariable(operands[k], false));
+    }
+    for (size_t k = 0; k <= count; ++k)
+      torch::autograd::set_history((stack->end() - count - 1)[k].toTensor(), node);
   }
 };
 
@@ -337,8 +376,7 @@ void implement_loss(LossDefinition& loss) {
     implement<LossAutograd<false>>(library, loss.name, key, loss);
     implement<WithGradAutograd>(library, loss.name + "_with_grad", key, loss);
     implement<BackwardAutograd>(library, loss.name + "_backward", key, loss);
-    library.impl((loss.name + "_double_backward").c_str(),
-                 torch::dispatch(key, torch::autograd::autogradNotImplementedFallback()));
+    implement<DoubleBackwardAutograd>(library, loss.name + "_double_backward", key, loss);
   }
   for (const char* suffix : {"", "_with_grad"}) {
     using c10::DeviceType;

@@ -38,14 +38,6 @@ void set_tangent(const Tensor& result, const Tensor& tangent) {
 
 void add_to(Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term : term; }
 
-Tensors call_backward(const LossCall& call, const Tensor& grad_output, TensorList operands,
-                      const Wanted& wanted) {
-  Stack stack;
-  put_backward(call, grad_output, operands, wanted, stack);
-  find_operator(*call.loss, "_backward").callBoxed(stack);
-  return take_tensors(stack.data(), operands.size());
-}
-
 }  // namespace
 
 bool have_tangents(TensorList tensors) {
@@ -99,18 +91,15 @@ void set_gradient_tangents(const LossCall& call, const Tensor& grad_output, Tens
   const Tensor incoming = tangent_of(grad_output);
   if (incoming.defined()) tangents = call_backward(call, incoming, primals, wanted);
   if (have_tangents(operands)) {
-    Stack stack;
+    Tensors vectors;
     for (const Tensor& operand : operands) {
       const Tensor tangent = tangent_of(operand);
-      stack.emplace_back(tangent.defined() ? tangent : at::zeros_like(operand));
+      vectors.push_back(tangent.defined() ? tangent : at::zeros_like(operand));
     }
-    stack.emplace_back(primal_of(grad_output));
-    for (const Tensor& primal : primals) stack.emplace_back(primal);
-    put_call(call, stack);
-    find_operator(*call.loss, "_double_backward").callBoxed(stack);
+    const Tensors products = call_double_backward(call, vectors, primal_of(grad_output), primals);
     // The Hessian is symmetric, so that its product with the tangents from either side is the same.
     for (size_t k = 0; k < count; ++k)
-      if (wanted[k]) add_to(tangents[k], stack[1 + k].toTensor());
+      if (wanted[k]) add_to(tangents[k], products[k]);
   }
   for (size_t k = 0; k < count; ++k)
     if (wanted[k]) set_tangent(gradients[k], tangents[k]);
