@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
 
 def is_supported() -> bool:
@@ -172,7 +174,13 @@ class _Plan:
     def local(self, tensor: Tensor, placements: Sequence[Placement]) -> Tensor:
         """Return what this rank has of a tensor with these placements."""
         if isinstance(tensor, DTensor):
-            return tensor.redistribute(self.mesh, placements).to_local()
+            # Below autograd, where DTensor's own methods would record what they do.
+            spec = tensor._spec
+            if spec.placements == tuple(placements):
+                return tensor._local_tensor
+            target = DTensorSpec(self.mesh, tuple(placements), tensor_meta=spec.tensor_meta)
+            redistributed: Tensor = redistribute_local_tensor(tensor._local_tensor, spec, target)
+            return redistributed
         if tensor.dim() > 0:
             raise RuntimeError(
                 f"{self.operator}: where one tensor is a DTensor, all but numbers must be, not a "
@@ -218,15 +226,9 @@ class _Plan:
         self, local: Tensor, form: Tensor, placements: Sequence[Placement] | None = None
     ) -> DTensor:
         """Return a DTensor of the global form that a meta tensor has."""
-        made: DTensor = DTensor.from_local(
-            local,
-            self.mesh,
-            placements or self.whole,
-            run_check=False,
-            shape=form.shape,
-            stride=form.stride(),
-        )
-        return made
+        meta = TensorMeta(form.shape, form.stride(), form.dtype)
+        spec = DTensorSpec(self.mesh, tuple(placements or self.whole), tensor_meta=meta)
+        return DTensor(local, spec, requires_grad=False)
 
 
 def _meta(argument: Any) -> Any:
