@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "torch/launch.h"
+#include "torch/tangents.h"
 
 namespace losscli {
 namespace {
@@ -241,7 +242,7 @@ variable_list LossBackward::apply(variable_list&& grads) {
 
   Tensors all = inputs;
   all.push_back(grads[0]);
-  if (at::GradMode::is_enabled() || !runs_directly(dispatch_keys(all)))
+  if (at::GradMode::is_enabled() || !runs_directly(dispatch_keys(all)) || have_tangents(all))
     return apply_dispatched(grads[0], inputs, wanted);
 
   // What is written ahead may leave only once: with a retained graph it would have to be right
@@ -264,7 +265,7 @@ variable_list LossBackward::apply(variable_list&& grads) {
   return result;
 }
 
-// Through the operator, for whoever has to see it: a tracer, or autograd itself.
+// Through the operator, for whoever has to see it: a tracer, autograd itself, or forward mode.
 variable_list LossBackward::apply_dispatched(const Tensor& grad_output, at::ArrayRef<Tensor> inputs,
                                              const Wanted& wanted) const {
   const Tensors gradients = call_backward(call, grad_output, inputs, wanted);

@@ -149,9 +149,13 @@ def test_dual_numbers_carry_tangents_through_loss_and_gradient(
             input = forward_ad.make_dual(input.requires_grad_(), torch.randn_like(input))
             target = forward_ad.make_dual(target.requires_grad_(), torch.randn_like(target))
             loss = curved(function)(input, target)
-            gradients = torch.autograd.grad(loss, (input, target), create_graph=True)
+            duals = [loss]
+            for graph in (True, False):
+                duals += torch.autograd.grad(
+                    loss, (input, target), create_graph=graph, retain_graph=True
+                )
             found = []
-            for dual in (loss, *gradients):
+            for dual in duals:
                 primal, tangent = forward_ad.unpack_dual(dual)
                 assert tangent is not None
                 found += [primal.detach(), tangent.detach()]
