@@ -77,3 +77,12 @@ def test_every_result_is_listed_with_the_commit_that_made_it():
     )
     assert set(listed) == {path.name for path in RESULTS.glob("*.json")}
     assert all(re.fullmatch(r"[0-9a-f]{7,40}", commit) for commit in listed.values())
+
+
+def test_every_test_that_holds_a_promise_about_transforms_exists():
+    text = (ROOT / "docs" / "transforms.md").read_text()
+    held = re.findall(r"`(\w+\.py)::(\w+)` \|$", text, re.MULTILINE)
+    heads = text.count("| test |\n| --- |")
+    assert len(held) == len(re.findall(r"^\| ", text, re.MULTILINE)) - 2 * heads > 0
+    for file, function in held:
+        assert f"\ndef {function}(" in (ROOT / "tests" / "kernels" / file).read_text()

@@ -1,22 +1,20 @@
 #include "torch/nodes.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <utility>
 
 #include "torch/launch.h"
+#include "torch/tangents.h"
 
 namespace losscli {
 namespace {
 
 using at::Tensor;
-
-Tensors unpack(const SavedOperands& saved) {
-  Tensors operands;
-  for (const SavedVariable& operand : saved) operands.push_back(operand.unpack());
-  return operands;
-}
 
 uint64_t capture_of(const at::Device& device, void* stream) {
   const Runtime* const runtime = device.is_cpu() ? nullptr : runtime_for(device);
@@ -24,6 +22,12 @@ uint64_t capture_of(const at::Device& device, void* stream) {
 }
 
 }  // namespace
+
+Tensors unpack(const SavedOperands& saved) {
+  Tensors operands;
+  for (const SavedVariable& operand : saved) operands.push_back(operand.unpack());
+  return operands;
+}
 
 std::string GradientsBackward::name() const {
   return "losscli_" + call.loss->name + "_double_backward";
@@ -37,24 +41,88 @@ void GradientsBackward::release_variables() {
 
 variable_list GradientsBackward::apply(variable_list&& grads) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  return apply_dispatched(grads);
+}
+
+variable_list GradientsBackward::apply_dispatched(const variable_list& grads) const {
   const Tensors inputs = unpack(operands);
-  Stack stack;
+  Tensors vectors;
   for (size_t k = 0; k < inputs.size(); ++k) {
     // A gradient that was not asked for came out as an empty tensor.
     const bool defined = wanted[k] && grads[k].defined();
-    stack.emplace_back(defined ? grads[k] : at::zeros_like(inputs[k]));
+    vectors.push_back(defined ? grads[k] : at::zeros_like(inputs[k]));
   }
-  stack.emplace_back(grad_output.unpack());
-  for (const Tensor& input : inputs) stack.emplace_back(input);
-  put_call(call, stack);
-  find_operator(*call.loss, "_double_backward").callBoxed(stack);
+  Tensor of_grad_output;
+  const Tensors of_operands =
+      call_double_backward(call, vectors, grad_output.unpack(), inputs, &of_grad_output);
   variable_list result(1 + inputs.size());
-  for (size_t i = 0; i < result.size(); ++i)
-    if (task_should_compute_output(i)) result[i] = stack[i].toTensor();
+  if (task_should_compute_output(0)) result[0] = of_grad_output;
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (task_should_compute_output(1 + k)) result[1 + k] = of_operands[k];
+  return result;
+}
+
+std::string SecondDerivativesBackward::name() const {
+  return "losscli_" + call.loss->name + "_third_derivatives";
+}
+
+void SecondDerivativesBackward::release_variables() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (SavedVariable& vector : vectors) vector.reset_data();
+  grad_output.reset_data();
+  for (SavedVariable& operand : operands) operand.reset_data();
+}
+
+variable_list SecondDerivativesBackward::apply(variable_list&& grads) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return apply_dispatched(grads);
+}
+
+variable_list SecondDerivativesBackward::apply_dispatched(const variable_list& grads) const {
+  const Tensors inputs = unpack(operands);
+  const size_t count = inputs.size();
+  for (size_t k = 0; k < count; ++k)
+    TORCH_CHECK_NOT_IMPLEMENTED(!task_should_compute_output(count + 1 + k), call.name(),
+                                ": third derivatives are not supported");
+  const Tensor incoming = grad_output.unpack();
+  Tensors weights;
+  for (size_t k = 0; k < count; ++k)
+    weights.push_back(grads[1 + k].defined() ? grads[1 + k] : at::zeros_like(inputs[k]));
+
+  variable_list result(2 * count + 1);
+  Wanted wanted{};
+  bool any = false;
+  for (size_t k = 0; k < count; ++k) any = (wanted[k] = task_should_compute_output(k)) || any;
+  if (any) {
+    const Tensors products = call_double_backward(call, weights, incoming, inputs);
+    const Tensors gradients =
+        grads[0].defined() ? call_backward(call, grads[0], inputs, wanted) : Tensors(count);
+    for (size_t k = 0; k < count; ++k)
+      if (wanted[k]) result[k] = gradients[k].defined() ? products[k] + gradients[k] : products[k];
+  }
+  if (task_should_compute_output(count)) {
+    // Without a reduction the gradient is that of each element.
+    Tensors whole = inputs, along = unpack(vectors);
+    if (call.reduction == Reduction::none)
+      for (size_t k = 0; k < count; ++k) {
+        whole[k] = whole[k].expand_symint(incoming.sym_sizes());
+        along[k] = along[k].expand_symint(incoming.sym_sizes());
+      }
+    const Tensors products = call_double_backward(call, along, at::ones_like(incoming), whole);
+    for (size_t k = 0; k < count; ++k) {
+      Tensor term = products[k] * weights[k];
+      if (call.reduction != Reduction::none) term = term.sum().reshape_symint(incoming.sym_sizes());
+      result[count] = k == 0 ? term : result[count] + term;
+    }
+    result[count] = result[count].to(incoming.scalar_type());
+  }
   return result;
 }
 
 void WrittenAhead::remember(at::ArrayRef<Tensor> operands) {
+  // Looking at sizes that a compiler keeps open would make it compile for these alone.
+  for (const Tensor& operand : operands)
+    if (operand.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
   for (const Tensor& operand : operands) {
     const auto sizes = operand.sizes();
     Seen seen;
@@ -90,7 +158,7 @@ Tensor WrittenAhead::compute(const LossCall& call, at::ArrayRef<Tensor> operands
 }
 
 void WrittenAhead::check_shapes(const LossCall& call, at::ArrayRef<Tensor> operands) const {
-  for (size_t k = 0; k < operands.size(); ++k)
+  for (size_t k = 0; k < seen_.size(); ++k)
     TORCH_CHECK(operands[k].sizes() == at::IntArrayRef(seen_[k].sizes), call.name(), ": ",
                 call.loss->operand_names[k], " had the shape ", at::IntArrayRef(seen_[k].sizes),
                 " when the loss was computed, but has the shape ", operands[k].sizes(),
@@ -174,7 +242,7 @@ variable_list LossBackward::apply(variable_list&& grads) {
 
   Tensors all = inputs;
   all.push_back(grads[0]);
-  if (at::GradMode::is_enabled() || !runs_directly(dispatch_keys(all)))
+  if (at::GradMode::is_enabled() || !runs_directly(dispatch_keys(all)) || have_tangents(all))
     return apply_dispatched(grads[0], inputs, wanted);
 
   // What is written ahead may leave only once: with a retained graph it would have to be right
@@ -197,20 +265,13 @@ variable_list LossBackward::apply(variable_list&& grads) {
   return result;
 }
 
-// Through the operator, for whoever has to see it: a tracer, or autograd itself.
+// Through the operator, for whoever has to see it: a tracer, autograd itself, or forward mode.
 variable_list LossBackward::apply_dispatched(const Tensor& grad_output, at::ArrayRef<Tensor> inputs,
                                              const Wanted& wanted) const {
-  Stack stack;
-  stack.emplace_back(grad_output);
-  for (const Tensor& input : inputs) stack.emplace_back(input);
-  put_call(call, stack);
-  c10::List<bool> flags;
-  for (size_t k = 0; k < inputs.size(); ++k) flags.push_back(wanted[k]);
-  stack.emplace_back(std::move(flags));
-  find_operator(*call.loss, "_backward").callBoxed(stack);
+  const Tensors gradients = call_backward(call, grad_output, inputs, wanted);
   variable_list result(inputs.size());
   for (size_t k = 0; k < inputs.size(); ++k)
-    if (wanted[k]) result[k] = stack[k].toTensor();
+    if (wanted[k]) result[k] = gradients[k];
   return result;
 }
 

@@ -16,6 +16,8 @@ namespace losscli {
 using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
+using torch::dynamo::autograd::CompiledNodeArgs;
+using torch::dynamo::autograd::SwapSavedVariables;
 
 // A node whose gradients go on to those of these tensors.
 template <typename Derived>
@@ -38,6 +40,8 @@ auto make_node(const LossCall& call, at::ArrayRef<at::Tensor> inputs) {
 
 using SavedOperands = c10::SmallVector<SavedVariable, kMostOperands>;
 
+Tensors unpack(const SavedOperands& saved);
+
 // Remembers a backward pass for the second derivatives.
 struct GradientsBackward final : Node {
   explicit GradientsBackward(const LossCall& call) : call(call) {}
@@ -45,11 +49,37 @@ struct GradientsBackward final : Node {
   std::string name() const override;
   void release_variables() override;
   variable_list apply(variable_list&& grads) override;
+  void compiled_args(CompiledNodeArgs& arguments) const override;
+  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& saved) override;
 
   LossCall call;
   SavedVariable grad_output;
   SavedOperands operands;
   Wanted wanted{};
+
+ private:
+  variable_list apply_dispatched(const variable_list& grads) const;
+};
+
+// Remembers the product of second derivatives with vectors. It is linear in them and in
+// grad_output, for which it has gradients; for the operands they would be third derivatives, and it
+// throws.
+struct SecondDerivativesBackward final : Node {
+  explicit SecondDerivativesBackward(const LossCall& call) : call(call) {}
+
+  std::string name() const override;
+  void release_variables() override;
+  variable_list apply(variable_list&& grads) override;
+  void compiled_args(CompiledNodeArgs& arguments) const override;
+  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& saved) override;
+
+  LossCall call;
+  SavedOperands vectors;
+  SavedVariable grad_output;
+  SavedOperands operands;
+
+ private:
+  variable_list apply_dispatched(const variable_list& grads) const;
 };
 
 // Gradients that forward has written ahead, and for which operands: where their memory lies and in
@@ -71,6 +101,7 @@ class WrittenAhead {
   // learn. Empty where nothing can be learnt here.
   ExpectationLease take_learner(at::ArrayRef<at::Tensor> operands);
 
+  // Nothing is remembered of operands whose sizes are symbolic.
   void remember(at::ArrayRef<at::Tensor> operands);
   void drop();
 
@@ -100,6 +131,8 @@ struct LossBackward final : Node {
   std::string name() const override;
   void release_variables() override;
   variable_list apply(variable_list&& grads) override;
+  void compiled_args(CompiledNodeArgs& arguments) const override;
+  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& saved) override;
 
   LossCall call;
   SavedOperands operands;

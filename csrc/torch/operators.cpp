@@ -14,13 +14,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
 #include <deque>
 
 #include "torch/nodes.h"
+#include "torch/tangents.h"
 
 namespace losscli {
 namespace {
@@ -40,13 +40,6 @@ class LossKernel : public c10::OperatorKernel {
 
   LossDefinition& loss_;
 };
-
-void refuse_forward_mode(const LossCall& call, at::ArrayRef<Tensor> tensors) {
-  for (const Tensor& tensor : tensors)
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !tensor._fw_grad(0).defined(), call.name(),
-        ": forward-mode derivatives (jvp) are not supported; use reverse mode");
-}
 
 // losscli::NAME and losscli_bench::NAME: they differ in the last argument.
 template <bool kStrategies>
@@ -93,7 +86,6 @@ class LossAutograd final : public LossOperator<kStrategies> {
     const LossCall call = this->take(*stack);
     const Tensors operands =
         take_tensors(this->arguments(*stack, this->length()), this->loss_.operands());
-    refuse_forward_mode(call, operands);
     const bool recorded = torch::autograd::compute_requires_grad(at::TensorList(operands));
     // Without kernels the operator is called below, where they are loaded.
     const bool direct = recorded && runs_directly(keys) && has_kernels(call, operands[0].device());
@@ -103,8 +95,13 @@ class LossAutograd final : public LossOperator<kStrategies> {
     } else {
       torch::jit::drop(*stack, this->length());
     }
-    if (!recorded) return;
+    if (recorded) record(call, operands, direct, *stack);
+    if (have_tangents(operands)) set_loss_tangent(call, operands, stack->back().toTensor());
+  }
 
+ private:
+  // Gives the loss, which is on the stack unless it is computed here, a node of its own.
+  static void record(const LossCall& call, const Tensors& operands, bool direct, Stack& stack) {
     const auto node = make_node<LossBackward>(call, operands);
     for (const Tensor& operand : operands) node->operands.push_back(SavedVariable(operand, false));
     node->ahead.remember(operands);
@@ -120,10 +117,10 @@ class LossAutograd final : public LossOperator<kStrategies> {
       for (size_t k = 0; k < operands.size(); ++k) wanted[k] = ahead && operands[k].requires_grad();
       loss = node->ahead.compute(call, operands, wanted);
     } else {
-      loss = torch::jit::pop(*stack).toTensor();
+      loss = torch::jit::pop(stack).toTensor();
     }
     torch::autograd::set_history(loss, node);
-    stack->emplace_back(std::move(loss));
+    stack.emplace_back(std::move(loss));
   }
 };
 
@@ -177,25 +174,42 @@ class WithGradCompute final : public WithGrad {
   }
 };
 
-// It returns a gradient and has none: where one would be asked for, it says so.
+// It returns a gradient and has none: where one would be asked for, it says so. Tangents it has.
 class WithGradAutograd final : public WithGrad {
  public:
   using WithGrad::WithGrad;
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     const auto first = arguments(*stack, length());
+    const LossCall call = take_call(loss_, first + loss_.operands());
     const Tensors operands = take_tensors(first, loss_.operands());
-    const bool transformed = keys.has(c10::DispatchKey::FuncTorchDynamicLayerBackMode) &&
-                             torch::autograd::compute_requires_grad(at::TensorList(operands));
-    bool forward_mode = false;
-    for (const Tensor& operand : operands)
-      forward_mode = forward_mode || operand._fw_grad(0).defined();
+    const c10::IValue& given = first[length() - 2];
+    Tensor grad_output = given.isNone() ? Tensor() : given.toTensor();
+    const double factor = first[length() - 1].toDouble();
+    Tensors tensors = operands;
+    if (grad_output.defined()) tensors.push_back(grad_output);
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !transformed && !forward_mode, loss_.name,
-        "_loss_with_grad returns the gradient itself and cannot be differentiated, as torch.func.",
-        forward_mode ? "jvp" : "grad", " would; call ", loss_.name, "_loss instead");
-    at::AutoDispatchBelowADInplaceOrView guard;
-    op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+        !keys.has(c10::DispatchKey::FuncTorchDynamicLayerBackMode) ||
+            !torch::autograd::compute_requires_grad(at::TensorList(tensors)),
+        loss_.name,
+        "_loss_with_grad returns the gradient itself and cannot be differentiated in reverse mode, "
+        "as torch.func.grad would; call ",
+        loss_.name, "_loss instead");
+    const bool dual = have_tangents(tensors);
+    {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    }
+    if (!dual) return;
+
+    const Tensor loss = (stack->end() - 2)->toTensor(), gradient = stack->back().toTensor();
+    if (have_tangents(operands)) set_loss_tangent(call, operands, loss);
+    grad_output = grad_output.defined()
+                      ? grad_output.mul(factor)
+                      : at::full({}, factor, operands[0].options().dtype(at::kDouble));
+    if (call.reduction == Reduction::none)
+      grad_output = grad_output.expand_symint(loss.sym_sizes());
+    set_gradient_tangents(call, grad_output, operands, {true}, gradient);
   }
 };
 
@@ -233,13 +247,23 @@ class BackwardAutograd final : public Backward {
     const LossCall call = take_call(loss_, first + 1 + loss_.operands());
     const Tensors tensors = take_tensors(first, 1 + loss_.operands());
     const Wanted wanted = take_wanted(first[length() - 1]);
-    refuse_forward_mode(call, tensors);
     {
       at::AutoDispatchBelowADInplaceOrView guard;
       op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
     }
-    if (!torch::autograd::compute_requires_grad(at::TensorList(tensors))) return;
+    if (torch::autograd::compute_requires_grad(at::TensorList(tensors)))
+      record(call, tensors, wanted, *stack);
+    if (have_tangents(tensors)) {
+      const size_t count = loss_.operands();
+      const Tensors gradients = take_tensors(arguments(*stack, count), count);
+      set_gradient_tangents(call, tensors[0], at::ArrayRef<Tensor>(tensors).slice(1), wanted,
+                            gradients);
+    }
+  }
 
+ private:
+  void record(const LossCall& call, const Tensors& tensors, const Wanted& wanted,
+              const Stack& stack) const {
     const auto node = make_node<GradientsBackward>(call, tensors);
     node->grad_output = SavedVariable(tensors[0], false);
     node->wanted = wanted;
@@ -247,25 +271,65 @@ class BackwardAutograd final : public Backward {
     for (size_t k = 0; k < count; ++k) {
       node->operands.push_back(SavedVariable(tensors[1 + k], false));
       // One that was not asked for has its number in the node, but no history.
-      const Tensor gradient = wanted[k] ? (stack->end() - count)[k].toTensor() : Tensor();
+      const Tensor gradient = wanted[k] ? (stack.end() - count)[k].toTensor() : Tensor();
       torch::autograd::set_history(gradient, node);
     }
   }
 };
 
-class DoubleBackwardCompute final : public LossKernel {
+class DoubleBackward : public LossKernel {
  public:
   using LossKernel::LossKernel;
 
+ protected:
+  size_t length() const { return 2 * loss_.operands() + 1 + call_length(loss_); }
+};
+
+class DoubleBackwardCompute final : public DoubleBackward {
+ public:
+  using DoubleBackward::DoubleBackward;
+
   void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    const size_t count = loss_.operands(), length = 2 * count + 1 + call_length(loss_);
-    const auto first = arguments(*stack, length);
+    const size_t count = loss_.operands();
+    const auto first = arguments(*stack, length());
     const LossCall call = take_call(loss_, first + 2 * count + 1);
     auto gradients =
         compute_second_derivatives(call, take_tensors(first, count), first[count].toTensor(),
                                    take_tensors(first + count + 1, count));
-    torch::jit::drop(*stack, length);
+    torch::jit::drop(*stack, length());
     for (Tensor& gradient : gradients) stack->emplace_back(std::move(gradient));
+  }
+};
+
+class DoubleBackwardAutograd final : public DoubleBackward {
+ public:
+  using DoubleBackward::DoubleBackward;
+
+  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    const size_t count = loss_.operands();
+    const auto first = arguments(*stack, length());
+    const LossCall call = take_call(loss_, first + 2 * count + 1);
+    const Tensors vectors = take_tensors(first, count);
+    const Tensor grad_output = first[count].toTensor();
+    const Tensors operands = take_tensors(first + count + 1, count);
+    Tensors tensors = vectors;
+    tensors.push_back(grad_output);
+    tensors.append(operands.begin(), operands.end());
+    TORCH_CHECK_NOT_IMPLEMENTED(!have_tangents(tensors), call.name(),
+                                ": third derivatives are not supported");
+    {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    }
+    if (!torch::autograd::compute_requires_grad(at::TensorList(tensors))) return;
+    const auto node = make_node<SecondDerivativesBackward>(call, tensors);
+    node->grad_output = SavedVariable(grad_output, false);
+    for (size_t k = 0; k < count; ++k) {
+      node->vectors.push_back(SavedVariable(vectors[k], false));
+      node->operands.push_back(SavedVariable(operands[k], false));
+    }
+    for (size_t k = 0; k <= count; ++k)
+      torch::autograd::set_history((stack->end() - count - 1)[k].toTensor(), node);
   }
 };
 
@@ -301,7 +365,8 @@ void implement(torch::Library& library, const std::string& name, c10::DispatchKe
 }
 
 constexpr c10::DispatchKey kAutogradKeys[] = {
-    c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradMeta};
+    c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradMeta,
+    c10::DispatchKey::AutogradOther};  // the last for meta tensors within transforms
 
 }  // namespace
 
@@ -311,8 +376,7 @@ void implement_loss(LossDefinition& loss) {
     implement<LossAutograd<false>>(library, loss.name, key, loss);
     implement<WithGradAutograd>(library, loss.name + "_with_grad", key, loss);
     implement<BackwardAutograd>(library, loss.name + "_backward", key, loss);
-    library.impl((loss.name + "_double_backward").c_str(),
-                 torch::dispatch(key, torch::autograd::autogradNotImplementedFallback()));
+    implement<DoubleBackwardAutograd>(library, loss.name + "_double_backward", key, loss);
   }
   for (const char* suffix : {"", "_with_grad"}) {
     using c10::DeviceType;

@@ -7,6 +7,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <string>
+#include <utility>
 
 #include "torch/compute.h"
 
@@ -38,6 +39,17 @@ inline void put_call(const LossCall& call, Stack& stack) {
   for (size_t p = 0; p < call.loss->parameters(); ++p) stack.emplace_back(call.parameters[p]);
 }
 
+// The arguments of NAME_backward.
+inline void put_backward(const LossCall& call, const at::Tensor& grad_output,
+                         at::ArrayRef<at::Tensor> operands, const Wanted& wanted, Stack& stack) {
+  stack.emplace_back(grad_output);
+  for (const at::Tensor& operand : operands) stack.emplace_back(operand);
+  put_call(call, stack);
+  c10::List<bool> flags;
+  for (size_t k = 0; k < operands.size(); ++k) flags.push_back(wanted[k]);
+  stack.emplace_back(std::move(flags));
+}
+
 inline size_t call_length(const LossDefinition& loss) { return 1 + loss.parameters(); }
 
 inline Wanted take_wanted(const c10::IValue& value) {
@@ -50,6 +62,30 @@ inline Wanted take_wanted(const c10::IValue& value) {
 inline OperatorHandle find_operator(const LossDefinition& loss, const char* suffix) {
   const std::string name = "losscli::" + loss.name + suffix;
   return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
+}
+
+// The gradients of NAME_backward, by calling it.
+inline Tensors call_backward(const LossCall& call, const at::Tensor& grad_output,
+                             at::ArrayRef<at::Tensor> operands, const Wanted& wanted) {
+  Stack stack;
+  put_backward(call, grad_output, operands, wanted, stack);
+  find_operator(*call.loss, "_backward").callBoxed(stack);
+  return take_tensors(stack.data(), operands.size());
+}
+
+// What NAME_double_backward returns for the operands, by calling it; for grad_output, if asked for.
+inline Tensors call_double_backward(const LossCall& call, at::ArrayRef<at::Tensor> vectors,
+                                    const at::Tensor& grad_output,
+                                    at::ArrayRef<at::Tensor> operands,
+                                    at::Tensor* of_grad_output = nullptr) {
+  Stack stack;
+  for (const at::Tensor& vector : vectors) stack.emplace_back(vector);
+  stack.emplace_back(grad_output);
+  for (const at::Tensor& operand : operands) stack.emplace_back(operand);
+  put_call(call, stack);
+  find_operator(*call.loss, "_double_backward").callBoxed(stack);
+  if (of_grad_output) *of_grad_output = stack[0].toTensor();
+  return take_tensors(stack.data() + 1, operands.size());
 }
 
 // Whether nothing but a real device lies below autograd: no tracer, mode, subclass or transform

@@ -33,7 +33,8 @@ from losscli.errors import BuildError
 from losscli.losses import LOSSES, WEIGHTED, LossSpec
 from losscli.losses import operators as bound
 
-from . import fake, load
+from . import batching, fake, load
+from .late import when_imported
 from .targets import DEVICES
 
 NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
@@ -97,6 +98,11 @@ def _define(spec: LossSpec) -> None:
         full_name = f"{namespace}::{spec.name}{suffix}"
         implementation = partial(function, len(spec.operands))
         torch.library.register_fake(full_name, implementation, lib=_LIBRARIES[namespace])
+    for suffix, rule in batching.RULES.items():
+        full_name = f"{NAMESPACE}::{spec.name}{suffix}"
+        operator = getattr(getattr(torch.ops, NAMESPACE), spec.name + suffix).default
+        implementation = partial(rule, operator, len(spec.operands))
+        torch.library.register_vmap(full_name, implementation, lib=_LIBRARIES[NAMESPACE])
 
 
 class _Stub:
@@ -166,6 +172,18 @@ def _is_traced(tensor: Tensor) -> bool:
     return torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
 
 
+def _take_dtensors() -> None:
+    """Have the operators take DTensors."""
+    from . import sharding
+
+    if not sharding.is_supported():
+        return
+    for spec in LOSSES.values():
+        for suffix in sharding.SUFFIXES:
+            operator = getattr(getattr(torch.ops, NAMESPACE), spec.name + suffix).default
+            sharding.register(operator, suffix, len(spec.operands))
+
+
 _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (NAMESPACE, BENCH_NAMESPACE)
@@ -175,3 +193,4 @@ for _spec in (LOSSES | WEIGHTED).values():
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
         setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
 bound.incoming = incoming
+when_imported("torch.distributed.tensor", _take_dtensors)

@@ -157,29 +157,6 @@ def test_with_grad_takes_one_incoming_gradient_per_element(loss: str, device: st
     torch.testing.assert_close(gradient, leaf.grad)
 
 
-@pytest.mark.parametrize("transform", ["grad", "jvp", "forward_ad"])
-@pytest.mark.parametrize("loss", NAMES)
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
-def test_with_grad_refuses_to_be_differentiated(loss: str, transform: str, device: str) -> None:
-    input = make(torch.float64, device)((6, 4))
-    target = torch.ones_like(input)
-
-    def value(x: Tensor) -> Tensor:
-        return with_grad(loss)(x, target)[0]
-
-    def in_forward_mode() -> None:
-        with torch.autograd.forward_ad.dual_level():
-            value(torch.autograd.forward_ad.make_dual(input, input))
-
-    attempts = {
-        "grad": lambda: torch.func.grad(value)(input),
-        "jvp": lambda: torch.func.jvp(value, (input,), (input,)),
-        "forward_ad": in_forward_mode,
-    }
-    with pytest.raises(NotImplementedError, match="cannot be differentiated"):
-        attempts[transform]()
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("loss", NAMES)
 def test_two_streams_with_different_incoming_gradients(loss: str) -> None:

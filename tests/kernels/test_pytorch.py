@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
 
@@ -93,15 +92,6 @@ def test_func_grad_gives_the_gradient(loss: str, device: str) -> None:
     input, target = values((6, 4)), values((4,))
     got = torch.func.grad(custom(loss))(input, target)
     torch.testing.assert_close(got, torch.func.grad(reference(loss))(input, target))
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
-@pytest.mark.parametrize("loss", NAMES)
-def test_func_jvp_says_that_it_is_not_supported(loss: str, device: str) -> None:
-    input = make(torch.float64, device)((6, 4))
-    function = functools.partial(custom(loss), target=torch.ones_like(input))
-    with pytest.raises(NotImplementedError, match="forward-mode"):
-        torch.func.jvp(function, (input,), (input,))
 
 
 MODULES = {name.removesuffix("Loss").lower(): getattr(nn, name) for name in nn.__all__}

@@ -1,0 +1,239 @@
+"""How the operators run on DTensors: each rank on its shards, the sums of shards as partial sums.
+
+Operands are sharded alike, along the dimensions that they all have; one that repeats along such a
+dimension is held whole by each rank, and its gradient is a partial sum. A mean is the partial sum
+of the shards' means, each weighted by its part of the elements, so that shards may be uneven.
+
+The operators are handled as those of torch's own ``loss_parallel`` are, instead of by a sharding
+strategy: a strategy neither knows a shard's size nor changes the arguments, and the gradient of a
+mean is divided by the number of all elements, not of a shard's.
+
+Each function serves losses with any number of operands: ``count`` of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._redistribute import redistribute_local_tensor
+
+
+def is_supported() -> bool:
+    """Tell whether this version of torch has what is used; if not, DTensor raises its error."""
+    return hasattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers")
+
+
+def register(operator: OpOverload, suffix: str, count: int) -> None:
+    """Have an operator, whose name ends in ``suffix``, take DTensors."""
+    handlers = DTensor._op_dispatcher._custom_op_handlers
+    handlers[operator] = partial(_handle, _RULES[suffix], count)
+
+
+def _handle(
+    rule: Callable[..., Any], count: int, operator: OpOverload, arguments: Any, named: Any
+) -> Any:
+    """Call an operator on the local tensors of its arguments."""
+    names = [argument.name for argument in operator._schema.arguments]
+    given = dict(zip(names, arguments, strict=False)) | dict(named)
+    every = [
+        given.get(argument.name, argument.default_value) for argument in operator._schema.arguments
+    ]
+    # The outputs' global forms, from meta tensors.
+    forms = operator(*map(_meta, every))
+    with torch.no_grad():
+        return rule(operator, count, every, forms)
+
+
+def _loss(operator: OpOverload, count: int, arguments: list[Any], form: Tensor) -> DTensor:
+    plan = _Plan(operator, arguments[:count])
+    reduction, *settings = arguments[count:]
+    value = operator(*plan.locals, plan.reduction(reduction), *settings)
+    return plan.loss(value, reduction, form)
+
+
+def _with_grad(
+    operator: OpOverload, count: int, arguments: list[Any], forms: Sequence[Tensor]
+) -> tuple[DTensor, DTensor]:
+    plan = _Plan(operator, arguments[:count])
+    reduction, *settings, grad_output, factor = arguments[count:]
+    if grad_output is not None:
+        whole = reduction != "none" or grad_output.numel() == 1
+        grad_output = plan.local(grad_output, plan.whole if whole else plan.of_elements)
+    if reduction == "mean":
+        factor *= plan.weight
+    value, gradient = operator(
+        *plan.locals, plan.reduction(reduction), *settings, grad_output, factor
+    )
+    return plan.loss(value, reduction, forms[0]), plan.gradient(gradient, 0, forms[1])
+
+
+def _backward(operator: OpOverload, count: int, arguments: list[Any], forms: Any) -> Any:
+    plan = _Plan(operator, arguments[1 : 1 + count])
+    reduction, *settings, wanted = arguments[1 + count :]
+    gradients = operator(
+        plan.incoming(arguments[0], reduction),
+        *plan.locals,
+        "none" if reduction == "none" else "sum",
+        *settings,
+        wanted,
+    )
+    if isinstance(gradients, Tensor):  # of a single operand
+        return plan.gradient(gradients, 0, forms) if wanted[0] else plan.wrap(gradients, forms)
+    return tuple(
+        plan.gradient(gradient, k, form) if wanted[k] else plan.wrap(gradient, form)
+        for k, (gradient, form) in enumerate(zip(gradients, forms, strict=True))
+    )
+
+
+def _double_backward(
+    operator: OpOverload, count: int, arguments: list[Any], forms: Sequence[Tensor]
+) -> tuple[DTensor, ...]:
+    vectors, (grad_output, *rest) = arguments[:count], arguments[count:]
+    plan = _Plan(operator, rest[:count])
+    reduction, *settings = rest[count:]
+    of_grad_output, *of_operands = operator(
+        *(plan.local(vector, plan.placements[k]) for k, vector in enumerate(vectors)),
+        plan.incoming(grad_output, reduction),
+        *plan.locals,
+        "none" if reduction == "none" else "sum",
+        *settings,
+    )
+    if reduction == "none":
+        first = plan.wrap(of_grad_output, forms[0], plan.of_elements)
+    else:
+        of_grad_output = (of_grad_output / plan.divisor(reduction)).to(forms[0].dtype)
+        first = plan.wrap(of_grad_output, forms[0], plan.of_sums)
+    return first, *(
+        plan.gradient(gradient, k, form)
+        for k, (gradient, form) in enumerate(zip(of_operands, forms[1:], strict=True))
+    )
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "": _loss,
+    "_with_grad": _with_grad,
+    "_backward": _backward,
+    "_double_backward": _double_backward,
+}
+SUFFIXES = tuple(_RULES)
+"""What the names of the operators that take DTensors have after that of their loss."""
+
+
+class _Plan:
+    """How the operands of a call are sharded."""
+
+    def __init__(self, operator: OpOverload, operands: Sequence[Tensor]) -> None:
+        self.operator = operator
+        meshes = [operand.device_mesh for operand in operands if isinstance(operand, DTensor)]
+        if not meshes or any(mesh != meshes[0] for mesh in meshes):
+            raise NotImplementedError(f"{operator}: the DTensors must be on one device mesh")
+        self.mesh = meshes[0]
+        self.shape = torch.broadcast_shapes(*(operand.shape for operand in operands))
+        largest_first = sorted(operands, key=lambda operand: -operand.numel())
+        sharded = [self._sharded(largest_first, of) for of in range(self.mesh.ndim)]
+        # Of the elements, of a sum over them, and of what each rank holds whole.
+        self.of_elements = [Replicate() if dim is None else Shard(dim) for dim in sharded]
+        self.of_sums = [Replicate() if dim is None else Partial() for dim in sharded]
+        self.whole = [Replicate()] * self.mesh.ndim
+        self.placements = [
+            [Replicate() if dim is None else self._of_operand(operand, dim) for dim in sharded]
+            for operand in operands
+        ]
+        self.locals = [
+            self.local(operand, placements)
+            for operand, placements in zip(operands, self.placements, strict=True)
+        ]
+        of_shard = math.prod(torch.broadcast_shapes(*(tensor.shape for tensor in self.locals)))
+        self.is_empty = of_shard == 0
+        self.weight = of_shard / max(math.prod(self.shape), 1)
+        """The part of all elements that this rank has."""
+
+    def _sharded(self, operands: Sequence[Tensor], of: int) -> int | None:
+        """Return the dimension of the loss that a dimension of the mesh shards."""
+        for operand in operands:
+            placement = operand.placements[of] if isinstance(operand, DTensor) else None
+            if type(placement) is Shard:
+                dim = placement.dim + len(self.shape) - operand.dim()
+                if operand.shape[placement.dim] == self.shape[dim]:
+                    return dim
+        return None
+
+    def _of_operand(self, operand: Tensor, dim: int) -> Placement:
+        own = dim - len(self.shape) + operand.dim()
+        has = own >= 0 and operand.shape[own] == self.shape[dim]
+        return Shard(own) if has else Replicate()
+
+    def local(self, tensor: Tensor, placements: Sequence[Placement]) -> Tensor:
+        """Return what this rank has of a tensor with these placements."""
+        if isinstance(tensor, DTensor):
+            # Below autograd, where DTensor's own methods would record what they do.
+            spec = tensor._spec
+            if spec.placements == tuple(placements):
+                return tensor._local_tensor
+            target = DTensorSpec(self.mesh, tuple(placements), tensor_meta=spec.tensor_meta)
+            redistributed: Tensor = redistribute_local_tensor(tensor._local_tensor, spec, target)
+            return redistributed
+        if tensor.dim() > 0:
+            raise RuntimeError(
+                f"{self.operator}: where one tensor is a DTensor, all but numbers must be, not a "
+                f"torch.Tensor of shape {list(tensor.shape)}; distribute it with distribute_tensor"
+            )
+        return tensor
+
+    def divisor(self, reduction: str) -> int:
+        """Return what the elements' sum is divided by."""
+        return max(math.prod(self.shape), 1) if reduction == "mean" else 1
+
+    def reduction(self, reduction: str) -> str:
+        """Return the reduction of a shard; the mean of one without elements is left out as 0."""
+        left_out = reduction == "mean" and self.is_empty and math.prod(self.shape) > 0
+        return "sum" if left_out else reduction
+
+    def incoming(self, grad_output: Tensor, reduction: str) -> Tensor:
+        """Return the incoming gradient of a sum of this rank's elements, or of each of them."""
+        if reduction == "none":
+            return self.local(grad_output, self.of_elements)
+        grad_output = self.local(grad_output, self.whole)
+        if reduction == "mean":
+            # In float64, so that it is rounded once.
+            grad_output = grad_output.double() / self.divisor(reduction)
+        return grad_output
+
+    def loss(self, value: Tensor, reduction: str, form: Tensor) -> DTensor:
+        """Return a loss of which each rank has its part."""
+        if reduction == "none":
+            return self.wrap(value, form, self.of_elements)
+        if reduction == "mean" and self.weight not in (0, 1):
+            value = value * self.weight
+        return self.wrap(value, form, self.of_sums)
+
+    def gradient(self, gradient: Tensor, k: int, form: Tensor) -> DTensor:
+        """Return a gradient, a partial sum where its operand repeats along a sharded dimension."""
+        pairs = zip(self.placements[k], self.of_sums, strict=True)
+        return self.wrap(
+            gradient, form, [sums if own == Replicate() else own for own, sums in pairs]
+        )
+
+    def wrap(
+        self, local: Tensor, form: Tensor, placements: Sequence[Placement] | None = None
+    ) -> DTensor:
+        """Return a DTensor of the global form that a meta tensor has."""
+        meta = TensorMeta(form.shape, form.stride(), form.dtype)
+        spec = DTensorSpec(self.mesh, tuple(placements or self.whole), tensor_meta=meta)
+        return DTensor(local, spec, requires_grad=False)
+
+
+def _meta(argument: Any) -> Any:
+    if not isinstance(argument, Tensor):
+        return argument
+    return torch.empty_strided(
+        argument.shape, argument.stride(), dtype=argument.dtype, device="meta"
+    )

@@ -1,0 +1,284 @@
+"""Forward mode: tangents of the losses and of their gradients equal those of torch's own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+
+from losscli.losses import reduce
+from losscli.truth.tolerances import ELEMENT_ULP, unit_roundoff
+
+from .losses import NAMES, PARAMETERS, REDUCTIONS, custom, make, reference, with_grad
+
+# torch's own batching rule of clamp's backward, and its first use of forward mode.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:An output with one or more elements was resized"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+]
+
+SHAPES = (((5, 3), (5, 3)), ((5, 3), (3,)), ((3,), (5, 1)), ((2, 1, 3), (4, 1)), ((), ()))
+SMALL = (((3, 2), (2,)), ((2,), (3, 1)), ((), ()))
+EMPTY = ((0, 3), (3,))
+BOTH = (0, 1)
+
+
+def torchs(loss: str, reduction: str) -> Callable[..., Tensor]:
+    """torch's loss, without what its own batching rules fail on: broadcasts, means of nothing."""
+    function = reference(loss, "none")
+
+    def reduced(input: Tensor, target: Tensor) -> Tensor:
+        return reduce(function(input + 0 * target, target + 0 * input), reduction)
+
+    return reduced
+
+
+def both(loss: str, reduction: str) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    return custom(loss, reduction), torchs(loss, reduction)
+
+
+def close(got: object, expected: object) -> None:
+    torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+def operands(shapes: tuple[tuple[int, ...], ...], device: str) -> tuple[Tensor, ...]:
+    values = make(torch.float64, device)
+    return tuple(map(values, shapes))
+
+
+def curved(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """One number whose second derivatives mix those of the loss with its incoming gradients."""
+    return lambda *given: function(*given).sin().sum()
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
+    for shapes in (*SHAPES, EMPTY):
+        given = operands(shapes, device)
+        tangents = tuple(torch.randn_like(operand) for operand in given)
+        ours, theirs = both(loss, reduction)
+        close(jvp(ours, given, tangents), jvp(theirs, given, tangents))
+        for k in BOTH:  # one of them alone
+
+            def alone(function: Any, k: int = k) -> Any:
+                def of_one(operand: Tensor) -> Tensor:
+                    return function(*(operand if j == k else given[j] for j in BOTH))  # noqa: B023
+
+                return jvp(of_one, given[k : k + 1], tangents[k : k + 1])  # noqa: B023
+
+            close(alone(ours), alone(theirs))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(
+    loss: str, reduction: str, device: str
+) -> None:
+    for shapes in SMALL:
+        given = operands(shapes, device)
+        ours, theirs = both(loss, reduction)
+        close(jacfwd(ours, BOTH)(*given), jacfwd(theirs, BOTH)(*given))
+        expected = hessian(curved(theirs), BOTH)(*given)
+        close(hessian(curved(ours), BOTH)(*given), expected)
+        for outer in (jacfwd, jacrev):
+            for inner in (jacfwd, jacrev):
+                close(outer(inner(curved(ours), BOTH), BOTH)(*given), expected)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_products_of_hessian_and_vector_equal_torchs(
+    loss: str, reduction: str, device: str
+) -> None:
+    for shapes in (*SHAPES, EMPTY):
+        given = operands(shapes, device)
+        vectors = tuple(torch.randn_like(operand) for operand in given)
+
+        def forward_over_reverse(function: Any) -> Any:
+            return jvp(grad(curved(function), BOTH), given, vectors)  # noqa: B023
+
+        def reverse_over_forward(function: Any) -> Any:
+            along = lambda *of: jvp(curved(function), of, vectors)[1]  # noqa: B023, E731
+            return grad(along, BOTH)(*given)  # noqa: B023
+
+        def reverse_over_reverse(function: Any) -> Any:
+            value = curved(function)
+            return [
+                of(value, given, vectors)  # noqa: B023
+                for of in (torch.autograd.functional.hvp, torch.autograd.functional.vhp)
+            ]
+
+        ours, theirs = both(loss, reduction)
+        for product in (forward_over_reverse, reverse_over_forward, reverse_over_reverse):
+            close(product(ours), product(theirs))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_tangents_of_each_sample_equal_torchs(loss: str, reduction: str, device: str) -> None:
+    input, target = operands(((4, 5, 3), (4, 3)), device)
+    direction = torch.randn_like(target[0])
+
+    def mapped(function: Any) -> Any:
+        def of_one(x: Tensor, y: Tensor) -> Any:
+            inner = lambda y: grad(curved(function))(x, y)  # noqa: E731
+            return jvp(inner, (y,), (direction,)), hessian(curved(function))(x[0], y)
+
+        return vmap(of_one)(input, target)
+
+    ours, theirs = both(loss, reduction)
+    close(mapped(ours), mapped(theirs))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_dual_numbers_carry_tangents_through_loss_and_gradient(
+    loss: str, reduction: str, device: str
+) -> None:
+    def run(function: Any) -> Any:
+        torch.manual_seed(0)
+        input, target = operands(((5, 3), (3,)), device)
+        with forward_ad.dual_level():
+            input = forward_ad.make_dual(input.requires_grad_(), torch.randn_like(input))
+            target = forward_ad.make_dual(target.requires_grad_(), torch.randn_like(target))
+            loss = curved(function)(input, target)
+            duals = [loss]
+            for graph in (True, False):
+                duals += torch.autograd.grad(
+                    loss, (input, target), create_graph=graph, retain_graph=True
+                )
+            found = []
+            for dual in duals:
+                primal, tangent = forward_ad.unpack_dual(dual)
+                assert tangent is not None
+                found += [primal.detach(), tangent.detach()]
+            # Reverse mode through a tangent.
+            tangent = forward_ad.unpack_dual(loss).tangent
+            assert tangent is not None
+            return found, torch.autograd.grad(tangent, (input, target))
+
+    ours, theirs = both(loss, reduction)
+    close(run(ours), run(theirs))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_gradcheck_passes_in_forward_mode(loss: str, reduction: str, device: str) -> None:
+    # Away from kinks, whose derivatives differences cannot tell.
+    input = torch.linspace(-2.03, 2.11, 6, dtype=torch.float64, device=device).view(3, 2)
+    target = torch.tensor([0.31, -0.27], dtype=torch.float64, device=device)
+    leaves = input.requires_grad_(), target.requires_grad_()
+    function = custom(loss, reduction)
+    assert torch.autograd.gradcheck(
+        function, leaves, check_forward_ad=True, check_batched_forward_grad=True
+    )
+    assert torch.autograd.gradgradcheck(
+        function, leaves, check_fwd_over_rev=True, check_rev_over_rev=True
+    )
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
+    loss: str, reduction: str, device: str
+) -> None:
+    """In the vectors and in the incoming gradient, which functional.hvp relies on."""
+    operator = getattr(torch.ops.losscli, f"{loss}_double_backward").default
+    settings = (reduction, *PARAMETERS[loss].values())
+    given = operands(((3, 2), (2,)), device)
+    incoming = torch.randn_like(custom(loss, reduction)(*given))
+    leaves = [torch.randn_like(of).requires_grad_() for of in (*given, incoming)]
+
+    def second(*linear: Tensor) -> Any:
+        return operator(*linear, *given, *settings)
+
+    assert torch.autograd.gradcheck(second, leaves)
+    assert torch.autograd.gradgradcheck(second, leaves)
+    assert torch.autograd.gradcheck(second, leaves, check_batched_grad=True)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", NAMES)
+def test_with_grad_carries_tangents_in_one_call(loss: str, reduction: str, device: str) -> None:
+    for shapes in (*SHAPES, EMPTY):
+        given = operands(shapes, device)
+        scale = make(torch.float64, device, seed=1)(())
+        every: tuple[Tensor, ...] = (*given, scale)
+        tangents = tuple(torch.randn_like(operand) for operand in every)
+
+        def ours(x: Tensor, y: Tensor, scale: Tensor) -> Any:
+            return with_grad(loss, reduction)(x, y, grad_output=scale)
+
+        def theirs(x: Tensor, y: Tensor, scale: Tensor) -> Any:
+            function = torchs(loss, reduction)
+            return function(x, y), scale * grad(lambda *of: function(*of).sum())(x, y)
+
+        close(jvp(ours, every, tangents), jvp(theirs, every, tangents))
+        factor = functools.partial(with_grad(loss, reduction), grad_output=-0.3)
+        fixed = scale.new_tensor(-0.3)
+        close(
+            jvp(factor, given, tangents[:2]),
+            jvp(lambda x, y: theirs(x, y, fixed), given, tangents[:2]),  # noqa: B023
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_tangents_of_narrow_dtypes_are_rounded_once(
+    reduction: str, dtype: torch.dtype, device: str
+) -> None:
+    values = make(dtype, device)
+    given = values((301, 7)), values((7,))
+    tangent = values((301, 7)).abs() * (given[0] - given[1]).sign()  # terms of one sign
+    got = jvp(lambda x: custom("mse", reduction)(x, given[1]), given[:1], (tangent,))[1]
+    exact = 2 * (given[0].double() - given[1].double()) * tangent.double()
+    exact = reduce(exact, reduction)
+    assert got.dtype == dtype
+    allowed = 2 * ELEMENT_ULP * unit_roundoff(dtype)
+    assert ((got.double() - exact).abs() <= allowed * exact.abs()).all()
+
+
+def test_operands_of_other_dtypes_have_tangents_in_their_own(device: str) -> None:
+    input = make(torch.float32, device)((5, 3))
+    target = torch.arange(3, device=device)
+    function = lambda x: custom("hinge")(x, target)  # noqa: E731
+    theirs = lambda x: reference("hinge")(x, target)  # noqa: E731
+    close(jvp(function, (input,), (input,)), jvp(theirs, (input,), (input,)))
+    close(hessian(function)(input), hessian(theirs)(input))
+
+
+@pytest.mark.parametrize("transform", [grad, jacfwd])
+def test_third_derivatives_say_that_they_are_not_supported(transform: Any, device: str) -> None:
+    input = make(torch.float64, device)((5,))
+    value = curved(lambda x: custom("mse")(x, torch.zeros_like(x)))
+    second = lambda x: hessian(value)(x).sum()  # noqa: E731
+    with pytest.raises(NotImplementedError, match="third derivatives are not supported"):
+        transform(second)(input)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_with_grad_refuses_reverse_mode(loss: str, device: str) -> None:
+    input, scale = operands(((5,), ()), device)
+
+    def value(x: Tensor, scale: Tensor) -> Tensor:
+        return with_grad(loss)(x, torch.ones_like(x), grad_output=scale)[1].sum()
+
+    for argument in BOTH:
+        with pytest.raises(NotImplementedError, match="cannot be differentiated in reverse mode"):
+            grad(value, argument)(input, scale)
+
+
+def test_strategies_of_the_benchmark_have_tangents(device: str) -> None:
+    values = make(torch.float64, device)
+    input, target = values((301,)), values((301,))
+    operator = torch.ops.losscli_bench.mse.default
+    function = lambda x: operator(x, target, "mean", *PARAMETERS["mse"].values(), "tree")  # noqa: E731
+    expected = jvp(lambda x: custom("mse")(x, target), (input,), (input,))
+    close(jvp(function, (input,), (input,)), expected)
