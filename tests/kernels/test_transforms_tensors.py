@@ -18,6 +18,8 @@ from losscli import nn
 
 from .losses import NAMES, PARAMETERS, REDUCTIONS, custom, make, with_grad
 
+# PyTorch's own, at the first use of forward mode.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
