@@ -5,19 +5,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "core/launch.h"
 #include "core/runtime.h"
 #include "torch/registry.h"
+#include "torch/stream.h"
 
 namespace losscli {
-
-inline void* current_stream(const at::Device& device) {
-  if (device.is_cpu()) return nullptr;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return guard.getStream(device).native_handle();
-}
 
 class Launch {
  public:

@@ -4,11 +4,12 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <utility>
 
-#include "torch/launch.h"
+#include "torch/stream.h"
 #include "torch/tangents.h"
 
 namespace losscli {
