@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from losscli.errors import UnfitError, UsageError
-from losscli.machine import description, devices, kernel_files, memory
+from losscli.machine import allocator, description, devices, kernel_files, memory
 
 MIB = 2**20
 
@@ -173,3 +173,27 @@ def test_an_installed_losscli_has_no_commit_of_the_repository_around_it(tmp_path
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(description, "SOURCES", tmp_path / "venv")
     assert description.commit() is None
+
+
+def test_a_process_that_keeps_freed_memory_starts_with_its_variables(monkeypatch):
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
+    kept, default = allocator.environment(keeps=True), allocator.environment(keeps=False)
+
+    assert allocator.KEEPING.items() <= kept.items()
+    assert default["MALLOC_TRIM_THRESHOLD_"] == "1"
+    assert not allocator.KEEPING.items() & default.items()
+
+
+def test_a_process_that_began_to_keep_memory_starts_others_that_do_not(monkeypatch):
+    for name, value in allocator.KEEPING.items():
+        monkeypatch.setenv(name, value)
+
+    assert allocator.keeps()
+    assert not allocator.KEEPING.keys() & allocator.environment(keeps=False).keys()
+
+
+def test_a_smaller_pad_keeps_freed_memory_as_well(monkeypatch):
+    for name, value in (allocator.KEEPING | allocator.SMALL_PAD).items():
+        monkeypatch.setenv(name, value)
+
+    assert allocator.keeps()

@@ -66,7 +66,7 @@ class Worker:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **environ},
+            env=environ,
             start_new_session=True,
         )
         self._ready = False
@@ -192,8 +192,9 @@ class Processes:
         numbers = [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
         for number in numbers:
             if number not in self._workers:
-                keeps = self._sets_allocator and number != _DEFAULT_ALLOCATOR
-                environ = allocator.KEEPING if keeps else {}
+                environ: Mapping[str, str] = os.environ
+                if self._sets_allocator:
+                    environ = allocator.environment(keeps=number != _DEFAULT_ALLOCATOR)
                 self._workers[number] = self._start(self._command, environ)
         for worker in self._workers.values():
             worker.wait_until_ready(self.notify)

@@ -23,6 +23,7 @@ from losscli.errors import UnfitError
 from losscli.judge.job import Job
 from losscli.judge.unjudged import not_judged
 from losscli.judge.verdict import Verdict
+from losscli.machine import allocator
 from losscli.machine.devices import core_count, find_gpus, torch_without_cuda
 from losscli.machine.memory import free_bytes
 from losscli.runs.decoding import UNREADABLE, RecordError, read_object
@@ -249,7 +250,11 @@ class _Judge:
         """Start the process in a session of its own: Ctrl-C reaches only the command."""
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=None if allocator.unsettable() else allocator.environment(keeps=True),
+                start_new_session=True,
             )
         except OSError as error:
             raise UnfitError(

@@ -12,14 +12,17 @@ import contextlib
 import ctypes
 import os
 import platform
-from collections.abc import Mapping
 
-KEEPING: Mapping[str, str] = {
+TOP_PAD = "MALLOC_TOP_PAD_"
+"""The variable for how much more a process takes than it needs, so that it asks rarely."""
+KEEPING: dict[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
-    "MALLOC_TOP_PAD_": "1000000000",
+    TOP_PAD: "1000000000",
 }
 """Environment variables of glibc that make a process keep freed memory."""
+SMALL_PAD = {TOP_PAD: "1000000"}
+"""For a process whose memory is limited, where what it does not need would count."""
 KEEPS, DEFAULT = "keeps freed memory", "default"
 """The names of the allocators in a record."""
 
@@ -37,7 +40,13 @@ def unsettable() -> str:
 
 def keeps() -> bool:
     """Tell whether this process was started to keep freed memory."""
-    return all(os.environ.get(name) == value for name, value in KEEPING.items())
+    return all(os.environ.get(name) == KEEPING[name] for name in KEEPING if name != TOP_PAD)
+
+
+def environment(*, keeps: bool) -> dict[str, str]:
+    """Return the environment of a new process that keeps freed memory, or that does not."""
+    own = {name: value for name, value in os.environ.items() if KEEPING.get(name) != value}
+    return own | KEEPING if keeps else own
 
 
 def fresh_bytes() -> int:

@@ -36,6 +36,7 @@ from losscli.implementations.sandbox import confinement, messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import FITS, KEEPS_OPERANDS, METHODS
 from losscli.implementations.sandbox.wire import Outgoing
+from losscli.machine import allocator
 from losscli.reasons import Code
 from losscli.units import format_bytes
 
@@ -113,7 +114,7 @@ class Zygote:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **_allocator(), "PYTHONUNBUFFERED": "1"},
             )
         self.socket = ours
         ours.settimeout(START_SECONDS)
@@ -165,6 +166,11 @@ def scratch_directory() -> Path:
     return directory
 
 
+def _allocator() -> dict[str, str]:
+    """Return what makes a worker keep freed memory as this process does, within its limit."""
+    return allocator.SMALL_PAD if allocator.keeps() else {}
+
+
 def _random_number() -> int:
     return int.from_bytes(os.urandom(6))
 
@@ -199,7 +205,11 @@ class Worker:
             "device": device,
             "scratch": str(scratch),
             "memory_bytes": allowance.memory_bytes,
-            "environ": {**os.environ, confinement.CACHE_VARIABLE: str(scratch.parent)},
+            "environ": {
+                **os.environ,
+                **_allocator(),
+                confinement.CACHE_VARIABLE: str(scratch.parent),
+            },
         }
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
         self.keeper = 0
