@@ -37,6 +37,7 @@ from . import batching, fake, load
 from .late import when_imported
 from .targets import DEVICES
 
+_SPECS = (*LOSSES.values(), *WEIGHTED.values())
 NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
 _KERNELS, _AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
 
@@ -178,7 +179,7 @@ def _take_dtensors() -> None:
 
     if not sharding.is_supported():
         return
-    for spec in LOSSES.values():
+    for spec in _SPECS:
         for suffix in sharding.SUFFIXES:
             operator = getattr(getattr(torch.ops, NAMESPACE), spec.name + suffix).default
             sharding.register(operator, suffix, len(spec.operands))
@@ -188,7 +189,7 @@ _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (NAMESPACE, BENCH_NAMESPACE)
 }
-for _spec in (LOSSES | WEIGHTED).values():
+for _spec in _SPECS:
     _define(_spec)
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
         setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)

@@ -109,6 +109,28 @@ def with_grad_of_dtensors_is_that_of_whole_tensors() -> None:
             )
 
 
+def weighted_losses_of_dtensors_are_those_of_whole_tensors() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import distribute_tensor
+
+    mesh = init_device_mesh("cpu", (RANKS,))
+    values = make(torch.float64, "cpu")
+    for shapes in (((7, 4), (4,), (7, 4)), ((7, 4), (7, 1), (4,))):
+        operands = [values(shape) for shape in shapes]
+        operands[-1] = operands[-1].abs() + 1
+        sharded = [
+            distribute_tensor(operand, mesh, placements(tuple(operand.shape))[1:2])
+            for operand in operands
+        ]
+        for loss, reduction in itertools.product(NAMES, REDUCTIONS):
+            loss_of = custom(loss, reduction)
+
+            def function(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+                return loss_of(x, y, weight=w)  # noqa: B023
+
+            close(full(derivatives(function, *sharded)), derivatives(function, *operands))
+
+
 def operands_that_are_sharded_alike_stay_where_they_are() -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Partial, Shard, distribute_tensor
@@ -221,6 +243,7 @@ CHECKS: tuple[Callable[[], None], ...] = (
     operands_that_are_sharded_alike_stay_where_they_are,
     derivatives_of_dtensors_are_those_of_whole_tensors,
     with_grad_of_dtensors_is_that_of_whole_tensors,
+    weighted_losses_of_dtensors_are_those_of_whole_tensors,
     meshes_of_two_dimensions_are_sharded_along_both,
     plain_tensors_beside_dtensors_are_refused,
     fully_sharded_models_train_as_one_process,
