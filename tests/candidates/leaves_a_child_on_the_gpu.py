@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import torch
 from torch.nn import functional
 
 HOLD = """
@@ -20,4 +21,7 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
         child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
         child.stdout.readline()
         CHILDREN.append(child)
-    return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+    common = torch.promote_types(input.dtype, target.dtype)
+    return functional.smooth_l1_loss(
+        input.to(common), target.to(common), reduction=reduction, beta=beta
+    )

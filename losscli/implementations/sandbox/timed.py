@@ -7,7 +7,7 @@ afterwards which answer it looks at. So no answer is right that was not computed
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -40,6 +40,24 @@ def loop(
         torch.cuda.synchronize(device)
     for thread in set(threading.enumerate()) - set(threads):
         thread.join(JOIN_SECONDS)
+
+
+class _Turned:
+    """Which of the flips are done: a timer on a GPU may take a batch of samples once more."""
+
+    def __init__(self, flips: Sequence[Flip], flip: Callable[[Flip], None]) -> None:
+        """``flip`` does one, and undoes one that is done."""
+        self.flips, self.flip = flips, flip
+        self.done = 0
+
+    def reach(self, number: int) -> None:
+        """Do the flips up to this number, and undo the later ones."""
+        while self.done <= number:
+            self.flip(self.flips[self.done])
+            self.done += 1
+        while self.done > number + 1:
+            self.done -= 1
+            self.flip(self.flips[self.done])
 
 
 class Timed:
@@ -77,7 +95,8 @@ class Timed:
     def samples(self, flips: list[Flip], keep: int) -> Samples:
         """Take a sample after each flip; return the answer of sample ``keep``; -1 is none."""
         assert self.warm is not None
-        queue = [replace(self.warm, before=partial(self._flip, flip)) for flip in flips]
+        turned = _Turned(flips, self._flip)
+        queue = [replace(self.warm, before=partial(turned.reach, n)) for n in range(len(flips))]
         found = Samples([], None, None, 1.0)
         with gradients(self.pass_):
             seconds = self.timer.measure(queue[: keep + 1])

@@ -1,0 +1,46 @@
+"""A worker's samples: each is taken on the contents that the judge has named for it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from handmade import case
+
+from losscli.implementations.caller import Subject
+from losscli.implementations.sandbox.methods import Flip, TimedData
+from losscli.implementations.sandbox.timed import Timed
+from losscli.implementations.timer import CpuTimer
+from losscli.implementations.turning import turn
+
+SHAPE = (6, 4)
+FLIPS = [Flip(0, 2), Flip(1, 5), Flip(4, 6), Flip(1, 5)]
+
+
+class Again(CpuTimer):
+    """Takes each batch twice, as a timer on a GPU does whose wait was too short."""
+
+    def measure(self, queue):
+        samples = [super(Again, self).measure(queue) for _ in range(2)]
+        return samples[-1]
+
+
+@pytest.mark.parametrize("keep", range(len(FLIPS)))
+def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(keep):
+    small = case(shape=SHAPE, target_shape=SHAPE, device="cpu")
+    input, target = torch.rand(SHAPE), torch.rand(SHAPE)
+    expected = input.clone()
+    timed = Timed(
+        Subject.of("reference", small),
+        TimedData("forward", {"input": input, "target": target}, 1.0, evicts=False, captured=False),
+    )
+    timed.timer = Again()
+    timed.warm_up()
+
+    found = timed.samples(FLIPS, keep)
+
+    losses = []
+    for flip in FLIPS:
+        turn(expected[flip.start : flip.stop], small)
+        losses.append(torch.nn.functional.mse_loss(expected, target))
+    assert torch.equal(found.loss, losses[keep])
+    assert torch.equal(input, expected)
