@@ -45,9 +45,9 @@ def reduction_of(reduction: str, size_average: bool | None, reduce: bool | None)
         return reduction
     averages, reduces = size_average is not False, reduce is not False
     meant = "none" if not reduces else "mean" if averages else "sum"
-    warnings.warn(
-        f"size_average and reduce are deprecated: use reduction={meant!r} instead", stacklevel=4
-    )
+    if not operators.is_compiling():
+        text = f"size_average and reduce are deprecated: use reduction={meant!r} instead"
+        warnings.warn(text, stacklevel=4)
     return meant
 
 
@@ -128,7 +128,10 @@ class Calls:
         return loss_with_grad
 
     def _warn(self, operands: tuple[Tensor, ...]) -> None:
-        if self.warns and operands[0].shape != operands[1].shape:
+        # No compiler traces a warning.
+        if not self.warns or operators.is_compiling():
+            return
+        if operands[0].shape != operands[1].shape:
             warnings.warn(
                 f"Using a target size ({operands[1].shape}) that is different to the input size "
                 f"({operands[0].shape}): the loss is that of all pairs which broadcasting makes, "
