@@ -16,7 +16,7 @@ from torch.func import grad, jvp, vmap
 
 from losscli import nn
 
-from .losses import NAMES, REDUCTIONS, custom, make, with_grad
+from .losses import MACHINERY, REDUCTIONS, custom, make, with_grad
 
 # PyTorch's own, of its compiler.
 pytestmark = [
@@ -72,7 +72,7 @@ def test_compiled_autograd_gives_the_gradients_of_eager_mode(reduction: str, dev
 
 def test_compiled_autograd_tells_losses_and_parameters_apart(device: str) -> None:
     x, y = leaves(((5, 4), (4,)), device)
-    functions = [custom(loss) for loss in NAMES] + [custom("smooth_l1", beta=0.3)]
+    functions = [custom(loss) for loss in MACHINERY] + [custom("smooth_l1", beta=0.3)]
     for function in functions:
         (expected,) = torch.autograd.grad(function(x, y), x)
         with compiled_backward():

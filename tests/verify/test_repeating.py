@@ -11,12 +11,12 @@ import pytest
 from losscli.cli import main
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
-from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.verify import repeat, runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.repeating import line
 from losscli.verify.shrink import Shrinker
+from tests.machinery import MACHINERY
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_check_that_does_not_apply_to_the_case_says_so(capsys):
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_failure_on_a_case_of_the_check_is_repeated_on_that_case(make_case, loss, check):
     made = CHECKS[check].adapt(make_case(loss, shape=(64, 1024)))
 

@@ -23,6 +23,7 @@ from losscli.verify.checks.second_derivatives import curvature_case
 from losscli.verify.checks.steps import Due
 from losscli.verify.selftest.surgery import graft
 from losscli.verify.selftest.wrong import find_wrong
+from tests.machinery import MACHINERY
 
 
 def put(case, implementation, check):
@@ -98,7 +99,7 @@ def guessing(miss):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_verified_expectation_passes_steps(make_case, loss, reduction):
     result = put(make_case(loss, reduction=reduction), guessing(computed), "steps")
 
@@ -119,14 +120,14 @@ def test_unnoticed_wrong_expectation_fails_steps(make_case):
 
 
 @pytest.mark.parametrize("name", ["last incoming", "habit"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_last_incoming_gradient_used_for_the_next_fails(make_case, loss, name):
     assert put(make_case(loss), wrong(name), "steps").status == FAIL
 
 
 @pytest.mark.parametrize("check", ["steps", "changed_operands"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_formula_passes(make_case, loss, reduction, check):
     result = put(make_case(loss, reduction=reduction), find_implementation("reference"), check)
 
@@ -171,7 +172,7 @@ def float64_sum(add):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_inexact_float64_sums_fail(make_case, loss, reduction):
     case = make_case(loss, dtype="float64", reduction=reduction)
 
@@ -216,7 +217,7 @@ def test_a_tolerance_that_belongs_to_a_loss_loosens_its_cases_and_is_shown(make_
     assert Problem.of(case, 9.0).tolerance == "9 ulp"
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_the_usual_incoming_gradient_is_that_of_the_case(make_case, loss):
     for value, name in ((1.0, "1"), (0.5, "0.5")):
         case = msgspec.structs.replace(make_case(loss), grad_output=value)
@@ -253,7 +254,7 @@ def graphed_leaves(monkeypatch):
     return given
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_warning_of_graphed_callables_is_not_blamed(make_case, graphed_leaves, loss):
     verdict = judge_graphed(make_case(loss), find_implementation("reference"))
 
@@ -278,7 +279,7 @@ def test_graphed_callables_that_skip_the_incoming_gradient_fail(make_case, graph
 @pytest.mark.gpu
 @pytest.mark.parametrize("check", ["steps", "captured_backward"])
 @pytest.mark.parametrize("name", ["custom", "reference"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_steps_and_captures_on_a_gpu(make_case, loss, name, check):
     result = put(make_case(loss, device="cuda"), find_implementation(name), check)
 
