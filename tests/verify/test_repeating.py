@@ -60,6 +60,13 @@ def test_repeat_line_of_a_loosened_case_has_its_tolerance(make_case):
     assert line(result).endswith("seed=0, ulp=16)")
 
 
+@pytest.mark.parametrize(("beside", "word"), [(("mse",), '("mse",)'), (("a", "b"), '("a", "b")')])
+def test_repeat_line_has_the_losses_that_were_called_in_between(make_case, beside, word):
+    result = VerifyResult(make_case(), "functional", "steps", FAIL, beside=beside)
+
+    assert line(result).endswith(f"seed=0, beside={word})")
+
+
 def test_repeat_line_prints_the_same_failure(half, capsys):
     options = ["--device", "cpu", "--loss", "mse", "--size", "37x101", "--dtype", "float16"]
     assert main.run(["verify", *options, "--impl", "functional", "--seed", "3"]) == 1

@@ -21,14 +21,15 @@ from losscli.verify import runner
 from losscli.verify.checks import CHECKS, captured_backward
 from losscli.verify.checks.second_derivatives import curvature_case
 from losscli.verify.checks.steps import Due
-from losscli.verify.selftest.surgery import graft
+from losscli.verify.repeating import line
+from losscli.verify.selftest.surgery import graft, regrade
 from losscli.verify.selftest.wrong import find_wrong
 from tests.machinery import MACHINERY
 
 
-def put(case, implementation, check):
+def put(case, implementation, check, beside=()):
     """Return the result of the one check."""
-    jobs = runner.split(case, [(implementation, CHECKS[check])])
+    jobs = runner.split(case, [(implementation, CHECKS[check])], beside=beside)
     (result,) = [result for job in jobs for result in runner.run(job)]
     return result
 
@@ -117,6 +118,47 @@ def test_unnoticed_wrong_expectation_fails_steps(make_case):
 
     assert result.status == FAIL
     assert "incoming gradient" in result.reason
+
+
+def shared_by_losses():
+    """Spoil the gradients of a call that follows a call of another loss."""
+    last = {}
+
+    def bind(case):
+        def function(input, target):
+            factor = 1 if last.get("loss", case.loss) == case.loss else 2
+            last["loss"] = case.loss
+            return regrade(reference(case, input, target), lambda g: factor * g)
+
+        return function
+
+    return planted(bind)
+
+
+def test_steps_calls_the_next_losses_of_the_run_in_between(make_case):
+    case, losses = make_case("mse"), ("hinge", "mse", "smooth_l1")
+    assert put(case, shared_by_losses(), "steps").status == PASS
+    assert put(case, shared_by_losses(), "steps", beside=("mse",)).status == PASS
+
+    result = put(case, shared_by_losses(), "steps", beside=losses)
+
+    assert result.status == FAIL
+    assert result.reason.startswith("two heads, smooth_l1 and hinge between them, step 1, ")
+    assert result.beside == ("smooth_l1", "hinge")
+    assert line(result).endswith('seed=0, beside=("smooth_l1", "hinge"))')
+
+
+def test_verify_binds_no_loss_that_it_is_not_asked_for(make_case):
+    bound = set()
+
+    def bind(case):
+        bound.add(case.loss)
+        return find_implementation("reference").bind(case)
+
+    trials = [(planted(bind), check) for check in CHECKS.values() if not check.missing(make_case())]
+    for job in runner.split(make_case("mse"), trials, beside=("mse",)):
+        assert FAIL not in {result.status for result in runner.run(job)}
+    assert bound == {"mse"}
 
 
 @pytest.mark.parametrize("name", ["last incoming", "habit"])
