@@ -187,6 +187,8 @@ class VerifyResult(Record, frozen=True):
     """The tolerance that the config or the loss loosened."""
     shrunk_from: str = ""
     """Name of the config's case whose failure this shows on a smaller one."""
+    beside: tuple[str, ...] = ()
+    """The losses that the check called in between, if it did and failed."""
 
     @property
     def told(self) -> str:

@@ -14,8 +14,8 @@ from losscli.axes import DType
 from losscli.cases import Case
 from losscli.losses import LOSSES, REDUCTIONS, Reduction
 from losscli.truth.tolerances import ELEMENT_ULP
+from tests.machinery import MACHINERY
 
-NAMES = tuple(LOSSES)
 DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
@@ -29,7 +29,7 @@ PARAMETERS: dict[str, dict[str, float]] = {
 
 __all__ = [
     "DTYPES",
-    "NAMES",
+    "MACHINERY",
     "PARAMETERS",
     "REDUCTIONS",
     "case_of",
