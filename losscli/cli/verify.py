@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,8 @@ def command(
         _refuse_beside_self_test(click.get_current_context())
     if axes["config"] is None:
         axes["config"] = DEFAULT_CONFIG
+    # Threads that wait for each other sleep: the tensors are small, and the processes several.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = _of_our_own(config)
@@ -91,7 +94,8 @@ def command(
         print_names(config, device)
         return EXIT_OK
 
-    from losscli.verify.runner import Job, plan, run
+    from losscli.verify.pool import Pool, processes_for
+    from losscli.verify.runner import Job, plan
 
     if dry_run:
         from losscli.verify.memory_plan import fit, needed_bytes
@@ -108,19 +112,20 @@ def command(
     from losscli.verify.shrink import Shrinker
 
     shrinker = Shrinker()
-
-    def results_of(job: Job) -> Generator[VerifyResult, None, None]:
-        yield from shrinker.follow(run(job))
-
     jobs = plan(config, device, checks=checks)
-    return run_jobs(
-        begin("verify", device, excluded=excluded(config, device)),
-        jobs,
-        results_of,
-        format=format,
-        output=output,
-        keep_going=keep_going,
-    )
+    with Pool(jobs, processes_for(jobs, device)) as pool:
+
+        def results_of(job: Job) -> Generator[VerifyResult, None, None]:
+            yield from shrinker.follow(pool.results_of(job))
+
+        return run_jobs(
+            begin("verify", device, excluded=excluded(config, device)),
+            jobs,
+            results_of,
+            format=format,
+            output=output,
+            keep_going=keep_going,
+        )
 
 
 def _refuse_beside_self_test(context: click.Context) -> None:
