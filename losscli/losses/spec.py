@@ -26,18 +26,37 @@ class Parameter:
     name: str
     default: float
     minimum: float
-    """Smallest value allowed, inclusive."""
+    """Smallest value allowed."""
     description: str
     example: float
     """A value for the tests: neither the default nor a power of two, which would hide a factor that
     is rounded twice."""
+    maximum: float = math.inf
+    """Largest value allowed."""
+    open: bool = False
+    """Whether the smallest and the largest value are not allowed themselves."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
-        if math.isfinite(value) and value >= self.minimum:
+        inside = self.minimum <= value <= self.maximum
+        if math.isfinite(value) and inside and not (self.open and value in self.ends):
             return None
-        bound = "a finite number" if self.minimum == -math.inf else f"at least {self.minimum:g}"
-        return f"{self.name} must be {bound}, but is {value:g}"
+        return f"{self.name} must be {self.domain}, but is {value:g}"
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value."""
+        return self.minimum, self.maximum
+
+    @property
+    def domain(self) -> str:
+        """The values allowed, in words."""
+        bounds = []
+        if self.minimum > -math.inf:
+            bounds.append(f"{'above' if self.open else 'at least'} {self.minimum:g}")
+        if self.maximum < math.inf:
+            bounds.append(f"{'below' if self.open else 'at most'} {self.maximum:g}")
+        return " and ".join(bounds) or "a finite number"
 
 
 def same_shape(shape: Shape) -> Shape:
