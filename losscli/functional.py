@@ -17,7 +17,8 @@ asks for one of the shape of the input. It calls a kernel of its own, built at i
 
 All of them raise ValueError for an unknown reduction or a parameter out of its domain, TypeError
 where the promoted dtype is not one of these four, and RuntimeError for shapes that do not broadcast
-or tensors on different devices. Reduction and parameters are keyword-only.
+or tensors on different devices. Their arguments are those of torch's function of the same name, in
+the same order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The losses as modules, as those of torch.nn, with keyword-only settings.
+"""The losses as modules, as those of torch.nn, with the same arguments.
 
 Each module has an expectation of its incoming gradient: the number that its last backward received.
 Forward writes the gradients for that number, so that backward has nothing left to do. Give each

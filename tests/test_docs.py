@@ -31,7 +31,7 @@ def test_every_check_is_described(check):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_readme_names_every_loss(loss):
-    assert f"{loss}_loss" in README.read_text()
+    assert f"`{LOSSES[loss].function_name}`" in README.read_text()
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])

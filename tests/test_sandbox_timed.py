@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from handmade import case
 
 from losscli.implementations.caller import Subject
 from losscli.implementations.sandbox.methods import Flip, TimedData
 from losscli.implementations.sandbox.timed import Timed
 from losscli.implementations.timer import CpuTimer
 from losscli.implementations.turning import turn
+from tests.handmade import case
 
 SHAPE = (6, 4)
 FLIPS = [Flip(0, 2), Flip(1, 5), Flip(4, 6), Flip(1, 5)]
@@ -42,5 +42,6 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
     for flip in FLIPS:
         turn(expected[flip.start : flip.stop], small)
         losses.append(torch.nn.functional.mse_loss(expected, target))
+    assert found.loss is not None
     assert torch.equal(found.loss, losses[keep])
     assert torch.equal(input, expected)

@@ -129,11 +129,11 @@ class UserFile:
                     "nothing_to_judge", f"{self.named}: there is no '{self.name}'. {_told(found)}"
                 )
             return found[self.name]
-        wanted = [name for name in (f"{loss}_loss", loss, MODULE) if name in found]
+        wanted = [name for name in (_function_name(loss), loss, MODULE) if name in found]
         if not wanted:
             public = [name for name in found if not name.startswith("_")]
             losses = [name for name in public if name.endswith("_loss")] or public
-            named = {*LOSSES, *(f"{each}_loss" for each in LOSSES)}
+            named = {*LOSSES, *map(_function_name, LOSSES)}
             of_others = named & set(losses)
             reference = {REFERENCE_MODULE, "get_inputs", "get_init_inputs"}
             losses = [name for name in losses if name not in of_others | reference]
@@ -144,7 +144,7 @@ class UserFile:
                 if name.endswith("_loss") or found[name].signature.is_loss
             ]
         if not wanted:
-            function = f"a function {loss}_loss or " if loss else ""
+            function = f"a function {_function_name(loss)} or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"
             raise NotJudgeableError("nothing_to_judge", f"{text}. {_told(found)}")
         if len(wanted) > 1:
@@ -233,6 +233,11 @@ def _at_revision(path: Path, revision: str) -> bytes:
 
 
 @cache
+def _function_name(loss: str) -> str:
+    """Return what the public function of a loss is called; of no known loss what it would be."""
+    return LOSSES[loss].function_name if loss in LOSSES else f"{loss}_loss"
+
+
 def _definitions(source: str, path: str) -> Mapping[str, Definition]:
     """Return what a source defines at its top level that can be called, by name."""
     try:

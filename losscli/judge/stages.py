@@ -420,8 +420,9 @@ def _by_reference(job: Job, file: UserFile, device: str, found: Findings) -> Job
 
 def _loss_of(file: UserFile) -> str:
     """Return the loss that a file defines by its name."""
-    named = [loss for loss in LOSSES if file.defines(f"{loss}_loss") or file.name == f"{loss}_loss"]
-    named = [loss for loss in named if not file.name or file.name == f"{loss}_loss"] or named
+    functions = {name: spec.function_name for name, spec in LOSSES.items()}
+    named = [loss for loss, name in functions.items() if file.defines(name) or file.name == name]
+    named = [loss for loss in named if file.name in ("", functions[loss])] or named
     if len(named) == 1:
         return named[0]
     losses = ", ".join(LOSSES)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from . import operators, weighting
+from .calling import Arguments, Calls
 from .domain import SIGNS
 from .module import LossModule
 from .reduction import reduce
@@ -38,14 +38,17 @@ def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
     return input * target
 
 
+CALLS = Calls("hinge")
+
+
+@CALLS.function
 def hinge_loss(
     input: Tensor,
     target: Tensor,
-    *,
     reduction: str = "mean",
     margin: float = 1.0,
     weight: Tensor | None = None,
-) -> Tensor:
+) -> Arguments:
     """Hinge loss for targets of -1 and 1: ``clamp(margin - input * target, min=0)``.
 
     At the kink, where ``input * target == margin``, the gradient passes, as that of
@@ -63,60 +66,24 @@ def hinge_loss(
     Returns:
         The loss, in the promoted dtype.
     """
-    if weight is not None:
-        return weighting.call("hinge", (input, target), weight, reduction, margin)
-    loss: Tensor = operators.hinge(input, target, reduction, margin)
-    return loss
+    return Arguments((input, target), reduction, (margin,), weight)
 
 
-def hinge_loss_with_grad(
-    input: Tensor,
-    target: Tensor,
-    *,
-    reduction: str = "mean",
-    margin: float = 1.0,
-    grad_output: Tensor | float = 1.0,
-    weight: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Hinge loss and its gradient for ``input`` in one launch, without autograd.
-
-    Args:
-        input: as for :func:`hinge_loss`, and the rest but ``grad_output``.
-        target: broadcastable with ``input``.
-        reduction: ``none``, ``mean`` or ``sum``.
-        margin: value of ``input * target`` from which the loss is 0.
-        grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
-            reduction ``none`` also a tensor of the loss's shape.
-        weight: as for :func:`hinge_loss`.
-
-    Returns:
-        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
-        reduction ``none``).
-    """
-    if weight is not None:
-        return weighting.call_with_grad(
-            "hinge", (input, target), weight, reduction, margin, grad_output=grad_output
-        )
-    tensor, factor = operators.incoming(grad_output)
-    loss, gradient = operators.hinge_with_grad(input, target, reduction, margin, tensor, factor)
-    return loss, gradient
+hinge_loss_with_grad = CALLS.with_grad(hinge_loss)
 
 
 class HingeLoss(LossModule):
     """See :func:`losscli.functional.hinge_loss`."""
 
+    calls = CALLS
     margin: float
 
-    def __init__(self, *, reduction: str = "mean", margin: float = 1.0) -> None:
+    def __init__(
+        self,
+        reduction: str = "mean",
+        margin: float = 1.0,
+    ) -> None:
         super().__init__(SPEC, reduction, margin=margin)
-
-    def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
-        if weight is not None:
-            settings = (self.margin, self._site)
-            return weighting.call("hinge", (input, target), weight, self.reduction, *settings)
-        loss: Tensor = operators.hinge(input, target, self.reduction, self.margin, self._site)
-        return loss
 
 
 SPEC = LossSpec(

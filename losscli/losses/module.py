@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from .calling import Arguments, Calls
 from .reduction import REDUCTIONS
 from .spec import LossSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _sites = itertools.count(1)
 """Numbers of the modules of this process; the functions have number 0."""
@@ -19,6 +23,7 @@ class LossModule:
     no torch.
     """
 
+    calls: ClassVar[Calls]
     reduction: str
     _site: int
 
@@ -34,8 +39,17 @@ class LossModule:
         self.reduction = reduction
         for name, value in parameters.items():
             setattr(self, name, value)
-        self._settings = ("reduction", *parameters)
+        self._parameters_of_loss = tuple(parameters)
         self._site = next(_sites)
+
+    def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
+        return self._loss((input, target), weight)
+
+    def _loss(self, operands: tuple[Tensor, ...], weight: Tensor | None = None) -> Tensor:
+        """Return the loss of any number of operands, with the present settings."""
+        parameters = tuple([getattr(self, name) for name in self._parameters_of_loss])
+        return self.calls.loss(Arguments(operands, self.reduction, parameters, weight), self._site)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Give a copied or loaded module a new number."""
@@ -44,4 +58,5 @@ class LossModule:
 
     def extra_repr(self) -> str:
         """Show the settings where the module is printed."""
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._settings)
+        names = ("reduction", *self._parameters_of_loss)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from . import operators, weighting
+from .calling import Arguments, Calls, reduction_of
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand
@@ -46,14 +46,25 @@ def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
     return input - target
 
 
+CALLS = Calls("mse", by_weights=True, warns=True)
+
+
+@CALLS.function
 def mse_loss(
-    input: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
-) -> Tensor:
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
     """Mean squared error, as torch.nn.functional.mse_loss: ``(input - target)**2``.
 
     Args:
         input: predictions, any shape.
         target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: the same.
         reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
         weight: multiplies the loss of each element; broadcastable with both, and differentiable.
             The mean is then the weighted sum over the sum of the weights, as PyTorch's.
@@ -61,58 +72,25 @@ def mse_loss(
     Returns:
         The loss, in the promoted dtype.
     """
-    if weight is not None:
-        return weighting.call("mse", (input, target), weight, reduction, by_weights=True)
-    loss: Tensor = operators.mse(input, target, reduction)
-    return loss
+    reduction = reduction_of(reduction, size_average, reduce)
+    return Arguments((input, target), reduction, (), weight)
 
 
-def mse_loss_with_grad(
-    input: Tensor,
-    target: Tensor,
-    *,
-    reduction: str = "mean",
-    grad_output: Tensor | float = 1.0,
-    weight: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Mean squared error and its gradient for ``input`` in one launch, without autograd.
-
-    Args:
-        input: as for :func:`mse_loss`, and the rest but ``grad_output``.
-        target: broadcastable with ``input``.
-        reduction: ``none``, ``mean`` or ``sum``.
-        grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
-            reduction ``none`` also a tensor of the loss's shape.
-        weight: as for :func:`mse_loss`.
-
-    Returns:
-        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
-        reduction ``none``).
-    """
-    if weight is not None:
-        return weighting.call_with_grad(
-            "mse", (input, target), weight, reduction, grad_output=grad_output, by_weights=True
-        )
-    tensor, factor = operators.incoming(grad_output)
-    loss, gradient = operators.mse_with_grad(input, target, reduction, tensor, factor)
-    return loss, gradient
+mse_loss_with_grad = CALLS.with_grad(mse_loss)
 
 
 class MSELoss(LossModule):
     """See :func:`losscli.functional.mse_loss`."""
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(SPEC, reduction)
+    calls = CALLS
 
-    def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
-        if weight is not None:
-            operands = input, target
-            return weighting.call(
-                "mse", operands, weight, self.reduction, self._site, by_weights=True
-            )
-        loss: Tensor = operators.mse(input, target, self.reduction, self._site)
-        return loss
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
 
 
 SPEC = LossSpec(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from . import operators, weighting
+from .calling import Arguments, Calls, reduction_of
 from .module import LossModule
 from .spec import LossSpec, Operand, Parameter
 
@@ -43,14 +43,19 @@ def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
     return input - target
 
 
+CALLS = Calls("smooth_l1", warns=True)
+
+
+@CALLS.function
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
-    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     beta: float = 1.0,
     weight: Tensor | None = None,
-) -> Tensor:
+) -> Arguments:
     """Smooth L1 loss (Girshick, Fast R-CNN, 2015), as torch.nn.functional.smooth_l1_loss.
 
     With ``d = input - target``: ``0.5 * d**2 / beta`` where ``|d| < beta``, else
@@ -60,6 +65,8 @@ def smooth_l1_loss(
     Args:
         input: predictions, any shape.
         target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: the same.
         reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
         beta: where the quadratic part ends; at least 0.
         weight: multiplies the loss of each element; broadcastable with both, and differentiable.
@@ -68,60 +75,27 @@ def smooth_l1_loss(
     Returns:
         The loss, in the promoted dtype.
     """
-    if weight is not None:
-        return weighting.call("smooth_l1", (input, target), weight, reduction, beta)
-    loss: Tensor = operators.smooth_l1(input, target, reduction, beta)
-    return loss
+    reduction = reduction_of(reduction, size_average, reduce)
+    return Arguments((input, target), reduction, (beta,), weight)
 
 
-def smooth_l1_loss_with_grad(
-    input: Tensor,
-    target: Tensor,
-    *,
-    reduction: str = "mean",
-    beta: float = 1.0,
-    grad_output: Tensor | float = 1.0,
-    weight: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Smooth L1 loss and its gradient for ``input`` in one launch, without autograd.
-
-    Args:
-        input: as for :func:`smooth_l1_loss`, and the rest but ``grad_output``.
-        target: broadcastable with ``input``.
-        reduction: ``none``, ``mean`` or ``sum``.
-        beta: where the quadratic part ends.
-        grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
-            reduction ``none`` also a tensor of the loss's shape.
-        weight: as for :func:`smooth_l1_loss`.
-
-    Returns:
-        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
-        reduction ``none``).
-    """
-    if weight is not None:
-        return weighting.call_with_grad(
-            "smooth_l1", (input, target), weight, reduction, beta, grad_output=grad_output
-        )
-    tensor, factor = operators.incoming(grad_output)
-    loss, gradient = operators.smooth_l1_with_grad(input, target, reduction, beta, tensor, factor)
-    return loss, gradient
+smooth_l1_loss_with_grad = CALLS.with_grad(smooth_l1_loss)
 
 
 class SmoothL1Loss(LossModule):
     """See :func:`losscli.functional.smooth_l1_loss`."""
 
+    calls = CALLS
     beta: float
 
-    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(SPEC, reduction, beta=beta)
-
-    def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
-        if weight is not None:
-            settings = (self.beta, self._site)
-            return weighting.call("smooth_l1", (input, target), weight, self.reduction, *settings)
-        loss: Tensor = operators.smooth_l1(input, target, self.reduction, self.beta, self._site)
-        return loss
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(SPEC, reduction_of(reduction, size_average, reduce), beta=beta)
 
 
 SPEC = LossSpec(

@@ -149,6 +149,11 @@ class LossSpec:
         """Return every parameter with its value, defaults filled in, in order."""
         return {p.name: float(given.get(p.name, p.default)) for p in self.parameters}
 
+    @property
+    def function_name(self) -> str:
+        """The name of the public function, which is torch's where torch has it."""
+        return str(getattr(self.loss, "__name__", f"{self.name}_loss"))
+
     def default_target_shape(self, shape: Shape) -> Shape:
         """Return the shape of the target in a generated case, from that of the prediction."""
         return self.operands[1].shape(shape)

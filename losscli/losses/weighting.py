@@ -1,9 +1,7 @@
 """Losses with a weight: their specs, derived from those of the losses themselves.
 
-``weight=`` of a public function calls the loss ``weighted_NAME``: an operator and a library of its
-own, built at the first use of a weight, whose last operand is the weight. Its elements are
-``loss * weight``, and its mean divides by the number of elements. Where PyTorch divides by the sum
-of the weights, the public function does, with this mean and the mean of the weights.
+``weighted_NAME`` is an operator and a library of its own, whose last operand is the weight. Its
+elements are ``loss * weight``, and its mean divides by the number of elements.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import operators
+from .calling import WEIGHTED as PREFIX
 from .domain import WEIGHTS
 from .reduction import reduce
 from .spec import LossFunction, LossSpec, Operand, Tolerance
@@ -20,7 +19,6 @@ from .spec import LossFunction, LossSpec, Operand, Tolerance
 if TYPE_CHECKING:
     from torch import Tensor
 
-PREFIX = "weighted_"
 WEIGHT = Operand("weight", "weights of the elements", domain=WEIGHTS)
 
 
@@ -73,64 +71,6 @@ def _multiplied(inner: LossFunction, *operands: Tensor, reduction: str, **settin
 def _without_weight(coordinate: LossFunction, *operands: Tensor) -> Tensor:
     """Return the branch coordinate, which does not depend on the weight."""
     return coordinate(*operands[:-1])
-
-
-def call(
-    name: str,
-    operands: tuple[Tensor, ...],
-    weight: Tensor,
-    reduction: str,
-    *settings: float,
-    by_weights: bool = False,
-) -> Tensor:
-    """Return the weighted loss of a public function.
-
-    Args:
-        name: of the loss.
-        operands: without the weight.
-        weight: broadcastable with them.
-        reduction: ``none``, ``mean`` or ``sum``.
-        settings: the loss's parameters, and the number of a module.
-        by_weights: divide a mean by the sum of the weights, not by the number of elements. Then the
-            incoming gradient of the kernel changes with the weights, and where they are new in each
-            step forward soon writes no gradient ahead.
-    """
-    loss: Tensor = getattr(operators, f"{PREFIX}{name}")(*operands, weight, reduction, *settings)
-    if reduction != "mean" or not by_weights:
-        return loss
-    # The same quotient as that of the sums, whose size float16 may not hold.
-    return (loss / _mean(weight, loss)).to(loss.dtype)
-
-
-def call_with_grad(
-    name: str,
-    operands: tuple[Tensor, ...],
-    weight: Tensor,
-    reduction: str,
-    *parameters: float,
-    grad_output: Tensor | float,
-    by_weights: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Return the weighted loss and its gradient for the input in one launch: see :func:`call`."""
-    operator = getattr(operators, f"{PREFIX}{name}_with_grad")
-    mean: Tensor | None = None
-    if reduction == "mean" and by_weights:
-        # Beside the weights alone a loss is not there yet: it has the dtype of all operands.
-        mean = _mean(weight, *operands)
-        grad_output = grad_output / mean
-    incoming = operators.incoming(grad_output)
-    loss, gradient = operator(*operands, weight, reduction, *parameters, *incoming)
-    return (loss if mean is None else (loss / mean).to(loss.dtype)), gradient
-
-
-def _mean(weight: Tensor, *others: Tensor) -> Tensor:
-    """Return the mean of the weights, in float32 or, where one of the others is, float64."""
-    import torch
-
-    wide = weight.dtype if weight.is_floating_point() else torch.float32
-    for each in (torch.float32, *(other.dtype for other in others)):
-        wide = torch.promote_types(wide, each)
-    return weight.mean(dtype=wide)
 
 
 def _call(spec: LossSpec, name: str, *operands: Tensor, reduction: str, **settings: float) -> Any:

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from losscli import functional
+import losscli.functional  # noqa: F401 - defines the operators
 from losscli.axes import DType
 from losscli.cases import Case
 from losscli.losses import LOSSES, REDUCTIONS, Reduction
@@ -42,14 +42,14 @@ __all__ = [
 
 def custom(loss: str, reduction: str = "mean", **parameters: float) -> Callable[..., Tensor]:
     """losscli's loss with a reduction and parameters."""
-    function = getattr(functional, f"{loss}_loss")
+    function = LOSSES[loss].loss
     settings = PARAMETERS[loss] | parameters
     return functools.partial(function, reduction=reduction, **settings)
 
 
 def with_grad(loss: str, reduction: str = "mean") -> Callable[..., tuple[Tensor, Tensor]]:
     """losscli's loss and gradient in one launch, with a reduction and parameters."""
-    function = getattr(functional, f"{loss}_loss_with_grad")
+    function = LOSSES[loss].loss_with_grad
     return functools.partial(function, reduction=reduction, **PARAMETERS[loss])
 
 

@@ -137,9 +137,9 @@ def test_with_grad_gives_what_autograd_gives(
     expected = custom(loss, reduction)(leaf, target)
     (gradient,) = torch.autograd.grad(expected.sum(), leaf)
     function: Any = custom(loss, reduction)
-    from losscli import functional
+    from losscli.losses import LOSSES
 
-    both = getattr(functional, f"{loss}_loss_with_grad")(input, target, **function.keywords)
+    both = LOSSES[loss].loss_with_grad(input, target, **function.keywords)
     torch.testing.assert_close(both[0], expected.detach(), equal_nan=True, rtol=0, atol=0)
     torch.testing.assert_close(both[1], gradient, rtol=1e-6, atol=0)
     assert not both[0].requires_grad

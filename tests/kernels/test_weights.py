@@ -29,7 +29,7 @@ def operands(loss: str, weight: tuple[int, ...] = SHAPE, dtype=torch.float32, se
 
 
 def custom(loss: str):
-    return getattr(functional, f"{loss}_loss")
+    return LOSSES[loss].loss
 
 
 def by_hand(loss: str, x: Tensor, y: Tensor, w: Tensor, reduction: str) -> Tensor:
@@ -91,9 +91,7 @@ def test_with_grad_and_modules_take_a_weight(loss, reduction):
     (slope,) = torch.autograd.grad(due, x, torch.full_like(due, 3.0))
 
     with torch.no_grad():
-        got, gradient = getattr(functional, f"{loss}_loss_with_grad")(
-            x, y, weight=w, grad_output=3.0, **settings
-        )
+        got, gradient = LOSSES[loss].loss_with_grad(x, y, weight=w, grad_output=3.0, **settings)
     module = getattr(nn, LOSSES[loss].module.__name__)(**settings)
 
     torch.testing.assert_close(got, due)

@@ -1,0 +1,181 @@
+"""Calls the operators of a loss for its functions and its module.
+
+A public function of a loss is written as a function that returns its :class:`Arguments`;
+:meth:`Calls.function` makes the loss of it, and :meth:`Calls.with_grad` the function that returns
+the gradient as well, with the same arguments and ``grad_output``.
+
+A call with a weight goes to the loss ``weighted_NAME``: an operator and a library of its own, built
+at the first use of a weight. Where a mean is not divided by the number of elements, the kernel
+divides by it all the same, and its result is divided by what is left.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import operators
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WEIGHTED = "weighted_"
+"""How the names of losses with a weight begin."""
+
+
+class Arguments(NamedTuple):
+    """The arguments of one call of a loss, as its operator takes them."""
+
+    operands: tuple[Tensor, ...]
+    """Without the weight."""
+    reduction: str = "mean"
+    parameters: tuple[float, ...] = ()
+    """In the order of the spec."""
+    weight: Tensor | None = None
+    divisor: float | None = None
+    """What the result is divided by besides."""
+
+
+def reduction_of(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """Return the reduction that PyTorch's two deprecated arguments ask for, with its warning."""
+    if size_average is None and reduce is None:
+        return reduction
+    averages, reduces = size_average is not False, reduce is not False
+    meant = "none" if not reduces else "mean" if averages else "sum"
+    if not operators.is_compiling():
+        text = f"size_average and reduce are deprecated: use reduction={meant!r} instead"
+        warnings.warn(text, stacklevel=4)
+    return meant
+
+
+class Calls:
+    """The calls of one loss."""
+
+    def __init__(self, name: str, *, by_weights: bool = False, warns: bool = False) -> None:
+        """Describe the calls of a loss.
+
+        Args:
+            name: of the loss.
+            by_weights: divide the mean of a weighted loss by the sum of the weights, not by the
+                number of elements. Then the incoming gradient of the kernel changes with the
+                weights, and where they are new in each step forward soon writes no gradient ahead.
+            warns: warn where a target is broadcast, as PyTorch's function does.
+        """
+        self.name, self.by_weights, self.warns = name, by_weights, warns
+
+    def loss(self, given: Arguments, *site: int) -> Tensor:
+        """Return the loss; ``site`` is the number of a module."""
+        operands, reduction, parameters, weight, _ = given
+        self._warn(operands)
+        loss: Tensor
+        if weight is None:
+            loss = getattr(operators, self.name)(*operands, reduction, *parameters, *site)
+        else:
+            operator = getattr(operators, WEIGHTED + self.name)
+            loss = operator(*operands, weight, reduction, *parameters, *site)
+        return _divided(loss, self._divisor(given))
+
+    def loss_with_grad(
+        self, given: Arguments, grad_output: Tensor | float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss and its gradient for the first operand, in one launch."""
+        operands, reduction, parameters, weight, _ = given
+        self._warn(operands)
+        divisor = self._divisor(given)
+        if divisor is not None:
+            grad_output = grad_output / divisor
+        name = self.name if weight is None else WEIGHTED + self.name
+        if weight is not None:
+            operands = (*operands, weight)
+        settings = (reduction, *parameters, *operators.incoming(grad_output))
+        loss, gradient = getattr(operators, f"{name}_with_grad")(*operands, *settings)
+        return _divided(loss, divisor), gradient
+
+    def function(self, arguments: Callable[..., Arguments]) -> Callable[..., Tensor]:
+        """Return the public function whose arguments these are."""
+
+        @wraps(arguments)
+        def loss(*given: Any, **named: Any) -> Tensor:
+            return self.loss(arguments(*given, **named))
+
+        _show(loss, inspect.signature(arguments), "Tensor")
+        return loss
+
+    def with_grad(self, function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+        """Return the function that returns the gradient as well, of one made by ``function``."""
+        arguments: Callable[..., Arguments] = inspect.unwrap(function)
+
+        def loss_with_grad(
+            *given: Any, grad_output: Tensor | float = 1.0, **named: Any
+        ) -> tuple[Tensor, Tensor]:
+            return self.loss_with_grad(arguments(*given, **named), grad_output)
+
+        signature = inspect.signature(arguments)
+        last = inspect.Parameter(
+            "grad_output",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=1.0,
+            annotation="Tensor | float",
+        )
+        signature = signature.replace(parameters=[*signature.parameters.values(), last])
+        name = f"{arguments.__name__}_with_grad"
+        loss_with_grad.__name__ = loss_with_grad.__qualname__ = name
+        loss_with_grad.__doc__ = WITH_GRAD.format(name=arguments.__name__)
+        _show(loss_with_grad, signature, "tuple[Tensor, Tensor]")
+        return loss_with_grad
+
+    def _warn(self, operands: tuple[Tensor, ...]) -> None:
+        # No compiler traces a warning.
+        if not self.warns or operators.is_compiling():
+            return
+        if operands[0].shape != operands[1].shape:
+            warnings.warn(
+                f"Using a target size ({operands[1].shape}) that is different to the input size "
+                f"({operands[0].shape}): the loss is that of all pairs which broadcasting makes, "
+                "which may not be meant",
+                stacklevel=4,
+            )
+
+    def _divisor(self, given: Arguments) -> Tensor | float | None:
+        """Return what the kernel's result is to be divided by."""
+        if given.weight is None or given.reduction != "mean" or not self.by_weights:
+            return given.divisor
+        return _mean(given.weight, *given.operands)
+
+
+WITH_GRAD = """Return the loss and its gradient for the first operand, without autograd.
+
+Both come from one launch. The arguments are those of :func:`{name}`, and
+
+Args:
+    grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
+        reduction ``none`` also a tensor of the loss's shape.
+
+Returns:
+    The loss and, in the shape of the first operand, the gradient of the loss (of its sum, with
+    reduction ``none``).
+"""
+
+
+def _show(function: Any, signature: inspect.Signature, returns: str) -> None:
+    """Have a public function shown and pickled as what it is to its users."""
+    function.__signature__ = signature.replace(return_annotation=returns)
+    function.__module__ = "losscli.functional"
+
+
+def _divided(loss: Tensor, divisor: Tensor | float | None) -> Tensor:
+    """Return the same quotient as that of the sums, whose size float16 may not hold."""
+    return loss if divisor is None else (loss / divisor).to(loss.dtype)
+
+
+def _mean(weight: Tensor, *others: Tensor) -> Tensor:
+    """Return the mean of the weights, in float32 or, where one of the others is, float64."""
+    import torch
+
+    wide = weight.dtype if weight.is_floating_point() else torch.float32
+    for each in (torch.float32, *(other.dtype for other in others)):
+        wide = torch.promote_types(wide, each)
+    return weight.mean(dtype=wide)
