@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,11 +42,17 @@ BELOW, ABOVE = math.nextafter(1, 0), math.nextafter(1, 2)
             (0.0, 1.0),
             "above 0 and below 1",
         ),
+        (
+            {"minimum": 0.0, "maximum": 1.0, "is_switch": True},
+            (0.0, 1.0),
+            (0.5, 5e-324, BELOW, ABOVE),
+            "0 or 1",
+        ),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_parameter_takes_the_finite_numbers_of_its_domain(
-    bounds: dict[str, float], allowed: tuple[float, ...], refused: tuple[float, ...], domain: str
+    bounds: dict[str, Any], allowed: tuple[float, ...], refused: tuple[float, ...], domain: str
 ) -> None:
     parameter = Parameter("alpha", default=0.5, description="", example=0.7, **bounds)
     assert [parameter.check(value) for value in allowed] == [None] * len(allowed)

@@ -177,11 +177,13 @@ Tensor shared_gradient(const LossCall& call, const Tensor& grad_output, TensorLi
 
 bool is_in_domain(double value, const Parameter& parameter) {
   if (!std::isfinite(value)) return false;
+  if (parameter.is_switch) return value == 0 || value == 1;
   if (parameter.open) return parameter.minimum < value && value < parameter.maximum;
   return parameter.minimum <= value && value <= parameter.maximum;
 }
 
 std::string domain_of(const Parameter& parameter) {
+  if (parameter.is_switch) return "0 or 1";
   std::string bounds;
   if (std::isfinite(parameter.minimum))
     bounds = c10::str(parameter.open ? "above " : "at least ", parameter.minimum);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .domain import REAL, Domain
@@ -35,11 +35,14 @@ class Parameter:
     """Largest value allowed."""
     open: bool = False
     """Whether the smallest and the largest value are not allowed themselves."""
+    is_switch: bool = False
+    """Whether it is 0 or 1, for off or on."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
-        inside = self.minimum <= value <= self.maximum
-        if math.isfinite(value) and inside and not (self.open and value in self.ends):
+        inside = math.isfinite(value) and self.minimum <= value <= self.maximum
+        at_end = value in self.ends
+        if inside and (at_end or not self.is_switch) and not (at_end and self.open):
             return None
         return f"{self.name} must be {self.domain}, but is {value:g}"
 
@@ -51,12 +54,28 @@ class Parameter:
     @property
     def domain(self) -> str:
         """The values allowed, in words."""
+        if self.is_switch:
+            return "0 or 1"
         bounds = []
         if self.minimum > -math.inf:
             bounds.append(f"{'above' if self.open else 'at least'} {self.minimum:g}")
         if self.maximum < math.inf:
             bounds.append(f"{'below' if self.open else 'at most'} {self.maximum:g}")
         return " and ".join(bounds) or "a finite number"
+
+    @property
+    def off_default(self) -> float:
+        """Another value than the default, which a kernel may assume.
+
+        float32 cannot represent it: a kernel that rounds it to float32 first is off.
+        """
+        return 1.0 - self.default if self.is_switch else self.default + 0.1
+
+
+def switch(name: str, default: bool, description: str) -> Parameter:
+    """Return a parameter that is off or on."""
+    own, other = float(default), float(not default)
+    return Parameter(name, own, 0.0, description, other, maximum=1.0, is_switch=True)
 
 
 def same_shape(shape: Shape) -> Shape:
@@ -84,6 +103,13 @@ class Operand:
     """The values that it takes, from which inputs are drawn and which checks do not leave."""
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
+    smooth: Domain | None = None
+    """Where the loss has the finite derivatives that differences of it show, if that is not the
+    whole domain."""
+
+    def smoothed(self, values: Tensor, margin: float = 0.0) -> Tensor:
+        """Return values where the loss is smooth, by a margin; those farther inside as they are."""
+        return (self.smooth or self.domain).inside(values, margin)
 
 
 @dataclass(frozen=True)
@@ -174,6 +200,15 @@ class LossSpec:
     terms: Terms | None = None
     """The terms that cancel in the loss or its derivatives; None where errors are measured at the
     results themselves."""
+
+    operands_of: Callable[[Mapping[str, float]], tuple[Operand, ...]] | None = None
+    """The operands for parameters, where their domains depend on these."""
+
+    def given(self, parameters: Mapping[str, float]) -> LossSpec:
+        """Return the spec with the operands for these parameters."""
+        if self.operands_of is None:
+            return self
+        return replace(self, operands=self.operands_of(parameters), operands_of=None)
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""

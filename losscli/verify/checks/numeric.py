@@ -115,9 +115,9 @@ def _away_from_kinks(problem: Problem) -> Problem:
         distance = spec.branch_coordinate(x, *others) - kink
         moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope
         x = torch.where(distance.abs() < MARGIN, moved, x)
-    operands = {**problem.operands, spec.names[0]: x.contiguous()}
+    values = {**problem.operands, spec.names[0]: x.contiguous()}
     return problem.like(
-        {name: spec.domains[name].inside(each, 2 * STEP) for name, each in operands.items()}
+        {each.name: each.smoothed(values[each.name], 2 * STEP) for each in spec.operands}
     )
 
 

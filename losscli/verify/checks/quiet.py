@@ -148,14 +148,15 @@ def find_loud(problem: Problem, name: str) -> Loud:
     scales = (magnitudes(case, changed, losses) - scale) * (count / operand.numel() / divisor)
     total_scale = float(scale) * count / divisor
 
-    least, most = adds.amin(1), adds.amax(1)
-    growth = scales.amax(1).clamp(min=torch.finfo(torch.float64).tiny)
+    least, most = adds.abs().amin(1), adds.abs().amax(1)
+    growth = scales.abs().amax(1).clamp(min=torch.finfo(torch.float64).tiny)
     resolved = (least / (_MARGIN * tolerance) - abs(total_scale)) / growth
     room = (limits.max / 4 - abs(total)) / most
     # Below the normal numbers the spacing no longer shrinks with the value; and a formula that
     # rounds each element has to hold it.
     fits = least > _MARGIN * VALUE_ULP * limits.tiny * limits.eps
-    fits &= single.amax(1) < limits.max / 4
+    fits &= single.abs().amax(1) < limits.max / 4
+    fits &= (adds > 0).all(1) | (adds < 0).all(1)
     inside = (held == values).all(1)
     fits &= inside
     groups = torch.where(fits, torch.minimum(resolved, room), 0.0).clamp(0, MOST).long()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 from msgspec.structs import replace
@@ -50,6 +50,8 @@ def curvature_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge each derivative; the first that is wrong counts."""
+    if any(operand.smooth for operand in problem.case.spec.operands):
+        problem = problem.variant("smooth", partial(_smooth, problem))
     curvature = _question(problem)
     result = VerifyResult(problem.case, subject.name, CHECK.name, PASS)
     try:
@@ -73,6 +75,14 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
             if not result.reason:
                 result = replace(result, status=WARN, code=NO_WORSE_THAN_TORCH, reason=reason)
     yield result
+
+
+def _smooth(problem: Problem) -> Problem:
+    """Return the problem with its operands where the loss is smooth."""
+    operands = problem.case.spec.operands
+    return problem.like(
+        {each.name: each.smoothed(problem.operands[each.name]) for each in operands}
+    )
 
 
 def _question(problem: Problem) -> Curvature:
