@@ -88,8 +88,8 @@ class Case(Record, frozen=True):
 
     @property
     def spec(self) -> LossSpec:
-        """The loss itself."""
-        return find_loss(self.loss)
+        """The loss itself, with the operands that it has for the parameters."""
+        return find_loss(self.loss).given(self.params)
 
     @property
     def shapes(self) -> dict[str, Shape]:

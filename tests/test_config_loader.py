@@ -89,7 +89,7 @@ def test_a_config_needs_sizes_only(tmp_path):
             [
                 LossChoice("mse"),
                 *(
-                    LossChoice(s.name, {p.name: (p.default + 0.1,) for p in s.parameters})
+                    LossChoice(s.name, {p.name: (p.off_default,) for p in s.parameters})
                     for s in LOSSES.values()
                     if s.name != "mse"
                 ),

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/math.h"
 #include "core/platform.h"
@@ -25,8 +26,13 @@ namespace losscli {
 
 struct Parameter {
   const char* name;
-  double minimum;  // inclusive
+  double minimum;
+  double maximum = std::numeric_limits<double>::infinity();
+  bool open = false;       // the ends are no values themselves
+  bool is_switch = false;  // 0 or 1, for off or on
 };
+
+constexpr Parameter make_switch(const char* name) { return {name, 0.0, 1.0, false, true}; }
 
 template <int operand_count, int parameter_count>
 struct Signature {

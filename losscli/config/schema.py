@@ -36,11 +36,8 @@ OFF_DEFAULT = "off_default"
 
 
 def off_default(spec: LossSpec) -> dict[str, float]:
-    """Return parameters that all differ from their defaults, which a kernel may assume.
-
-    float32 cannot represent them: a kernel that rounds them to float32 first is off.
-    """
-    return {parameter.name: parameter.default + 0.1 for parameter in spec.parameters}
+    """Return parameters that all differ from their defaults, which a kernel may assume."""
+    return {parameter.name: parameter.off_default for parameter in spec.parameters}
 
 
 PROCESSES = {"cpu": 4, "cuda": 3}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .domain import REAL, Domain
@@ -26,18 +26,56 @@ class Parameter:
     name: str
     default: float
     minimum: float
-    """Smallest value allowed, inclusive."""
+    """Smallest value allowed."""
     description: str
     example: float
     """A value for the tests: neither the default nor a power of two, which would hide a factor that
     is rounded twice."""
+    maximum: float = math.inf
+    """Largest value allowed."""
+    open: bool = False
+    """Whether the smallest and the largest value are not allowed themselves."""
+    is_switch: bool = False
+    """Whether it is 0 or 1, for off or on."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
-        if math.isfinite(value) and value >= self.minimum:
+        inside = math.isfinite(value) and self.minimum <= value <= self.maximum
+        at_end = value in self.ends
+        if inside and (at_end or not self.is_switch) and not (at_end and self.open):
             return None
-        bound = "a finite number" if self.minimum == -math.inf else f"at least {self.minimum:g}"
-        return f"{self.name} must be {bound}, but is {value:g}"
+        return f"{self.name} must be {self.domain}, but is {value:g}"
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value."""
+        return self.minimum, self.maximum
+
+    @property
+    def domain(self) -> str:
+        """The values allowed, in words."""
+        if self.is_switch:
+            return "0 or 1"
+        bounds = []
+        if self.minimum > -math.inf:
+            bounds.append(f"{'above' if self.open else 'at least'} {self.minimum:g}")
+        if self.maximum < math.inf:
+            bounds.append(f"{'below' if self.open else 'at most'} {self.maximum:g}")
+        return " and ".join(bounds) or "a finite number"
+
+    @property
+    def off_default(self) -> float:
+        """Another value than the default, which a kernel may assume.
+
+        float32 cannot represent it: a kernel that rounds it to float32 first is off.
+        """
+        return 1.0 - self.default if self.is_switch else self.default + 0.1
+
+
+def switch(name: str, default: bool, description: str) -> Parameter:
+    """Return a parameter that is off or on."""
+    own, other = float(default), float(not default)
+    return Parameter(name, own, 0.0, description, other, maximum=1.0, is_switch=True)
 
 
 def same_shape(shape: Shape) -> Shape:
@@ -65,6 +103,13 @@ class Operand:
     """The values that it takes, from which inputs are drawn and which checks do not leave."""
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
+    smooth: Domain | None = None
+    """Where the loss has the finite derivatives that differences of it show, if that is not the
+    whole domain."""
+
+    def smoothed(self, values: Tensor, margin: float = 0.0) -> Tensor:
+        """Return values where the loss is smooth, by a margin; those farther inside as they are."""
+        return (self.smooth or self.domain).inside(values, margin)
 
 
 @dataclass(frozen=True)
@@ -82,6 +127,33 @@ class Tolerance:
             raise ValueError(f"a tolerance's factor must be at least 1, but is {self.factor:g}")
         if not self.reason:
             raise ValueError("a tolerance needs a reason")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a loss that is a difference, or whose derivatives are, with the reason.
+
+    Where two terms nearly cancel, what is left is smaller than the rounding of either, and no
+    arithmetic of the dtype gives its last digits. An error is measured in ulp of the largest term
+    there, or of the result where that is larger: so the same 4 ulp hold for the rounding of each
+    operation, and a term that is left out, or off by a few of its own ulp, still shows.
+    """
+
+    of: Callable[..., Mapping[str, Tensor]]
+    """``of(*operands, **parameters)``: the magnitude of the largest term of each element, in the
+    dtype of the operands, by ``LOSS`` for the loss, and by an operand's name for the first
+    derivative for it, for an incoming gradient of 1. What is left out has no such terms."""
+    reason: str
+    """The difference that loses digits; shown beside the results."""
+
+    def __post_init__(self) -> None:
+        """Refuse terms that do not say what cancels."""
+        if not self.reason:
+            raise ValueError("terms need a reason")
+
+
+LOSS = "loss"
+"""The name of the loss itself among its terms and derivatives."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +197,18 @@ class LossSpec:
     """Whether the reference computes 16-bit operands in float32, and so holds larger tensors."""
     tolerance: Tolerance | None = None
     """The looser tolerance of this loss; None for 4 ulp."""
+    terms: Terms | None = None
+    """The terms that cancel in the loss or its derivatives; None where errors are measured at the
+    results themselves."""
+
+    operands_of: Callable[[Mapping[str, float]], tuple[Operand, ...]] | None = None
+    """The operands for parameters, where their domains depend on these."""
+
+    def given(self, parameters: Mapping[str, float]) -> LossSpec:
+        """Return the spec with the operands for these parameters."""
+        if self.operands_of is None:
+            return self
+        return replace(self, operands=self.operands_of(parameters), operands_of=None)
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""
@@ -148,6 +232,14 @@ class LossSpec:
     def differentiable(self) -> tuple[str, ...]:
         """The names of the operands that have a gradient, in their order."""
         return tuple(operand.name for operand in self.operands if operand.differentiable)
+
+    @property
+    def term_tensors(self) -> int:
+        """How many float64 tensors of a block the oracle's terms take, for the memory plans.
+
+        One for the loss and each gradient, and four for what they are computed from.
+        """
+        return 5 + len(self.differentiable) if self.terms else 0
 
     @property
     def domains(self) -> dict[str, Domain]:

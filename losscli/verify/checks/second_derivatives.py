@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from losscli.truth.distances import misfit
 from losscli.truth.excuse import no_worse
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
+from losscli.truth.terms import largest_terms
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.layouts import layout_case
 
@@ -49,6 +50,8 @@ def curvature_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge each derivative; the first that is wrong counts."""
+    if any(operand.smooth for operand in problem.case.spec.operands):
+        problem = problem.variant("smooth", partial(_smooth, problem))
     curvature = _question(problem)
     result = VerifyResult(problem.case, subject.name, CHECK.name, PASS)
     try:
@@ -72,6 +75,14 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
             if not result.reason:
                 result = replace(result, status=WARN, code=NO_WORSE_THAN_TORCH, reason=reason)
     yield result
+
+
+def _smooth(problem: Problem) -> Problem:
+    """Return the problem with its operands where the loss is smooth."""
+    operands = problem.case.spec.operands
+    return problem.like(
+        {each.name: each.smoothed(problem.operands[each.name]) for each in operands}
+    )
 
 
 def _question(problem: Problem) -> Curvature:
@@ -124,7 +135,13 @@ def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
     truths = {}
     for (name, operand), terms in zip(asked_of.items(), found, strict=True):
         terms = torch.zeros_like(g) if terms is None else terms
-        magnitude = terms.abs().sum_to_size(operand.shape)
+        magnitude = terms.abs()
+        if name == INCOMING_GRADIENT:  # that of the gradients, each along its direction
+            for each, toward in asked.toward.items():
+                along = toward.double().expand(shape) * share
+                own = largest_terms(case, each, wide, torch.zeros_like(g), along)
+                magnitude = magnitude if own is None else magnitude.fmax(own)
+        magnitude = magnitude.sum_to_size(operand.shape)
         largest = float(magnitude.max()) if magnitude.numel() else 0.0
         truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest)
     return truths

@@ -1,0 +1,53 @@
+// Negative log-likelihood of a normal distribution, as torch.nn.functional.gaussian_nll_loss:
+//   0.5 (log(v) + (input - target)^2 / v), with v = max(var, eps),
+// and with full 0.5 log(2 pi) besides. As in PyTorch the clamp has no part in the derivatives: var
+// has below eps the gradient of eps. NaN stays NaN.
+#pragma once
+
+#include "losses/loss.h"
+
+namespace losscli {
+
+template <typename Real>
+struct gaussian_nll {
+  static constexpr Signature<3, 2> signature{{"input", "target", "var"},
+                                             {{make_switch("full"), {"eps", 0.0}}}};
+
+  Real constant;
+  Real eps;
+
+  explicit gaussian_nll(const double* values)
+      : constant(values[0] != 0 ? Real(0.918938533204672741780) : Real(0)),
+        eps(static_cast<Real>(values[1])) {}
+
+  LOSSCLI_HOST_DEVICE Real value(const Real (&x)[3]) const {
+    const Real difference = x[0] - x[1], variance = clamped(x[2]);
+    const Real square = difference * (difference / variance);
+    return Real(0.5) * (logarithm(variance) + square) + constant;
+  }
+
+  LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[3], Real incoming, Real (&out)[3]) const {
+    const Real difference = x[0] - x[1], variance = clamped(x[2]);
+    const Real quotient = difference / variance;
+    out[0] = incoming * quotient;
+    out[1] = -out[0];
+    // 1 / v - quotient^2, in which nothing overflows before the result does.
+    out[2] = incoming * (Real(0.5) * ((Real(1) - difference * quotient) / variance));
+  }
+
+  LOSSCLI_HOST_DEVICE void hessian_product(const Real (&x)[3], const Real (&v)[3],
+                                           Real (&out)[3]) const {
+    const Real difference = x[0] - x[1], variance = clamped(x[2]);
+    const Real quotient = difference / variance;
+    const Real along = quotient / variance;
+    out[0] = (v[0] - v[1]) / variance - along * v[2];
+    out[1] = -out[0];
+    const Real curvature = (difference * quotient - Real(0.5)) / variance / variance;
+    out[2] = curvature * v[2] - along * (v[0] - v[1]);
+  }
+
+ private:
+  LOSSCLI_HOST_DEVICE Real clamped(Real variance) const { return variance < eps ? eps : variance; }
+};
+
+}  // namespace losscli
