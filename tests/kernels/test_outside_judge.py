@@ -2,7 +2,7 @@
 
 torch keeps an entry for each of its operators and modules in ``torch.testing._internal``. Here
 losscli replaces torch's losses in copies of their entries, so that this project chose none of the
-expected results. Arguments that losscli does not have are left out.
+expected results.
 
 The package is private: without it, or without what is used of it, every test here is skipped with
 the reason. It imports ``expecttest``, which is in the extra ``dev``.
@@ -26,18 +26,23 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from losscli import functional, nn
+from losscli.losses import LOSSES
 
 from .losses import DTYPES
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 
 Loss = Callable[..., Tensor]
 
 OPERATORS: dict[str, Loss] = {
-    "smooth_l1": functional.smooth_l1_loss,
-    "mse": functional.mse_loss,
+    spec.function_name: spec.loss
+    for spec in LOSSES.values()
+    if hasattr(torch.nn.functional, spec.function_name)
 }
 MODULES: dict[str, type[torch.nn.Module]] = {
-    "SmoothL1Loss": nn.SmoothL1Loss,
-    "MSELoss": nn.MSELoss,
+    name: getattr(nn, name)
+    for name in (spec.module.__name__ for spec in LOSSES.values())
+    if hasattr(torch.nn, name)
 }
 FUNCTIONAL_MODULES = (
     "smoothl1loss_no_reduce_test",
@@ -47,7 +52,6 @@ FUNCTIONAL_MODULES = (
     "mseloss_no_reduce_test",
     "mseloss_no_reduce_scalar_test",
 )
-NOT_IN_LOSSCLI = frozenset({"size_average", "reduce", "weight"})
 LAYOUTS = ("contiguous", "noncontiguous")
 
 
@@ -66,7 +70,7 @@ def judge() -> SimpleNamespace:
         operators = {info.name: info for info in common_methods_invocations.op_db}
         modules = {info.module_cls: info for info in common_modules.module_db}
         found = SimpleNamespace(
-            operators={loss: operators[f"nn.functional.{loss}_loss"] for loss in OPERATORS},
+            operators={name: operators[f"nn.functional.{name}"] for name in OPERATORS},
             modules={name: modules[getattr(torch.nn, name)] for name in MODULES},
             common_nn=common_nn,
             with_errors=operators["nn.functional.l1_loss"],
@@ -100,9 +104,9 @@ def in_place_of(entry: Any, loss: Loss) -> Any:
 def samples(entry: Any, device: str, dtype: torch.dtype, layout: str = "contiguous") -> list[Any]:
     """Draw the entry's reference inputs, which are its sample inputs where it has no others."""
     drawn = entry.reference_inputs(device, dtype, requires_grad=True)
-    kept = [sample for sample in drawn if not NOT_IN_LOSSCLI & sample.kwargs.keys()]
-    assert kept
-    return [sample.noncontiguous() for sample in kept] if layout == "noncontiguous" else kept
+    found = [sample.noncontiguous() if layout == "noncontiguous" else sample for sample in drawn]
+    assert found
+    return found
 
 
 def torchs_dtype(dtype: str) -> torch.dtype:
@@ -143,6 +147,14 @@ def judge_by_differences(entry: Any, device: str) -> None:
         operands = (sample.input, *sample.args)
         assert torch.autograd.gradcheck(loss, operands, check_batched_grad=True)
         assert torch.autograd.gradgradcheck(loss, operands, gen_non_contig_grad_outputs=True)
+        assert torch.autograd.gradcheck(
+            loss,
+            operands,
+            check_backward_ad=False,
+            check_forward_ad=True,
+            check_batched_grad=False,
+            check_batched_forward_grad=True,
+        )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -177,15 +189,31 @@ def test_operator_passes_pytorchs_derivative_tests(
 
 
 @pytest.mark.parametrize("loss", OPERATORS)
+def test_operator_maps_over_samples_as_a_loop_does(
+    judge: SimpleNamespace, loss: str, device: str
+) -> None:
+    entry = in_place_of(judge.operators[loss], OPERATORS[loss])
+    for sample in samples(entry, device, torch.float64):
+        function = functools.partial(entry, **sample.kwargs)
+        operands = [operand.detach() for operand in (sample.input, *sample.args)]
+        for mapped in range(len(operands)):
+            places = [0 if place == mapped else None for place in range(len(operands))]
+            several = operands.copy()
+            several[mapped] = torch.stack([operands[mapped] / divisor for divisor in (1, 2, 4)])
+            each = [
+                function(*operands[:mapped], one, *operands[mapped + 1 :])
+                for one in several[mapped]
+            ]
+            got = torch.func.vmap(function, tuple(places))(*several)
+            assert_close(got, torch.stack(each))
+
+
+@pytest.mark.parametrize("loss", OPERATORS)
 def test_operator_raises_pytorchs_expected_errors(
     judge: SimpleNamespace, loss: str, device: str
 ) -> None:
     """torch lists errors for no loss of ours; those of l1_loss take the same arguments."""
-    errors = [
-        error
-        for error in judge.with_errors.error_inputs(device)
-        if not NOT_IN_LOSSCLI & error.sample_input.kwargs.keys()
-    ]
+    errors = list(judge.with_errors.error_inputs(device))
     assert errors
     for error in errors:
         sample = error.sample_input
@@ -198,9 +226,9 @@ def module_inputs(entry: Any, device: str, dtype: torch.dtype) -> list[Any]:
     drawn = entry.module_inputs_func(
         entry, device=device, dtype=dtype, requires_grad=True, training=True
     )
-    kept = [one for one in drawn if not NOT_IN_LOSSCLI & one.constructor_input.kwargs.keys()]
-    assert kept
-    return kept
+    found = list(drawn)
+    assert found
+    return found
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -238,7 +266,7 @@ def test_a_functional_module_equals_its_reference(
     judge: SimpleNamespace, name: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """These entries look the loss up in their module's F when they are called."""
-    ours = SimpleNamespace(**{f"{loss}_loss": function for loss, function in OPERATORS.items()})
+    ours = SimpleNamespace(**OPERATORS)
     monkeypatch.setattr(judge.common_nn, "F", ours)
     entry = getattr(judge.common_nn, name)()
     module = entry["constructor"]()
@@ -274,13 +302,13 @@ def without_second_derivatives(input: Tensor, target: Tensor, **arguments: Any) 
 def test_a_wrong_value_or_gradient_is_caught(
     judge: SimpleNamespace, wrong: Loss, device: str
 ) -> None:
-    torchs = judge.operators["smooth_l1"]
+    torchs = judge.operators["smooth_l1_loss"]
     with pytest.raises(AssertionError, match="not close"):
         judge_against_torch(in_place_of(torchs, wrong), torchs, device, "float32", "contiguous")
 
 
 def test_ignored_strides_are_caught(judge: SimpleNamespace, device: str) -> None:
-    torchs = judge.operators["smooth_l1"]
+    torchs = judge.operators["smooth_l1_loss"]
     entry = in_place_of(torchs, without_strides)
     judge_against_torch(entry, torchs, device, "float32", "contiguous")
     with pytest.raises(AssertionError, match="not close"):
@@ -288,7 +316,7 @@ def test_ignored_strides_are_caught(judge: SimpleNamespace, device: str) -> None
 
 
 def test_absent_second_derivatives_are_caught(judge: SimpleNamespace, device: str) -> None:
-    torchs = judge.operators["smooth_l1"]
+    torchs = judge.operators["smooth_l1_loss"]
     entry = in_place_of(torchs, without_second_derivatives)
     judge_against_torch(entry, torchs, device, "float64", "contiguous")
     with pytest.raises(RuntimeError, match="Jacobian mismatch"):
