@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from losscli import losses
-from losscli.losses import LOSSES, Tolerance
+from losscli.losses import LOSSES, Parameter, Tolerance
 
 
 @pytest.mark.parametrize("spec", LOSSES.values(), ids=LOSSES)
@@ -17,6 +17,40 @@ def test_operands_have_distinct_names_and_the_first_a_gradient(spec) -> None:
     names = [operand.name for operand in spec.operands]
     assert len(set(names)) == len(names)
     assert spec.operands[0].differentiable
+
+
+BELOW, ABOVE = math.nextafter(1, 0), math.nextafter(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "allowed", "refused", "domain"),
+    [
+        ({"minimum": -math.inf}, (-1e300, 0.0, 1e300), (), "a finite number"),
+        ({"minimum": 1.0}, (1.0, 1e300), (BELOW,), "at least 1"),
+        ({"minimum": 1.0, "open": True}, (ABOVE, 1e300), (1.0, BELOW), "above 1"),
+        ({"minimum": -math.inf, "maximum": 1.0}, (-1e300, 1.0), (ABOVE,), "at most 1"),
+        (
+            {"minimum": 0.0, "maximum": 1.0},
+            (0.0, 1.0),
+            (-5e-324, ABOVE),
+            "at least 0 and at most 1",
+        ),
+        (
+            {"minimum": 0.0, "maximum": 1.0, "open": True},
+            (5e-324, BELOW),
+            (0.0, 1.0),
+            "above 0 and below 1",
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_parameter_takes_the_finite_numbers_of_its_domain(
+    bounds: dict[str, float], allowed: tuple[float, ...], refused: tuple[float, ...], domain: str
+) -> None:
+    parameter = Parameter("alpha", default=0.5, description="", example=0.7, **bounds)
+    assert [parameter.check(value) for value in allowed] == [None] * len(allowed)
+    for value in (*refused, math.inf, -math.inf, math.nan):
+        assert parameter.check(value) == f"alpha must be {domain}, but is {value:g}"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/math.h"
 #include "core/platform.h"
@@ -25,7 +26,9 @@ namespace losscli {
 
 struct Parameter {
   const char* name;
-  double minimum;  // inclusive
+  double minimum;
+  double maximum = std::numeric_limits<double>::infinity();
+  bool open = false;  // the ends are no values themselves
 };
 
 template <int operand_count, int parameter_count>

@@ -175,6 +175,22 @@ Tensor shared_gradient(const LossCall& call, const Tensor& grad_output, TensorLi
   return gradient;
 }
 
+bool is_in_domain(double value, const Parameter& parameter) {
+  if (!std::isfinite(value)) return false;
+  if (parameter.open) return parameter.minimum < value && value < parameter.maximum;
+  return parameter.minimum <= value && value <= parameter.maximum;
+}
+
+std::string domain_of(const Parameter& parameter) {
+  std::string bounds;
+  if (std::isfinite(parameter.minimum))
+    bounds = c10::str(parameter.open ? "above " : "at least ", parameter.minimum);
+  if (std::isfinite(parameter.maximum))
+    bounds = c10::str(bounds, bounds.empty() ? "" : " and ", parameter.open ? "below " : "at most ",
+                      parameter.maximum);
+  return bounds.empty() ? "a finite number" : bounds;
+}
+
 }  // namespace
 
 Tensor as_operand(const Tensor& gradient, const Tensor& operand) {
@@ -235,12 +251,8 @@ void check_call(const LossCall& call, TensorList operands) {
   for (int32_t p = 0; p < kernels.parameters; ++p) {
     const Parameter& parameter = kernels.parameter[p];
     const double value = call.parameters[p];
-    TORCH_CHECK_VALUE(std::isfinite(value) && value >= parameter.minimum, call.name(), ": ",
-                      parameter.name, " must be ",
-                      std::isfinite(parameter.minimum)
-                          ? c10::str("a finite number of at least ", parameter.minimum)
-                          : "a finite number",
-                      ", but is ", value);
+    TORCH_CHECK_VALUE(is_in_domain(value, parameter), call.name(), ": ", parameter.name,
+                      " must be ", domain_of(parameter), ", but is ", value);
   }
   if (call.strategy == Strategy::atomic)
     at::globalContext().alertNotDeterministic("the reduction strategy 'atomic' of losscli");

@@ -9,7 +9,7 @@ from losscli.errors import UsageError, unknown
 
 from .domain import DOMAINS, Domain
 from .reduction import REDUCTIONS, Reduction, reduce
-from .spec import LossFunction, LossSpec, Operand, Parameter, Shape, Tolerance
+from .spec import LOSS, LossFunction, LossSpec, Operand, Parameter, Shape, Terms, Tolerance
 from .weighting import is_weighted, weighted
 
 
@@ -41,6 +41,7 @@ def find_loss(name: str) -> LossSpec:
 
 __all__ = [
     "DOMAINS",
+    "LOSS",
     "LOSSES",
     "REDUCTIONS",
     "WEIGHTED",
@@ -51,6 +52,7 @@ __all__ = [
     "Parameter",
     "Reduction",
     "Shape",
+    "Terms",
     "Tolerance",
     "find_loss",
     "reduce",

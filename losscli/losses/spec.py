@@ -26,18 +26,37 @@ class Parameter:
     name: str
     default: float
     minimum: float
-    """Smallest value allowed, inclusive."""
+    """Smallest value allowed."""
     description: str
     example: float
     """A value for the tests: neither the default nor a power of two, which would hide a factor that
     is rounded twice."""
+    maximum: float = math.inf
+    """Largest value allowed."""
+    open: bool = False
+    """Whether the smallest and the largest value are not allowed themselves."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
-        if math.isfinite(value) and value >= self.minimum:
+        inside = self.minimum <= value <= self.maximum
+        if math.isfinite(value) and inside and not (self.open and value in self.ends):
             return None
-        bound = "a finite number" if self.minimum == -math.inf else f"at least {self.minimum:g}"
-        return f"{self.name} must be {bound}, but is {value:g}"
+        return f"{self.name} must be {self.domain}, but is {value:g}"
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value."""
+        return self.minimum, self.maximum
+
+    @property
+    def domain(self) -> str:
+        """The values allowed, in words."""
+        bounds = []
+        if self.minimum > -math.inf:
+            bounds.append(f"{'above' if self.open else 'at least'} {self.minimum:g}")
+        if self.maximum < math.inf:
+            bounds.append(f"{'below' if self.open else 'at most'} {self.maximum:g}")
+        return " and ".join(bounds) or "a finite number"
 
 
 def same_shape(shape: Shape) -> Shape:
@@ -85,6 +104,33 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """The terms of a loss that is a difference, or whose derivatives are, with the reason.
+
+    Where two terms nearly cancel, what is left is smaller than the rounding of either, and no
+    arithmetic of the dtype gives its last digits. An error is measured in ulp of the largest term
+    there, or of the result where that is larger: so the same 4 ulp hold for the rounding of each
+    operation, and a term that is left out, or off by a few of its own ulp, still shows.
+    """
+
+    of: Callable[..., Mapping[str, Tensor]]
+    """``of(*operands, **parameters)``: the magnitude of the largest term of each element, in the
+    dtype of the operands, by ``LOSS`` for the loss, and by an operand's name for the first
+    derivative for it, for an incoming gradient of 1. What is left out has no such terms."""
+    reason: str
+    """The difference that loses digits; shown beside the results."""
+
+    def __post_init__(self) -> None:
+        """Refuse terms that do not say what cancels."""
+        if not self.reason:
+            raise ValueError("terms need a reason")
+
+
+LOSS = "loss"
+"""The name of the loss itself among its terms and derivatives."""
+
+
+@dataclass(frozen=True)
 class LossSpec:
     """One loss: its name everywhere, its formula, and the PyTorch code that defines it.
 
@@ -125,6 +171,9 @@ class LossSpec:
     """Whether the reference computes 16-bit operands in float32, and so holds larger tensors."""
     tolerance: Tolerance | None = None
     """The looser tolerance of this loss; None for 4 ulp."""
+    terms: Terms | None = None
+    """The terms that cancel in the loss or its derivatives; None where errors are measured at the
+    results themselves."""
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""
@@ -148,6 +197,14 @@ class LossSpec:
     def differentiable(self) -> tuple[str, ...]:
         """The names of the operands that have a gradient, in their order."""
         return tuple(operand.name for operand in self.operands if operand.differentiable)
+
+    @property
+    def term_tensors(self) -> int:
+        """How many float64 tensors of a block the oracle's terms take, for the memory plans.
+
+        One for the loss and each gradient, and four for what they are computed from.
+        """
+        return 5 + len(self.differentiable) if self.terms else 0
 
     @property
     def domains(self) -> dict[str, Domain]:

@@ -6,6 +6,7 @@ elements are ``loss * weight``, and its mean divides by the number of elements.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from . import operators
 from .calling import WEIGHTED as PREFIX
 from .domain import WEIGHTS
 from .reduction import reduce
-from .spec import LossFunction, LossSpec, Operand, Tolerance
+from .spec import LOSS, LossFunction, LossSpec, Operand, Terms, Tolerance
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,6 +48,7 @@ def weighted(spec: LossSpec) -> LossSpec:
         loss_with_grad=partial(_call_with_grad, spec, name),
         temporaries=spec.temporaries + 2,
         tolerance=_tolerance(spec.tolerance),
+        terms=replace(spec.terms, of=partial(_weighted_terms, spec.terms)) if spec.terms else None,
     )
 
 
@@ -60,6 +62,16 @@ def _tolerance(own: Tolerance | None) -> Tolerance:
     if own is None:
         return Tolerance(1.5, reason)
     return Tolerance(own.factor + 0.5, f"{own.reason}; {reason}")
+
+
+def _weighted_terms(inner: Terms, *operands: Tensor, **settings: Any) -> Mapping[str, Tensor]:
+    """Return the terms of a loss times the weight, whose own gradient is the loss."""
+    *others, weight = operands
+    found = inner.of(*others, **settings)
+    terms = {name: each * weight.abs() for name, each in found.items()}
+    if LOSS in found:
+        terms[WEIGHT.name] = found[LOSS]
+    return terms
 
 
 def _multiplied(inner: LossFunction, *operands: Tensor, reduction: str, **settings: Any) -> Tensor:

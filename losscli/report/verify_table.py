@@ -49,7 +49,10 @@ def tables(run: Run, width: int | None) -> list[Table]:
 
 
 def notes(run: Run) -> list[str]:
-    """Return failures, warnings, passes with a reason, loosened tolerances and skipped checks."""
+    """Return failures, warnings, passes with a reason, loosened tolerances and skipped checks.
+
+    Of a loss whose errors are measured at its terms, also why.
+    """
     results = _results(run)
     texts = []
     for status in (FAIL, WARN, PASS):
@@ -62,6 +65,11 @@ def notes(run: Run) -> list[str]:
             texts += _note(group, sum(map(_counts, asked)))
     reasons = [
         f"{r.case.loss} has a tolerance of {r.tolerance}" for r in results if ":" in r.tolerance
+    ]
+    reasons += [
+        f"{r.case.loss} is measured in ulp of the largest term of each element: {r.terms}"
+        for r in results
+        if r.terms
     ]
     texts += [fill(text) for text in (*dict.fromkeys(reasons), *skips(results))]
     return texts[:-1] if texts[-1:] == [""] else texts

@@ -185,6 +185,8 @@ class VerifyResult(Record, frozen=True):
     """The tolerance that the config or the loss loosened, and the loss's reason."""
     tolerance_ulp: float | None = None
     """The tolerance that the config or the loss loosened."""
+    terms: str = ""
+    """The loss's reason that errors are in ulp of the largest term of an element, if they are."""
     shrunk_from: str = ""
     """Name of the config's case whose failure this shows on a smaller one."""
 

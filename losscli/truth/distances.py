@@ -3,8 +3,9 @@
 The error of an element is ``|result - truth| / ulp(scale)`` in float64, where ``ulp`` is the
 spacing of the result's dtype at ``scale``, never below its smallest subnormal, and ``scale`` is the
 magnitude of the truth. Where the truth is a sum, the scale is the sum of the magnitudes of its
-terms, so that terms which cancel do not make an honest sum look wrong. A correctly rounded result
-is off by at most 0.5 ULP, in every dtype; for float64 the truth itself is rounded.
+terms, so that terms which cancel do not make an honest sum look wrong; where the loss says what
+terms an element is the difference of, it is the largest of them. A correctly rounded result is off
+by at most 0.5 ULP, in every dtype; for float64 the truth itself is rounded.
 
 Every element is measured at its own scale, so a tensor does not pass by being small: an all-zero
 float32 gradient is off by 2^23 ULP or more however small the gradient.
@@ -69,6 +70,8 @@ class Errors:
     """The truth there."""
     got: float = math.nan
     """The result there."""
+    scale: float = math.nan
+    """What it was measured at there."""
     mismatches: Mismatches = Mismatches()
 
 
@@ -99,6 +102,7 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
                 index=tuple(a + b for a, b in zip(start, _unravel(place, got.shape), strict=True)),
                 expected=float(truth.value.flatten()[place]),
                 got=float(got.flatten()[place]),
+                scale=abs(float(truth.scale.flatten()[place])),
             )
         if largest > 1.0:
             off = ulps > 1.0
@@ -113,6 +117,7 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
         index=worst.index,
         expected=worst.expected,
         got=worst.got,
+        scale=worst.scale,
         mismatches=mismatches,
     )
 

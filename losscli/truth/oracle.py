@@ -19,7 +19,9 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
+from losscli.losses import LOSS
 from losscli.truth.blocks import Block, block_elements, blocks, part
+from losscli.truth.terms import largest_terms
 
 _GROUP = 256
 """Elements that the device sums in float64 before the host sums exactly."""
@@ -34,8 +36,8 @@ class Truth:
     value: Tensor
     """float64."""
     magnitude: Tensor | None = None
-    """Where terms of both signs are summed, the sum of their magnitudes: beside ``value`` it shows
-    how much of them cancelled."""
+    """Where terms cancel, how large they are: the sum of the magnitudes of those that are summed,
+    or, of an element, the largest term that the spec names."""
 
     @property
     def scale(self) -> Tensor:
@@ -76,15 +78,17 @@ class Oracle:
         """Yield the loss: block by block without a reduction, else one scalar."""
         if self.case.reduction == "none":
             for block in self._blocks(self.shape):
-                yield Truth(block, self._elements(self._read(block)))
+                yield self._loss(block)
             return
         sums: list[float] = []
         magnitudes: list[float] = []
         for block in self._blocks(self.shape):
-            elements = self._elements(self._read(block))
+            truth = self._loss(block)
+            elements = truth.value
             sums.append(_exact_sum(elements))
-            one_sign = elements.numel() == 0 or bool(elements.min() >= 0)
-            magnitudes.append(sums[-1] if one_sign else _exact_sum(elements.abs()))
+            own = truth.magnitude is None
+            one_sign = own and (elements.numel() == 0 or bool(elements.min() >= 0))
+            magnitudes.append(sums[-1] if one_sign else _exact_sum(truth.scale.abs()))
         divisor = float(self.shape.numel()) if self.case.reduction == "mean" else 1.0
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / divisor
         yield Truth((), *totals.to(self.device))
@@ -99,16 +103,16 @@ class Oracle:
         operand = self.operands[name]
         if operand.shape == self.shape:
             for block in self._blocks(self.shape):
-                yield Truth(block, self._gradient(name, block, grad_output))
+                yield self._gradient(name, block, grad_output)
             return
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude = torch.zeros_like(value)
         for block in self._blocks(self.shape):
-            gradient = self._gradient(name, block, grad_output)
+            truth = self._gradient(name, block, grad_output)
             own = part(value, block)
-            own += gradient.sum_to_size(own.shape)
+            own += truth.value.sum_to_size(own.shape)
             own = part(magnitude, block)
-            own += gradient.abs().sum_to_size(own.shape)
+            own += truth.scale.abs().sum_to_size(own.shape)
         for block in self._blocks(operand.shape):
             yield Truth(block, value[block], magnitude[block])
 
@@ -128,7 +132,13 @@ class Oracle:
         """Cut a shape into blocks that suit the device of the operands."""
         return blocks(shape, block_elements(self.device.type))
 
-    def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Tensor:
+    def _loss(self, block: Block) -> Truth:
+        """Return the loss of each element of a block."""
+        values = self._read(block)
+        elements = self._elements(values)
+        return Truth(block, elements, largest_terms(self.case, LOSS, values, elements))
+
+    def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
         """Return the gradient of one operand in the broadcast shape of a block."""
         extent = [cut.stop - cut.start for cut in block]
         values = self._read(block)
@@ -138,7 +148,8 @@ class Oracle:
         incoming = part(grad_output, block).double()
         if self.case.reduction == "mean":
             incoming = incoming / max(self.shape.numel(), 1)
-        return torch.autograd.grad(elements, values[name], incoming.expand(extent))[0]
+        (gradient,) = torch.autograd.grad(elements, values[name], incoming.expand(extent))
+        return Truth(block, gradient, largest_terms(self.case, name, values, gradient, incoming))
 
     def _elements(self, values: Operands) -> Tensor:
         """Return the loss of each element."""

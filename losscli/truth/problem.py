@@ -97,6 +97,12 @@ class Problem:
         return f"{shown}: {own.reason}" if own and is_own else shown
 
     @property
+    def terms(self) -> str:
+        """The reason that errors are measured at the largest terms of an element, or nothing."""
+        own = self.case.spec.terms
+        return own.reason if own else ""
+
+    @property
     def granted(self) -> float | None:
         """ULP that the config grants this case by name, or that belong to its loss."""
         own = self.case.spec.tolerance

@@ -11,6 +11,12 @@ scale, incoming gradient over N, product), has four: 4 ULP. Nothing is granted f
 ``x - y`` is exact where it is small beside its operands, and so is ``margin - x * y`` for targets
 of -1 and 1 (Sterbenz), so even the formula without a fused multiply-add meets the bar.
 
+**Elements whose terms cancel.** Where an element is a difference of terms that are rounded
+themselves, ``exp(x) - y`` say, each term is off by the same handful of roundings, of its own
+magnitude, and so is their difference. So an element of a loss whose spec names its terms
+(``LossSpec.terms``) may be off by 4 ULP of the largest of them, or of itself where it is larger.
+Its sums are measured at the sum of these magnitudes.
+
 **The value of mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums
 tiles of 16,384 elements in float32 and carries the tiles in wider precision adds a random walk of
 ``sqrt(16384) = 128`` roundings at worst: the bound ``u_out + 128 * u_acc``, relative to the sum of
@@ -76,7 +82,9 @@ def judge_elements(errors: Errors, loosened: float | None = None) -> Verdict:
     allowed = max(ELEMENT_ULP, loosened or 0.0)
     if errors.ulp <= allowed:
         return Verdict(PASS)
-    return Verdict(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp an element")
+    of_terms = errors.scale > abs(errors.expected)
+    of = f"of its largest term, {errors.scale:.3g}" if of_terms else "an element"
+    return Verdict(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp {of}")
 
 
 def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Verdict:

@@ -50,6 +50,7 @@ class Worst:
             code="wrong" if self.verdict.status == FAIL else self.verdict.code,
             tolerance=problem.tolerance,
             tolerance_ulp=problem.granted,
+            terms=problem.terms,
         )
 
 

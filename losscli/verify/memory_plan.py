@@ -56,7 +56,7 @@ def needed_bytes(
     most += (held.operands - 1) * case.stored_bytes + (loss if backward else 0)
     shapes = (case.shapes[name] for name in names)
     sums = 2 * max((math.prod(s) for s in shapes if s != case.shape), default=0)
-    held_of_block = _BLOCK_TEMPORARIES + case.spec.temporaries
+    held_of_block = _BLOCK_TEMPORARIES + case.spec.temporaries + case.spec.term_tensors
     block = held_of_block * min(case.elements, block_elements(case.device))
     return case.stored_bytes + most + (sums + block) * 8
 

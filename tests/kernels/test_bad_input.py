@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import subprocess
 import sys
 
@@ -37,13 +39,32 @@ def test_unknown_reduction_is_refused(loss: str) -> None:
 
 @pytest.mark.parametrize("beta", [-0.1, float("nan"), float("inf")])
 def test_beta_out_of_range_is_refused(beta: float) -> None:
-    with pytest.raises(ValueError, match="beta must be a finite number of at least 0, but is"):
+    with pytest.raises(ValueError, match="beta must be at least 0, but is"):
         custom("smooth_l1", beta=beta)(ONES, ONES)
 
 
 def test_nan_margin_is_refused() -> None:
     with pytest.raises(ValueError, match="margin must be a finite number, but is nan"):
         custom("hinge", margin=float("nan"))(ONES, ONES)
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"), [(loss, p.name) for loss in NAMES for p in LOSSES[loss].parameters]
+)
+def test_operator_refuses_the_values_of_a_parameter_that_the_spec_refuses(
+    loss: str, name: str
+) -> None:
+    (parameter,) = (each for each in LOSSES[loss].parameters if each.name == name)
+    operator = getattr(torch.ops.losscli, loss)
+    operands = [ONES] * len(LOSSES[loss].operands)
+    beside = [math.nextafter(end, to) for end in parameter.ends for to in (-math.inf, math.inf)]
+    for value in (*parameter.ends, *beside, parameter.default, math.inf, -math.inf, math.nan):
+        settings = {**PARAMETERS[loss], name: value}.values()
+        if complaint := parameter.check(value):
+            with pytest.raises(ValueError, match=re.escape(f"{loss}: {complaint}")):
+                operator(*operands, "mean", *settings)
+        else:
+            operator(*operands, "mean", *settings)
 
 
 @pytest.mark.parametrize("loss", NAMES)

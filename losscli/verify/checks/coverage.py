@@ -21,11 +21,13 @@ from torch import Tensor
 
 from losscli.implementations.call_data import Answer
 from losscli.implementations.caller import Subject
+from losscli.losses import LOSS
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.blocks import Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.oracle import Truth
 from losscli.truth.problem import Incoming, Problem
+from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import VALUE_ULP, Verdict, describe, judge_elements, judge_sums
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
@@ -155,8 +157,7 @@ def _judge_loud(
 ) -> Verdict:
     """Judge the values of changed elements."""
     problem = probe.problem
-    truth = _truth(probe, name, incoming, block, loud, got)
-    errors = compare(got[block][loud], [Truth((slice(0, len(truth)),), truth)])
+    errors = compare(got[block][loud], [_truth(probe, name, incoming, block, loud, got)])
     if got.shape == problem.oracle.shape:
         verdict = judge_elements(errors, problem.granted)
     else:
@@ -170,7 +171,7 @@ def _judge_loud(
 
 def _truth(
     probe: _Probe, name: str, incoming: Incoming, block: Block, loud: Tensor, got: Tensor
-) -> Tensor:
+) -> Truth:
     """Return the truth of the loss or of a gradient where elements are loud."""
     problem, shape = probe.problem, probe.problem.oracle.shape
     values = {}
@@ -182,15 +183,20 @@ def _truth(
         else:  # All elements of another operand are the same.
             whole = whole.flatten()[0].expand(int(loud.sum()))
         values[operand] = whole.double()
-    if name == "loss":
-        return elements(problem.case, values)
-    wrt = values[_operand_of(name)].requires_grad_()
+    where = (slice(0, int(loud.sum())),)
+    if name == LOSS:
+        losses = elements(problem.case, values)
+        return Truth(where, losses, largest_terms(problem.case, LOSS, values, losses))
+    operand = _operand_of(name)
+    wrt = values[operand].requires_grad_()
     with torch.enable_grad():
         total = elements(problem.case, values).sum()
     (gradient,) = torch.autograd.grad(total, wrt)
     # The incoming gradient is the same everywhere, and so is what else meets an element.
     factor = float(incoming.grad_output.flatten()[0]) * (shape.numel() / got.numel())
-    return gradient * (factor / shape.numel() if problem.case.reduction == "mean" else factor)
+    factor /= shape.numel() if problem.case.reduction == "mean" else 1
+    gradient *= factor
+    return Truth(where, gradient, largest_terms(problem.case, operand, values, gradient, factor))
 
 
 def _operand_of(gradient: str) -> str:
@@ -238,8 +244,9 @@ def _off(probe: _Probe, subject: Subject, wrt: tuple[str, ...], start: int, stop
     wrong = misfit(loss, torch.Size(), problem.prediction, problem.oracle.dtype)
     if wrong:
         return wrong
-    expected = torch.tensor(probe.loud.expect(start, stop), dtype=torch.float64, device=loss.device)
-    errors: Errors = compare(loss, [Truth((), expected)])
+    due = (probe.loud.expect(start, stop), probe.loud.expect_scale(start, stop))
+    expected, scale = torch.tensor(due, dtype=torch.float64, device=loss.device)
+    errors: Errors = compare(loss, [Truth((), expected, scale)])
     if errors.relative <= probe.loud.tolerance or errors.ulp <= VALUE_ULP:
         return ""
     return describe(errors)

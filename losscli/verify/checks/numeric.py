@@ -25,9 +25,11 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject
+from losscli.losses import LOSS
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
+from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import ELEMENT_ULP, Verdict, sum_bound
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
@@ -80,10 +82,13 @@ def _judge(
     """Compare a product with what the loss does along a direction."""
 
     def weighted(step: float) -> tuple[float, float]:
-        """Return the loss so far along, and the sum of its magnitudes."""
+        """Return the loss so far along, and the sum of the magnitudes of its terms."""
         moved = {name: problem.operands[name] + step * along[name] for name in along}
-        terms = subject.loss({**problem.operands, **moved}) * weights
-        return float(terms.sum()), float(terms.abs().sum())
+        operands = {**problem.operands, **moved}
+        losses = subject.loss(operands)
+        largest = largest_terms(problem.case, LOSS, operands, losses)
+        scale = losses if largest is None else largest
+        return float((losses * weights).sum()), float((scale * weights).abs().sum())
 
     def slope(step: float) -> tuple[float, float]:
         (ahead, one), (behind, other) = weighted(step), weighted(-step)

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
+from losscli.losses import LOSS
 from losscli.truth.problem import Problem
+from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import VALUE_ULP, sum_bound
 
 _POWERS = range(12, -7, -1)
@@ -35,6 +37,10 @@ class Loud:
     adds: tuple[float, ...]
     base: float
     """The loss when none is changed."""
+    scale: float
+    """What its error is measured at then."""
+    scales: tuple[float, ...]
+    """What each change adds to that."""
     group: int
     """So many at once that one which is missed shows; 0 where not even one alone does."""
     tolerance: float
@@ -54,10 +60,21 @@ class Loud:
         own = (self.adds[number % len(self.adds)] for number in range(start, stop))
         return math.fsum((self.base, *own))
 
+    def expect_scale(self, start: int, stop: int) -> float:
+        """Return what the error of that is measured at."""
+        own = (self.scales[number % len(self.scales)] for number in range(start, stop))
+        return math.fsum((self.scale, *own))
+
 
 def elements(case: Case, operands: Operands) -> Tensor:
     """Return the truth of each element."""
     return case.spec.reference(*operands.values(), reduction="none", **case.params)
+
+
+def magnitudes(case: Case, operands: Operands, losses: Tensor) -> Tensor:
+    """Return what the errors of losses are measured at."""
+    terms = largest_terms(case, LOSS, operands, losses)
+    return losses if terms is None else terms
 
 
 def quiet(problem: Problem, name: str = "") -> Problem:
@@ -119,15 +136,21 @@ def find_loud(problem: Problem, name: str) -> Loud:
     still = one[name]
     base = elements(case, one)
     total = float(base) * count / divisor
+    scale = magnitudes(case, one, base)
     amounts = torch.tensor([[s * 2.0**p] for p in _POWERS for s in (1, -1)], dtype=torch.float64)
     steps = 1 + torch.arange(_STEPS, dtype=torch.float64) / 16
     values = (still + amounts * steps).to(operand.dtype)
     held = case.spec.domains[name].inside(values.double())
-    single = elements(case, {**one, name: held}) - base
+    changed = {**one, name: held}
+    losses = elements(case, changed)
+    single = losses - base
     adds = single * (count / operand.numel() / divisor)
+    scales = (magnitudes(case, changed, losses) - scale) * (count / operand.numel() / divisor)
+    total_scale = float(scale) * count / divisor
 
     least, most = adds.amin(1), adds.amax(1)
-    resolved = (least / (_MARGIN * tolerance) - abs(total)) / most
+    growth = scales.amax(1).clamp(min=torch.finfo(torch.float64).tiny)
+    resolved = (least / (_MARGIN * tolerance) - abs(total_scale)) / growth
     room = (limits.max / 4 - abs(total)) / most
     # Below the normal numbers the spacing no longer shrinks with the value; and a formula that
     # rounds each element has to hold it.
@@ -142,6 +165,8 @@ def find_loud(problem: Problem, name: str) -> Loud:
         values[best].to(operand.device),
         tuple(adds[best].tolist()),
         total,
+        total_scale,
+        tuple(scales[best].tolist()),
         int(groups[best]),
         tolerance,
     )

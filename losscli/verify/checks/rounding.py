@@ -31,6 +31,9 @@ ELEMENTS = 16411
 own deviation."""
 MOST = 0.1
 """Of a unit, on the average."""
+_CANCELLED = 16.0
+"""An element with a term so many times larger says nothing: what the terms' own roundings leave may
+be as large as that of the result."""
 _FEWEST = 1000
 """Elements that are no numbers of the dtype; fewer say nothing."""
 
@@ -75,15 +78,19 @@ def _judge(
 
 def _average(result: Tensor, truths: Sequence[Truth]) -> float:
     """Return how far results lie from the correctly rounded ones, in ULP; 0 of too few."""
-    leaning = torch.cat([_leaning(result[truth.block], truth.value) for truth in truths])
+    leaning = torch.cat([_leaning(result[truth.block], truth) for truth in truths])
     return float(leaning.mean()) if len(leaning) >= _FEWEST else 0.0
 
 
-def _leaning(result: Tensor, truth: Tensor) -> Tensor:
+def _leaning(result: Tensor, truth: Truth) -> Tensor:
     """Return the errors in magnitude, in ULP, of what the dtype does not hold as it is."""
-    rounded = truth.to(result.dtype).double()
-    errors = (result.double() - rounded) * truth.sign() / ulp(truth, result.dtype)
-    return errors[(rounded != truth) & errors.isfinite()]
+    value = truth.value
+    rounded = value.to(result.dtype).double()
+    errors = (result.double() - rounded) * value.sign() / ulp(value, result.dtype)
+    telling = (rounded != value) & errors.isfinite()
+    if truth.magnitude is not None:
+        telling &= truth.magnitude <= _CANCELLED * value.abs()
+    return errors[telling]
 
 
 CHECK = Check(

@@ -33,6 +33,7 @@ from losscli.truth.distances import misfit
 from losscli.truth.excuse import no_worse
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
+from losscli.truth.terms import largest_terms
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.layouts import layout_case
 
@@ -124,7 +125,13 @@ def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
     truths = {}
     for (name, operand), terms in zip(asked_of.items(), found, strict=True):
         terms = torch.zeros_like(g) if terms is None else terms
-        magnitude = terms.abs().sum_to_size(operand.shape)
+        magnitude = terms.abs()
+        if name == INCOMING_GRADIENT:  # that of the gradients, each along its direction
+            for each, toward in asked.toward.items():
+                along = toward.double().expand(shape) * share
+                own = largest_terms(case, each, wide, torch.zeros_like(g), along)
+                magnitude = magnitude if own is None else magnitude.fmax(own)
+        magnitude = magnitude.sum_to_size(operand.shape)
         largest = float(magnitude.max()) if magnitude.numel() else 0.0
         truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest)
     return truths

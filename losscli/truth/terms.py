@@ -1,0 +1,32 @@
+"""The largest terms of elements in which terms cancel, where the spec of their loss names them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.implementations.call_data import Operands
+
+
+def largest_terms(
+    case: Case, part: str, values: Operands, elements: Tensor, incoming: Tensor | float = 1.0
+) -> Tensor | None:
+    """Return the magnitude of the largest of each element and its terms; None for its own.
+
+    Args:
+        case: whose loss it is.
+        part: ``LOSS``, or the name of the operand whose derivative the elements are.
+        values: the operands in float64, of shapes that broadcast to that of the elements.
+        elements: the correct values.
+        incoming: what the derivative is multiplied by.
+    """
+    if case.spec.terms is None:
+        return None
+    with torch.no_grad():
+        found = case.spec.terms.of(*values.values(), **case.params).get(part)
+        if found is None:
+            return None
+        # Beside a term out of float64's range every result would pass.
+        terms = (found * incoming).abs().nan_to_num(nan=0.0, posinf=0.0)
+        return terms.fmax(elements.abs())
