@@ -35,6 +35,7 @@ __all__ = [
     "case_of",
     "custom",
     "granted",
+    "in_domain",
     "make",
     "reference",
 ]
@@ -63,6 +64,12 @@ def granted(loss: str) -> float | None:
     """How many ULP an element may be off, where the loss has a tolerance of its own."""
     own = LOSSES[loss].tolerance
     return ELEMENT_ULP * own.factor if own else None
+
+
+def in_domain(loss: str, place: int, draws: Tensor) -> Tensor:
+    """Turn normal draws into values of a loss's operand, by the operand's place."""
+    domain = LOSSES[loss].operands[place].domain
+    return domain.of_draws(torch.special.ndtr(draws) if domain.always_uniform else draws)
 
 
 def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:

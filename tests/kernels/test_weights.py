@@ -12,7 +12,7 @@ from torch import Tensor
 from losscli import functional, nn
 from losscli.losses import LOSSES, REDUCTIONS, WEIGHTED
 
-from .losses import NAMES, PARAMETERS
+from .losses import NAMES, PARAMETERS, in_domain
 
 BY_WEIGHTS = ("l1", "mse")
 """The losses whose mean PyTorch divides by the sum of the weights."""
@@ -22,8 +22,8 @@ WEIGHTS = [(5, 7), (7,), (5, 1), (1, 7), ()]
 
 def operands(loss: str, weight: tuple[int, ...] = SHAPE, dtype=torch.float32, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)
-    x, y = (torch.randn(SHAPE, generator=generator, dtype=torch.float64) for _ in range(2))
-    y = y.sign() if loss == "hinge" else y
+    draws = (torch.randn(SHAPE, generator=generator, dtype=torch.float64) for _ in range(2))
+    x, y = (in_domain(loss, place, draw) for place, draw in enumerate(draws))
     w = torch.rand(weight, generator=generator, dtype=torch.float64) + 0.25
     return tuple(each.to(dtype).requires_grad_() for each in (x, y, w))
 
