@@ -2,6 +2,9 @@
 
 import ctypes
 import json
+import math
+import re
+from dataclasses import replace
 from importlib import metadata
 
 import pytest
@@ -9,7 +12,8 @@ import pytest
 from losscli.cli import main
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, Operand, Parameter
+from losscli.losses.domain import PROBABILITIES
 from losscli.machine import devices
 
 
@@ -21,7 +25,6 @@ def listing(capsys, *arguments):
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("losses", list(LOSSES)),
         ("implementations", list(IMPLEMENTATIONS)),
         ("configs", [path.name for path in shipped_configs().values()]),
     ],
@@ -32,11 +35,73 @@ def test_list_has_one_line_per_entry(capsys, kind, names):
     assert all(len(line.split()) > 1 and len(line) <= 100 for line in lines)
 
 
-def test_list_of_losses_has_formula_and_defaults(capsys):
-    lines = listing(capsys, "losses").splitlines()
-    for line, spec in zip(lines, LOSSES.values(), strict=True):
-        assert spec.formula in line
-        assert all(f"; {p.name} = {p.default:g}" in line for p in spec.parameters)
+def blocks(capsys):
+    """The formula of each loss, and the lines below it as the words that two spaces part."""
+    found = {}
+    for line in listing(capsys, "losses").splitlines():
+        words = re.split("  +", line.strip())
+        if not line.startswith(" "):
+            name, _, formula = line.partition(": ")
+            found[name] = [[formula]]
+        elif line.startswith(" " * 5):  # of a line that did not fit
+            found[name][-1][-1] += f" {words[0]}"
+        else:
+            found[name].append(words)
+    return found
+
+
+def test_list_of_losses_has_operands_and_parameters_with_their_domains(capsys):
+    found = blocks(capsys)
+    assert list(found) == list(LOSSES)
+    for spec, (formula, *lines) in zip(LOSSES.values(), found.values(), strict=True):
+        assert formula == [spec.formula]
+        assert [line[0] for line in lines] == [*spec.names, *(p.name for p in spec.parameters)]
+        for operand, (_, kind, domain, role) in zip(spec.operands, lines, strict=False):
+            assert kind == ("operand, gradient" if operand.differentiable else "operand")
+            assert (domain, role) == (operand.domain.name, operand.description)
+        for parameter, (_, kind, domain, role) in zip(
+            spec.parameters, lines[len(spec.operands) :], strict=True
+        ):
+            assert kind == f"parameter, default {parameter.default:g}"
+            assert parameter.check(math.inf) == f"{parameter.name} must be {domain}, but is inf"
+            assert role == parameter.description
+
+
+def test_list_of_losses_shows_what_the_spec_says(capsys, monkeypatch):
+    beta = Parameter("beta", 0.5, 0.0, f"where {'one part ends and another ' * 6}begins", 0.7)
+    label = Operand("label", "classes", differentiable=False, domain=PROBABILITIES)
+    spec = replace(
+        LOSSES["smooth_l1"],
+        formula=f"x + {'(y - beta) * ' * 12}x",
+        operands=(*LOSSES["smooth_l1"].operands, label),
+        parameters=(beta,),
+    )
+    monkeypatch.setitem(LOSSES, "smooth_l1", spec)
+    text = listing(capsys, "losses")
+    assert max(map(len, text.splitlines())) <= 98
+    told = " ".join(text.split())
+    assert f"smooth_l1: {spec.formula} input operand, gradient" in told
+    assert "label operand 0 to 1 classes beta parameter, default 0.5 at least 0 where one" in told
+    assert told.count("one part ends and another") == 6
+
+
+def test_list_of_losses_in_json_has_the_same_as_data(capsys):
+    losses = json.loads(listing(capsys, "losses", "--format", "json"))["losses"]
+    assert losses["hinge"] == {
+        "formula": "max(margin - x * y, 0)",
+        "operands": [
+            {"name": "input", "role": "predictions", "domain": "any number", "gradient": True},
+            {"name": "target", "role": "labels", "domain": "-1 or 1", "gradient": True},
+        ],
+        "parameters": [
+            {
+                "name": "margin",
+                "role": "input * target from which the loss is 0",
+                "domain": "a finite number",
+                "default": 1.0,
+            }
+        ],
+    }
 
 
 def test_list_without_a_kind_has_all_kinds(capsys):

@@ -3,28 +3,63 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import click
 
 from losscli.cli.options import listing_format, one_of
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, LossSpec, Parameter
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
-from losscli.report.tables import lay_out
+from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
 from losscli.units import format_bytes
 
+Entries = Mapping[str, Any]
+"""What JSON holds of each thing of a kind, by its name."""
+BELOW_ITS_KIND = "  "
+"""Before a line of a kind that is listed among others."""
+ROOM = WIDTH - len(BELOW_ITS_KIND)
+"""Characters of a line."""
 
-def _losses() -> dict[str, str]:
-    """Name each loss with its formula and the defaults of its parameters."""
+
+def _losses() -> Entries:
+    """Name each loss with its formula, operands and parameters."""
+    return {spec.name: _described(spec) for spec in LOSSES.values()}
+
+
+def _described(spec: LossSpec) -> dict[str, Any]:
+    """Return what JSON holds of a loss."""
     return {
-        spec.name: "; ".join(
-            [spec.formula, *(f"{p.name} = {p.default:g}" for p in spec.parameters)]
-        )
-        for spec in LOSSES.values()
+        "formula": spec.formula,
+        "operands": [
+            {
+                "name": operand.name,
+                "role": operand.description,
+                "domain": operand.domain.name,
+                "gradient": operand.differentiable,
+            }
+            for operand in spec.operands
+        ],
+        "parameters": [
+            {
+                "name": parameter.name,
+                "role": parameter.description,
+                "domain": _domain(parameter),
+                "default": parameter.default,
+            }
+            for parameter in spec.parameters
+        ],
     }
+
+
+def _domain(parameter: Parameter) -> str:
+    """Return the values of a parameter in the words of its error: ``at least 0``."""
+    error = parameter.check(math.nan) or ""
+    return error.removeprefix(f"{parameter.name} must be ").removesuffix(", but is nan")
 
 
 def _implementations() -> dict[str, str]:
@@ -51,7 +86,39 @@ def _configs() -> dict[str, str]:
     }
 
 
-KINDS: dict[str, Callable[[], dict[str, str]]] = {
+def _table(entries: Entries) -> str:
+    """Lay out a line for each thing."""
+    return lay_out((), list(entries.items()), align=("left", "left"))
+
+
+def _table_of_losses(losses: Entries) -> str:
+    """Lay out each loss: its formula, and below it a line for each operand and parameter."""
+    blocks = []
+    for name, loss in losses.items():
+        kinds = ["operand, gradient" if o["gradient"] else "operand" for o in loss["operands"]]
+        kinds += [f"parameter, default {p['default']:g}" for p in loss["parameters"]]
+        described = [*loss["operands"], *loss["parameters"]]
+        rows = [
+            (each["name"], kind, each["domain"], each["role"])
+            for each, kind in zip(described, kinds, strict=True)
+        ]
+        title = textwrap.fill(f"{name}: {loss['formula']}", ROOM, subsequent_indent=2 * INDENT)
+        blocks.append(f"{title}\n{textwrap.indent(_wrapped(rows), INDENT)}")
+    return "\n".join(blocks)
+
+
+def _wrapped(rows: Sequence[tuple[str, ...]]) -> str:
+    """Lay out rows whose last cells are broken so that they fit a terminal."""
+    *columns, _ = zip(*rows, strict=True)
+    room = ROOM - len(INDENT) - sum(max(map(len, column)) + GAP for column in columns)
+    lines: list[tuple[str, ...]] = []
+    for *cells, last in rows:
+        first, *more = textwrap.wrap(last, room) or [""]
+        lines += [(*cells, first), *((*[""] * len(cells), line) for line in more)]
+    return lay_out((), lines, align=["left"] * len(lines[0]))
+
+
+KINDS: dict[str, Callable[[], Entries]] = {
     "losses": _losses,
     "implementations": _implementations,
     "devices": _devices,
@@ -69,5 +136,5 @@ def command(kind: str | None, format: str) -> None:
         click.echo(json.dumps(listing, indent=2))
         return
     for name, entries in listing.items():
-        table = lay_out((), list(entries.items()), align=("left", "left"))
-        click.echo(table if kind else f"{name}:\n{textwrap.indent(table, '  ')}")
+        table = _table_of_losses(entries) if name == "losses" else _table(entries)
+        click.echo(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")

@@ -189,6 +189,8 @@ class VerifyResult(Record, frozen=True):
     """The loss's reason that errors are in ulp of the largest term of an element, if they are."""
     shrunk_from: str = ""
     """Name of the config's case whose failure this shows on a smaller one."""
+    beside: tuple[str, ...] = ()
+    """The losses that the check called in between, if it did and failed."""
 
     @property
     def told(self) -> str:

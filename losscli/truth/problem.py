@@ -61,6 +61,9 @@ class Problem:
     """ULP that the config grants this case by name."""
     excuses: bool = True
     """Whether a result that is no worse than PyTorch's own formula is a warning."""
+    beside: tuple[str, ...] = ()
+    """The other losses of the run. A check may call them in between; it calls no others, because
+    the first call of a loss builds its kernels."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
     _marks: dict[str, int] = field(default_factory=dict)
@@ -68,9 +71,9 @@ class Problem:
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, case: Case, loosened: float | None = None) -> Problem:
+    def of(cls, case: Case, loosened: float | None = None, beside: tuple[str, ...] = ()) -> Problem:
         """Make the inputs of a case."""
-        return cls(case, make_inputs(case), loosened)
+        return cls(case, make_inputs(case), loosened, beside=beside)
 
     @property
     def prediction(self) -> Tensor:

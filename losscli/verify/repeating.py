@@ -37,6 +37,7 @@ def repeat(
     grad_output: GradOutput = 1.0,
     seed: int = 0,
     ulp: float | None = None,
+    beside: tuple[str, ...] = (),
     **parameters: float,
 ) -> None:
     """Run a check of an implementation once more, and print the result.
@@ -56,6 +57,7 @@ def repeat(
         grad_output: the incoming gradient, as in a config.
         seed: of the inputs.
         ulp: a tolerance that is granted instead of a narrower one.
+        beside: the losses that the check calls in between.
         **parameters: of the loss; defaults where left out.
 
     Raises:
@@ -78,7 +80,8 @@ def repeat(
     params, values = spec.resolve(parameters), (distribution, seed, scale, layout, grad_output)
     case = Case(loss, input, target, dtype, reduction, device, params, *values)
     trial = find_implementation(implementation), find_check(check)
-    jobs = split(case, [trial], ulp)
+    others = tuple(find_loss(name).name for name in beside)
+    jobs = split(case, [trial], ulp, others)
     if not jobs:
         print(f"NOT RUN {case.name}: {trial[1].why_not(case, trial[0])}")
     for job in jobs:
@@ -103,6 +106,8 @@ def line(result: VerifyResult) -> str:
     words.append(f"seed={case.seed}")
     if result.tolerance_ulp is not None:
         words.append(f"ulp={result.tolerance_ulp:g}")
+    if result.beside:
+        words.append(f"beside={_literals(result.beside)}")
     return f"from losscli.verify import repeat; repeat({', '.join(words)})"
 
 
@@ -110,6 +115,11 @@ _DEFAULTS: dict[str, object] = {
     name: (repeat.__kwdefaults__ or {})[name]
     for name in ("dtype", "reduction", "device", "distribution", "scale", "layout", "grad_output")
 }
+
+
+def _literals(names: tuple[str, ...]) -> str:
+    """Write a tuple of texts as Python does."""
+    return f"({', '.join(map(_literal, names))}{',' if len(names) == 1 else ''})"
 
 
 def _literal(value: object) -> str:

@@ -41,6 +41,8 @@ class Job:
     trials: tuple[Trial, ...]
     loosened: float | None = None
     """ULP that the config grants this case by name."""
+    beside: tuple[str, ...] = ()
+    """The losses of the run, which a check may call in between: their kernels are built anyway."""
 
     @property
     def name(self) -> str:
@@ -79,12 +81,13 @@ def plan(
         for trial in _trials(block, case, picked)
     ]
     chosen = _choose(asked, free)
+    losses = tuple(dict.fromkeys(case.loss for _, case, _ in asked))
     jobs: list[Job] = []
     for (number, case), group in groupby(asked, key=lambda one: one[:2]):
         trials = [trial for *_, trial in group if chosen[_key(case, trial)] == (number, case)]
         tolerances = config.blocks[number].tolerances
         loosened = {tolerance.case: tolerance.ulp for tolerance in tolerances}
-        jobs += split(case, trials, loosened.get(case.name))
+        jobs += split(case, trials, loosened.get(case.name), losses)
     if checks and not jobs:
         _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))
     return jobs
@@ -126,10 +129,21 @@ def _key(case: Case, trial: Trial) -> tuple[object, ...]:
     return (implementation.name, check.name, *check.key(case))
 
 
-def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) -> list[Job]:
+def split(
+    case: Case,
+    trials: Iterable[Trial],
+    loosened: float | None = None,
+    beside: tuple[str, ...] = (),
+) -> list[Job]:
     """Return a job for the case and for each other that a check makes of it.
 
     A check that does not apply to the case is left out.
+
+    Args:
+        case: what is verified.
+        trials: the implementations and checks.
+        loosened: ULP that are granted.
+        beside: the losses that a check may call in between.
     """
     by_case: list[tuple[Case, list[Trial]]] = []
     for implementation, check in trials:
@@ -140,7 +154,7 @@ def split(case: Case, trials: Iterable[Trial], loosened: float | None = None) ->
         if own is None:
             by_case.append((adapted, own := []))
         own.append((implementation, check))
-    return [Job(adapted, tuple(own), loosened) for adapted, own in by_case]
+    return [Job(adapted, tuple(own), loosened, beside) for adapted, own in by_case]
 
 
 def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Trial]:
@@ -179,7 +193,7 @@ def run(
         before = None if implementation.file else ProcessState.read()
         try:
             if problem is None:
-                problem = Problem.of(case, job.loosened)
+                problem = Problem.of(case, job.loosened, job.beside)
                 problem.mark()
             results = [
                 _held(result, implementation)

@@ -14,8 +14,8 @@ from losscli.axes import DType
 from losscli.cases import Case
 from losscli.losses import LOSSES, REDUCTIONS, Reduction
 from losscli.truth.tolerances import ELEMENT_ULP
+from tests.machinery import MACHINERY
 
-NAMES = tuple(LOSSES)
 DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
@@ -29,13 +29,12 @@ PARAMETERS: dict[str, dict[str, float]] = {
 
 __all__ = [
     "DTYPES",
-    "NAMES",
+    "MACHINERY",
     "PARAMETERS",
     "REDUCTIONS",
     "case_of",
     "custom",
     "granted",
-    "in_domain",
     "make",
     "reference",
 ]
@@ -64,12 +63,6 @@ def granted(loss: str) -> float | None:
     """How many ULP an element may be off, where the loss has a tolerance of its own."""
     own = LOSSES[loss].tolerance
     return ELEMENT_ULP * own.factor if own else None
-
-
-def in_domain(loss: str, place: int, draws: Tensor) -> Tensor:
-    """Turn normal draws into values of a loss's operand, by the operand's place."""
-    domain = LOSSES[loss].operands[place].domain
-    return domain.of_draws(torch.special.ndtr(draws) if domain.always_uniform else draws)
 
 
 def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:

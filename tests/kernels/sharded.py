@@ -21,7 +21,7 @@ from torch import Tensor, distributed
 
 from losscli import functional, nn  # before torch.distributed.tensor is imported
 
-from .losses import NAMES, REDUCTIONS, custom, make, with_grad
+from .losses import MACHINERY, REDUCTIONS, custom, make, with_grad
 
 RANKS = 2
 SHAPES = (
@@ -81,7 +81,7 @@ def sharded_cases() -> Any:
 
 def settings() -> Iterator[tuple[str, str]]:
     """Losses and reductions, over and over: each meets several shapes and shardings."""
-    return itertools.cycle(itertools.product(NAMES, REDUCTIONS))
+    return itertools.cycle(itertools.product(MACHINERY, REDUCTIONS))
 
 
 def derivatives_of_dtensors_are_those_of_whole_tensors() -> None:
@@ -122,7 +122,7 @@ def weighted_losses_of_dtensors_are_those_of_whole_tensors() -> None:
             distribute_tensor(operand, mesh, placements(tuple(operand.shape))[1:2])
             for operand in operands
         ]
-        for loss, reduction in itertools.product(NAMES, REDUCTIONS):
+        for loss, reduction in itertools.product(MACHINERY, REDUCTIONS):
             loss_of = custom(loss, reduction)
 
             def function(x: Tensor, y: Tensor, w: Tensor) -> Tensor:

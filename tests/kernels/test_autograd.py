@@ -8,7 +8,7 @@ import torch
 from losscli.truth.tolerances import ELEMENT_ULP
 
 from .layouts import LAYOUTS
-from .losses import DTYPES, NAMES, REDUCTIONS, custom, granted, make, reference
+from .losses import DTYPES, MACHINERY, REDUCTIONS, custom, granted, make, reference
 
 GRADCHECK_LAYOUTS = (
     "same shape",
@@ -36,7 +36,7 @@ def small_operands(layout: str, device: str) -> tuple[torch.Tensor, torch.Tensor
 
 @pytest.mark.parametrize("layout", GRADCHECK_LAYOUTS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_first_and_second_derivatives_by_differences(
     loss: str, reduction: str, layout: str, device: str
 ) -> None:
@@ -46,7 +46,7 @@ def test_first_and_second_derivatives_by_differences(
     assert torch.autograd.gradgradcheck(function, operands)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_gradient_of_only_one_operand(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     for wanted in (0, 1):
@@ -58,7 +58,7 @@ def test_gradient_of_only_one_operand(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_a_retained_graph_gives_the_same_gradient_again(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_retained_graph_gives_the_same_gradient_again(
         torch.testing.assert_close(d, 3 * c)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_two_backward_calls_accumulate_in_grad(loss: str, device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((40, 40)).requires_grad_(), values((40, 40))
@@ -90,7 +90,7 @@ def test_two_backward_calls_accumulate_in_grad(loss: str, device: str) -> None:
     torch.testing.assert_close(input.grad, 4 * once)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_backward_through_a_released_graph_raises(loss: str, device: str) -> None:
     input = make(torch.float32, device)((5,)).requires_grad_()
     result = custom(loss)(input, torch.ones_like(input))
@@ -99,7 +99,7 @@ def test_backward_through_a_released_graph_raises(loss: str, device: str) -> Non
         result.backward()
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_operand_changed_in_place_before_backward_raises(loss: str, device: str) -> None:
     input = make(torch.float32, device)((5,)).requires_grad_()
     target = torch.ones_like(input)
@@ -109,7 +109,7 @@ def test_operand_changed_in_place_before_backward_raises(loss: str, device: str)
         result.backward()
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_a_float16_mean_of_many_survives_the_scaling_of_its_loss(loss: str, device: str) -> None:
     """Unscaled, most gradients lie below float16's smallest step of 6e-8; scaled, none does."""
     size = 2**22
@@ -127,7 +127,7 @@ def test_a_float16_mean_of_many_survives_the_scaling_of_its_loss(loss: str, devi
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("incoming", [1.0, -3.0, 32768.0, 0.0, float("inf"), float("nan")])
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_gradient_is_right_for_any_incoming_gradient(
     loss: str, incoming: float, dtype: str, device: str
 ) -> None:
@@ -150,7 +150,7 @@ def test_gradient_is_right_for_any_incoming_gradient(
         )
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_operands_are_not_changed(loss: str, device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((33, 21)).requires_grad_(), values((33, 21)).requires_grad_()
@@ -160,7 +160,7 @@ def test_operands_are_not_changed(loss: str, device: str) -> None:
     assert torch.equal(target.detach(), before[1])
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_changing_a_gradient_changes_no_other_result(loss: str, device: str) -> None:
     """What the optimiser does to one gradient reaches no other."""
     values = make(torch.float32, device)
@@ -175,7 +175,7 @@ def test_changing_a_gradient_changes_no_other_result(loss: str, device: str) -> 
     torch.testing.assert_close(third, kept, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_nothing_is_recorded_where_no_gradient_is_wanted(loss: str, device: str) -> None:
     input = make(torch.float32, device)((5,)).requires_grad_()
     with torch.no_grad():
@@ -184,7 +184,7 @@ def test_nothing_is_recorded_where_no_gradient_is_wanted(loss: str, device: str)
         assert custom(loss)(input.detach(), torch.ones_like(input)).is_inference()
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_a_penalty_on_the_gradient_trains(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     operands = [values((12, 5)).requires_grad_(), values((5,)).requires_grad_()]
@@ -198,7 +198,7 @@ def test_a_penalty_on_the_gradient_trains(loss: str, device: str) -> None:
         torch.testing.assert_close(got, expected)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_batched_incoming_gradients_give_batched_gradients(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target = values((6, 4)).requires_grad_(), values((4,))
@@ -210,7 +210,7 @@ def test_batched_incoming_gradients_give_batched_gradients(loss: str, device: st
         torch.testing.assert_close(got, torch.stack(each))
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_gradient_with_a_graph_beside_an_integer_target_is_right(loss: str, device: str) -> None:
     input = make(torch.float64, device)((6, 4)).requires_grad_()
     target = torch.tensor([1, -1, 1, -1], device=device)
@@ -219,7 +219,7 @@ def test_gradient_with_a_graph_beside_an_integer_target_is_right(loss: str, devi
     torch.testing.assert_close(got.detach(), expected)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_hooks_on_saved_tensors_may_change_their_strides(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target = values((4, 3)).requires_grad_(), values((4, 3)).t()
@@ -233,7 +233,7 @@ def test_hooks_on_saved_tensors_may_change_their_strides(loss: str, device: str)
     torch.testing.assert_close(got, expected)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_third_derivatives_are_refused(loss: str, device: str) -> None:
     input = make(torch.float64, device)((4,)).requires_grad_()
     first = torch.autograd.grad(

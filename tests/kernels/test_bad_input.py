@@ -13,7 +13,7 @@ import torch
 from losscli.functional import binary_cross_entropy_with_grad
 from losscli.losses import LOSSES, REDUCTIONS
 
-from .losses import NAMES, PARAMETERS, custom
+from .losses import MACHINERY, NAMES, PARAMETERS, custom
 
 ONES = torch.ones(3, 4)
 
@@ -32,7 +32,7 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_unknown_reduction_is_refused(loss: str) -> None:
     with pytest.raises(ValueError, match="'none', 'mean' or 'sum', but is 'average'"):
         custom(loss, "average")(ONES, ONES)
@@ -113,13 +113,13 @@ def test_nan_of_a_weight_is_no_error_of_the_probabilities() -> None:
     assert LOSSES["binary_cross_entropy"].loss(half, half, weight=weight).isnan()
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_integer_input_is_refused(loss: str) -> None:
     with pytest.raises(TypeError, match=r"are Long and Long; convert them with \.float\(\)"):
         custom(loss)(ONES.long(), ONES.long())
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_gradient_of_an_integer_input_is_refused(loss: str) -> None:
     function = LOSSES[loss].loss_with_grad
     with pytest.raises(TypeError, match=r"an input of Long has no gradient; .*\.float\(\)"):
@@ -127,7 +127,7 @@ def test_gradient_of_an_integer_input_is_refused(loss: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_incoming_gradient_on_another_device_is_refused(loss: str) -> None:
     op = getattr(torch.ops.losscli, f"{loss}_backward").default
     settings = ("mean", *PARAMETERS[loss].values())
@@ -135,33 +135,33 @@ def test_incoming_gradient_on_another_device_is_refused(loss: str) -> None:
         op(torch.ones(()), ONES.cuda(), ONES.cuda(), *settings, [True, False])
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_complex_operands_are_refused(loss: str) -> None:
     with pytest.raises(TypeError, match="must be float32, float64, float16 or bfloat16"):
         custom(loss)(ONES.to(torch.complex64), ONES)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_shapes_that_do_not_broadcast_are_refused(loss: str) -> None:
     with pytest.raises(RuntimeError, match=r"\[3, 4\] and target of shape \[3\] do not broadcast"):
         custom(loss)(ONES, torch.ones(3))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_operands_on_different_devices_are_refused(loss: str) -> None:
     with pytest.raises(RuntimeError, match="on one device, but are on cuda:0 and cpu"):
         custom(loss)(ONES.cuda(), ONES)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_incoming_gradient_of_another_shape_is_refused(loss: str) -> None:
     function = LOSSES[loss].loss_with_grad
     with pytest.raises(RuntimeError, match=r"must be one element, but has shape \[2\]"):
         function(ONES, ONES, grad_output=torch.ones(2))
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_sparse_operands_are_refused(loss: str) -> None:
     with pytest.raises(NotImplementedError, match="losscli"):
         custom(loss)(ONES.to_sparse(), ONES)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .losses import NAMES, custom, make, reference
+from .losses import MACHINERY, custom, make, reference
 
 
 @pytest.mark.parametrize("incoming", [1.0, 2.0])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_operand_of_another_shape_before_backward_raises(
     loss: str, reduction: str, incoming: float, device: str
 ) -> None:
@@ -23,7 +23,7 @@ def test_operand_of_another_shape_before_backward_raises(
 
 @pytest.mark.parametrize("transposed", [True, False], ids=["other strides", "another address"])
 @pytest.mark.parametrize("incoming", [1.0, 2.0])
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_the_gradient_is_that_of_the_operands_in_backward(
     loss: str, incoming: float, transposed: bool, device: str
 ) -> None:
@@ -39,7 +39,7 @@ def test_the_gradient_is_that_of_the_operands_in_backward(
     torch.testing.assert_close(gradient, expected)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_operand_of_another_dtype_before_backward_gives_the_right_gradient(
     loss: str, device: str
 ) -> None:

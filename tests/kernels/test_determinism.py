@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .losses import DTYPES, NAMES, custom, make
+from .losses import DTYPES, MACHINERY, custom, make
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_twenty_runs_give_the_same_bits(loss: str, dtype: str, device: str) -> None:
     values = make(DTYPES[dtype], device)
     input, target = values((301, 997)), values((997,))
@@ -22,7 +22,7 @@ def test_twenty_runs_give_the_same_bits(loss: str, dtype: str, device: str) -> N
         assert all(torch.equal(again, first) for again, first in zip(run, runs[0], strict=True))
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_the_number_of_threads_does_not_change_the_bits(loss: str) -> None:
     values = make(torch.float32, "cpu")
     input, target = values((301, 997)), values((997,))
@@ -42,7 +42,7 @@ def test_the_number_of_threads_does_not_change_the_bits(loss: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_streams_and_graphs_give_the_same_bits(loss: str) -> None:
     values = make(torch.float32, "cuda")
     input, target = values((2048, 2048)), values((2048,))
@@ -77,7 +77,7 @@ def test_streams_and_graphs_give_the_same_bits(loss: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_a_training_step_can_be_captured(loss: str) -> None:
     values = make(torch.float32, "cuda")
     input, target = values((512, 300)).requires_grad_(), values((300,))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from losscli import nn
 
-from .losses import DTYPES, NAMES, PARAMETERS, custom, make, reference, with_grad
+from .losses import DTYPES, MACHINERY, PARAMETERS, custom, make, reference, with_grad
 
 SIZES = {33: "one block", 70_001: "several blocks", 2_500_003: "more tiles than blocks"}
 STEPS = (0.5, 0.5, 3.0, 3.0, 3.0, 0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.5, 1.0, 1.0)
@@ -41,7 +41,7 @@ def step(function: object, input: Tensor, target: Tensor, incoming: float) -> tu
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_hits_and_misses_give_the_same_bits(loss: str, dtype: str, size: int, device: str) -> None:
     values = make(DTYPES[dtype], device)
     input, target = values((size,)), values((size,))
@@ -53,7 +53,7 @@ def test_hits_and_misses_give_the_same_bits(loss: str, dtype: str, size: int, de
     assert all(torch.equal(value, losses[0]) for value in losses)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_hits_and_misses_of_views_give_the_same_bits(loss: str, device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((301, 402))[:, :-1], values((301, 402))[:, 1:]
@@ -132,7 +132,7 @@ def test_a_module_keeps_an_expectation_of_its_own() -> None:
     assert 0 not in sites
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_with_grad_takes_the_incoming_gradient(loss: str, device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((70_001,)), values((70_001,))
@@ -145,7 +145,7 @@ def test_with_grad_takes_the_incoming_gradient(loss: str, device: str) -> None:
     assert torch.equal(gradient, expected)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_with_grad_takes_one_incoming_gradient_per_element(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target, incoming = values((30, 7)), values((30, 7)), values((30, 7))
@@ -158,7 +158,7 @@ def test_with_grad_takes_one_incoming_gradient_per_element(loss: str, device: st
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_two_streams_with_different_incoming_gradients(loss: str) -> None:
     values = make(torch.float32, "cuda")
     input, target = values((2_500_003,)), values((2_500_003,))

@@ -7,7 +7,7 @@ import torch
 
 from losscli.machine.memory import free_bytes
 
-from .losses import NAMES
+from .losses import MACHINERY
 from .test_values import assert_meets_oracle
 
 pytestmark = pytest.mark.gpu
@@ -23,7 +23,7 @@ def _memory() -> None:
 
 
 @pytest.mark.parametrize("layout", ["same shape", "one row", "one column"])
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_results_are_right_beyond_2_to_the_31_elements(loss: str, layout: str) -> None:
     shape = {"same shape": (ROWS, COLUMNS), "one row": (COLUMNS,), "one column": (ROWS, 1)}[layout]
     generator = torch.Generator("cuda").manual_seed(0)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from losscli import nn
+from losscli.extension import load
+from losscli.extension.targets import BENCH, CPU, LOSS, TORCH, Target
+
+ROOT = Path(__file__).parents[2]
 
 # Torch and what export needs of it are imported once; losscli by each process that is forked off.
 FORKED = """
@@ -37,6 +45,12 @@ LOAD = """
 {how}
 print(torch.export.load(path).module()(*arguments).item())
 """
+FORMULA = """
+def mse_loss(input, target, *, reduction="mean"):
+    loss = (input - target) ** 2
+    return {"mean": loss.mean, "sum": loss.sum, "none": loss.clone}[reduction]()
+"""
+SMALL = ("--loss", "mse", "--size", "16x24", "--dtype", "float32", "--reduction", "mean")
 WAYS = ("import losscli.functional", "import losscli; losscli.load()")
 
 
@@ -48,6 +62,43 @@ def test_a_program_saved_by_export_runs_in_processes_that_import_losscli_or_load
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["2.25"] * 3
+
+
+@pytest.fixture(scope="module")
+def cache_of_mse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that has the libraries of one loss."""
+    targets = [Target(TORCH), Target(LOSS, CPU, "mse"), Target(BENCH, CPU)]
+    folder = tmp_path_factory.mktemp("cache", numbered=False)
+    folder.chmod(0o700)
+    for path in load._obtain(targets):
+        shutil.copytree(path.parent, folder / path.parent.name)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["verify", *SMALL, "--impl", "custom", "--check", "value,steps"],
+        ["bench", *SMALL, "--impl", "custom", "--pass", "forward"],
+        ["judge", "mse.py", "--loss", "mse", "--quick", "--no-time", "--no-cache"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_builds_the_kernels_of_no_loss_that_it_is_not_asked_for(
+    cache_of_mse: Path, tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "mse.py").write_text(FORMULA)
+    before = sorted(cache_of_mse.glob("*-*"))
+    done = subprocess.run(
+        [sys.executable, "-m", "losscli", *command, "--device", "cpu"],
+        env=os.environ | {"LOSSCLI_CACHE_DIR": str(cache_of_mse), "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "building" not in done.stderr
+    assert sorted(cache_of_mse.glob("*-*")) == before
 
 
 def test_each_module_and_copy_has_its_own_expectation() -> None:

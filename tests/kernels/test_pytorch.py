@@ -12,14 +12,14 @@ from losscli import nn
 from losscli.losses import LOSSES
 
 from .layouts import LAYOUTS
-from .losses import NAMES, PARAMETERS, REDUCTIONS, custom, make, reference
+from .losses import MACHINERY, PARAMETERS, REDUCTIONS, custom, make, reference
 
 OPCHECK_LAYOUTS = ("same shape", "target one row", "target on both sides", "channels last", "empty")
 
 
 @pytest.mark.parametrize("layout", OPCHECK_LAYOUTS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_each_operator_passes_opcheck(loss: str, reduction: str, layout: str, device: str) -> None:
     input, target = LAYOUTS[layout](make(torch.float32, device))
     if layout == "empty" and reduction == "mean":
@@ -43,7 +43,7 @@ def test_each_operator_passes_opcheck(loss: str, reduction: str, layout: str, de
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_loss_compiles_in_one_graph(loss: str, reduction: str, device: str) -> None:
     torch.compiler.reset()
     function = custom(loss, reduction)
@@ -64,7 +64,7 @@ def test_loss_compiles_in_one_graph(loss: str, reduction: str, device: str) -> N
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_autocast_computes_in_float32_as_for_pytorchs_losses(
     loss: str, dtype: torch.dtype, device: str
 ) -> None:
@@ -86,7 +86,7 @@ def test_autocast_gives_the_dtype_of_torchs_smooth_l1(device: str) -> None:
         assert custom("smooth_l1")(input, input).dtype == theirs.dtype
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_func_grad_gives_the_gradient(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target = values((6, 4)), values((4,))
@@ -98,7 +98,7 @@ MODULES = {name.removesuffix("Loss").lower(): getattr(nn, name) for name in nn._
 """By the names of their losses without underscores."""
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_module_gives_the_result_of_its_function(loss: str) -> None:
     module = MODULES[loss.replace("_", "")]
     values = make(torch.float32, "cpu")
@@ -121,7 +121,7 @@ def test_importing_the_functions_imports_no_compiler() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", LOSSES)
 def test_functor_parameters_match_the_registry(loss: str) -> None:
     schema = getattr(torch.ops.losscli, loss).default._schema
     names = [argument.name for argument in schema.arguments]

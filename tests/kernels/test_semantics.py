@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .losses import DTYPES, NAMES, custom, reference
+from .losses import DTYPES, MACHINERY, custom, reference
 
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 1.5, math.inf, -math.inf, math.nan, 1e-40, 3e38, -3e38)
 
@@ -53,14 +53,14 @@ def test_special_values_match_the_float64_reference(
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_one_nan_makes_the_loss_nan(loss: str, reduction: str, device: str) -> None:
     input, target = torch.ones(5000, device=device), torch.ones(5000, device=device)
     input[4321] = math.nan
     assert custom(loss, reduction)(input, target).isnan()
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_the_mean_of_nothing_is_nan_and_its_sum_zero(loss: str, device: str) -> None:
     nothing = torch.empty(0, device=device)
     assert custom(loss, "mean")(nothing, nothing).isnan()

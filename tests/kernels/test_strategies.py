@@ -11,7 +11,7 @@ from torch import Tensor
 
 from losscli.extension import load
 
-from .losses import DTYPES, NAMES, PARAMETERS, custom, make, reference
+from .losses import DTYPES, MACHINERY, PARAMETERS, custom, make, reference
 
 STRATEGIES = ("atomic", "two_pass", "tree", "torch_sum")
 REPRODUCIBLE = tuple(name for name in STRATEGIES if name != "atomic")
@@ -27,7 +27,7 @@ CHUNK = 65536
 @pytest.fixture(scope="module", autouse=True)
 def _strategies() -> None:
     """Build the kernels once, if they are not in the cache."""
-    for loss in NAMES:
+    for loss in MACHINERY:
         load.load_loss(loss, "cpu", strategies=True)
 
 
@@ -46,7 +46,7 @@ def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Ten
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategy_value_matches_float64(
     strategy: str, loss: str, reduction: str, dtype: str, size: int
@@ -67,7 +67,7 @@ def test_strategy_value_matches_float64(
     torch.testing.assert_close(result.double(), expected, rtol=close, atol=0)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_mean_of_nothing_is_nan_and_its_sum_zero(strategy: str, loss: str) -> None:
     nothing = torch.empty(0)
@@ -85,7 +85,7 @@ def many_chunks() -> Tensor:
     return input
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_chunk_counts_once(strategy: str, loss: str, many_chunks: Tensor) -> None:
     target = torch.ones(1)
@@ -96,7 +96,7 @@ def test_every_chunk_counts_once(strategy: str, loss: str, many_chunks: Tensor) 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize("strategy", REPRODUCIBLE)
 def test_runs_and_threads_do_not_change_the_bits(strategy: str, loss: str, dtype: str) -> None:
     values = make(DTYPES[dtype], "cpu")
@@ -114,7 +114,7 @@ def test_runs_and_threads_do_not_change_the_bits(strategy: str, loss: str, dtype
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_gradients_are_those_of_the_default(strategy: str, loss: str, reduction: str) -> None:
     values = make(torch.float32, "cpu")
@@ -127,13 +127,13 @@ def test_gradients_are_those_of_the_default(strategy: str, loss: str, reduction:
         assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_an_unknown_strategy_is_refused(loss: str) -> None:
     with pytest.raises(ValueError, match=r"strategy must be 'atomic', .*'quick'"):
         strategic(loss, "mean", "quick")(torch.ones(3), torch.ones(3))
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_atomic_is_refused_where_only_deterministic_algorithms_are_allowed(loss: str) -> None:
     input = torch.ones(8, requires_grad=True)
     torch.use_deterministic_algorithms(True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +17,8 @@ from torch._dynamo import compiled_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import grad, jvp, vmap
 
-from losscli import nn
-
-from .losses import NAMES, REDUCTIONS, custom, make, with_grad
+from . import packaged
+from .losses import MACHINERY, REDUCTIONS, custom, make
 
 # PyTorch's own, of its compiler.
 pytestmark = [
@@ -72,7 +74,7 @@ def test_compiled_autograd_gives_the_gradients_of_eager_mode(reduction: str, dev
 
 def test_compiled_autograd_tells_losses_and_parameters_apart(device: str) -> None:
     x, y = leaves(((5, 4), (4,)), device)
-    functions = [custom(loss) for loss in NAMES] + [custom("smooth_l1", beta=0.3)]
+    functions = [custom(loss) for loss in MACHINERY] + [custom("smooth_l1", beta=0.3)]
     for function in functions:
         (expected,) = torch.autograd.grad(function(x, y), x)
         with compiled_backward():
@@ -181,39 +183,32 @@ def test_losses_of_dtensors_are_compiled_in_one_graph() -> None:
         torch.distributed.destroy_process_group()
 
 
-class Model(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.loss = nn.SmoothL1Loss(beta=0.5)
-
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return self.loss(x * 2, y), with_grad("mse")(x, y)[1]
-
-
-def dynamic_program(device: str) -> Any:
-    values = make(torch.float32, device)
-    rows = torch.export.Dim("rows", min=2)
-    arguments = values((6, 4)), values((4,))
-    return torch.export.export(Model(), arguments, dynamic_shapes=({0: rows}, None))
-
-
 def test_a_program_of_export_takes_other_shapes(device: str) -> None:
-    program = dynamic_program(device).module()
-    values = make(torch.float32, device)
+    model = packaged.Losses()
+    program = packaged.dynamic_program(model, device).module()
     for rows in ROWS:
-        x, y = values((rows, 4)), values((4,))
-        close(program(x, y), Model()(x, y))
+        x, y = packaged.operands(rows, device)
+        close(program(x, y), model(x, y))
 
 
 @pytest.mark.gpu  # It takes half a minute to compile for the CPU.
 @pytest.mark.parametrize("on", ["cpu", "cuda"])
-@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # PyTorch's own
-def test_a_package_of_aotinductor_gives_the_losses_of_eager_mode(on: str, tmp_path: Any) -> None:
-    path = torch._inductor.aoti_compile_and_package(
-        dynamic_program(on), package_path=str(tmp_path / "model.pt2")
-    )
-    package = torch._inductor.aoti_load_package(path)
-    values = make(torch.float32, on)
-    for rows in ROWS:
-        x, y = values((rows, 4)), values((4,))
-        close(tuple(package(x, y)), Model()(x, y))
+def test_a_package_of_aotinductor_gives_the_losses_of_eager_mode(on: str, tmp_path: Path) -> None:
+    packaged.run(on, tmp_path)
+
+
+DIES = "import os, signal; print({said!r}, flush=True); os.kill(os.getpid(), signal.SIGSEGV)"
+
+
+def test_only_a_signal_during_the_plain_package_skips_the_test_of_packages() -> None:
+    def judge(program: str) -> None:
+        command = [sys.executable, "-c", program]
+        packaged.judge(subprocess.run(command, capture_output=True, text=True))
+
+    judge("")
+    with pytest.raises(pytest.skip.Exception, match="SIGSEGV with a package of a plain model"):
+        judge(DIES.format(said=""))
+    with pytest.raises(AssertionError, match="exit code -11"):
+        judge(DIES.format(said=packaged.PLAIN_WORKS))
+    with pytest.raises(AssertionError, match=r"exit code 1: .*no compiler"):
+        judge("raise SystemExit('no compiler')")

@@ -15,7 +15,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from losscli.losses import reduce
 from losscli.truth.tolerances import ELEMENT_ULP, unit_roundoff
 
-from .losses import NAMES, PARAMETERS, REDUCTIONS, custom, make, reference, with_grad
+from .losses import MACHINERY, PARAMETERS, REDUCTIONS, custom, make, reference, with_grad
 
 # torch's own batching rule of clamp's backward, and its first use of forward mode.
 pytestmark = [
@@ -58,7 +58,7 @@ def curved(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)
@@ -77,7 +77,7 @@ def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -93,7 +93,7 @@ def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_products_of_hessian_and_vector_equal_torchs(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -121,7 +121,7 @@ def test_products_of_hessian_and_vector_equal_torchs(
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_tangents_of_each_sample_equal_torchs(loss: str, reduction: str, device: str) -> None:
     input, target = operands(((4, 5, 3), (4, 3)), device)
     direction = torch.randn_like(target[0])
@@ -138,7 +138,7 @@ def test_tangents_of_each_sample_equal_torchs(loss: str, reduction: str, device:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_dual_numbers_carry_tangents_through_loss_and_gradient(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -169,7 +169,7 @@ def test_dual_numbers_carry_tangents_through_loss_and_gradient(
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_gradcheck_passes_in_forward_mode(loss: str, reduction: str, device: str) -> None:
     # Away from kinks, whose derivatives differences cannot tell.
     input = torch.linspace(-2.03, 2.11, 6, dtype=torch.float64, device=device).view(3, 2)
@@ -185,7 +185,7 @@ def test_gradcheck_passes_in_forward_mode(loss: str, reduction: str, device: str
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -205,7 +205,7 @@ def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_with_grad_carries_tangents_in_one_call(loss: str, reduction: str, device: str) -> None:
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)
@@ -263,7 +263,7 @@ def test_third_derivatives_say_that_they_are_not_supported(transform: Any, devic
         transform(second)(input)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_with_grad_refuses_reverse_mode(loss: str, device: str) -> None:
     input, scale = operands(((5,), ()), device)
 

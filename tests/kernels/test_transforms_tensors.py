@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from losscli import nn
 
-from .losses import NAMES, PARAMETERS, REDUCTIONS, custom, make, with_grad
+from .losses import MACHINERY, PARAMETERS, REDUCTIONS, custom, make, with_grad
 
 # PyTorch's own, at the first use of forward mode.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -43,7 +43,7 @@ def test_autocast_gives_the_dtypes_of_torchs_losses(
         embedding = theirs.hinge_embedding_loss(input, torch.ones_like(input))
         assert custom("hinge")(input, input).dtype == embedding.dtype
         expected = torch.float64 if torch.float64 in dtypes else torch.float32
-        for loss in NAMES:
+        for loss in MACHINERY:
             value, gradient = with_grad(loss)(input, target)
             assert value.dtype == expected
             assert gradient.shape == input.shape
@@ -112,7 +112,7 @@ def test_functional_call_gives_gradients_of_each_sample(reduction: str, device: 
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_meta_and_fake_tensors_have_the_form_of_real_ones(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -163,7 +163,7 @@ class Wrapped(torch.Tensor):
         return tree_map(lambda t: Wrapped(t) if isinstance(t, Tensor) else t, result)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_subclasses_with_torch_function_keep_their_class(loss: str, device: str) -> None:
     values = make(torch.float64, device)
     x, y = values((6, 4)), values((4,))
@@ -177,7 +177,7 @@ def test_subclasses_with_torch_function_keep_their_class(loss: str, device: str)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_subclasses_with_torch_dispatch_see_each_operator(
     loss: str, reduction: str, device: str
 ) -> None:

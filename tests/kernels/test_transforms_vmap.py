@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from losscli.losses import reduce
 from losscli.truth.tolerances import VALUE_ULP, unit_roundoff
 
-from .losses import NAMES, REDUCTIONS, custom, make, reference, with_grad
+from .losses import MACHINERY, REDUCTIONS, custom, make, reference, with_grad
 
 # torch's own batching rule of clamp's backward.
 pytestmark = pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
@@ -87,7 +87,7 @@ def close(got: object, expected: object) -> None:
 
 @pytest.mark.parametrize("dims", [(0, 0), (0, None), (None, 0), (1, 0), (2, 1)], ids=str)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_vmap_and_its_gradients_equal_torchs(
     loss: str, reduction: str, dims: tuple[int | None, int | None], device: str
 ) -> None:
@@ -109,7 +109,7 @@ def test_vmap_and_its_gradients_equal_torchs(
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_hessians_of_each_sample_equal_torchs(loss: str, reduction: str, device: str) -> None:
     for shapes in (((3, 2), (2,)), ((), ())):
         operands, dims = batches(shapes, (0, None), device)
@@ -125,7 +125,7 @@ def test_hessians_of_each_sample_equal_torchs(loss: str, reduction: str, device:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_nested_vmap_equals_torchs(loss: str, reduction: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target = values((5, BATCH, 2, 4)), values((2, 4))
@@ -170,7 +170,7 @@ def each_sample(function: Any, *operands: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_with_grad_gives_the_gradient_of_each_sample(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -295,6 +295,6 @@ def test_integers_are_mapped_as_targets(device: str) -> None:
 def test_a_loop_of_samples_has_the_bits_of_elements_in_a_batch(device: str) -> None:
     values = make(torch.float32, device)
     input, target = values((BATCH, 5, 4)), values((BATCH, 4))
-    for loss in NAMES:
+    for loss in MACHINERY:
         function = custom(loss, "none")
         assert torch.equal(vmap(function)(input, target), each_sample(function, input, target))

@@ -15,7 +15,7 @@ from losscli.truth.tolerances import judge_elements, judge_sums, judge_value
 from tests.handmade import pair
 
 from .layouts import LAYOUTS, SIZES
-from .losses import DTYPES, NAMES, REDUCTIONS, case_of, custom, granted, make, reference
+from .losses import DTYPES, MACHINERY, REDUCTIONS, case_of, custom, granted, make, reference
 
 
 def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor) -> None:
@@ -57,7 +57,7 @@ def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_value_and_gradients_are_right_in_every_layout(
     loss: str, reduction: str, dtype: str, layout: str, device: str
 ) -> None:
@@ -68,7 +68,7 @@ def test_value_and_gradients_are_right_in_every_layout(
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_value_and_gradients_are_right_for_every_tail(
     loss: str, reduction: str, dtype: str, size: int, device: str
 ) -> None:
@@ -76,7 +76,7 @@ def test_value_and_gradients_are_right_for_every_tail(
     assert_meets_oracle(loss, reduction, values((size,)), values((size,)))
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize(
     ("input_dtype", "target_dtype"),
     [("float16", "float32"), ("float32", "float64"), ("bfloat16", "float16")],
@@ -95,7 +95,7 @@ def test_mixed_dtypes_are_promoted_as_pytorch_promotes_them(
         torch.testing.assert_close(gradient, want, rtol=2e-2, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_an_integer_target_is_promoted(loss: str, device: str) -> None:
     input = make(torch.float32, device)((8, 6))
     target = torch.tensor([1, -1, 1, 1, -1, -1], device=device)
@@ -103,7 +103,7 @@ def test_an_integer_target_is_promoted(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_a_scalar_target_is_not_rounded_to_the_dtype_of_the_loss(
     loss: str, dtype: torch.dtype, device: str
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_scalar_target_is_not_rounded_to_the_dtype_of_the_loss(
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_loss_has_the_strides_of_pytorchs(loss: str, reduction: str) -> None:
     for layout in LAYOUTS.values():
         input, target = layout(make(torch.float32, "cpu"))
@@ -128,7 +128,7 @@ def test_loss_has_the_strides_of_pytorchs(loss: str, reduction: str) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_with_grad_gives_what_autograd_gives(
     loss: str, reduction: str, layout: str, device: str
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .mutation import Mutation
 
+WEIGHTED = ("weighted_smooth_l1",)
+
 LOSSES = (
     Mutation("losses/smooth_l1.h", "Real(0.5) * reciprocal", "Real(0.49) * reciprocal", "a factor"),
     Mutation("losses/smooth_l1.h", "- Real(0.5) * beta", "- Real(0.5)", "beta left out"),
@@ -39,5 +41,40 @@ LOSSES = (
         "out[1] = mixed * v[1]",
         "the mixed derivative",
         losses=("hinge",),
+    ),
+    Mutation(
+        "losses/weighted.h",
+        "return inner.value(without_weight(x)) * x[inner_operands];",
+        "return inner.value(without_weight(x));",
+        "the loss without the weight",
+        WEIGHTED,
+    ),
+    Mutation(
+        "losses/weighted.h",
+        "incoming * x[inner_operands]",
+        "incoming",
+        "the gradients without the weight",
+        WEIGHTED,
+    ),
+    Mutation(
+        "losses/weighted.h",
+        "incoming * inner.value(operands)",
+        "inner.value(operands)",
+        "the weight's gradient without the incoming one",
+        WEIGHTED,
+    ),
+    Mutation(
+        "losses/weighted.h",
+        "x[inner_operands] * own[k] + mixed[k]",
+        "x[inner_operands] * own[k]",
+        "the mixed derivatives",
+        WEIGHTED,
+    ),
+    Mutation(
+        "losses/weighted.h",
+        "of_weight += slopes[k] * v[k]",
+        "of_weight = slopes[k] * v[k]",
+        "the weight's second derivative by the target alone",
+        WEIGHTED,
     ),
 )

@@ -16,6 +16,7 @@ from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest.surgery import graft, regrade
 from losscli.verify.selftest.wrong import find_wrong
+from tests.machinery import MACHINERY
 
 NEW = ("retained", "accumulation", "numeric")
 ON_A_CPU = [name for name, check in CHECKS.items() if not check.needs_gpu]
@@ -48,7 +49,7 @@ def never_the_same():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
     case = make_case(loss, reduction=reduction, dtype=dtype)
 
@@ -70,7 +71,7 @@ def test_nondeterministic_backward_is_no_failure(make_case):
     ("name", "checks"),
     [("scales in place", ["retained", "steps"]), ("clears .grad", ["accumulation"])],
 )
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_mistake_is_found_by_the_expected_checks(make_case, loss, name, checks):
     wrong = find_wrong(name)
 
@@ -151,7 +152,7 @@ def test_an_absent_gradient_cannot_accumulate(make_case):
     assert result.reason == "expected gradients of both operands, got none of one"
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("factor", [1 + 1e-6, -1.0, 0.0])
 def test_gradient_that_differs_from_finite_differences_fails(make_case, loss, reduction, factor):

@@ -13,10 +13,11 @@ from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import supplement
 from losscli.verify.selftest.wrong import find_wrong
 from tests.handmade import pair
+from tests.machinery import MACHINERY
 from tests.verify.judging import judge, reference
 from tests.verify.judging import put as put_to
 
-KINKED = [name for name, spec in LOSSES.items() if spec.kinks(spec.resolve({}))]
+KINKED = [name for name in MACHINERY if LOSSES[name].kinks(LOSSES[name].resolve({}))]
 PLAIN = ("value", "gradients")
 STARVED = {
     "smooth_l1": {"params": {"beta": 2.0}, "reduction": "mean"},
@@ -115,7 +116,7 @@ def test_the_supplement_reaches_every_branch_and_each_kink_from_both_sides(make_
         assert (near & (coordinate > kink)).any()
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_branches_have_a_name_each(loss):
     spec = LOSSES[loss]
     for params in (spec.resolve({}), spec.resolve({"beta": 0.0, "margin": 0.0})):

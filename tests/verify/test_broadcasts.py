@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS, WARN
+from tests.machinery import MACHINERY
 from tests.verify.judging import judge, put, reference
 
 CHECKS = ("broadcasts",)
@@ -53,7 +53,7 @@ def test_mistake_in_a_broadcast_fails(make_case, is_wrong, named):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_losscli_kernels_pass(make_case, loss, dtype):
     case = make_case(loss, dtype=dtype, reduction="none")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.selftest.surgery import graft
+from tests.machinery import MACHINERY
 from tests.verify.judging import judge, put, reference
 
 CHECKS = ("bulk",)
@@ -30,7 +30,7 @@ def test_unwritten_line_of_a_large_result_fails(make_case):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_our_kernels_pass(make_case, loss, dtype):
     case = make_case(loss, dtype=dtype, reduction="none")
 

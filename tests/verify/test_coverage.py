@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from losscli.axes import DTYPES
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import REDUCTIONS
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks.places import MOST_TILES, TILE, index_of, places
 from losscli.verify.checks.quiet import find_loud, quiet
 from losscli.verify.selftest.surgery import graft
+from tests.machinery import MACHINERY
 from tests.verify.judging import judge, reference
 
 SHAPE = (173, 101)
@@ -50,7 +51,7 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize(
     ("wrong", "named"), WRONG, ids=[w if isinstance(w, str) else w.__name__ for w, _ in WRONG]
 )
@@ -110,7 +111,7 @@ def test_gradient_that_changes_everywhere_for_one_element_fails(make_case, reduc
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
     result = put(make_case(loss, shape=SHAPE, reduction=reduction, dtype=dtype), reference)
 
@@ -118,7 +119,7 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_group_is_small_enough_to_show_one_missed_element(make_case, loss, dtype):
     problem = quiet(Problem.of(make_case(loss, shape=SHAPE, dtype=dtype)))
 
@@ -131,7 +132,7 @@ def test_group_is_small_enough_to_show_one_missed_element(make_case, loss, dtype
         assert min(loud.adds) >= 2 * loud.tolerance * whole
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_case_without_loud_elements_passes(make_case, loss):
     problem = quiet(Problem.of(make_case(loss, shape=(8, 24), params={})))
 

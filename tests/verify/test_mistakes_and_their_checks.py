@@ -22,6 +22,7 @@ from losscli.verify.checks.exact import (
 )
 from losscli.verify.selftest.wrong import find_wrong
 from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
+from tests.machinery import MACHINERY
 from tests.verify.judging import put
 
 MISTAKES = [
@@ -34,7 +35,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "check", "reduction", "reason"), MISTAKES)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_mistake_fails_its_check_for_its_own_reason(
     make_case, loss, name, check, reduction, reason
 ):
@@ -86,7 +87,7 @@ def test_state_that_a_call_changes_is_named_and_restored(make_case, name):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize("name", ["custom", "reference", "functional"])
 def test_correct_implementations_pass(make_case, name, loss, reduction, dtype):
     implementation = find_implementation(name)

@@ -196,6 +196,16 @@ def test_check_that_applies_to_a_case_is_planned(check, changes):
     assert runner.plan(config, "cpu", lambda device: PLENTY, [check])
 
 
+def test_jobs_know_all_losses_of_the_run_and_no_others():
+    losses = (LossChoice("mse"), LossChoice("hinge"))
+    tables = (Config(**{**vars(CONFIG), "losses": losses}), CONFIG)
+
+    for config, names in ((CONFIG, ("mse",)), (Config(tables=tables), ("mse", "hinge"))):
+        jobs = runner.plan(config, "cpu", lambda device: PLENTY)
+
+        assert {job.beside for job in jobs} == {names}
+
+
 def test_check_that_does_not_apply_is_left_out_beside_others():
     jobs = runner.plan(CONFIG, "cpu", lambda device: PLENTY, ["value", "numeric"])
 

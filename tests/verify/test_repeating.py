@@ -11,12 +11,12 @@ import pytest
 from losscli.cli import main
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
-from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.verify import repeat, runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.repeating import line
 from losscli.verify.shrink import Shrinker
+from tests.machinery import MACHINERY
 
 
 @pytest.fixture
@@ -58,6 +58,13 @@ def test_repeat_line_of_a_loosened_case_has_its_tolerance(make_case):
     result = VerifyResult(make_case(), "functional", "value", FAIL, tolerance_ulp=16.0)
 
     assert line(result).endswith("seed=0, ulp=16)")
+
+
+@pytest.mark.parametrize(("beside", "word"), [(("mse",), '("mse",)'), (("a", "b"), '("a", "b")')])
+def test_repeat_line_has_the_losses_that_were_called_in_between(make_case, beside, word):
+    result = VerifyResult(make_case(), "functional", "steps", FAIL, beside=beside)
+
+    assert line(result).endswith(f"seed=0, beside={word})")
 
 
 def test_repeat_line_prints_the_same_failure(half, capsys):
@@ -124,7 +131,7 @@ def test_check_that_does_not_apply_to_the_case_says_so(capsys):
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_failure_on_a_case_of_the_check_is_repeated_on_that_case(make_case, loss, check):
     made = CHECKS[check].adapt(make_case(loss, shape=(64, 1024)))
 

@@ -9,6 +9,7 @@ from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.selftest.surgery import graft
+from tests.machinery import MACHINERY
 from tests.verify.judging import judge, put, reference
 
 CHECKS = ("rounding",)
@@ -34,7 +35,7 @@ def test_truncating_implementation_fails(make_case):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize("name", ["custom", "reference"])
 def test_correct_implementations_pass(make_case, name, loss, dtype):
     case = make_case(loss, dtype=dtype, reduction="none")
@@ -46,7 +47,7 @@ def test_correct_implementations_pass(make_case, name, loss, dtype):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("parameter", [0.1, 1 / 3, 1e-3])
-@pytest.mark.parametrize("loss", [name for name, spec in LOSSES.items() if spec.parameters])
+@pytest.mark.parametrize("loss", [name for name in MACHINERY if LOSSES[name].parameters])
 def test_parameter_between_two_numbers_of_a_dtype_makes_no_bias(make_case, loss, parameter, dtype):
     params = {LOSSES[loss].parameters[0].name: parameter}
     case = make_case(loss, dtype=dtype, reduction="none", params=params)

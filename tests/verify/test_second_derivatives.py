@@ -9,6 +9,7 @@ from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS, SKIPPED
+from tests.machinery import MACHINERY
 from tests.verify.judging import judge, put, reference
 
 CHECKS = ("second_derivatives",)
@@ -80,7 +81,7 @@ def test_implementation_that_raises_for_second_derivatives_is_skipped(make_case)
 
 @pytest.mark.parametrize("name", ["custom", "reference"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_the_honest_pass(make_case, loss, reduction, name):
     case = make_case(loss, reduction=reduction, distribution="normal")
 
@@ -91,7 +92,7 @@ def test_the_honest_pass(make_case, loss, reduction, name):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["reference", "functional"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_passes_next_to_a_kink(make_case, loss, name, dtype):
     params = {p.name: 0.1 for p in LOSSES[loss].parameters}
     case = make_case(loss, dtype=dtype, params=params, distribution="boundary")

@@ -7,9 +7,9 @@ import torch
 
 from losscli.axes import DTYPES
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.selftest.surgery import graft
+from tests.machinery import MACHINERY
 from tests.verify.judging import judge, put, reference
 
 CHECKS = ("sizes",)
@@ -48,7 +48,7 @@ def test_mistake_at_a_size_fails(make_case, wrong, named):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_our_kernels_pass(make_case, loss, dtype):
     (result,) = put(make_case(loss, dtype=dtype), find_implementation("custom"), checks=CHECKS)
 

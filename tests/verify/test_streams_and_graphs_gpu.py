@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import REDUCTIONS
 from losscli.runs.records import FAIL, PASS, SKIPPED
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from tests.machinery import MACHINERY
 from tests.verify.judging import judge, reference
 
 BOTH = ("streams", "graphs")
@@ -76,7 +77,7 @@ def test_gpu_checks_without_a_gpu_are_skipped_with_a_reason(make_case):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_formula_passes(make_case, loss, reduction):
     case = make_case(loss, device="cuda:0", reduction=reduction, distribution="normal")
 

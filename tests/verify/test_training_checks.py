@@ -21,13 +21,15 @@ from losscli.verify import runner
 from losscli.verify.checks import CHECKS, captured_backward
 from losscli.verify.checks.second_derivatives import curvature_case
 from losscli.verify.checks.steps import Due
-from losscli.verify.selftest.surgery import graft
+from losscli.verify.repeating import line
+from losscli.verify.selftest.surgery import graft, regrade
 from losscli.verify.selftest.wrong import find_wrong
+from tests.machinery import MACHINERY
 
 
-def put(case, implementation, check):
+def put(case, implementation, check, beside=()):
     """Return the result of the one check."""
-    jobs = runner.split(case, [(implementation, CHECKS[check])])
+    jobs = runner.split(case, [(implementation, CHECKS[check])], beside=beside)
     (result,) = [result for job in jobs for result in runner.run(job)]
     return result
 
@@ -98,7 +100,7 @@ def guessing(miss):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_verified_expectation_passes_steps(make_case, loss, reduction):
     result = put(make_case(loss, reduction=reduction), guessing(computed), "steps")
 
@@ -118,15 +120,56 @@ def test_unnoticed_wrong_expectation_fails_steps(make_case):
     assert "incoming gradient" in result.reason
 
 
+def shared_by_losses():
+    """Spoil the gradients of a call that follows a call of another loss."""
+    last = {}
+
+    def bind(case):
+        def function(input, target):
+            factor = 1 if last.get("loss", case.loss) == case.loss else 2
+            last["loss"] = case.loss
+            return regrade(reference(case, input, target), lambda g: factor * g)
+
+        return function
+
+    return planted(bind)
+
+
+def test_steps_calls_the_next_losses_of_the_run_in_between(make_case):
+    case, losses = make_case("mse"), ("hinge", "mse", "smooth_l1")
+    assert put(case, shared_by_losses(), "steps").status == PASS
+    assert put(case, shared_by_losses(), "steps", beside=("mse",)).status == PASS
+
+    result = put(case, shared_by_losses(), "steps", beside=losses)
+
+    assert result.status == FAIL
+    assert result.reason.startswith("two heads, smooth_l1 and hinge between them, step 1, ")
+    assert result.beside == ("smooth_l1", "hinge")
+    assert line(result).endswith('seed=0, beside=("smooth_l1", "hinge"))')
+
+
+def test_verify_binds_no_loss_that_it_is_not_asked_for(make_case):
+    bound = set()
+
+    def bind(case):
+        bound.add(case.loss)
+        return find_implementation("reference").bind(case)
+
+    trials = [(planted(bind), check) for check in CHECKS.values() if not check.missing(make_case())]
+    for job in runner.split(make_case("mse"), trials, beside=("mse",)):
+        assert FAIL not in {result.status for result in runner.run(job)}
+    assert bound == {"mse"}
+
+
 @pytest.mark.parametrize("name", ["last incoming", "habit"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_last_incoming_gradient_used_for_the_next_fails(make_case, loss, name):
     assert put(make_case(loss), wrong(name), "steps").status == FAIL
 
 
 @pytest.mark.parametrize("check", ["steps", "changed_operands"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_formula_passes(make_case, loss, reduction, check):
     result = put(make_case(loss, reduction=reduction), find_implementation("reference"), check)
 
@@ -171,7 +214,7 @@ def float64_sum(add):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_inexact_float64_sums_fail(make_case, loss, reduction):
     case = make_case(loss, dtype="float64", reduction=reduction)
 
@@ -216,7 +259,7 @@ def test_a_tolerance_that_belongs_to_a_loss_loosens_its_cases_and_is_shown(make_
     assert Problem.of(case, 9.0).tolerance == "9 ulp"
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_the_usual_incoming_gradient_is_that_of_the_case(make_case, loss):
     for value, name in ((1.0, "1"), (0.5, "0.5")):
         case = msgspec.structs.replace(make_case(loss), grad_output=value)
@@ -253,7 +296,7 @@ def graphed_leaves(monkeypatch):
     return given
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_warning_of_graphed_callables_is_not_blamed(make_case, graphed_leaves, loss):
     verdict = judge_graphed(make_case(loss), find_implementation("reference"))
 
@@ -278,7 +321,7 @@ def test_graphed_callables_that_skip_the_incoming_gradient_fail(make_case, graph
 @pytest.mark.gpu
 @pytest.mark.parametrize("check", ["steps", "captured_backward"])
 @pytest.mark.parametrize("name", ["custom", "reference"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_steps_and_captures_on_a_gpu(make_case, loss, name, check):
     result = put(make_case(loss, device="cuda"), find_implementation(name), check)
 

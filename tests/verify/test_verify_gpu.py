@@ -11,11 +11,12 @@ import torch
 
 from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.implementations import Implementation, find_implementation
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import REDUCTIONS
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.inputs import make_inputs
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
+from tests.machinery import MACHINERY
 
 pytestmark = pytest.mark.gpu
 
@@ -45,7 +46,7 @@ def test_inputs_follow_the_seed_and_lie_on_the_device(make_case, distribution):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_losscli_passes_on_a_gpu(make_case, loss, reduction, dtype):
     case = make_case(loss, device="cuda:0", reduction=reduction, dtype=dtype, distribution="normal")
 
@@ -58,7 +59,7 @@ def test_losscli_passes_on_a_gpu(make_case, loss, reduction, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
     # Not in float16: there its smooth L1 on a GPU rounds the scaled mean's gradient too early.
     case = make_case(loss, device="cuda:0", reduction=reduction, dtype=dtype, distribution="normal")

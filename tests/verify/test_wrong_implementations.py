@@ -11,12 +11,13 @@ import torch
 from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.errors import BuildError
 from losscli.implementations import Implementation, find_implementation
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import REDUCTIONS
 from losscli.machine import devices
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 from losscli.verify.selftest.surgery import graft
+from tests.machinery import MACHINERY
 from tests.verify.judging import judge, put, reference
 
 PLANTED = Implementation("planted", "", lambda case: lambda x, y: x)
@@ -69,7 +70,7 @@ def test_a_wrong_implementation_is_failed(make_case, name, changes, check):
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype, distribution):
     case = make_case(loss, reduction=reduction, dtype=dtype, distribution=distribution)
 
@@ -84,7 +85,7 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype, distribu
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_formula_is_deterministic_in_every_layout(make_case, loss, reduction, dtype):
     case = make_case(loss, shape=(8, 24), reduction=reduction, dtype=dtype)
 

@@ -5,10 +5,10 @@ implementation that expects the last incoming gradient again; an expectation tha
 heads of one loss or two streams share; digits that depend on whether an expectation was right.
 Steps of forward and backward have the same incoming gradient several times, then another, ten
 different ones in turn, and the first again. Then two heads of one shape have different weights in
-one backward pass, alone and with other losses between them; on a GPU, steps with different incoming
-gradients run on two streams at once. Each gradient has to be right by the oracle, and bit for bit
-that of a backward pass through a retained graph for the same number, if two of those agree. One
-size is enough.
+one backward pass, alone and with other losses of the run between them; on a GPU, steps with
+different incoming gradients run on two streams at once. Each gradient has to be right by the
+oracle, and bit for bit that of a backward pass through a retained graph for the same number, if two
+of those agree. One size is enough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 from losscli.cases import CHANGING_VALUES
 from losscli.implementations.call_data import Call
 from losscli.implementations.caller import Head, Subject, joint_gradients
-from losscli.losses import LOSSES
+from losscli.losses import find_loss
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict, describe
@@ -38,6 +38,9 @@ HEADS = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (2.0, 0.5))
 """Weights of two heads, step by step."""
 STREAMS = ((0.5, 0.5, 0.5, 2.0, 0.5), (2.0, 2.0, 2.0, 2.0, 0.5))
 """Incoming gradients on two streams."""
+MOST_OTHERS = 2
+"""Most losses between two heads. One is enough to show an expectation that losses share, and in a
+run of all losses each has its turn."""
 _VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
 _FIRST = -3.0
 """Comes in first through a retained graph: what is stored for the first is used up by it."""
@@ -99,6 +102,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge each step; the worst counts."""
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
+    losses: tuple[str, ...] = ()
     due = Due.of(problem, subject)
     for number, value in enumerate(STEPS, 1):
         answer = subject.answer(problem.call(problem.filled(value, problem.wrt)))
@@ -109,10 +113,13 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         _judge_heads(dues, subject, [], "two heads", worst)
         between = list(_other_losses(problem, subject))
         if between:
-            _judge_heads(dues, subject, between, "two heads, other losses between them", worst)
+            losses = tuple(head.subject.case.loss for head in between)
+            title = f"two heads, {' and '.join(losses)} between them"
+            _judge_heads(dues, subject, between, title, worst)
         if problem.case.device != "cpu":
             _judge_streams(dues, subject, worst)
-    yield worst.result(problem, subject.name, CHECK.name)
+    result = worst.result(problem, subject.name, CHECK.name)
+    yield replace(result, beside=losses) if result.status == FAIL else result
 
 
 def _judge_heads(
@@ -132,18 +139,26 @@ def _judge_heads(
 
 
 def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
-    """Yield a head of each other loss that the implementation has, on operands of one shape."""
-    case = problem.case
-    for number, spec in enumerate(LOSSES.values()):
+    """Yield heads of other losses that the implementation has, on operands of one shape.
+
+    They are those that follow in the run, where the first follows the last.
+    """
+    case, losses = problem.case, problem.beside
+    place = losses.index(case.loss) if case.loss in losses else 0
+    weights = iter(CHANGING_VALUES[:MOST_OTHERS])
+    for loss in (*losses[place:], *losses[:place]):
         # What a file calls by the same name may be no loss of its own.
-        if spec.name == case.loss or subject.implementation.file:
+        if loss == case.loss or subject.implementation.file:
             continue
-        own = replace(case, loss=spec.name, params=spec.resolve({})).reshaped(case.shape)
+        own = replace(case, loss=loss, params=find_loss(loss).resolve({})).reshaped(case.shape)
         if subject.implementation.unavailable(own):
             continue
-        other = problem.variant(spec.name, partial(Problem.of, own))
+        weight = next(weights, None)
+        if weight is None:
+            return
+        other = problem.variant(loss, partial(Problem.of, own))
         call = Call(other.operands, other.wrt)
-        yield Head(Subject.bind(subject.implementation, own), call, CHANGING_VALUES[number % 10])
+        yield Head(Subject.bind(subject.implementation, own), call, weight)
 
 
 def _judge_streams(dues: tuple[Due, Due], subject: Subject, worst: Worst) -> None:

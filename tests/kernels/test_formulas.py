@@ -1,0 +1,285 @@
+"""What depends on the formula, for every loss of the registry: nothing here names a loss.
+
+Operands are drawn inside the domains of the spec. How they lie in memory, in which process or under
+which transform they are computed does not depend on the formula: three losses test that, see
+``tests/machinery.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import cast
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, jvp, vmap
+
+from losscli import nn
+from losscli.axes import Distribution, DType
+from losscli.cases import Case
+from losscli.implementations import find_implementation
+from losscli.implementations.call_data import Operands
+from losscli.implementations.caller import Subject
+from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
+from losscli.runs.records import FAIL, PASS
+from losscli.truth.inputs import make_inputs
+from losscli.truth.problem import Problem
+from tests.verify.judging import put
+
+from .losses import DTYPES, PARAMETERS
+
+pytestmark = [
+    pytest.mark.parametrize("loss", LOSSES),
+    # Of functions that warn where PyTorch's do.
+    pytest.mark.filterwarnings("ignore:Using a target size"),
+    # PyTorch's own, at the first use of forward mode.
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+]
+SHAPE = (5, 205)
+"""One element more than a tile of the CPU, in rows of no whole vectors."""
+SIZES = {1: "one element", 7: "less than a vector", 1025: "a tile and one", 8193: "of the GPU"}
+DISTRIBUTIONS: tuple[Distribution, ...] = ("normal", "heavy_tailed", "boundary")
+"""Around 0, far from it, and at the kinks."""
+MARGIN = 0.05
+"""How far from kinks and ends of domains derivatives by differences are taken."""
+AT_EVERY_POINT = ("branches", "exact", "specials", "second_derivatives")
+"""The checks of `losscli verify` whose points follow from the formula."""
+
+
+def case_of(
+    loss: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    device: str,
+    reduction: str = "mean",
+    distribution: Distribution = "normal",
+    parameters: Mapping[str, float] | None = None,
+) -> Case:
+    """A case whose incoming gradient is not 1, and without a reduction changes from element to
+    element."""
+    return Case(
+        loss=loss,
+        shape=shape,
+        target_shape=shape,
+        dtype=cast(DType, dtype),
+        reduction=cast(Reduction, reduction),
+        device=device,
+        params=PARAMETERS[loss] if parameters is None else parameters,
+        distribution=distribution,
+        seed=0,
+        grad_output=1.0 if reduction == "none" else -3.0,
+    )
+
+
+def draw(case: Case) -> Operands:
+    """Operands of a case in their domains, all of the shape of the first."""
+    line = case.reshaped((math.prod(case.shape),))
+    return {
+        name: operand.expand(line.shape).reshape(case.shape).contiguous()
+        for name, operand in make_inputs(line).items()
+    }
+
+
+def function_of(loss: str, reduction: str = "mean", **parameters: float) -> partial[Tensor]:
+    """losscli's loss with parameters that are not its defaults."""
+    settings = PARAMETERS[loss] | parameters
+    return partial(LOSSES[loss].loss, reduction=reduction, **settings)
+
+
+def assert_meets_oracle(case: Case, operands: Operands) -> None:
+    """Judge the loss and the gradient of each operand that has one, by the loss's tolerance."""
+    problem = Problem(case, operands, excuses=False)
+    answer = Subject.of("custom", case).answer(problem.call(problem.usual))
+    verdict, _ = problem.judge_loss(answer.loss)
+    assert verdict.status == PASS, f"{case.name}: {verdict.reason}"
+    assert problem.wrt
+    for name in problem.wrt:
+        verdict, _ = problem.judge_gradient(name, answer.gradients[name], problem.usual)
+        assert verdict.status == PASS, f"{case.name}, gradient of {name}: {verdict.reason}"
+
+
+def leaves_of(case: Case, operands: Operands) -> tuple[Tensor, ...]:
+    """Return the operands, those that have a gradient requiring it."""
+    wanted = case.spec.differentiable
+    return tuple(each.detach().requires_grad_(name in wanted) for name, each in operands.items())
+
+
+def with_gradient(case: Case, operands: tuple[Tensor, ...]) -> tuple[int, ...]:
+    """Return the places of the operands that have a gradient."""
+    return tuple(k for k, name in enumerate(case.spec.names) if name in case.spec.differentiable)
+
+
+def smooth_points(case: Case, count: int) -> Operands:
+    """Operands of float64 away from kinks and from the ends of the domains."""
+    operands = draw(case.reshaped((64 * count,), dtype="float64"))
+    keeps = torch.ones(64 * count, dtype=torch.bool, device=case.device)
+    for name, domain in case.spec.domains.items():
+        if domain.discrete:
+            # Neither at an end nor at another value where a formula may have a case of its own.
+            operands[name] = operands[name] + 0.3
+        keeps &= operands[name] == domain.inside(operands[name], MARGIN)
+    coordinate = case.spec.branch_coordinate(*operands.values())
+    for kink in case.spec.kinks(case.params):
+        keeps &= (coordinate - kink).abs() > MARGIN
+    assert keeps.sum() >= count, "too few draws lie away from kinks and ends"
+    return {name: each[keeps][:count] for name, each in operands.items()}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_value_and_gradients_meet_the_oracle(loss: str, dtype: str, device: str) -> None:
+    for distribution, reduction in itertools.product(DISTRIBUTIONS, REDUCTIONS):
+        case = case_of(loss, SHAPE, dtype, device, reduction, distribution)
+        assert_meets_oracle(case, draw(case))
+
+
+def test_defaults_of_the_parameters_meet_the_oracle(loss: str, device: str) -> None:
+    defaults = LOSSES[loss].resolve({})
+    for dtype, reduction in itertools.product(("float32", "bfloat16"), REDUCTIONS):
+        case = case_of(loss, SHAPE, dtype, device, reduction, parameters=defaults)
+        assert_meets_oracle(case, draw(case))
+
+
+def test_odd_tails_meet_the_oracle(loss: str, device: str) -> None:
+    for size, reduction in itertools.product(SIZES, REDUCTIONS):
+        case = case_of(loss, (size,), "float32", device, reduction)
+        assert_meets_oracle(case, draw(case))
+
+
+def broadcasts(operands: Operands) -> Iterator[Operands]:
+    """Yield the operands with one of them as a row, a column and a scalar, each in turn."""
+    for name, whole in operands.items():
+        for part in (whole[0], whole[:, :1], whole[0, 0]):
+            yield operands | {name: part.contiguous()}
+
+
+def test_each_operand_can_be_broadcast(loss: str, device: str) -> None:
+    for reduction in REDUCTIONS:
+        case = case_of(loss, SHAPE, "float32", device, reduction)
+        for operands in broadcasts(draw(case)):
+            first, second, *_ = (tuple(each.shape) for each in operands.values())
+            assert_meets_oracle(case.reshaped(first, second), operands)
+
+
+@pytest.mark.parametrize("settings", ["examples", "defaults"])
+def test_first_and_second_derivatives_equal_differences(
+    loss: str, settings: str, device: str
+) -> None:
+    spec = LOSSES[loss]
+    parameters = PARAMETERS[loss] if settings == "examples" else spec.resolve({})
+    case = case_of(loss, (6,), "float64", device, parameters=parameters)
+    table = {name: each.view(2, 3) for name, each in smooth_points(case, 6).items()}
+    leaves = leaves_of(case, table)
+    for reduction in ("none", "mean"):
+        function = partial(spec.loss, reduction=reduction, **parameters)
+        assert torch.autograd.gradcheck(function, leaves)
+        assert torch.autograd.gradgradcheck(function, leaves)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_with_grad_gives_what_autograd_gives(loss: str, reduction: str, device: str) -> None:
+    case = case_of(loss, SHAPE, "float32", device, reduction)
+    operands = draw(case)
+    first, *others = leaves_of(case, operands)
+    expected = function_of(loss, reduction)(first, *others)
+    incoming = torch.full_like(expected, -3.0).detach()
+    (slope,) = torch.autograd.grad(expected, first, incoming)
+
+    got, gradient = LOSSES[loss].loss_with_grad(
+        *operands.values(), reduction=reduction, grad_output=-3.0, **PARAMETERS[loss]
+    )
+
+    torch.testing.assert_close(got, expected.detach(), rtol=0, atol=0)
+    torch.testing.assert_close(gradient, slope, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_tangent_of_the_loss_is_gradient_times_tangents(
+    loss: str, reduction: str, device: str
+) -> None:
+    case = case_of(loss, SHAPE, "float64", device, reduction)
+    points = smooth_points(case, 15)
+    leaves = leaves_of(case, {name: each.view(3, 5) for name, each in points.items()})
+    places = with_gradient(case, leaves)
+    torch.manual_seed(0)
+    tangents = [torch.randn_like(leaves[k]) for k in places]
+    function = function_of(loss, reduction)
+
+    def of_differentiable(*given: Tensor) -> Tensor:
+        values = [leaf.detach() for leaf in leaves]
+        for k, value in zip(places, given, strict=True):
+            values[k] = value
+        return function(*values)
+
+    given = tuple(leaves[k].detach() for k in places)
+    value, tangent = jvp(of_differentiable, given, tuple(tangents))[:2]
+
+    elements = function_of(loss, "none")(*leaves).sum()
+    slopes = torch.autograd.grad(elements, [leaves[k] for k in places])
+    expected = torch.stack([a * b for a, b in zip(slopes, tangents, strict=True)]).sum(0)
+    torch.testing.assert_close(value, function(*leaves).detach())
+    torch.testing.assert_close(tangent, reduce(expected, reduction))
+
+
+def test_losses_and_gradients_of_a_batch_are_those_of_each_sample(loss: str, device: str) -> None:
+    case = case_of(loss, (4, 7), "float64", device)
+    operands = tuple(draw(case).values())
+    for reduction in REDUCTIONS:
+        function = function_of(loss, reduction)
+        for of_one in (function, grad(lambda *given: function(*given).sum())):  # noqa: B023
+            each = [of_one(*sample) for sample in zip(*operands, strict=True)]
+            torch.testing.assert_close(vmap(of_one)(*operands), torch.stack(each), equal_nan=True)
+
+
+def test_nan_in_the_prediction_stays_nan(loss: str, device: str) -> None:
+    for dtype in DTYPES:
+        case = case_of(loss, SHAPE, dtype, device, "none")
+        prediction, *others = draw(case).values()
+        places = torch.zeros(SHAPE, dtype=torch.bool, device=device)
+        places[0, 3] = places[2, 10:30] = places[-1, -1] = True
+        prediction[places] = math.nan
+        try:
+            LOSSES[loss].reference(prediction, *others, reduction="none", **PARAMETERS[loss])
+        except RuntimeError:
+            continue  # PyTorch's own formula takes no NaN.
+        assert torch.equal(function_of(loss, "none")(prediction, *others).isnan(), places)
+        assert function_of(loss, "mean")(prediction, *others).isnan()
+
+
+def test_function_has_the_defaults_of_the_spec(loss: str, device: str) -> None:
+    spec = LOSSES[loss]
+    operands = draw(case_of(loss, SHAPE, "float32", device)).values()
+    explicit = spec.loss(*operands, reduction="mean", **spec.resolve({}))
+    assert torch.equal(spec.loss(*operands), explicit)
+    assert torch.equal(spec.loss_with_grad(*operands)[0], explicit)
+
+
+@pytest.mark.parametrize("settings", ["examples", "defaults"])
+def test_module_gives_the_result_of_its_function(loss: str, settings: str, device: str) -> None:
+    spec = LOSSES[loss]
+    module = getattr(nn, spec.module.__name__)
+    parameters = PARAMETERS[loss] if settings == "examples" else {}
+    operands = draw(case_of(loss, SHAPE, "float32", device)).values()
+    for reduction in REDUCTIONS:
+        instance = module(reduction=reduction, **parameters)
+        expected = spec.loss(*operands, reduction=reduction, **parameters)
+        assert torch.equal(instance(*operands), expected)
+        for name, value in {"reduction": reduction, **spec.resolve(parameters)}.items():
+            assert getattr(instance, name) == value
+            assert name in repr(instance)
+    assert torch.equal(module(**parameters)(*operands), spec.loss(*operands, **parameters))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_points_that_follow_from_the_formula_pass_their_checks(
+    loss: str, dtype: str, device: str
+) -> None:
+    case = case_of(loss, (8, 24), dtype, device)
+
+    results = put(case, find_implementation("custom"), checks=AT_EVERY_POINT)
+
+    assert PASS in {result.status for result in results}
+    assert [(r.check, r.reason) for r in results if r.status == FAIL] == []

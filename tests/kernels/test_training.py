@@ -1,0 +1,40 @@
+"""A model that is trained with losscli's loss becomes the model that torch's loss makes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from docs.training import data, train
+from losscli import nn
+from losscli.losses import LOSSES
+
+STEPS = 40
+OF_ANY_NUMBERS = [
+    spec.module.__name__
+    for spec in LOSSES.values()
+    if hasattr(torch.nn, spec.module.__name__) and all(d.is_real for d in spec.domains.values())
+]
+
+
+@pytest.mark.parametrize("name", OF_ANY_NUMBERS)
+def test_both_losses_train_the_same_model(name):
+    modules: tuple[Any, Any] = nn, torch.nn
+    losses, models = zip(
+        *(list(train(getattr(each, name)(), STEPS))[-1] for each in modules), strict=True
+    )
+
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for own, torchs in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(own, torchs, rtol=1e-4, atol=1e-4)
+
+
+def test_training_has_learned_something():
+    losses = [loss for loss, _ in itertools.islice(train(nn.SmoothL1Loss()), STEPS)]
+    assert losses[-1] < 0.9 * losses[0]
+    inputs, targets = data()
+    assert inputs.shape == (4096, 8)
+    assert targets.shape == (4096, 1)
