@@ -101,6 +101,9 @@ class Operand:
     """Its shape in a generated case, from the shape of the prediction."""
     domain: Domain = REAL
     """The values that it takes, from which inputs are drawn and which checks do not leave."""
+    refused: bool = False
+    """Whether PyTorch refuses values outside the domain: on a GPU by an assertion, after which the
+    process cannot use the GPU any more."""
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
     smooth: Domain | None = None

@@ -10,7 +10,8 @@ import sys
 import pytest
 import torch
 
-from losscli.losses import LOSSES
+from losscli.functional import binary_cross_entropy_with_grad
+from losscli.losses import LOSSES, REDUCTIONS
 
 from .losses import MACHINERY, PARAMETERS, custom
 
@@ -49,7 +50,7 @@ def test_nan_margin_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "name"), [(loss, p.name) for loss in NAMES for p in LOSSES[loss].parameters]
+    ("loss", "name"), [(loss, p.name) for loss in LOSSES for p in LOSSES[loss].parameters]
 )
 def test_operator_refuses_the_values_of_a_parameter_that_the_spec_refuses(
     loss: str, name: str
@@ -65,6 +66,51 @@ def test_operator_refuses_the_values_of_a_parameter_that_the_spec_refuses(
                 operator(*operands, "mean", *settings)
         else:
             operator(*operands, "mean", *settings)
+
+
+@pytest.mark.parametrize("delta", [0.0, -1.0, float("nan")])
+def test_delta_that_is_not_positive_is_refused(delta: float) -> None:
+    with pytest.raises(ValueError, match="delta must be above 0, but is"):
+        custom("huber", delta=delta)(ONES, ONES)
+
+
+@pytest.mark.parametrize("quantile", [0.0, 1.0, -0.1, float("nan")])
+def test_quantile_outside_the_open_interval_is_refused(quantile: float) -> None:
+    with pytest.raises(ValueError, match="quantile must be above 0 and below 1, but is"):
+        custom("quantile", quantile=quantile)(ONES, ONES)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("value", [-0.5, 1.5, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["input", "target"])
+def test_probability_outside_its_range_is_refused_on_the_cpu(
+    name: str, value: float, reduction: str
+) -> None:
+    operands = {"input": torch.full((3, 4), 0.5), "target": torch.full((3, 4), 0.5)}
+    operands[name][1, 2] = value
+    message = rf"all elements of {name} must be between 0 and 1, but the one at \[1, 2\] is "
+    for function in (LOSSES["binary_cross_entropy"].loss, binary_cross_entropy_with_grad):
+        with pytest.raises(RuntimeError, match=message):
+            function(**operands, reduction=reduction)
+        with pytest.raises(RuntimeError, match=message):
+            function(**operands, reduction=reduction, weight=torch.ones(3, 4))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["input", "target"])
+def test_probability_outside_its_range_has_a_loss_and_gradients_of_nan_on_a_gpu(name: str) -> None:
+    operands = {each: torch.full((4,), 0.5, device="cuda") for each in ("input", "target")}
+    operands[name][1] = 1.5
+    leaves = [each.requires_grad_() for each in operands.values()]
+    loss = LOSSES["binary_cross_entropy"].loss(*leaves, reduction="none")
+    for result in (loss, *torch.autograd.grad(loss.sum(), leaves)):
+        assert result.isnan().tolist() == [False, True, False, False]
+
+
+def test_nan_of_a_weight_is_no_error_of_the_probabilities() -> None:
+    weight = torch.tensor([math.nan, 1.0])
+    half = torch.full((2,), 0.5)
+    assert LOSSES["binary_cross_entropy"].loss(half, half, weight=weight).isnan()
 
 
 @pytest.mark.parametrize("loss", MACHINERY)

@@ -147,6 +147,14 @@ def judge_by_differences(entry: Any, device: str) -> None:
         operands = (sample.input, *sample.args)
         assert torch.autograd.gradcheck(loss, operands, check_batched_grad=True)
         assert torch.autograd.gradgradcheck(loss, operands, gen_non_contig_grad_outputs=True)
+        assert torch.autograd.gradcheck(
+            loss,
+            operands,
+            check_backward_ad=False,
+            check_forward_ad=True,
+            check_batched_grad=False,
+            check_batched_forward_grad=True,
+        )
 
 
 def judge_forward_mode(entry: Any, device: str) -> None:
@@ -193,6 +201,26 @@ def test_operator_passes_pytorchs_derivative_tests(
     entry = in_place_of(judge.operators[loss], OPERATORS[loss])
     judge_by_differences(entry, device)
     judge_forward_mode(entry, device)
+
+
+@pytest.mark.parametrize("loss", OPERATORS)
+def test_operator_maps_over_samples_as_a_loop_does(
+    judge: SimpleNamespace, loss: str, device: str
+) -> None:
+    entry = in_place_of(judge.operators[loss], OPERATORS[loss])
+    for sample in samples(entry, device, torch.float64):
+        function = functools.partial(entry, **sample.kwargs)
+        operands = [operand.detach() for operand in (sample.input, *sample.args)]
+        for mapped in range(len(operands)):
+            places = [0 if place == mapped else None for place in range(len(operands))]
+            several = operands.copy()
+            several[mapped] = torch.stack([operands[mapped] / divisor for divisor in (1, 2, 4)])
+            each = [
+                function(*operands[:mapped], one, *operands[mapped + 1 :])
+                for one in several[mapped]
+            ]
+            got = torch.func.vmap(function, tuple(places))(*several)
+            assert_close(got, torch.stack(each))
 
 
 @pytest.mark.parametrize("loss", OPERATORS)

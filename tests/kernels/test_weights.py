@@ -14,7 +14,7 @@ from losscli.losses import LOSSES, REDUCTIONS
 
 from .losses import MACHINERY, PARAMETERS
 
-BY_WEIGHTS = ("mse",)
+BY_WEIGHTS = ("l1", "mse")
 """The losses whose mean PyTorch divides by the sum of the weights."""
 SHAPE = (5, 7)
 WEIGHTS = [(5, 7), (7,), (5, 1), (1, 7), ()]
@@ -60,13 +60,14 @@ def test_weight_multiplies_each_element_and_has_a_gradient(loss, reduction, weig
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_mse_with_a_weight_is_torchs(reduction):
-    if "weight" not in torch.nn.functional.mse_loss.__annotations__:
-        pytest.skip("this torch has no weight of mse_loss")
-    x, y, w = operands("mse")
-    torchs: Any = torch.nn.functional.mse_loss
+@pytest.mark.parametrize("loss", ["huber", "l1", "mse"])
+def test_loss_with_a_weight_is_torchs(loss, reduction):
+    torchs: Any = getattr(torch.nn.functional, f"{loss}_loss")
+    if "weight" not in torchs.__annotations__:
+        pytest.skip(f"this torch has no weight of {loss}_loss")
+    x, y, w = operands(loss)
 
-    got = functional.mse_loss(x, y, reduction=reduction, weight=w)
+    got = custom(loss)(x, y, reduction=reduction, weight=w)
 
     torch.testing.assert_close(got, torchs(x, y, reduction=reduction, weight=w))
 

@@ -40,6 +40,9 @@ from losscli.verify.checks.layouts import layout_case
 ROUNDINGS = 32
 """That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its
 terms: a few products each, and sums of them."""
+FROM_ENDS = 1 / 16
+"""How far operands stay from the ends of their domain, where a derivative may be infinite, or so
+large that no other one counts beside it."""
 
 
 def curvature_case(case: Case) -> Case:
@@ -95,7 +98,12 @@ def _question(problem: Problem) -> Curvature:
 
     grad_output = drawn(problem.ones) if problem.case.reduction == "none" else problem.ones * 3
     toward = {name: drawn(problem.operands[name]) for name in problem.wrt}
-    return Curvature(problem.operands, grad_output, toward)
+    domains = problem.case.spec.domains
+    operands = {
+        name: each if domains[name].discrete else domains[name].inside(each, FROM_ENDS)
+        for name, each in problem.operands.items()
+    }
+    return Curvature(operands, grad_output, toward)
 
 
 @dataclass(frozen=True)

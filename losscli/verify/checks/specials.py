@@ -69,6 +69,8 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
             together = "both" if len(problem.operands) == 2 else " and ".join(operands)
             places[together] = operands
         for where, planted in places.items():
+            if any(_is_refused(problem, name, value) for name in planted):
+                continue
             variant = _planted(problem, value, planted)
             if _is_taken(variant):
                 yield f"{title} in {where}", variant
@@ -77,6 +79,12 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
 def _free(problem: Problem) -> tuple[str, ...]:
     """Return the names of the operands that may have any value: none whose values are discrete."""
     return tuple(name for name, domain in problem.case.spec.domains.items() if not domain.discrete)
+
+
+def _is_refused(problem: Problem, name: str, value: float) -> bool:
+    """Tell whether PyTorch refuses a value of an operand, which a GPU does not survive."""
+    operand = next(each for each in problem.case.spec.operands if each.name == name)
+    return operand.refused and not operand.domain.holds(value)
 
 
 def _is_taken(problem: Problem) -> bool:

@@ -1,0 +1,108 @@
+"""Log-cosh: quadratic near zero, linear far from it, and smooth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .calling import Arguments, Calls
+from .module import LossModule
+from .reduction import reduce
+from .spec import LossSpec, Operand
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+FAR = 20.0
+"""From here on ``exp(-2 * d)`` is too small to change the loss, even in float64."""
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """Without cancellation near zero or overflow far from it; 16 bits in float32."""
+    import torch
+
+    dtype = torch.promote_types(input.dtype, target.dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    d = input.to(wide) - target.to(wide)
+    far = d.abs() > FAR
+    inside = torch.where(far, torch.zeros_like(d), d)
+    # The gradient of this is sinh / cosh, right everywhere; its value is not, near zero.
+    value = torch.log(torch.cosh(inside))
+    right = 2 * torch.atanh(torch.tanh(inside / 2) ** 2)
+    value = torch.where(inside.abs() < 1, value + (right - value).detach(), value)
+    return reduce(torch.where(far, d.abs() - math.log(2), value), reduction).to(dtype)
+
+
+def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
+    """There is no kink."""
+    return ()
+
+
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """There is one branch."""
+    return ("smooth",)
+
+
+def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
+    """The difference ``input - target``."""
+    return input - target
+
+
+CALLS = Calls("log_cosh")
+
+
+@CALLS.function
+def log_cosh_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Log-cosh loss: ``log(cosh(input - target))``.
+
+    About half the square of a small difference, and a large one's magnitude less ``log(2)``. The
+    gradient is ``tanh(input - target)``.
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as that of PyTorch's Huber loss.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    return Arguments((input, target), reduction, (), weight)
+
+
+log_cosh_loss_with_grad = CALLS.with_grad(log_cosh_loss)
+
+
+class LogCoshLoss(LossModule):
+    """See :func:`losscli.functional.log_cosh_loss`."""
+
+    calls = CALLS
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(SPEC, reduction)
+
+
+SPEC = LossSpec(
+    name="log_cosh",
+    formula="log(cosh(x - y))",
+    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
+    parameters=(),
+    reference=reference,
+    functional=None,
+    kinks=kinks,
+    branch_coordinate=branch_coordinate,
+    branches=branches,
+    loss=log_cosh_loss,
+    loss_with_grad=log_cosh_loss_with_grad,
+    module=LogCoshLoss,
+    temporaries=8,
+    widens=True,
+)

@@ -1,0 +1,116 @@
+"""Soft margin, or logistic loss, for targets of -1 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .calling import Arguments, Calls, reduction_of
+from .domain import SIGNS
+from .module import LossModule
+from .reduction import reduce
+from .spec import LossSpec, Operand
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+FAR = 40.0
+"""From here on one of ``exp(-product)`` and ``-product`` is the loss, even in float64."""
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """Like torch's formula, but finite for any finite operands; 16 bits in float32."""
+    import torch
+
+    dtype = torch.promote_types(input.dtype, target.dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    product = input.to(wide) * target.to(wide)
+    far = product.abs() > FAR
+    inside = torch.where(far, torch.zeros_like(product), product)
+    # Its gradient rounds once less than that of logsigmoid.
+    near = torch.logaddexp(-inside, torch.zeros_like(inside))
+    beyond = torch.where(product > 0, torch.exp(-product.clamp(min=0)), -product)
+    return reduce(torch.where(far, beyond, near), reduction).to(dtype)
+
+
+def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
+    """There is no kink."""
+    return ()
+
+
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """There is one branch."""
+    return ("smooth",)
+
+
+def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
+    """The product ``input * target``."""
+    return input * target
+
+
+CALLS = Calls("soft_margin")
+
+
+@CALLS.function
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Soft margin, or logistic loss, as torch.nn.functional.soft_margin_loss.
+
+    ``log(1 + exp(-input * target))``, without overflow: where PyTorch's is infinite, this is
+    ``-input * target``. The target has a gradient as well, which PyTorch's has not. The targets are
+    not checked to be -1 or 1.
+
+    Args:
+        input: logits, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: the same.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as that of PyTorch's Huber loss.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    return Arguments((input, target), reduction, (), weight)
+
+
+soft_margin_loss_with_grad = CALLS.with_grad(soft_margin_loss)
+
+
+class SoftMarginLoss(LossModule):
+    """See :func:`losscli.functional.soft_margin_loss`."""
+
+    calls = CALLS
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
+
+
+SPEC = LossSpec(
+    name="soft_margin",
+    formula="log(1 + exp(-x * y))",
+    operands=(Operand("input", "logits"), Operand("target", "labels", domain=SIGNS)),
+    parameters=(),
+    reference=reference,
+    functional=None,  # torch's own has no gradient of the target
+    kinks=kinks,
+    branch_coordinate=branch_coordinate,
+    branches=branches,
+    loss=soft_margin_loss,
+    loss_with_grad=soft_margin_loss_with_grad,
+    module=SoftMarginLoss,
+)
