@@ -224,26 +224,6 @@ def test_operator_maps_over_samples_as_a_loop_does(
 
 
 @pytest.mark.parametrize("loss", OPERATORS)
-def test_operator_maps_over_samples_as_a_loop_does(
-    judge: SimpleNamespace, loss: str, device: str
-) -> None:
-    entry = in_place_of(judge.operators[loss], OPERATORS[loss])
-    for sample in samples(entry, device, torch.float64):
-        function = functools.partial(entry, **sample.kwargs)
-        operands = [operand.detach() for operand in (sample.input, *sample.args)]
-        for mapped in range(len(operands)):
-            places = [0 if place == mapped else None for place in range(len(operands))]
-            several = operands.copy()
-            several[mapped] = torch.stack([operands[mapped] / divisor for divisor in (1, 2, 4)])
-            each = [
-                function(*operands[:mapped], one, *operands[mapped + 1 :])
-                for one in several[mapped]
-            ]
-            got = torch.func.vmap(function, tuple(places))(*several)
-            assert_close(got, torch.stack(each))
-
-
-@pytest.mark.parametrize("loss", OPERATORS)
 def test_operator_raises_pytorchs_expected_errors(
     judge: SimpleNamespace, loss: str, device: str
 ) -> None:
