@@ -165,7 +165,7 @@ class Run:
             return found
         shutil.rmtree(root, ignore_errors=True)
         root = self.workshop.build_mutant(mutation, number, whole=True)
-        return killer(root, Trial.whole(device), PATIENCE[device])
+        return killer(root, Trial.whole(mutation, device), PATIENCE[device])
 
 
 class BuildAlone(Run):

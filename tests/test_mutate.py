@@ -15,6 +15,7 @@ from losscli.extension.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
 from tests import mutate
+from tests.machinery import MACHINERY
 from tests.mutation.cpu import CPU
 from tests.mutation.cuda import CUDA
 from tests.mutation.losses import LOSSES
@@ -60,7 +61,7 @@ def test_mutation_keeps_the_modification_time(tmp_path):
 def test_survivor_is_tried_with_every_sum_strategy():
     ours = {name for name in IMPLEMENTATIONS if name.partition(":")[0] == "custom"}
 
-    assert set(Trial.whole("cpu").implementations) == ours
+    assert set(Trial.whole(NO_CLAMP, "cpu").implementations) == ours
 
 
 TARGETS = [Target(TORCH_PART), Target(RUNTIME, "cuda"), Target(LOSS, "cuda", "hinge")]
@@ -114,8 +115,15 @@ def test_mutation_builds_the_libraries_that_its_trial_loads():
 
     assert names(plain, "cpu", whole=False) == {"torch", "hinge_cpu"}
     assert names(tree, "cuda", whole=False) == {"torch", "runtime_cuda", "hinge_strategies_cuda"}
-    kinds = {f"{loss}{part}_cpu" for loss in REGISTRY for part in ("", "_strategies")}
+    kinds = {f"{loss}{part}_cpu" for loss in MACHINERY for part in ("", "_strategies")}
     assert names(plain, "cpu", whole=True) == {"torch", *kinds}
+
+
+def test_survivor_is_tried_with_the_losses_that_reach_every_loop_and_its_own():
+    own = Mutation("losses/other.h", "old", "new", "a mistake", losses=("other", "mse"))
+
+    assert Trial.whole(own, "cpu").losses == (*MACHINERY, "other")
+    assert {"other_cpu", "other_strategies_cpu"} < names(own, "cpu", whole=True)
 
 
 def put(monkeypatch, tmp_path, program, patience=30.0):
