@@ -18,13 +18,14 @@ from tests import mutate
 from tests.machinery import MACHINERY
 from tests.mutation.cpu import CPU
 from tests.mutation.cuda import CUDA
+from tests.mutation.formulas import FORMULAS, mistakes
 from tests.mutation.losses import LOSSES
 from tests.mutation.mutation import Mutation
 from tests.mutation.torch_layer import TORCH
 from tests.mutation.trial import Trial
 from tests.mutation.workshop import CHECKOUT, BuildError, Workshop, libraries, stale
 
-EVERY = (*LOSSES, *CPU, *TORCH, *CUDA)
+EVERY = (*LOSSES, *FORMULAS, *CPU, *TORCH, *CUDA)
 NO_CLAMP = next(m for m in LOSSES if m.mistake == "no clamp")
 
 
@@ -44,6 +45,21 @@ def test_each_device_has_enough_mutations(device, enough):
 
     assert len([m for m in chosen if not (m.equivalent or m.unseen)]) >= enough
     assert len({m.name for m in chosen}) == len(chosen)
+
+
+@pytest.mark.parametrize("loss", REGISTRY)
+def test_each_loss_has_mistakes_in_its_value_each_gradient_and_a_second_derivative(loss):
+    spec = REGISTRY[loss]
+    header = (CHECKOUT / "csrc" / "losses" / f"{loss}.h").read_text()
+
+    found = {mutation.mistake: mutation for mutation in mistakes(spec, header)}
+
+    gradients = {f"the gradient of {name}" for name in spec.differentiable}
+    assert found.keys() == {"the value", "a second derivative"} | gradients
+    assert len({header.replace(m.old, m.new, 1) for m in found.values()}) == len(found)
+    assert all(header.count(m.old) == 1 for m in found.values())
+    assert {m.losses for m in found.values()} == {(loss,)}
+    assert any(m.losses == (loss,) for m in (*LOSSES, *FORMULAS))
 
 
 def test_mutation_keeps_the_modification_time(tmp_path):
