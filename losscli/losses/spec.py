@@ -103,6 +103,8 @@ class Operand:
     """The values that it takes, from which inputs are drawn and which checks do not leave."""
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
+    least: float = -math.inf
+    """The smallest value that the public function takes; it raises ValueError for those below."""
     smooth: Domain | None = None
     """Where the loss has the finite derivatives that differences of it show, if that is not the
     whole domain."""

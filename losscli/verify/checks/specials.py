@@ -61,7 +61,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    """Yield the case with each value in each operand."""
+    """Yield the case with each value in each operand that takes it."""
+    least = {operand.name: operand.least for operand in problem.case.spec.operands}
     for title, value in special_values(problem.oracle.dtype).items():
         operands = _free(problem)
         places: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
@@ -69,6 +70,8 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
             together = "both" if len(problem.operands) == 2 else " and ".join(operands)
             places[together] = operands
         for where, planted in places.items():
+            if any(value < least[name] for name in planted):
+                continue
             variant = _planted(problem, value, planted)
             if _is_taken(variant):
                 yield f"{title} in {where}", variant
