@@ -87,11 +87,12 @@ def branch_coordinate(input: Tensor, target: Tensor, var: Tensor) -> Tensor:
 
 def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     """Below ``eps`` the loss is flat in the variance, whose gradient is that of ``eps``."""
-    above = replace(POSITIVE, name="above eps", low=max(parameters["eps"], POSITIVE.low))
+    low = max(0.5, parameters["eps"])  # not so small that float16 cannot hold second derivatives
+    smooth = replace(POSITIVE, name=f"at least {low:g}", low=low)
     return (
         Operand("input", "means"),
         Operand("target", "values to predict"),
-        Operand("var", "variances", domain=POSITIVE, integers=False, smooth=above),
+        Operand("var", "variances", domain=POSITIVE, integers=False, least=0.0, smooth=smooth),
     )
 
 

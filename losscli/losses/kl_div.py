@@ -9,7 +9,7 @@ from .calling import Arguments, Calls, reduction_of
 from .domain import LOG_PROBABILITIES, PROBABILITIES, Domain
 from .module import LossModule
 from .reduction import reduce
-from .spec import LOSS, LossSpec, Operand, Terms, switch
+from .spec import LOSS, LossSpec, Operand, Terms, Tolerance, switch
 from .widening import widened
 
 if TYPE_CHECKING:
@@ -173,5 +173,8 @@ SPEC = LossSpec(
     module=KLDivLoss,
     temporaries=8,
     widens=True,
+    tolerance=Tolerance(
+        1.5, "exp(target) and the product with it add two roundings to the four of an element"
+    ),
     terms=Terms(terms, "log(target) - input cancels where the two distributions agree"),
 )

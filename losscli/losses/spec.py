@@ -106,6 +106,8 @@ class Operand:
     process cannot use the GPU any more."""
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
+    least: float = -math.inf
+    """The smallest value that the public function takes; it raises ValueError for those below."""
     smooth: Domain | None = None
     """Where the loss has the finite derivatives that differences of it show, if that is not the
     whole domain."""
