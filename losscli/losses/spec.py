@@ -213,7 +213,7 @@ class LossSpec:
         """Return the spec with the operands for these parameters."""
         if self.operands_of is None:
             return self
-        return replace(self, operands=self.operands_of(parameters), operands_of=None)
+        return replace(self, operands=self.operands_of(self.resolve(parameters)), operands_of=None)
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""
