@@ -188,4 +188,5 @@ SPEC = LossSpec(
     loss=quantile_loss,
     loss_with_grad=quantile_loss_with_grad,
     module=QuantileLoss,
+    temporaries=6,
 )

@@ -104,4 +104,5 @@ SPEC = LossSpec(
     loss=quantiles_loss,
     loss_with_grad=quantiles_loss_with_grad,
     module=QuantilesLoss,
+    temporaries=6,
 )
