@@ -10,6 +10,7 @@ from .calling import Arguments, Calls, reduction_of
 from .domain import PROBABILITIES
 from .module import LossModule
 from .spec import LossSpec, Operand, Terms
+from .widening import widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,9 +22,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     from torch.nn import functional
 
     input, target = torch.broadcast_tensors(input, target)
-    dtype = torch.promote_types(input.dtype, target.dtype)
-    wide = torch.promote_types(dtype, torch.float32)
-    input, target = input.to(wide), target.to(wide)
+    (input, target), dtype = widened(input, target)
     return functional.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
 
 

@@ -10,6 +10,7 @@ from .calling import Arguments, Calls
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand
+from .widening import widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,9 +24,8 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Without cancellation near zero or overflow far from it; 16 bits in float32."""
     import torch
 
-    dtype = torch.promote_types(input.dtype, target.dtype)
-    wide = torch.promote_types(dtype, torch.float32)
-    d = input.to(wide) - target.to(wide)
+    (input, target), dtype = widened(input, target)
+    d = input - target
     far = d.abs() > FAR
     inside = torch.where(far, torch.zeros_like(d), d)
     # The gradient of this is sinh / cosh, right everywhere; its value is not, near zero.
@@ -103,6 +103,6 @@ SPEC = LossSpec(
     loss=log_cosh_loss,
     loss_with_grad=log_cosh_loss_with_grad,
     module=LogCoshLoss,
-    temporaries=8,
+    temporaries=11,
     widens=True,
 )

@@ -10,6 +10,7 @@ from .domain import SIGNS
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand
+from .widening import widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,9 +24,8 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Like torch's formula, but finite for any finite operands; 16 bits in float32."""
     import torch
 
-    dtype = torch.promote_types(input.dtype, target.dtype)
-    wide = torch.promote_types(dtype, torch.float32)
-    product = input.to(wide) * target.to(wide)
+    (input, target), dtype = widened(input, target)
+    product = input * target
     far = product.abs() > FAR
     inside = torch.where(far, torch.zeros_like(product), product)
     # Its gradient rounds once less than that of logsigmoid.
@@ -113,4 +113,6 @@ SPEC = LossSpec(
     loss=soft_margin_loss,
     loss_with_grad=soft_margin_loss_with_grad,
     module=SoftMarginLoss,
+    temporaries=10,
+    widens=True,
 )

@@ -187,6 +187,8 @@ def test_an_operator_equals_its_numpy_reference(
     judge: SimpleNamespace, loss: str, dtype: str, layout: str, device: str
 ) -> None:
     entry = in_place_of(judge.operators[loss], OPERATORS[loss])
+    if entry.ref is None:
+        pytest.skip(f"torch has no reference of {loss} in numpy")
     for sample in samples(entry, device, DTYPES[dtype], layout):
         got = entry(sample.input, *sample.args, **sample.kwargs).detach()
         exact = in_dtype(sample, torch.float64).numpy()

@@ -14,9 +14,12 @@ from losscli.functional import (
     log_cosh_loss,
     mse_loss,
     quantile_loss,
+    quantile_loss_with_grad,
     smooth_l1_loss,
     soft_margin_loss,
 )
+from losscli.losses import REDUCTIONS, reduce
+from losscli.nn import QuantileLoss
 
 from .losses import make
 
@@ -57,6 +60,55 @@ def test_mean_quantile_loss_is_least_at_that_quantile_of_the_target(device: str)
     candidates = target.sort().values
     losses = quantile_loss(candidates[:, None], target, reduction="none", quantile=0.9).mean(1)
     assert int(losses.argmin()) == 900
+
+
+@pytest.mark.parametrize("target", [(37, 3), (37, 1)])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_several_quantiles_are_those_of_the_columns(
+    reduction: str, target: tuple[int, ...], device: str
+) -> None:
+    filled, quantiles = make(torch.float64, device), (0.1, 0.5, 0.99)
+    leaves = [filled(shape).requires_grad_() for shape in ((37, 3), target, (3,))]
+    input, truth, weight = leaves
+
+    columns = truth.expand(37, 3).unbind(1)
+    each = [
+        quantile_loss(one, other, reduction, quantile, own)
+        for one, other, quantile, own in zip(
+            input.unbind(1), columns, quantiles, weight.unbind(), strict=True
+        )
+    ]
+    due = torch.stack(each, -1)
+    due = elements(reduce(due, reduction), *leaves)
+
+    for got in (
+        quantile_loss(input, truth, reduction, quantiles, weight),
+        QuantileLoss(reduction, list(quantiles))(input, truth, weight),
+    ):
+        assert_close(elements(got, *leaves), due)
+    settings = {"reduction": reduction, "quantile": quantiles, "weight": weight.detach()}
+    loss, slope = quantile_loss_with_grad(input.detach(), truth.detach(), **settings)
+    assert_close((loss, slope), due[:2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_several_quantiles_lose_no_digits_beside_16_bits(dtype: torch.dtype, device: str) -> None:
+    target = torch.full((8, 1), 1.0, dtype=dtype, device=device)
+    input = torch.full((8, 2), 3.0, dtype=dtype, device=device)
+    got = quantile_loss(input, target, reduction="none", quantile=[0.999, 0.5])
+    due = torch.tensor([0.002, 1.0], device=device).to(dtype).expand(8, 2)
+    assert_close(got, due, rtol=2**-8, atol=0)
+
+
+def test_several_quantiles_of_another_number_than_columns_are_refused(device: str) -> None:
+    ones = torch.ones(5, 4, device=device)
+    with pytest.raises(ValueError, match=r"3 quantiles need .* but its shape is \[5, 4\]"):
+        quantile_loss(ones, ones, quantile=[0.1, 0.5, 0.9])
+    for wrong in ([], [0.5, 1.0], [0.0, 0.5]):
+        with pytest.raises(ValueError, match="quantile: "):
+            quantile_loss(ones, ones, quantile=wrong)
+        with pytest.raises(ValueError, match="quantile: "):
+            QuantileLoss(quantile=wrong)
 
 
 def test_huber_with_a_large_delta_is_half_the_squared_error(pair) -> None:

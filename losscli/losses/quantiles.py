@@ -1,0 +1,108 @@
+"""Quantile, or pinball loss, with a quantile for each element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .calling import Arguments, Calls
+from .domain import PROBABILITIES
+from .module import LossModule
+from .reduction import reduce
+from .spec import LossSpec, Operand, last_dimension
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, quantile: Tensor, *, reduction: str) -> Tensor:
+    """The formula as a person writes it in PyTorch; at the kink the mean of both gradients."""
+    import torch
+
+    d = target - input
+    return reduce(torch.maximum(quantile * d, (quantile - 1) * d), reduction)
+
+
+def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
+    """The derivative jumps at zero."""
+    return (0.0,)
+
+
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """Linear on both sides."""
+    return ("linear below", "linear above")
+
+
+def branch_coordinate(input: Tensor, target: Tensor, quantile: Tensor) -> Tensor:
+    """The difference ``input - target`` selects the branch."""
+    return input - target
+
+
+CALLS = Calls("quantiles")
+
+
+@CALLS.function
+def quantiles_loss(
+    input: Tensor,
+    target: Tensor,
+    quantile: Tensor,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Quantile, or pinball loss (Koenker and Bassett, Econometrica, 1978), of many quantiles.
+
+    As :func:`quantile_loss`, with a quantile for each element: of shape (K,) one for each column of
+    an input of shape (N, K), whose target may have the shape (N, 1).
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        quantile: of the target that is predicted; broadcastable with both, and differentiable. Its
+            values, between 0 and 1, are not checked, and its dtype is promoted with the others.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as that of PyTorch's Huber loss.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    return Arguments((input, target, quantile), reduction, (), weight)
+
+
+quantiles_loss_with_grad = CALLS.with_grad(quantiles_loss)
+
+
+class QuantilesLoss(LossModule):
+    """See :func:`losscli.functional.quantiles_loss`."""
+
+    calls = CALLS
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(SPEC, reduction)
+
+    def forward(  # type: ignore[override]
+        self, input: Tensor, target: Tensor, quantile: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
+        return self._loss((input, target, quantile), weight)
+
+
+SPEC = LossSpec(
+    name="quantiles",
+    formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
+    operands=(
+        Operand("input", "predictions"),
+        Operand("target", "values to predict"),
+        Operand("quantile", "quantiles", shape=last_dimension, domain=PROBABILITIES),
+    ),
+    parameters=(),
+    reference=reference,
+    functional=None,
+    kinks=kinks,
+    branch_coordinate=branch_coordinate,
+    branches=branches,
+    loss=quantiles_loss,
+    loss_with_grad=quantiles_loss_with_grad,
+    module=QuantilesLoss,
+    temporaries=6,
+)
