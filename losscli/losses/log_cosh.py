@@ -30,8 +30,8 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     inside = torch.where(far, torch.zeros_like(d), d)
     # The gradient of this is sinh / cosh, right everywhere; its value is not, near zero.
     value = torch.log(torch.cosh(inside))
-    right = 2 * torch.atanh(torch.tanh(inside / 2) ** 2)
-    value = torch.where(inside.abs() < 1, value + (right - value).detach(), value)
+    right = 0.5 * torch.log1p(torch.sinh(inside) ** 2)
+    value = torch.where(inside.abs() < 2, value + (right - value).detach(), value)
     return reduce(torch.where(far, d.abs() - math.log(2), value), reduction).to(dtype)
 
 

@@ -273,7 +273,8 @@ def test_nan_in_the_prediction_stays_nan(loss: str, device: str) -> None:
 
 def test_function_has_the_defaults_of_the_spec(loss: str, device: str) -> None:
     spec = LOSSES[loss]
-    operands = draw(case_of(loss, SHAPE, "float32", device)).values()
+    case = case_of(loss, SHAPE, "float32", device, parameters=spec.resolve({}))
+    operands = draw(case).values()
     explicit = spec.loss(*operands, reduction="mean", **spec.resolve({}))
     assert torch.equal(spec.loss(*operands), explicit)
     assert torch.equal(spec.loss_with_grad(*operands)[0], explicit)
@@ -284,7 +285,8 @@ def test_module_gives_the_result_of_its_function(loss: str, settings: str, devic
     spec = LOSSES[loss]
     module = getattr(nn, spec.module.__name__)
     parameters = PARAMETERS[loss] if settings == "examples" else {}
-    operands = draw(case_of(loss, SHAPE, "float32", device)).values()
+    given = spec.resolve(parameters)
+    operands = draw(case_of(loss, SHAPE, "float32", device, parameters=given)).values()
     for reduction in REDUCTIONS:
         instance = module(reduction=reduction, **parameters)
         expected = spec.loss(*operands, reduction=reduction, **parameters)

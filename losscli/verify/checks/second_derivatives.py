@@ -137,6 +137,8 @@ def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
         (gradient * toward.double().expand(shape)).sum()
         for gradient, toward in zip(gradients, asked.toward.values(), strict=True)
     ]
+    # The gradients, each along its direction: their sum may cancel.
+    along_each = [torch.autograd.grad(product, g, retain_graph=True)[0] for product in products]
     found = torch.autograd.grad(reduce(torch.add, products), (*leaves, g), allow_unused=True)
     asked_of = {name: asked.operands[name] for name in asked.toward}
     asked_of[INCOMING_GRADIENT] = asked.grad_output
@@ -144,7 +146,8 @@ def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
     for (name, operand), terms in zip(asked_of.items(), found, strict=True):
         terms = torch.zeros_like(g) if terms is None else terms
         magnitude = terms.abs()
-        if name == INCOMING_GRADIENT:  # that of the gradients, each along its direction
+        if name == INCOMING_GRADIENT:
+            magnitude = magnitude.fmax(torch.stack(along_each).abs().sum(0))
             for each, toward in asked.toward.items():
                 along = toward.double().expand(shape) * share
                 own = largest_terms(case, each, wide, torch.zeros_like(g), along)
