@@ -169,7 +169,7 @@ class PoissonNLLLoss(LossModule):
 
 SPEC = LossSpec(
     name="poisson_nll",
-    formula="exp(x) - y * x, or x - y * log(x + eps) without log_input; plus log(y!) with full",
+    formula="exp(x) - y * x",
     operands=operands_of({"log_input": 1.0, "full": 0.0}),
     operands_of=operands_of,
     parameters=(

@@ -27,18 +27,17 @@ def test_inputs_have_the_shapes_and_dtype_of_the_case_and_are_finite(
 ):
     case = make_case(loss, distribution=distribution, dtype=dtype)
 
-    input, target = make_inputs(case).values()
+    operands = make_inputs(case)
 
-    assert (input.shape, target.shape) == (case.shape, case.target_shape)
-    assert input.dtype == target.dtype == getattr(torch, dtype)
-    assert input.isfinite().all()
-    assert target.isfinite().all()
+    assert {name: tuple(operand.shape) for name, operand in operands.items()} == case.shapes
+    assert {operand.dtype for operand in operands.values()} == {getattr(torch, dtype)}
+    assert all(operand.isfinite().all() for operand in operands.values())
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_inputs_vary_and_differ_from_the_target(make_case, loss, distribution):
-    input, target = make_inputs(make_case(loss, distribution=distribution)).values()
+    input, target, *_ = make_inputs(make_case(loss, distribution=distribution)).values()
 
     assert input.unique().numel() > 1
     assert target.unique().numel() > 1
