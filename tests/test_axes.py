@@ -47,7 +47,7 @@ def of_layout(layout, size=(6, 8), **changes):
 def test_operands_have_the_shapes_dtypes_and_strides_of_their_layout(loss, layout):
     config = Config(losses=(LossChoice(loss),), sizes=((6, 8),), layouts=(layout,))
     (case,) = expand(config, "cpu")
-    input, target = make_inputs(case).values()
+    input, target, *_ = make_inputs(case).values()
     assert (input.shape, target.shape) == (case.shape, case.target_shape)
     assert not input.isnan().any()
     assert not target.isnan().any()

@@ -70,7 +70,9 @@ def test_loss_cached_before_the_change_is_wrong(name, dtype, distribution):
     remembered = loss(held)
     assert held.gate.judge("theirs", "forward", remembered).status == "pass"
     held.change()
-    assert held.gate.judge("theirs", "forward", remembered).status == "fail"
+    # An exponential of heavy tails is beyond float16 before the change and after.
+    status = "pass" if name == "poisson_nll" and remembered.isinf() else "fail"
+    assert held.gate.judge("theirs", "forward", remembered).status == status
     assert held.gate.judge("theirs", "forward", loss(held)).status == "pass"
     held.change()
     assert held.gate.judge("theirs", "forward", remembered).status == "pass"

@@ -2,7 +2,7 @@
 
 An implementation that caches a result by the address of its operands, or by the object, is fast and
 wrong. So the prediction is multiplied in place before each batch of samples, and divided again
-before the next (one that may not be any number is reversed, a block at a time); the oracle judges
+before the next (one that would leave its domain is reversed, a block at a time); the oracle judges
 losses and gradients on the contents at the time. Before each sample one element is written with its
 own value, so that PyTorch counts the prediction as changed. Neither write is timed, and neither
 takes memory.
@@ -20,6 +20,8 @@ from losscli.truth.gate import Gate
 
 DOUBLED = -2.0
 """The factor of the contents: changes every loss and gradient, and is undone exactly."""
+DOUBLED_WITHIN = 2.0
+"""The factor of values of one sign, as log-probabilities are, which stay in their domain."""
 TURNED = -1.0
 """The factor for values that are too large to be doubled."""
 LARGEST_DOUBLED = 64.0
@@ -39,10 +41,13 @@ class Contents:
         self.case, self.loosened = case, loosened
         self.changed = False
         self._gates: dict[bool, Gate] = {}
-        largest = max(abs(x.item()) for x in torch.aminmax(input)) if input.numel() else 0.0
+        ends = [float(x) for x in torch.aminmax(input)] if input.numel() else [0.0]
+        small = max(map(abs, ends)) <= LARGEST_DOUBLED
+        domain = case.spec.operands[0].domain
         self._first = input[(slice(1),) * input.dim()]
-        self._reverses = not case.spec.operands[0].domain.is_real
-        self._factor = DOUBLED if largest <= LARGEST_DOUBLED else TURNED
+        doubles = small and all(domain.holds(DOUBLED_WITHIN * end) for end in ends)
+        self._reverses = not domain.is_real and not doubles
+        self._factor = DOUBLED_WITHIN if not domain.is_real else DOUBLED if small else TURNED
 
     @property
     def gate(self) -> Gate:

@@ -178,7 +178,7 @@ class GaussianNLLLoss(LossModule):
 
 SPEC = LossSpec(
     name="gaussian_nll",
-    formula="0.5 * (log(v) + (x - y)^2 / v) with v = max(var, eps); plus 0.5 * log(2 pi) with full",
+    formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
     operands=operands_of({"eps": 1e-6}),
     operands_of=operands_of,
     parameters=(

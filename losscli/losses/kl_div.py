@@ -151,7 +151,7 @@ class KLDivLoss(LossModule):
 
 SPEC = LossSpec(
     name="kl_div",
-    formula="y * (log(y) - x), or exp(y) * (y - x) with log_target",
+    formula="y * (log(y) - x)",
     operands=(INPUT, PROBABILITY),
     operands_of=operands_of,
     parameters=(switch("log_target", False, "whether the target holds logarithms"),),

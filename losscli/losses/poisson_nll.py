@@ -94,8 +94,8 @@ def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     rate = Operand("input", "rates", domain=POSITIVE)
     logarithm = Operand("input", "logarithms of rates, or rates")
     smooth = ABOVE_ONE if parameters["full"] else None
-    # Beside a rate the loss is least where nothing is counted.
-    counts = COUNTS if parameters["log_input"] else replace(COUNTS, quiet=0.0)
+    # Where the loss of few bits is near 0: for a logarithm of 1/2, or a rate near 0.
+    counts = replace(COUNTS, quiet=3.0 if parameters["log_input"] else 0.0)
     target = Operand("target", "counts", domain=counts, smooth=smooth)
     return logarithm if parameters["log_input"] else rate, target
 
@@ -169,7 +169,7 @@ class PoissonNLLLoss(LossModule):
 
 SPEC = LossSpec(
     name="poisson_nll",
-    formula="exp(x) - y * x, or x - y * log(x + eps) without log_input; plus log(y!) with full",
+    formula="exp(x) - y * x",
     operands=operands_of({"log_input": 1.0, "full": 0.0}),
     operands_of=operands_of,
     parameters=(

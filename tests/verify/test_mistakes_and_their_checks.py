@@ -30,7 +30,7 @@ MISTAKES = [
     ("one ulp off", "exact", "none", "these additions are exact in every order"),
     ("first row decides", "parts", "none", "incoming gradient with a first row of zeros, "),
     ("one number", "parts", "none", "with stride 0, "),
-    ("mean of means", "parts", "mean", "parts of 1, 5 and 58 rows, input gradient: "),
+    ("mean of means", "parts", "mean", "parts of 1, 5 and 58 rows, "),
 ]
 
 

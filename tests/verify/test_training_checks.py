@@ -6,6 +6,7 @@ import math
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
@@ -34,8 +35,8 @@ def put(case, implementation, check, beside=()):
     return result
 
 
-def reference(case, input, target):
-    return case.spec.reference(input, target, reduction=case.reduction, **case.params)
+def reference(case, *operands):
+    return case.spec.reference(*operands, reduction=case.reduction, **case.params)
 
 
 def planted(bind, **claims):
@@ -50,9 +51,9 @@ class _Guessing(torch.autograd.Function):
     """Writes gradients in forward for an incoming gradient that is expected."""
 
     @staticmethod
-    def forward(ctx, input, target, case, expected, miss):
+    def forward(ctx, case, expected, miss, *operands):
         with torch.enable_grad():
-            leaves = input.detach().requires_grad_(), target.detach().requires_grad_()
+            leaves = tuple(operand.detach().requires_grad_() for operand in operands)
             loss = reference(case, *leaves)
         number = float(expected.get("number", 1.0))
         ctx.leaves, ctx.loss, ctx.expected, ctx.number, ctx.miss = (
@@ -74,8 +75,8 @@ class _Guessing(torch.autograd.Function):
         hit = number == ctx.number and not ctx.used
         ctx.used = True
         if hit:
-            return (*ctx.written, None, None, None)
-        return (*ctx.miss(ctx, incoming), None, None, None)
+            return (None, None, None, *ctx.written)
+        return (None, None, None, *ctx.miss(ctx, incoming))
 
 
 def computed(ctx, incoming):
@@ -94,7 +95,7 @@ def forgetful(ctx, incoming):
 def guessing(miss):
     def bind(case):
         expected = {}
-        return lambda x, y: _Guessing.apply(x, y, case, expected, miss)
+        return partial(_Guessing.apply, case, expected, miss)
 
     return planted(bind)
 
@@ -200,8 +201,8 @@ def float64_sum(add):
     """Return an implementation that promises right sums and adds as told."""
 
     def bind(case):
-        def function(input, target):
-            elements = case.spec.reference(input, target, reduction="none", **case.params)
+        def function(*operands):
+            elements = case.spec.reference(*operands, reduction="none", **case.params)
             if case.reduction == "none":
                 return elements
             total = torch.tensor(add(elements.detach().flatten().tolist()), dtype=elements.dtype)

@@ -1,0 +1,132 @@
+"""kl_div, poisson_nll_loss and gaussian_nll_loss give what torch gives, or raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from losscli import functional, nn
+
+TORCH: Any = torch.nn.functional
+
+
+def logs(*shape):
+    return torch.randn(*shape, dtype=torch.float64).log_softmax(-1)
+
+
+def check(own, torchs, *operands):
+    """Compare losses and the gradients of all operands."""
+    found = []
+    for function in (own, torchs):
+        leaves = [operand.clone().requires_grad_() for operand in operands]
+        loss = function(*leaves)
+        found.append((loss, *torch.autograd.grad(loss.sum(), leaves)))
+    for got, due in zip(*found, strict=True):
+        torch.testing.assert_close(got, due)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum", "batchmean"])
+@pytest.mark.parametrize("log_target", [False, True])
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
+def test_kl_div_is_torchs(log_target, reduction):
+    target = logs(6, 5) if log_target else logs(6, 5).exp()
+
+    def of(library):
+        return lambda x, y: library.kl_div(x, y, reduction=reduction, log_target=log_target)
+
+    check(of(functional), of(TORCH), logs(6, 5), target)
+    module = nn.KLDivLoss(reduction=reduction, log_target=log_target)
+    check(module, of(TORCH), logs(6, 5), target)
+
+
+def test_batchmean_and_its_gradient_come_in_one_launch():
+    x, y = logs(6, 5), logs(6, 5).exp()
+    loss, gradient = functional.kl_div_with_grad(x, y, reduction="batchmean")
+
+    torch.testing.assert_close(loss, TORCH.kl_div(x, y, reduction="batchmean"))
+    torch.testing.assert_close(gradient, -y / 6)
+
+
+def test_divergence_of_equal_distributions_is_zero():
+    x = logs(6, 5)
+    assert functional.kl_div(x, x, log_target=True, reduction="sum") == 0
+    torch.testing.assert_close(
+        functional.kl_div(x, x.exp(), reduction="none"), torch.zeros_like(x), rtol=0, atol=1e-15
+    )
+
+
+def test_probability_of_zero_has_a_divergence_of_zero():
+    x = torch.tensor([-1.0, -2.0])
+    assert functional.kl_div(x, torch.zeros(2), reduction="none").tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("log_input", [False, True])
+def test_poisson_nll_loss_is_torchs(log_input, full):
+    x = torch.randn(6, 5, dtype=torch.float64)
+    x = x if log_input else x.abs() + 0.1
+    y = torch.poisson(torch.full((6, 5), 3.0, dtype=torch.float64)) + 1.5
+
+    def of(library):
+        return lambda x, y: library.poisson_nll_loss(x, y, log_input, full, eps=0.01)
+
+    check(of(functional), of(TORCH), x, y)
+    check(nn.PoissonNLLLoss(log_input, full, eps=0.01), of(TORCH), x, y)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("full", [False, True])
+def test_gaussian_nll_loss_is_torchs(full, reduction):
+    x, y, var = torch.randn(3, 6, 5, dtype=torch.float64)
+    var = var.abs()
+
+    def of(library):
+        return lambda *given: library.gaussian_nll_loss(*given, full, 0.3, reduction)
+
+    check(of(functional), of(TORCH), x, y, var)
+    check(nn.GaussianNLLLoss(full=full, eps=0.3, reduction=reduction), of(TORCH), x, y, var)
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 1)])
+def test_variance_may_be_one_a_row(shape):
+    x, y = torch.randn(2, 6, 6, dtype=torch.float64)
+    var = torch.rand(shape, dtype=torch.float64) + 0.5
+
+    check(functional.gaussian_nll_loss, TORCH.gaussian_nll_loss, x, y, var)
+
+
+def test_variance_may_be_a_number():
+    x, y = torch.randn(2, 6, 5)
+    torch.testing.assert_close(
+        functional.gaussian_nll_loss(x, y, 2.0),
+        TORCH.gaussian_nll_loss(x, y, torch.full_like(x, 2)),
+    )
+
+
+@pytest.mark.parametrize("var", [-1.0, torch.tensor([[1.0, 2.0, -1e-30]])])
+def test_negative_variance_raises_as_in_torch(var):
+    x, y = torch.randn(2, 4, 3)
+    for call in (functional.gaussian_nll_loss, nn.GaussianNLLLoss()):
+        with pytest.raises(ValueError, match="var has negative entry/entries"):
+            call(x, y, var)
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_variance_of_zero_or_nan_is_taken(value):
+    x, y = torch.randn(2, 4, 3, dtype=torch.float64)
+    var = torch.full_like(x, value)
+    due = TORCH.gaussian_nll_loss(x, y, var)
+
+    torch.testing.assert_close(functional.gaussian_nll_loss(x, y, var), due, equal_nan=True)
+
+
+def test_weight_multiplies_each_element():
+    x, y, var, weight = torch.randn(4, 6, 5, dtype=torch.float64)
+    var = var.abs() + 0.1
+    due = TORCH.gaussian_nll_loss(x, y, var, reduction="none") * weight
+
+    found = functional.gaussian_nll_loss(x, y, var, reduction="none", weight=weight)
+
+    torch.testing.assert_close(found, due)
