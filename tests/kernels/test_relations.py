@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -82,16 +84,16 @@ def test_several_quantiles_are_those_of_the_columns(
         )
     ]
     due = torch.stack(each, -1)
-    due = elements(reduce(due, reduction), *leaves)
+    expected = elements(reduce(due, reduction), *leaves)
 
     for got in (
         quantile_loss(input, truth, reduction, quantiles, weight),
         QuantileLoss(reduction, list(quantiles))(input, truth, weight),
     ):
-        assert_close(elements(got, *leaves), due)
+        assert_close(elements(got, *leaves), expected)
     settings = {"reduction": reduction, "quantile": quantiles, "weight": weight.detach()}
     loss, slope = quantile_loss_with_grad(input.detach(), truth.detach(), **settings)
-    assert_close((loss, slope), due[:2])
+    assert_close((loss, slope), expected[:2])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -169,7 +171,7 @@ def test_bce_with_logits_is_torchs_with_a_weight_and_a_pos_weight(
     filled = make(torch.float64, device, seed=2)
     beside = {"weight": filled(SHAPE), "pos_weight": filled(SHAPE[1:]).exp()}
     for names in ((), ("weight",), ("pos_weight",), ("weight", "pos_weight")):
-        given = {name: beside[name] for name in names}
+        given: dict[str, Any] = {name: beside[name] for name in names}
         theirs = torch.nn.functional.binary_cross_entropy_with_logits
         due = elements(theirs(*leaves, reduction=reduction, **given), *leaves)
         ours = binary_cross_entropy_with_logits(*leaves, reduction=reduction, **given)
