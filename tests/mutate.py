@@ -29,6 +29,7 @@ from losscli.machine import description
 
 from .mutation.cpu import CPU
 from .mutation.cuda import CUDA
+from .mutation.formulas import FORMULAS
 from .mutation.losses import LOSSES
 from .mutation.mutation import Mutation
 from .mutation.torch_layer import TORCH
@@ -75,7 +76,7 @@ class Outcome:
 
 def mutations(device: str) -> tuple[Mutation, ...]:
     """Return the mutations of a device; those of the formulas are the same on both."""
-    return (*LOSSES, *CPU, *TORCH) if device == "cpu" else CUDA
+    return (*LOSSES, *FORMULAS, *CPU, *TORCH) if device == "cpu" else CUDA
 
 
 def killer(root: Path, trial: Trial, patience: float) -> Death | None:
@@ -165,7 +166,7 @@ class Run:
             return found
         shutil.rmtree(root, ignore_errors=True)
         root = self.workshop.build_mutant(mutation, number, whole=True)
-        return killer(root, Trial.whole(device), PATIENCE[device])
+        return killer(root, Trial.whole(mutation, device), PATIENCE[device])
 
 
 class BuildAlone(Run):

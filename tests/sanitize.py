@@ -19,13 +19,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .kernels.layouts import LAYOUTS, Make
+from .machinery import MACHINERY
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+
+    from losscli.losses import Domain
 
 EXIT_FOUND, EXIT_UNFIT = 1, 4
 # Only what is compiled from csrc: PyTorch's kernels cost most of the time and are not in question.
@@ -131,14 +136,31 @@ class Call:
     incoming: tuple[float, ...] = (-3.0,)
     """The incoming gradient of each step; 1 is what the first expects."""
     target: str = ""
-    """Dtype of the target; empty is ``dtype``."""
+    """Dtype of the operands after the prediction; empty is ``dtype``."""
 
 
 def calls() -> Iterator[Call]:
-    """Yield every call: some 280 a loss."""
+    """Yield every call: those of the loops, and for each other loss some of its formula."""
     from losscli.losses import LOSSES
 
-    losses = tuple(LOSSES)
+    yield from calls_of_loops()
+    for loss, dtype in itertools.product(LOSSES, DTYPES):
+        if loss not in MACHINERY:
+            yield from calls_of_formula(loss, dtype)
+
+
+def calls_of_formula(loss: str, dtype: str) -> Iterator[Call]:
+    """Yield calls in which each part of a formula is computed: value, gradients, second ones."""
+    for order in (0, 1, 2):
+        yield Call(loss, dtype, size=8193, order=order)
+    yield Call(loss, dtype, "target one row", order=2)
+    yield Call(loss, dtype, "transposed, partial tiles")
+    yield Call(loss, dtype, size=1025, reduction="none", order=2)
+
+
+def calls_of_loops() -> Iterator[Call]:
+    """Yield some 280 calls a loss, which reach every loop."""
+    losses = MACHINERY
     for loss, dtype, size in itertools.product(losses, DTYPES, SIZES):
         yield Call(loss, dtype, size=size, order=0)
         yield Call(loss, dtype, size=size, incoming=(1.0,))
@@ -206,15 +228,22 @@ def make(call: Call) -> None:
     def filled(shape: tuple[int, ...]) -> Tensor:
         return torch.randn(shape, generator=generator).cuda()
 
+    def drawn(domain: Domain, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+        draw = torch.rand if domain.always_uniform else torch.randn
+        return domain.of_draws(draw(shape, generator=generator)).cuda().to(dtype)
+
     shape = (call.size, call.row) if call.row else (call.size,)
-    make_pair = EVERY_LAYOUT[call.layout] if call.layout else None
-    # Operands of one dtype are laid out in it: a conversion would move them.
-    makes = [lambda shape, dtype=dtype: filled(shape).to(dtype) for dtype in dtypes]
-    pairs = [make_pair(m) if make_pair else (m(shape), m(shape[-1:])) for m in makes]
-    operands = [pair[k].detach() for k, pair in enumerate(pairs)]
-    for operand in operands:
-        operand.requires_grad_(call.order > 0 and operand.is_floating_point())
-    parameters = LOSSES[call.loss].resolve(PARAMETERS[call.loss]).values()
+    make_pair = EVERY_LAYOUT[call.layout] if call.layout else lambda m: (m(shape), m(shape[-1:]))
+    spec = LOSSES[call.loss]
+    operands = []
+    for operand in spec.operands:
+        first = not operands
+        # An operand is laid out in its dtype: a conversion would move it.
+        makes = partial(drawn, operand.domain, dtypes[0] if first else dtypes[1])
+        values = make_pair(makes)[0 if first else 1].detach()
+        has_gradient = operand.differentiable and values.is_floating_point()
+        operands.append(values.requires_grad_(call.order > 0 and has_gradient))
+    parameters = spec.resolve(PARAMETERS[call.loss]).values()
     settings = (call.reduction, *parameters)
     last: int | str
     if call.strategy == SINGLE_PASS:
@@ -236,10 +265,9 @@ def make(call: Call) -> None:
 def prepare() -> None:
     """Build and load all kernels: a build under the sanitizer would be watched as well."""
     from losscli.extension import load
-    from losscli.losses import LOSSES
 
     load.load("cuda")
-    for loss in LOSSES:
+    for loss in MACHINERY:
         load.load_loss(loss, "cuda", strategies=True)
 
 

@@ -22,6 +22,7 @@ from losscli.report.render import render
 from losscli.runs.reading import read_run
 from losscli.truth.inputs import make_inputs
 from tests.handmade import result, run
+from tests.machinery import MACHINERY
 
 ONE_LOSS = (LossChoice("mse"),)
 
@@ -41,7 +42,7 @@ def of_layout(layout, size=(6, 8), **changes):
     return replace(case, **changes)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MACHINERY)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_operands_have_the_shapes_dtypes_and_strides_of_their_layout(loss, layout):
     config = Config(losses=(LossChoice(loss),), sizes=((6, 8),), layouts=(layout,))

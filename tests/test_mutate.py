@@ -15,15 +15,17 @@ from losscli.extension.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
 from tests import mutate
+from tests.machinery import MACHINERY
 from tests.mutation.cpu import CPU
 from tests.mutation.cuda import CUDA
+from tests.mutation.formulas import FORMULAS, mistakes
 from tests.mutation.losses import LOSSES
 from tests.mutation.mutation import Mutation
 from tests.mutation.torch_layer import TORCH
 from tests.mutation.trial import Trial
 from tests.mutation.workshop import CHECKOUT, BuildError, Workshop, libraries, stale
 
-EVERY = (*LOSSES, *CPU, *TORCH, *CUDA)
+EVERY = (*LOSSES, *FORMULAS, *CPU, *TORCH, *CUDA)
 NO_CLAMP = next(m for m in LOSSES if m.mistake == "no clamp")
 
 
@@ -45,6 +47,21 @@ def test_each_device_has_enough_mutations(device, enough):
     assert len({m.name for m in chosen}) == len(chosen)
 
 
+@pytest.mark.parametrize("loss", REGISTRY)
+def test_each_loss_has_mistakes_in_its_value_each_gradient_and_a_second_derivative(loss):
+    spec = REGISTRY[loss]
+    header = (CHECKOUT / "csrc" / "losses" / f"{loss}.h").read_text()
+
+    found = {mutation.mistake: mutation for mutation in mistakes(spec, header)}
+
+    gradients = {f"the gradient of {name}" for name in spec.differentiable}
+    assert found.keys() == {"the value", "a second derivative"} | gradients
+    assert len({header.replace(m.old, m.new, 1) for m in found.values()}) == len(found)
+    assert all(header.count(m.old) == 1 for m in found.values())
+    assert {m.losses for m in found.values()} == {(loss,)}
+    assert any(m.losses == (loss,) for m in (*LOSSES, *FORMULAS))
+
+
 def test_mutation_keeps_the_modification_time(tmp_path):
     file = tmp_path / "losses" / "hinge.h"
     file.parent.mkdir()
@@ -60,7 +77,7 @@ def test_mutation_keeps_the_modification_time(tmp_path):
 def test_survivor_is_tried_with_every_sum_strategy():
     ours = {name for name in IMPLEMENTATIONS if name.partition(":")[0] == "custom"}
 
-    assert set(Trial.whole("cpu").implementations) == ours
+    assert set(Trial.whole(NO_CLAMP, "cpu").implementations) == ours
 
 
 TARGETS = [Target(TORCH_PART), Target(RUNTIME, "cuda"), Target(LOSS, "cuda", "hinge")]
@@ -114,8 +131,15 @@ def test_mutation_builds_the_libraries_that_its_trial_loads():
 
     assert names(plain, "cpu", whole=False) == {"torch", "hinge_cpu"}
     assert names(tree, "cuda", whole=False) == {"torch", "runtime_cuda", "hinge_strategies_cuda"}
-    kinds = {f"{loss}{part}_cpu" for loss in REGISTRY for part in ("", "_strategies")}
+    kinds = {f"{loss}{part}_cpu" for loss in MACHINERY for part in ("", "_strategies")}
     assert names(plain, "cpu", whole=True) == {"torch", *kinds}
+
+
+def test_survivor_is_tried_with_the_losses_that_reach_every_loop_and_its_own():
+    own = Mutation("losses/other.h", "old", "new", "a mistake", losses=("other", "mse"))
+
+    assert Trial.whole(own, "cpu").losses == (*MACHINERY, "other")
+    assert {"other_cpu", "other_strategies_cpu"} < names(own, "cpu", whole=True)
 
 
 def put(monkeypatch, tmp_path, program, patience=30.0):

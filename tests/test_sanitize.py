@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, Operand
+from losscli.losses.domain import POSITIVE
 from tests import sanitize
+from tests.machinery import MACHINERY
 from tests.standin import write_program
 
 CALLS = tuple(sanitize.calls())
@@ -35,7 +40,7 @@ def gpu(monkeypatch, tmp_path):
 
 
 def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
-    assert 100 * len(LOSSES) <= len(CALLS) <= 350 * len(LOSSES)
+    assert 100 * len(MACHINERY) <= len([c for c in CALLS if c.loss in MACHINERY])
     assert {(c.loss, c.dtype) for c in CALLS} == {(a, b) for a in LOSSES for b in sanitize.DTYPES}
     assert {c.layout for c in CALLS} == {"", *sanitize.EVERY_LAYOUT}
     assert {c.size for c in CALLS} >= {*sanitize.SIZES, *sanitize.MANY}
@@ -60,6 +65,34 @@ def test_calls_of_each_layout_and_dtype_of_a_target_can_be_made(monkeypatch):
     firsts = {(c.layout, c.target, len(c.incoming)): c for c in reversed(CALLS) if c.layout}
     for call in firsts.values():
         sanitize.make(call)
+
+
+def test_calls_of_a_loss_with_three_operands_can_be_made(monkeypatch):
+    """The third is positive and has no gradient."""
+    operands = (*LOSSES["mse"].operands, Operand("third", differentiable=False, domain=POSITIVE))
+    spec = replace(LOSSES["mse"], operands=operands)
+    seen = []
+
+    def call(*given):
+        seen.append(given)
+        return sum(each.sum() * each.mean() for each in given[:3])
+
+    monkeypatch.setitem(LOSSES, "mse", spec)
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    monkeypatch.setattr(torch.ops.losscli, "mse", SimpleNamespace(default=call))
+    for made in sanitize.calls_of_formula("mse", "float32"):
+        sanitize.make(made)
+        assert [each.requires_grad for each in seen[-1][:3]] == [made.order > 0] * 2 + [False]
+        assert (seen[-1][2] > 0).all()
+
+
+def test_number_of_calls_grows_little_with_each_further_loss(monkeypatch):
+    monkeypatch.setitem(LOSSES, "further", replace(LOSSES["mse"], name="further"))
+    more = [call for call in sanitize.calls() if call not in CALLS]
+
+    assert {call.loss for call in more} == {"further"}
+    assert {call.dtype for call in more} == {*sanitize.DTYPES}
+    assert len(more) < 30
 
 
 def test_tool_with_findings_is_named_and_exits_1(gpu, capsys):

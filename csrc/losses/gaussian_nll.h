@@ -4,6 +4,8 @@
 // has below eps the gradient of eps. NaN stays NaN.
 #pragma once
 
+#include <limits>
+
 #include "losses/loss.h"
 
 namespace losscli {
@@ -28,11 +30,9 @@ struct gaussian_nll {
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[3], Real incoming, Real (&out)[3]) const {
     const Real difference = x[0] - x[1], variance = clamped(x[2]);
-    const Real quotient = difference / variance;
-    out[0] = incoming * quotient;
+    out[0] = incoming * (difference / variance);
     out[1] = -out[0];
-    // 1 / v - quotient^2, in which nothing overflows before the result does.
-    out[2] = incoming * (Real(0.5) * ((Real(1) - difference * quotient) / variance));
+    out[2] = of_variance(x[0], x[1], variance, Real(0.5) * incoming);
   }
 
   LOSSCLI_HOST_DEVICE void hessian_product(const Real (&x)[3], const Real (&v)[3],
@@ -47,6 +47,26 @@ struct gaussian_nll {
   }
 
  private:
+  // (1 / v - (input - target)^2 / v^2) times a factor. Nothing overflows before the result does,
+  // and the rounding of the difference, which the square would double, is made good.
+  LOSSCLI_HOST_DEVICE float of_variance(float input, float target, float variance,
+                                        float factor) const {
+    const float difference = input - target, seen = difference - input;
+    const float rest = (input - (difference - seen)) - (target + seen);
+    const float quotient = difference / variance, lost = 2.0f * rest * quotient;
+    const float one = 1.0f - (absolute(lost) < kInfinity ? lost : 0.0f);
+    return factor * (multiply_add(-difference, quotient, one) / variance);
+  }
+
+  // In the order in which autograd rounds.
+  LOSSCLI_HOST_DEVICE double of_variance(double input, double target, double variance,
+                                         double factor) const {
+    const double difference = input - target;
+    return multiply_add(-factor, difference * difference / variance / variance, factor / variance);
+  }
+
+  static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
   LOSSCLI_HOST_DEVICE Real clamped(Real variance) const { return variance < eps ? eps : variance; }
 };
 

@@ -115,6 +115,19 @@ CHECK_ADVICE: dict[str, str] = {
 }
 """What to change where a check failed, by the name of its result."""
 
+_GRADIENT = "_gradient"
+GRADIENT_ADVICE = (
+    "Derive the loss by each operand that requires a gradient, and multiply by the incoming "
+    "gradient, and by 1/N for a mean."
+)
+"""What to change where the gradient of a further operand is wrong."""
+
+
+def advice_of(check: str) -> str:
+    """Return what to change where a check failed; empty where there is nothing to say."""
+    further = GRADIENT_ADVICE if check.endswith(_GRADIENT) else ""
+    return CHECK_ADVICE.get(check, further)
+
 
 def feedback(verdict: Verdict) -> str:
     """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
@@ -147,7 +160,7 @@ def _reason(reason: JudgeReason, against: str) -> str:
     parts = [_ended(text)]
     if reason.repeat:
         parts.append(f"This repeats it: {reason.repeat}.")
-    by_check = CHECK_ADVICE.get(reason.check, "") if reason.code == "wrong" else ""
+    by_check = advice_of(reason.check) if reason.code == "wrong" else ""
     parts.append(by_check or ADVICE[reason.code])
     return " ".join(parts)
 

@@ -106,6 +106,8 @@ class Operand:
     process cannot use the GPU any more."""
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
+    least: float = -math.inf
+    """The smallest value that the public function takes; it raises ValueError for those below."""
     smooth: Domain | None = None
     """Where the loss has the finite derivatives that differences of it show, if that is not the
     whole domain."""
@@ -211,7 +213,7 @@ class LossSpec:
         """Return the spec with the operands for these parameters."""
         if self.operands_of is None:
             return self
-        return replace(self, operands=self.operands_of(parameters), operands_of=None)
+        return replace(self, operands=self.operands_of(self.resolve(parameters)), operands_of=None)
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""

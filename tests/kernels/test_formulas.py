@@ -46,6 +46,8 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("normal", "heavy_tailed", "boundary")
 """Around 0, far from it, and at the kinks."""
 MARGIN = 0.05
 """How far from kinks and ends of domains derivatives by differences are taken."""
+STEP = 1e-4
+"""Between the points of which a difference is taken."""
 AT_EVERY_POINT = ("branches", "exact", "specials", "second_derivatives")
 """The checks of `losscli verify` whose points follow from the formula."""
 
@@ -113,6 +115,27 @@ def with_gradient(case: Case, operands: tuple[Tensor, ...]) -> tuple[int, ...]:
     return tuple(k for k, name in enumerate(case.spec.names) if name in case.spec.differentiable)
 
 
+def is_smooth(case: Case, operands: Operands) -> Tensor:
+    """Tell where PyTorch's own gradients are the differences of its own formula.
+
+    Not where an operand beside the prediction is clamped, which the kinks of the spec do not tell.
+    """
+    reference = partial(case.spec.reference, reduction="none", **case.params)
+    leaves = leaves_of(case, operands)
+    places = with_gradient(case, leaves)
+    slopes = torch.autograd.grad(reference(*leaves).sum(), [leaves[k] for k in places])
+    smooth = torch.ones_like(slopes[0], dtype=torch.bool)
+    for k, slope in zip(places, slopes, strict=True):
+        above, below = (
+            reference(
+                *(each.detach() + (STEP * side if j == k else 0) for j, each in enumerate(leaves))
+            )
+            for side in (0.5, -0.5)
+        )
+        smooth &= ((above - below) / STEP - slope).abs() <= 1e-3 * slope.abs() + 1e-3
+    return smooth
+
+
 def smooth_points(case: Case, count: int) -> Operands:
     """Operands of float64 away from kinks and from the ends of the domains."""
     operands = draw(case.reshaped((64 * count,), dtype="float64"))
@@ -125,6 +148,7 @@ def smooth_points(case: Case, count: int) -> Operands:
     coordinate = case.spec.branch_coordinate(*operands.values())
     for kink in case.spec.kinks(case.params):
         keeps &= (coordinate - kink).abs() > MARGIN
+    keeps &= is_smooth(case, operands)
     assert keeps.sum() >= count, "too few draws lie away from kinks and ends"
     return {name: each[keeps][:count] for name, each in operands.items()}
 

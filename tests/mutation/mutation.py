@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.machinery import MACHINERY
+
 
 @dataclass(frozen=True)
 class Mutation:
@@ -37,6 +39,11 @@ class Mutation:
     def name(self) -> str:
         """The file and the mistake."""
         return f"{self.file}, {self.mistake}"
+
+    @property
+    def losses_of_survivor(self) -> tuple[str, ...]:
+        """The losses that an unexpected survivor is put to: they reach every loop, and its own."""
+        return tuple(dict.fromkeys((*MACHINERY, *self.losses)))
 
     def apply(self, csrc: Path) -> None:
         """Change a copy of the sources, and keep the file's modification time."""

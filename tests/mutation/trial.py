@@ -56,10 +56,10 @@ class Trial:
         )
 
     @classmethod
-    def whole(cls, device: str) -> Trial:
-        """Return all that `losscli verify` runs of losscli's own."""
+    def whole(cls, mutation: Mutation, device: str) -> Trial:
+        """Return all that `losscli verify` runs of losscli's own, but not with all losses."""
         own = ("custom", *(f"custom:{strategy}" for strategy in STRATEGIES))
-        return cls(device, "smoke", implementations=own)
+        return cls(device, "smoke", mutation.losses_of_survivor, implementations=own)
 
 
 FOUND = 10

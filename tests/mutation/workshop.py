@@ -19,7 +19,6 @@ from losscli.extension.cache import user_cache
 from losscli.extension.targets import BENCH, RUNTIME, TORCH, Target, needed
 from losscli.extension.toolchain import find_ninja
 from losscli.implementations import STRATEGIES
-from losscli.losses import LOSSES
 
 from .build_libraries import command
 from .mutation import Mutation
@@ -57,8 +56,8 @@ class Workshop:
         build(self.original, sorted(targets, key=lambda target: target.name), {})
 
     def build_mutant(self, mutation: Mutation, number: int, *, whole: bool) -> Path:
-        """Apply a mutation to a copy and build it; ``whole`` for all losses, dtypes and
-        strategies."""
+        """Apply a mutation to a copy and build it; ``whole`` for all dtypes and strategies, and
+        for all losses that a survivor is put to."""
         root = self.root / f"mutant-{number}"
         _copy_checkout(self.original, root)
         targets = libraries(mutation, self.device, whole=whole)
@@ -84,7 +83,7 @@ class Workshop:
 
 def libraries(mutation: Mutation, device: str, *, whole: bool) -> list[Target]:
     """Return the libraries of the calls in which a mutation is looked for."""
-    losses = tuple(LOSSES) if whole else mutation.losses
+    losses = mutation.losses_of_survivor if whole else mutation.losses
     ways = _WAYS if whole else {_is_strategy(name) for name in mutation.implementations}
     found = {
         target: None

@@ -27,22 +27,22 @@ def test_inputs_have_the_shapes_and_dtype_of_the_case_and_are_finite(
 ):
     case = make_case(loss, distribution=distribution, dtype=dtype)
 
-    input, target = make_inputs(case).values()
+    operands = make_inputs(case)
 
-    assert (input.shape, target.shape) == (case.shape, case.target_shape)
-    assert input.dtype == target.dtype == getattr(torch, dtype)
-    assert input.isfinite().all()
-    assert target.isfinite().all()
+    assert {name: tuple(each.shape) for name, each in operands.items()} == case.shapes
+    assert {each.dtype for each in operands.values()} == {getattr(torch, dtype)}
+    assert all(each.isfinite().all() for each in operands.values())
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_inputs_vary_and_differ_from_the_target(make_case, loss, distribution):
-    input, target = make_inputs(make_case(loss, distribution=distribution)).values()
+def test_operands_vary_and_differ_from_the_prediction(make_case, loss, distribution):
+    prediction, *others = make_inputs(make_case(loss, distribution=distribution)).values()
 
-    assert input.unique().numel() > 1
-    assert target.unique().numel() > 1
-    assert not torch.equal(input, target.expand_as(input))
+    assert prediction.unique().numel() > 1
+    for other in others:
+        assert other.unique().numel() > 1
+        assert not torch.equal(prediction, other.expand_as(prediction))
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from losscli.implementations import Implementation
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
@@ -10,16 +12,16 @@ from losscli.verify.selftest.wrong import find_wrong
 PLENTY = 2**40
 
 
-def reference(case, input, target, **changes):
+def reference(case, *operands, **changes):
     options = {"reduction": case.reduction, **case.params, **changes}
-    return case.spec.reference(input, target, **options)
+    return case.spec.reference(*operands, **options)
 
 
 def judge(case, function, *, checks=CHECKS, free=PLENTY):
     """Put a function, or a mistake of the self-test by its name, to a case through checks."""
     if isinstance(function, str):
         return put(case, find_wrong(function).implementation(), checks=checks, free=free)
-    implementation = Implementation("planted", "", lambda case: lambda x, y: function(case, x, y))
+    implementation = Implementation("planted", "", lambda case: partial(function, case))
     return put(case, implementation, checks=checks, free=free)
 
 

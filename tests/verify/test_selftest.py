@@ -14,11 +14,16 @@ from losscli.verify import runner
 from losscli.verify.selftest import run as selftest
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
+from tests.machinery import MACHINERY
 
 PLAN = selftest.plan("cpu")
-WRONG_TESTS = [test for test in PLAN if not test.honest]
+OF_MACHINERY = [test for test in PLAN if test.case.loss in MACHINERY]
+"""`losscli verify --self-test` runs those of all losses."""
+WRONG_TESTS = [test for test in OF_MACHINERY if not test.honest]
 HONEST_TESTS = [
-    test for test in PLAN if test.honest and test.implementation.name not in ("custom", "compile")
+    test
+    for test in OF_MACHINERY
+    if test.honest and test.implementation.name not in ("custom", "compile")
 ]
 
 
@@ -39,6 +44,11 @@ def test_self_test_has_enough_wrong_and_correct_implementations():
     assert len(HONEST) >= 6
     assert {test.case.loss for test in PLAN} == set(LOSSES)
     assert len({wrong.name for wrong in WRONG}) == len(WRONG)
+    every, tested = (
+        {test.implementation.name for test in tests if not test.honest}
+        for tests in (PLAN, OF_MACHINERY)
+    )
+    assert every == tested
 
 
 @pytest.mark.parametrize("test", first_of_each(WRONG_TESTS), ids=name_of)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
+from losscli.losses import LOSSES
 from losscli.runs.records import FAIL
 from losscli.truth.fingerprint import fingerprint
 from losscli.truth.problem import Problem
@@ -49,6 +52,30 @@ def test_each_check_reports_an_overwritten_operand(make_case, operand):
         ("input_gradient", FAIL, reason),
         ("target_gradient", FAIL, reason),
     ]
+
+
+def test_operand_that_the_formula_refuses_once_overwritten_is_reported(make_case, monkeypatch):
+    honest = LOSSES["mse"]
+
+    def reference(input, target, *, reduction):
+        if (input > 1e6).any():
+            raise RuntimeError("all elements of input should be at most 1e6")
+        return honest.reference(input, target, reduction=reduction)
+
+    def bind(case):
+        def function(input, target):
+            loss = case.spec.reference(input, target, reduction=case.reduction)
+            input.detach().fill_(1e7)
+            return loss
+
+        return function
+
+    monkeypatch.setitem(LOSSES, "mse", replace(honest, reference=reference))
+
+    (result,) = results_of(make_case("mse"), (Implementation("writes", "", bind), "value"))
+
+    assert (result.status, result.code) == (FAIL, "overwrote")
+    assert result.reason == "overwrote its input, so its result cannot be judged"
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from losscli.cli.main import run
 from losscli.cli.verify import command
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.implementations import IMPLEMENTATIONS, Implementation
-from losscli.losses import LOSSES
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from tests.machinery import MACHINERY
 
 SMALL = ["--device", "cpu", "--size", "8x24", "--dtype", "float32"]
 MEAN = [*SMALL, "--loss", "mse", "--reduction", "mean", "--impl", "reference"]
@@ -42,13 +42,14 @@ def wrong(monkeypatch):
 
 def test_all_reductions_of_the_default_config_pass_with_the_reference():
     checks = "value,gradients,layouts,streams,graphs"
+    chosen = [word for loss in MACHINERY for word in ("--loss", loss)]
 
-    result = invoke(*SMALL, "--impl", "reference", "--check", checks, "--format", "md")
+    result = invoke(*SMALL, *chosen, "--impl", "reference", "--check", checks, "--format", "md")
 
     assert result.return_value == EXIT_OK
     lines = result.stdout.splitlines()
     check, *losses = lines[2].strip("|").replace("|", " ").split()
-    assert (check, set(losses)) == ("check", set(LOSSES))
+    assert (check, set(losses)) == ("check", set(MACHINERY))
     top = next(number for number, line in enumerate(lines) if line.startswith("| case"))
     table = itertools.takewhile(lambda line: line.startswith("|"), lines[top + 2 :])
     rows = [line.split("|")[1:-1] for line in table]

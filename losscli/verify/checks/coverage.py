@@ -32,7 +32,7 @@ from losscli.truth.tolerances import VALUE_ULP, Verdict, describe, judge_element
 from losscli.truth.worst import Worst
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.places import TILE, index_of, places
-from losscli.verify.checks.quiet import Loud, elements, find_loud, quiet
+from losscli.verify.checks.quiet import Loud, elements, find_loud, quiet, quiet_values
 from losscli.verify.memory_plan import Held
 
 _NAMED = 4
@@ -84,10 +84,10 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
     if problem.oracle.shape.numel():
-        first, *later = problem.case.spec.names
-        still = quiet(problem)
-        _probe(still, (first, later[0]), subject, worst)
-        for name in later[1:]:
+        first, second, *later = problem.case.spec.names
+        own = quiet_values(problem.case, second) != quiet_values(problem.case)
+        _probe(quiet(problem), (first,) if own else (first, second), subject, worst)
+        for name in (second, *later) if own else later:
             _probe(quiet(problem, name), (name,), subject, worst)
     yield worst.result(problem, subject.name, "coverage")
 

@@ -80,10 +80,23 @@ def magnitudes(case: Case, operands: Operands, losses: Tensor) -> Tensor:
 def quiet(problem: Problem, name: str = "") -> Problem:
     """Return the problem with every element where its loss is least, of powers of two.
 
+    ``name``: an operand whose changes have to show.
+    """
+    values = quiet_values(problem.case, name)
+    return problem.like(
+        {
+            own: torch.full_like(each, values[own], memory_format=torch.contiguous_format)
+            for own, each in problem.operands.items()
+        }
+    )
+
+
+def quiet_values(case: Case, name: str = "") -> dict[str, float]:
+    """Return the values of each operand where the loss is least, of powers of two.
+
     ``name``: an operand whose changes have to show. What multiplies the loss shows only where there
     is a loss: there the prediction is elsewhere, and the operand where it makes the loss least.
     """
-    case = problem.case
     first = case.spec.names[0]
     values = {operand.name: operand.domain.quiet for operand in case.spec.operands}
     powers = [sign * 2.0**power for power in reversed(_POWERS) for sign in (1, -1)]
@@ -94,12 +107,7 @@ def quiet(problem: Problem, name: str = "") -> Problem:
         shown = (x for x in places if _shows(case, {**values, first: x}, name, powers))
         values[first] = next(shown, values[first])
         values[name] = _least(case, values, name, (0.0, *powers))
-    return problem.like(
-        {
-            own: torch.full_like(each, values[own], memory_format=torch.contiguous_format)
-            for own, each in problem.operands.items()
-        }
-    )
+    return values
 
 
 def _losses(

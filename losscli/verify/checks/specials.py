@@ -61,7 +61,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    """Yield the case with each value in each operand."""
+    """Yield the case with each value in each operand that takes it."""
     for title, value in special_values(problem.oracle.dtype).items():
         operands = _free(problem)
         places: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
@@ -82,9 +82,9 @@ def _free(problem: Problem) -> tuple[str, ...]:
 
 
 def _is_refused(problem: Problem, name: str, value: float) -> bool:
-    """Tell whether PyTorch refuses a value of an operand, which a GPU does not survive."""
+    """Tell whether PyTorch refuses a value of an operand, which a GPU may not survive."""
     operand = next(each for each in problem.case.spec.operands if each.name == name)
-    return operand.refused and not operand.domain.holds(value)
+    return value < operand.least or (operand.refused and not operand.domain.holds(value))
 
 
 def _is_taken(problem: Problem) -> bool:

@@ -1,0 +1,63 @@
+"""Verification in several processes finds what it finds in one."""
+
+from __future__ import annotations
+
+import pytest
+
+from losscli.cli.options import resolve_config
+from losscli.runs.records import FAIL
+from losscli.verify import pool
+from losscli.verify.pool import Pool, processes_for
+from losscli.verify.runner import plan, run
+
+CHECKS = ("value", "gradients", "exact")
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    config = resolve_config(
+        "quick",
+        device="cpu",
+        seed=None,
+        losses=("mse",),
+        dtypes=("float32",),
+        sizes=((5, 7), (3,)),
+        reductions=("none", "mean"),
+        implementations=("custom",),
+    )
+    return plan(config, "cpu", checks=CHECKS)
+
+
+def test_results_are_those_of_one_process_in_the_same_order(jobs):
+    assert len(jobs) > 3
+    with Pool(jobs, 2) as several:
+        got = [result for job in jobs for result in several.results_of(job)]
+    assert got == [result for job in jobs for result in run(job)]
+
+
+def test_without_processes_all_jobs_run_here(jobs):
+    with Pool(jobs, 0) as none:
+        got = [result for job in jobs for result in none.results_of(job)]
+    assert got == [result for job in jobs for result in run(job)]
+
+
+def test_death_of_a_process_fails_its_check_and_not_those_behind_it(jobs):
+    with Pool(jobs, 1) as one:
+        (process,) = one._processes
+        process._process.kill()
+        process._process.join()
+        results = [list(one.results_of(job)) for job in jobs]
+
+    died = results[0][-1]
+    assert (died.status, died.code) == (FAIL, "process_died")
+    assert died.reason == "ended its process with signal SIGKILL"
+    assert died.case == jobs[0].case
+    assert results[1:] == [list(run(job)) for job in jobs[1:]]
+
+
+def test_few_checks_and_those_of_a_gpu_run_in_this_process(jobs, monkeypatch):
+    monkeypatch.setattr(pool, "core_count", lambda: 4)
+    assert processes_for(jobs, "cpu") == 0
+    many = jobs * 1000
+    assert processes_for(many, "cpu") == 4
+    assert processes_for(many, "cuda:0") == 0
