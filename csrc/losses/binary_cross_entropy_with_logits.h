@@ -1,5 +1,6 @@
 // Binary cross entropy of logits: max(input, 0) - input target + log(1 + e^-|input|), which is
-// -(target log(p) + (1 - target) log(1 - p)) for p = sigmoid(input), without overflow.
+// -(target log(p) + (1 - target) log(1 - p)) for p = sigmoid(input), without overflow. It is
+// infinite for an infinite logit, where PyTorch's is NaN for a target of 1.
 //
 // The gradient is p - target. Of a target of 0 or 1 it keeps all its digits where p saturates. For
 // a target between them it is a difference: where p is near the target, what the rounding of p
@@ -17,10 +18,8 @@ struct binary_cross_entropy_with_logits {
   explicit binary_cross_entropy_with_logits(const double*) {}
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
-    // Of a negative infinite logit NaN, as PyTorch's (1 - target) input - log(sigmoid(input)).
-    const Real least = x[0] < Real(0) ? x[0] : Real(0);
     const Real linear = x[0] * ((x[0] > Real(0) ? Real(1) : Real(0)) - x[1]);
-    return (linear + Real(0) * least) + log_of_one_plus(exponential(-absolute(x[0])));
+    return linear + log_of_one_plus(exponential(-absolute(x[0])));
   }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {

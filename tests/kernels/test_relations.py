@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,6 +11,9 @@ from torch.nn.functional import softplus
 from torch.testing import assert_close
 
 from losscli.functional import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    binary_cross_entropy_with_pos_weight,
     huber_loss,
     l1_loss,
     log_cosh_loss,
@@ -19,7 +24,7 @@ from losscli.functional import (
     soft_margin_loss,
 )
 from losscli.losses import REDUCTIONS, reduce
-from losscli.nn import QuantileLoss
+from losscli.nn import BCEWithLogitsLoss, QuantileLoss
 
 from .losses import make
 
@@ -79,16 +84,16 @@ def test_several_quantiles_are_those_of_the_columns(
         )
     ]
     due = torch.stack(each, -1)
-    due = elements(reduce(due, reduction), *leaves)
+    expected = elements(reduce(due, reduction), *leaves)
 
     for got in (
         quantile_loss(input, truth, reduction, quantiles, weight),
         QuantileLoss(reduction, list(quantiles))(input, truth, weight),
     ):
-        assert_close(elements(got, *leaves), due)
+        assert_close(elements(got, *leaves), expected)
     settings = {"reduction": reduction, "quantile": quantiles, "weight": weight.detach()}
     loss, slope = quantile_loss_with_grad(input.detach(), truth.detach(), **settings)
-    assert_close((loss, slope), due[:2])
+    assert_close((loss, slope), expected[:2])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -141,6 +146,53 @@ def test_soft_margin_is_finite_where_the_exponential_is_not(device: str) -> None
             logits.to(dtype), torch.ones_like(logits).to(dtype), reduction="none"
         )
         assert_close(got, torch.tensor([1e4, 100.0, 0.0, 0.0], device=device, dtype=dtype))
+
+
+@pytest.fixture
+def probabilities(device: str) -> Tensor:
+    """Targets between 0 and 1, with both ends."""
+    target = torch.special.ndtr(make(torch.float64, device, seed=1)(SHAPE))
+    target[0], target[1] = 0.0, 1.0
+    return target.requires_grad_()
+
+
+def test_bce_with_logits_is_bce_of_the_sigmoid(pair, probabilities: Tensor) -> None:
+    leaves = pair[0], probabilities
+    got = binary_cross_entropy_with_logits(*leaves, reduction="none")
+    due = binary_cross_entropy(torch.sigmoid(leaves[0]), leaves[1], reduction="none")
+    assert_close(elements(got, *leaves), elements(due, *leaves))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_bce_with_logits_is_torchs_with_a_weight_and_a_pos_weight(
+    reduction: str, pair, probabilities: Tensor, device: str
+) -> None:
+    leaves = pair[0], probabilities
+    filled = make(torch.float64, device, seed=2)
+    beside = {"weight": filled(SHAPE), "pos_weight": filled(SHAPE[1:]).exp()}
+    for names in ((), ("weight",), ("pos_weight",), ("weight", "pos_weight")):
+        given: dict[str, Any] = {name: beside[name] for name in names}
+        theirs = torch.nn.functional.binary_cross_entropy_with_logits
+        due = elements(theirs(*leaves, reduction=reduction, **given), *leaves)
+        ours = binary_cross_entropy_with_logits(*leaves, reduction=reduction, **given)
+        assert_close(elements(ours, *leaves), due)
+        module = BCEWithLogitsLoss(reduction=reduction, **given)
+        assert_close(elements(module(*leaves), *leaves), due)
+
+
+def test_bce_with_logits_keeps_the_digits_of_a_logit_that_fits_its_label(device: str) -> None:
+    logits = torch.tensor([-100.0, -50.0, -20.0, 20.0, 50.0], device=device)
+    labels = torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0], device=device)
+    got = binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    assert_close(got, (-logits.abs().double()).exp().float(), rtol=1e-6, atol=0)
+
+
+def test_pos_weight_of_1_changes_nothing(pair, probabilities: Tensor, device: str) -> None:
+    leaves = pair[0], probabilities
+    ones = torch.ones(SHAPE[1:], dtype=torch.float64, device=device)
+    got = binary_cross_entropy_with_pos_weight(*leaves, ones, reduction="none")
+    due = binary_cross_entropy_with_logits(*leaves, reduction="none")
+    assert_close(elements(got, *leaves), elements(due, *leaves))
 
 
 def test_log_cosh_is_half_the_square_near_zero_and_a_distance_less_log_2_far_away(
