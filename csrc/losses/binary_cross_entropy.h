@@ -1,11 +1,11 @@
 // Binary cross entropy of probabilities: -(target log(input) + (1 - target) log(1 - input)), with
 // logarithms of at least -100 and input and target between 0 and 1.
 //
-// Derivatives as in PyTorch (aten/src/ATen/native/Loss.cpp; binary_cross_entropy_double_backward in
-// torch/csrc/autograd/FunctionsManual.cpp): the clamp of the logarithms has no part in them.
-// Instead the denominators are kept away from 0: (1 - input) input is at least 1e-12 in the first
-// derivative, and in the second both factors are larger by 1e-12. The target's gradient
-// log(1 - input) - log(input) is infinite at 0 and 1.
+// Derivatives as in PyTorch (aten/src/ATen/native/Loss.cpp): the clamp of the logarithms has no part
+// in them. Instead the denominator (1 - input) input is kept at 1e-12 and above. PyTorch adds 1e-12
+// to both factors in the second derivative (binary_cross_entropy_double_backward in
+// torch/csrc/autograd/FunctionsManual.cpp), which is no derivative of its first to more than 11
+// digits; here it is. The target's gradient log(1 - input) - log(input) is infinite at 0 and 1.
 //
 // Of operands outside [0, 1], and of NaN, the loss and its gradients are NaN: on the CPU the public
 // function then raises PyTorch's error.
@@ -42,13 +42,12 @@ struct binary_cross_entropy {
 
   LOSSCLI_HOST_DEVICE void hessian_product(const Real (&x)[2], const Real (&v)[2],
                                            Real (&out)[2]) const {
-    const Real hit = x[0] + kEpsilon, miss = Real(1) - x[0] + kEpsilon;
     // input^2 - 2 input target + target, as a sum of two terms of one sign.
     const Real rest = x[0] - x[1];
     const Real numerator = rest * rest + x[1] * (Real(1) - x[1]);
-    const Real product = (Real(1) - x[0]) * x[0];
-    const Real mixed = Real(-1) / (product < kEpsilon ? kEpsilon : product);
-    out[0] = numerator / (hit * hit * (miss * miss)) * v[0] + mixed * v[1];
+    const Real product = (Real(1) - x[0]) * x[0], kept = product < kEpsilon ? kEpsilon : product;
+    const Real mixed = Real(-1) / kept;
+    out[0] = numerator / kept / kept * v[0] + mixed * v[1];
     out[1] = mixed * v[0];
   }
 

@@ -200,6 +200,9 @@ class LossSpec:
     loss and gradient, for the memory plan. The tests measure it; the default is what mse takes."""
     widens: bool = False
     """Whether the reference computes 16-bit operands in float32, and so holds larger tensors."""
+    second_order: LossFunction | None = None
+    """The formula inside the domains, where the second derivatives that autograd gives of the
+    reference are not exact; called as the reference."""
     tolerance: Tolerance | None = None
     """The looser tolerance of this loss; None for 4 ulp."""
     terms: Terms | None = None

@@ -43,6 +43,7 @@ def weighted(spec: LossSpec) -> LossSpec:
         operands=(*spec.operands, WEIGHT),
         reference=partial(_multiplied, spec.reference),
         functional=partial(_multiplied, spec.functional) if spec.functional else None,
+        second_order=partial(_multiplied, spec.second_order) if spec.second_order else None,
         branch_coordinate=partial(_without_weight, spec.branch_coordinate),
         loss=partial(_call, spec, name),
         loss_with_grad=partial(_call_with_grad, spec, name),

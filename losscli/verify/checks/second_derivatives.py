@@ -130,7 +130,8 @@ def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
     g = asked.grad_output.double().expand(shape).contiguous().requires_grad_()
     leaves = [wide[name] for name in asked.toward]
     settings = case.spec.resolve(case.params)
-    loss = case.spec.reference(*wide.values(), reduction="none", **settings)
+    formula = case.spec.second_order or case.spec.reference
+    loss = formula(*wide.values(), reduction="none", **settings)
     share = 1 / loss.numel() if case.reduction == "mean" else 1.0
     gradients = torch.autograd.grad(loss, leaves, g * share, create_graph=True)
     products = [
