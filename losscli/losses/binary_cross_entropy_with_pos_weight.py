@@ -9,7 +9,7 @@ from .calling import Arguments, Calls
 from .domain import POSITIVE, PROBABILITIES
 from .module import LossModule
 from .reduction import reduce
-from .spec import LossSpec, Operand, Terms, last_dimension
+from .spec import LossSpec, Operand, Terms, Tolerance, last_dimension
 from .widening import widened
 
 if TYPE_CHECKING:
