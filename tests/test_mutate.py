@@ -14,6 +14,7 @@ from losscli.extension.targets import LOSS, RUNTIME, Target
 from losscli.extension.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
+from losscli.losses import WEIGHTED
 from tests import mutate
 from tests.machinery import MACHINERY
 from tests.mutation.cpu import CPU
@@ -35,7 +36,7 @@ def test_mutation_changes_existing_source(mutation):
 
     assert mutation.old in text
     assert text.replace(mutation.old, mutation.new, 1) != text
-    assert set(mutation.losses) <= set(REGISTRY)
+    assert set(mutation.losses) <= {*REGISTRY, *WEIGHTED}
     assert set(mutation.dtypes) <= set(DTYPES)
 
 

@@ -79,7 +79,7 @@ def cache_of_mse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "command",
     [
         ["verify", *SMALL, "--impl", "custom", "--check", "value,steps"],
-        ["bench", *SMALL, "--impl", "custom", "--pass", "forward"],
+        ["bench", *SMALL, "--impl", "custom", "--pass", "forward", "--processes", "1"],
         ["judge", "mse.py", "--loss", "mse", "--quick", "--no-time", "--no-cache"],
     ],
     ids=lambda command: command[0],
