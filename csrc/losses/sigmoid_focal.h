@@ -84,6 +84,8 @@ struct sigmoid_focal {
   }
 
  private:
+  static constexpr Real kNotANumber = std::numeric_limits<Real>::quiet_NaN();
+
   struct Terms {
     Real p, q;     // sigmoid of the input, and 1 less it
     Real alpha;    // a
@@ -99,7 +101,7 @@ struct sigmoid_focal {
       alpha = loss.positive * target + loss.negative * rest;
       const Real likely = p * rest + q * target;
       // Of a target far outside [0, 1] no probability.
-      miss = likely < Real(0) ? std::numeric_limits<Real>::quiet_NaN() : likely;
+      miss = likely < Real(0) ? kNotANumber : likely;
       const Real linear = x[0] * ((x[0] > Real(0) ? Real(1) : Real(0)) - target);
       entropy = linear + softplus(-absolute(x[0]));
       slope = x[0] > Real(0) ? rest - q : p - target;
