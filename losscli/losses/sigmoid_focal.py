@@ -30,8 +30,8 @@ def reference(
     entropy = linear + torch.log1p(torch.exp(beyond))
     # The smaller of both probabilities keeps its digits, and so do the derivatives.
     small = torch.sigmoid(beyond)
-    of_small = torch.where(positive, target, 1 - target)
-    miss = small * of_small + (1 - small) * (1 - of_small)
+    miss = small * torch.where(positive, target, 1 - target)
+    miss = miss + (1 - small) * torch.where(positive, 1 - target, target)
     # No probability, of a target far outside [0, 1]: some powers of it would be numbers.
     miss = torch.where(miss < 0, torch.full_like(miss, math.nan), miss)
     loss = entropy * miss**gamma
