@@ -84,6 +84,8 @@ struct sigmoid_focal {
   }
 
  private:
+  static constexpr Real kNotANumber = std::numeric_limits<Real>::quiet_NaN();
+
   struct Terms {
     Real p, q;     // sigmoid of the input, and 1 less it
     Real alpha;    // a
@@ -97,11 +99,11 @@ struct sigmoid_focal {
         : p(sigmoid(x[0])), q(sigmoid(-x[0])) {
       const Real target = x[1], rest = Real(1) - target;
       alpha = loss.positive * target + loss.negative * rest;
-      miss = p * rest + q * target;
-      // Of a negative infinite logit NaN, as PyTorch's cross entropy.
-      const Real least = x[0] < Real(0) ? x[0] : Real(0);
+      const Real likely = p * rest + q * target;
+      // Of a target far outside [0, 1] no probability.
+      miss = likely < Real(0) ? kNotANumber : likely;
       const Real linear = x[0] * ((x[0] > Real(0) ? Real(1) : Real(0)) - target);
-      entropy = (linear + Real(0) * least) + softplus(-absolute(x[0]));
+      entropy = linear + softplus(-absolute(x[0]));
       slope = x[0] > Real(0) ? rest - q : p - target;
       turn = q - p;
       ratio = miss > Real(0) ? p * q / miss * (rest - target) : miss;

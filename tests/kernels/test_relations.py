@@ -20,6 +20,7 @@ from losscli.functional import (
     mse_loss,
     quantile_loss,
     quantile_loss_with_grad,
+    sigmoid_focal_loss,
     smooth_l1_loss,
     soft_margin_loss,
 )
@@ -192,6 +193,32 @@ def test_pos_weight_of_1_changes_nothing(pair, probabilities: Tensor, device: st
     ones = torch.ones(SHAPE[1:], dtype=torch.float64, device=device)
     got = binary_cross_entropy_with_pos_weight(*leaves, ones, reduction="none")
     due = binary_cross_entropy_with_logits(*leaves, reduction="none")
+    assert_close(elements(got, *leaves), elements(due, *leaves))
+
+
+def test_focal_with_gamma_0_is_bce_with_logits_weighted_by_class(
+    pair, probabilities: Tensor
+) -> None:
+    leaves = pair[0], probabilities
+    got = sigmoid_focal_loss(*leaves, alpha=0.25, gamma=0.0)
+    of_class = 0.25 * probabilities + 0.75 * (1 - probabilities)
+    due = binary_cross_entropy_with_logits(*leaves, reduction="none") * of_class
+    assert_close(elements(got, *leaves), elements(due, *leaves))
+
+
+@pytest.mark.parametrize("alpha", [0.25, -1.0])
+@pytest.mark.parametrize("gamma", [2.0, 0.5])
+def test_focal_is_torchvisions_formula(
+    alpha: float, gamma: float, pair, probabilities: Tensor
+) -> None:
+    leaves = input, target = pair[0], probabilities
+    p = torch.sigmoid(input)
+    entropy = torch.nn.functional.binary_cross_entropy_with_logits(input, target, reduction="none")
+    right = p * target + (1 - p) * (1 - target)
+    due = entropy * (1 - right) ** gamma
+    if alpha >= 0:
+        due = due * (alpha * target + (1 - alpha) * (1 - target))
+    got = sigmoid_focal_loss(input, target, alpha, gamma)
     assert_close(elements(got, *leaves), elements(due, *leaves))
 
 
