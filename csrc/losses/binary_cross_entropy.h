@@ -1,9 +1,9 @@
 // Binary cross entropy of probabilities: -(target log(input) + (1 - target) log(1 - input)), with
 // logarithms of at least -100 and input and target between 0 and 1.
 //
-// Derivatives as in PyTorch (aten/src/ATen/native/Loss.cpp): the clamp of the logarithms has no part
-// in them. Instead the denominator (1 - input) input is kept at 1e-12 and above. PyTorch adds 1e-12
-// to both factors in the second derivative (binary_cross_entropy_double_backward in
+// Derivatives as in PyTorch (aten/src/ATen/native/Loss.cpp): the clamp of the logarithms has no
+// part in them. Instead the denominator (1 - input) input is kept at 1e-12 and above. PyTorch adds
+// 1e-12 to both factors in the second derivative (binary_cross_entropy_double_backward in
 // torch/csrc/autograd/FunctionsManual.cpp), which is no derivative of its first to more than 11
 // digits; here it is. The target's gradient log(1 - input) - log(input) is infinite at 0 and 1.
 //

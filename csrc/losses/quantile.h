@@ -16,14 +16,12 @@ struct quantile {
 
   Real above;   // slopes: of a target above the input,
   Real below;   // and below
-  Real middle;  // at the kink
-  Real both;    // at NaN
+  Real middle;  // at the kink, and at NaN
 
   explicit quantile(const double* values)
       : above(static_cast<Real>(-values[0])),
         below(static_cast<Real>(1 - values[0])),
-        middle(static_cast<Real>(0.5 - values[0])),
-        both(static_cast<Real>(1 - 2 * values[0])) {}
+        middle(static_cast<Real>(0.5 - values[0])) {}
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
     const Real difference = x[0] - x[1];
@@ -32,8 +30,7 @@ struct quantile {
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
     const Real difference = x[0] - x[1];
-    const Real elsewhere = difference == Real(0) ? middle : both;
-    const Real at_most = difference < Real(0) ? above : elsewhere;
+    const Real at_most = difference < Real(0) ? above : middle;
     out[0] = incoming * (difference > Real(0) ? below : at_most);
     out[1] = -out[0];
   }

@@ -20,12 +20,10 @@ struct quantiles {
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[3], Real incoming, Real (&out)[3]) const {
     const Real difference = x[0] - x[1];
     const Real below = Real(1) - x[2];
-    const Real elsewhere = difference == Real(0) ? Real(0.5) - x[2] : below - x[2];
-    const Real at_most = difference < Real(0) ? -x[2] : elsewhere;
+    const Real at_most = difference < Real(0) ? -x[2] : Real(0.5) - x[2];
     out[0] = incoming * (difference > Real(0) ? below : at_most);
     out[1] = -out[0];
-    // As the others: at a NaN that both branches have, the sum of their gradients.
-    out[2] = -incoming * (x[2] == x[2] ? difference : difference + difference);
+    out[2] = -incoming * difference;
   }
 
   LOSSCLI_HOST_DEVICE void hessian_product(const Real (&)[3], const Real (&v)[3],

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
-    """The formula as a person writes it in PyTorch; at the kink the mean of both gradients."""
+    """The formula; at the kink the mean of both gradients, and only there."""
+    import torch
+
+    d = target - input
+    below = torch.where(d < 0, (quantile - 1) * d, (quantile - 0.5) * d)
+    return reduce(torch.where(d > 0, quantile * d, below), reduction)
+
+
+def as_written(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
+    """As a person writes it in PyTorch, which is faster; subnormal differences count as none."""
     import torch
 
     d = target - input
@@ -181,7 +190,7 @@ SPEC = LossSpec(
         Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
     ),
     reference=reference,
-    functional=None,
+    functional=as_written,
     kinks=kinks,
     branch_coordinate=branch_coordinate,
     branches=branches,
