@@ -152,6 +152,6 @@ SPEC = LossSpec(
     module=SigmoidFocalLoss,
     temporaries=18,
     widens=True,
-    tolerance=Tolerance(3.0, "the power multiplies the 2.3 ulp of its base by gamma"),
+    tolerance=Tolerance(4.0, "the power multiplies the 3 ulp of its base on a GPU by gamma"),
     terms=Terms(terms, "its gradients are differences, for targets between 0 and 1"),
 )

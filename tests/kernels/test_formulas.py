@@ -261,16 +261,14 @@ def test_losses_and_gradients_of_a_batch_are_those_of_each_sample(loss: str, dev
 
 
 def test_nan_in_the_prediction_stays_nan(loss: str, device: str) -> None:
+    if LOSSES[loss].operands[0].refused:
+        return  # The public function raises on the CPU; tests of bad input look at both devices.
     for dtype in DTYPES:
         case = case_of(loss, SHAPE, dtype, device, "none")
         prediction, *others = draw(case).values()
         places = torch.zeros(SHAPE, dtype=torch.bool, device=device)
         places[0, 3] = places[2, 10:30] = places[-1, -1] = True
         prediction[places] = math.nan
-        try:
-            LOSSES[loss].reference(prediction, *others, reduction="none", **PARAMETERS[loss])
-        except RuntimeError:
-            continue  # PyTorch's own formula takes no NaN.
         assert torch.equal(function_of(loss, "none")(prediction, *others).isnan(), places)
         assert function_of(loss, "mean")(prediction, *others).isnan()
 
