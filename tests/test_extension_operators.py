@@ -19,6 +19,7 @@ from losscli.losses import LOSSES, Operand
 PRELUDE = """
 import warnings
 warnings.simplefilter("error")
+warnings.filterwarnings("ignore", "Using a target size")
 import torch
 from losscli.extension import load, operators
 registered, calls = torch.library.Library("losscli", "IMPL"), []

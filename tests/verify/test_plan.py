@@ -221,7 +221,7 @@ def test_config_that_excludes_everything_is_not_blamed_on_the_check():
     assert runner.plan(config, "cpu", lambda device: PLENTY, ["numeric"]) == []
 
 
-def test_the_oracle_takes_at_most_a_gib_beside_inputs_and_gradients_on_a_gpu():
+def test_the_oracle_takes_a_gib_beside_inputs_and_gradients_on_a_gpu_and_two_for_long_formulas():
     implementation = find_implementation("custom")
     for case in thorough_cases():
         both = 2 * case.item_bytes * (case.elements + math.prod(case.target_shape))
@@ -231,4 +231,5 @@ def test_the_oracle_takes_at_most_a_gib_beside_inputs_and_gradients_on_a_gpu():
             both += 2 * case.item_bytes * case.elements
             forward += case.item_bytes * case.elements
         most = max(both, forward)
-        assert needed_bytes(case, "forward_backward", [implementation]) <= most + 2**30
+        gib = 1 if case.loss in MACHINERY else 2
+        assert needed_bytes(case, "forward_backward", [implementation]) <= most + gib * 2**30
