@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     from losscli.cases import Case
     from losscli.implementations.implementation import BoundLoss
+
+
+# Checks broadcast on purpose, and their reports need no warning of it.
+warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 
 
 def _custom(case: Case) -> BoundLoss:
