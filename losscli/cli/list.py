@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import click
 from losscli.cli.options import listing_format, one_of
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, LossSpec, Parameter
+from losscli.losses import LOSSES, LossSpec
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
 from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
 from losscli.units import format_bytes
@@ -48,18 +47,12 @@ def _described(spec: LossSpec) -> dict[str, Any]:
             {
                 "name": parameter.name,
                 "role": parameter.description,
-                "domain": _domain(parameter),
+                "domain": parameter.domain,
                 "default": parameter.default,
             }
             for parameter in spec.parameters
         ],
     }
-
-
-def _domain(parameter: Parameter) -> str:
-    """Return the values of a parameter in the words of its error: ``at least 0``."""
-    error = parameter.check(math.nan) or ""
-    return error.removeprefix(f"{parameter.name} must be ").removesuffix(", but is nan")
 
 
 def _implementations() -> dict[str, str]:

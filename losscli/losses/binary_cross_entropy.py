@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from . import operators
@@ -40,21 +39,6 @@ def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     import torch
 
     return {"target": torch.maximum(-torch.log(input), -torch.log1p(-input))}
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("smooth",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference ``input - target``, whose sign is that of the gradient."""
-    return input - target
 
 
 class CheckedCalls(Calls):
@@ -175,9 +159,6 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=None,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
     loss=binary_cross_entropy,
     loss_with_grad=binary_cross_entropy_with_grad,
     module=BCELoss,

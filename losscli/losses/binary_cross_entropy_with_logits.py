@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .binary_cross_entropy_with_pos_weight import CALLS as WITH_POS_WEIGHT
+from .branches import prediction
 from .calling import Arguments, Calls, reduction_of
 from .domain import PROBABILITIES
 from .module import LossModule
@@ -34,21 +34,6 @@ def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
 
     nearer = (input > 0).to(input.dtype)
     return {"input": torch.maximum((nearer - target).abs(), torch.sigmoid(-input.abs()))}
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("smooth",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The logit."""
-    return input + 0 * target
 
 
 class LogitsCalls(Calls):
@@ -149,9 +134,7 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=None,  # in torch's own, the loss cancels where it is small
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
+    branch_coordinate=prediction,
     loss=binary_cross_entropy_with_logits,
     loss_with_grad=binary_cross_entropy_with_logits_with_grad,
     module=BCEWithLogitsLoss,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .branches import prediction
 from .calling import Arguments, Calls
 from .domain import POSITIVE, PROBABILITIES
 from .module import LossModule
@@ -37,21 +37,6 @@ def terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor
         "input": torch.maximum(of_positive.abs(), of_negative.abs()),
         "target": torch.maximum(costs[0].abs(), costs[1]),
     }
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("smooth",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tensor:
-    """The logit."""
-    return input + 0 * target
 
 
 CALLS = Calls("binary_cross_entropy_with_pos_weight")
@@ -118,9 +103,7 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=None,  # in torch's own, the loss cancels where it is small
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
+    branch_coordinate=prediction,
     loss=binary_cross_entropy_with_pos_weight,
     loss_with_grad=binary_cross_entropy_with_pos_weight_with_grad,
     module=BCEWithPosWeightLoss,

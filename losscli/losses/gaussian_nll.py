@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import operators
+from .branches import quadratic
 from .calling import Arguments, Calls
 from .domain import POSITIVE
 from .module import LossModule
@@ -56,21 +57,6 @@ def terms(
     if full:
         loss = loss.clamp(min=CONSTANT)
     return {LOSS: loss, "var": square.clamp(min=0.5) / var}
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink of the input."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("quadratic",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor, var: Tensor) -> Tensor:
-    """The difference ``input - target``."""
-    return input - target
 
 
 def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
@@ -187,9 +173,7 @@ SPEC = LossSpec(
     ),
     reference=reference,
     functional=None,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
+    branches=quadratic,
     loss=gaussian_nll_loss,
     loss_with_grad=gaussian_nll_loss_with_grad,
     module=GaussianNLLLoss,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .branches import product
 from .calling import Arguments, Calls
 from .domain import SIGNS
 from .module import LossModule
@@ -31,11 +32,6 @@ def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
 def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     """The loss is positive below the margin and clamped beyond it."""
     return ("linear", "clamped")
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The product ``input * target`` selects the branch."""
-    return input * target
 
 
 CALLS = Calls("hinge")
@@ -99,7 +95,7 @@ SPEC = LossSpec(
     reference=reference,
     functional=None,
     kinks=kinks,
-    branch_coordinate=branch_coordinate,
+    branch_coordinate=product,
     branches=branches,
     loss=hinge_loss,
     loss_with_grad=hinge_loss_with_grad,

@@ -33,11 +33,6 @@ def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     return ("linear below", "quadratic", "linear above")
 
 
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference ``input - target`` selects the branch."""
-    return input - target
-
-
 CALLS = Calls("huber", warns=True)
 
 
@@ -90,7 +85,6 @@ SPEC = LossSpec(
     reference=reference,
     functional=None,
     kinks=kinks,
-    branch_coordinate=branch_coordinate,
     branches=branches,
     loss=huber_loss,
     loss_with_grad=huber_loss_with_grad,

@@ -40,21 +40,6 @@ def terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, T
     return {LOSS: target * largest, "target": largest.clamp(min=1.0)}
 
 
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("smooth",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference ``input - target``."""
-    return input - target
-
-
 INPUT = Operand("input", "log-probabilities", domain=LOG_PROBABILITIES)
 SMOOTH = Domain("1/16 to 1", low=0.0625, high=1.0)
 """At 0 the target's gradient is NaN, and near 0 it is steep."""
@@ -157,9 +142,6 @@ SPEC = LossSpec(
     parameters=(switch("log_target", False, "whether the target holds logarithms"),),
     reference=reference,
     functional=None,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
     loss=kl_div,
     loss_with_grad=kl_div_with_grad,
     module=KLDivLoss,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .branches import kink_at_zero, linear_on_both_sides
 from .calling import Arguments, Calls, reduction_of
 from .module import LossModule
 from .reduction import reduce
@@ -25,21 +25,6 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
     input, target = torch.broadcast_tensors(input, target)
     return torch.nn.functional.l1_loss(input, target, reduction=reduction)
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The derivative jumps at zero."""
-    return (0.0,)
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """Linear on both sides."""
-    return ("linear below", "linear above")
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference ``input - target``."""
-    return input - target
 
 
 CALLS = Calls("l1", by_weights=True, warns=True)
@@ -98,9 +83,8 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=functional,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
+    kinks=kink_at_zero,
+    branches=linear_on_both_sides,
     loss=l1_loss,
     loss_with_grad=l1_loss_with_grad,
     module=L1Loss,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .calling import Arguments, Calls
@@ -33,21 +32,6 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     right = 0.5 * torch.log1p(torch.sinh(inside) ** 2)
     value = torch.where(inside.abs() < 2, value + (right - value).detach(), value)
     return reduce(torch.where(far, d.abs() - math.log(2), value), reduction).to(dtype)
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("smooth",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference ``input - target``."""
-    return input - target
 
 
 CALLS = Calls("log_cosh")
@@ -97,9 +81,6 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=None,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
     loss=log_cosh_loss,
     loss_with_grad=log_cosh_loss_with_grad,
     module=LogCoshLoss,

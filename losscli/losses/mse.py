@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .branches import quadratic
 from .calling import Arguments, Calls, reduction_of
 from .module import LossModule
 from .reduction import reduce
@@ -29,21 +29,6 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     wide = torch.promote_types(input.dtype, target.dtype)
     input, target = input.to(wide), target.to(wide)
     return torch.nn.functional.mse_loss(input, target, reduction=reduction)
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("quadratic",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference ``input - target``."""
-    return input - target
 
 
 CALLS = Calls("mse", by_weights=True, warns=True)
@@ -100,9 +85,7 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=functional,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
+    branches=quadratic,
     loss=mse_loss,
     loss_with_grad=mse_loss_with_grad,
     module=MSELoss,

@@ -71,21 +71,6 @@ def terms(
     return {LOSS: loss, "input": slope.maximum(own.abs()), "target": of_target}
 
 
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink of the input; with ``full`` the loss jumps at a target of 1."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("smooth",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference ``input - target``."""
-    return input - target
-
-
 ABOVE_ONE = Domain("above 1", low=1.0)
 
 
@@ -179,9 +164,6 @@ SPEC = LossSpec(
     ),
     reference=reference,
     functional=functional,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
     loss=poisson_nll_loss,
     loss_with_grad=poisson_nll_loss_with_grad,
     module=PoissonNLLLoss,

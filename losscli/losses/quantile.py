@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import operators
+from . import operators, quantiles
+from .branches import kink_at_zero, linear_on_both_sides
 from .calling import Arguments, Calls
 from .module import LossModule
-from .quantiles import CALLS as QUANTILES
-from .reduction import reduce
 from .spec import LossSpec, Operand, Parameter
 
 if TYPE_CHECKING:
@@ -19,35 +18,13 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
-    """The formula; at the kink the mean of both gradients, and only there."""
-    import torch
-
-    d = target - input
-    below = torch.where(d < 0, (quantile - 1) * d, (quantile - 0.5) * d)
-    return reduce(torch.where(d > 0, quantile * d, below), reduction)
+    """See :func:`losscli.losses.quantiles.reference`."""
+    return quantiles.reference(input, target, quantile, reduction=reduction)
 
 
 def as_written(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
-    """As a person writes it in PyTorch, which is faster; subnormal differences count as none."""
-    import torch
-
-    d = target - input
-    return reduce(torch.maximum(quantile * d, (quantile - 1) * d), reduction)
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The derivative jumps at zero."""
-    return (0.0,)
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """Linear on both sides."""
-    return ("linear below", "linear above")
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference ``input - target`` selects the branch."""
-    return input - target
+    """See :func:`losscli.losses.quantiles.as_written`."""
+    return quantiles.as_written(input, target, quantile, reduction=reduction)
 
 
 class QuantileCalls(Calls):
@@ -59,7 +36,7 @@ class QuantileCalls(Calls):
         if not isinstance(quantile, Sequence):
             return super().loss(given, *site)
         several, dtype = as_operand(given, quantile)
-        return QUANTILES.loss(several, *site).to(dtype)
+        return quantiles.CALLS.loss(several, *site).to(dtype)
 
     def loss_with_grad(
         self, given: Arguments, grad_output: Tensor | float
@@ -69,7 +46,7 @@ class QuantileCalls(Calls):
         if not isinstance(quantile, Sequence):
             return super().loss_with_grad(given, grad_output)
         several, dtype = as_operand(given, quantile)
-        loss, gradient = QUANTILES.loss_with_grad(several, grad_output)
+        loss, gradient = quantiles.CALLS.loss_with_grad(several, grad_output)
         return loss.to(dtype), gradient
 
 
@@ -191,9 +168,8 @@ SPEC = LossSpec(
     ),
     reference=reference,
     functional=as_written,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
+    kinks=kink_at_zero,
+    branches=linear_on_both_sides,
     loss=quantile_loss,
     loss_with_grad=quantile_loss_with_grad,
     module=QuantileLoss,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .branches import kink_at_zero, linear_on_both_sides
 from .calling import Arguments, Calls
 from .domain import PROBABILITIES
 from .module import LossModule
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def reference(input: Tensor, target: Tensor, quantile: Tensor, *, reduction: str) -> Tensor:
+def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str) -> Tensor:
     """The formula; at the kink the mean of both gradients, and only there."""
     import torch
 
@@ -24,27 +24,14 @@ def reference(input: Tensor, target: Tensor, quantile: Tensor, *, reduction: str
     return reduce(torch.where(d > 0, quantile * d, below), reduction)
 
 
-def as_written(input: Tensor, target: Tensor, quantile: Tensor, *, reduction: str) -> Tensor:
+def as_written(
+    input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
+) -> Tensor:
     """As a person writes it in PyTorch, which is faster; subnormal differences count as none."""
     import torch
 
     d = target - input
     return reduce(torch.maximum(quantile * d, (quantile - 1) * d), reduction)
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The derivative jumps at zero."""
-    return (0.0,)
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """Linear on both sides."""
-    return ("linear below", "linear above")
-
-
-def branch_coordinate(input: Tensor, target: Tensor, quantile: Tensor) -> Tensor:
-    """The difference ``input - target`` selects the branch."""
-    return input - target
 
 
 CALLS = Calls("quantiles")
@@ -107,9 +94,8 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=as_written,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
+    kinks=kink_at_zero,
+    branches=linear_on_both_sides,
     loss=quantiles_loss,
     loss_with_grad=quantiles_loss_with_grad,
     module=QuantilesLoss,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .branches import prediction
 from .calling import Arguments, Calls
 from .domain import PROBABILITIES
 from .module import LossModule
@@ -63,21 +63,6 @@ def terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[
             weight.abs() * torch.maximum(of_miss, power * input.abs()), of_class
         ),
     }
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("smooth",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The logit."""
-    return input + 0 * target
 
 
 CALLS = Calls("sigmoid_focal")
@@ -144,9 +129,7 @@ SPEC = LossSpec(
     ),
     reference=reference,
     functional=None,
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
+    branch_coordinate=prediction,
     loss=sigmoid_focal_loss,
     loss_with_grad=sigmoid_focal_loss_with_grad,
     module=SigmoidFocalLoss,

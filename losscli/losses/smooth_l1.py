@@ -38,11 +38,6 @@ def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     return (below, "quadratic", above) if parameters["beta"] > 0 else (below, above)
 
 
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The difference ``input - target`` selects the branch."""
-    return input - target
-
-
 CALLS = Calls("smooth_l1", warns=True)
 
 
@@ -108,7 +103,6 @@ SPEC = LossSpec(
     reference=reference,
     functional=None,
     kinks=kinks,
-    branch_coordinate=branch_coordinate,
     branches=branches,
     loss=smooth_l1_loss,
     loss_with_grad=smooth_l1_loss_with_grad,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .branches import product
 from .calling import Arguments, Calls, reduction_of
 from .domain import SIGNS
 from .module import LossModule
@@ -32,21 +32,6 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     near = torch.logaddexp(-inside, torch.zeros_like(inside))
     beyond = torch.where(product > 0, torch.exp(-product.clamp(min=0)), -product)
     return reduce(torch.where(far, beyond, near), reduction).to(dtype)
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink."""
-    return ()
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("smooth",)
-
-
-def branch_coordinate(input: Tensor, target: Tensor) -> Tensor:
-    """The product ``input * target``."""
-    return input * target
 
 
 CALLS = Calls("soft_margin")
@@ -107,9 +92,7 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=None,  # torch's own has no gradient of the target
-    kinks=kinks,
-    branch_coordinate=branch_coordinate,
-    branches=branches,
+    branch_coordinate=product,
     loss=soft_margin_loss,
     loss_with_grad=soft_margin_loss_with_grad,
     module=SoftMarginLoss,

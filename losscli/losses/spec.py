@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from .branches import difference, no_kinks, smooth
 from .domain import REAL, Domain
 
 if TYPE_CHECKING:
@@ -182,19 +183,18 @@ class LossSpec:
     """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
     functional: LossFunction | None
     """torch.nn.functional's own op, where it differs from the reference."""
-    kinks: Callable[[Mapping[str, float]], tuple[float, ...]]
-    """Where the derivative jumps, in units of ``branch_coordinate``."""
-    branch_coordinate: Callable[..., Tensor]
-    """The scalar that selects the branch of each element, from the operands in their order:
-    ``input - target``, for example."""
-    branches: Callable[[Mapping[str, float]], tuple[str, ...]]
-    """Names of the branches below, between and above the kinks: one more than kinks."""
     loss: LossFunction
     """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
     """The public function that returns the gradient of the prediction as well."""
     module: type[LossModule]
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
+    kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = no_kinks
+    """Where the derivative jumps, in units of ``branch_coordinate``."""
+    branch_coordinate: Callable[..., Tensor] = difference
+    """The scalar that selects the branch of each element, from the operands in their order."""
+    branches: Callable[[Mapping[str, float]], tuple[str, ...]] = smooth
+    """Names of the branches below, between and above the kinks: one more than kinks."""
     temporaries: int = 4
     """Most tensors of the prediction's size that the reference holds at once beside its operands,
     loss and gradient, for the memory plan. The tests measure it; the default is what mse takes."""

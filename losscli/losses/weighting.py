@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import operators
 from .calling import WEIGHTED as PREFIX
+from .calling import Arguments, Calls
 from .domain import WEIGHTS
 from .reduction import reduce
 from .spec import LOSS, LossFunction, LossSpec, Operand, Terms, Tolerance
@@ -45,8 +45,8 @@ def weighted(spec: LossSpec) -> LossSpec:
         functional=partial(_multiplied, spec.functional) if spec.functional else None,
         second_order=partial(_multiplied, spec.second_order) if spec.second_order else None,
         branch_coordinate=partial(_without_weight, spec.branch_coordinate),
-        loss=partial(_call, spec, name),
-        loss_with_grad=partial(_call_with_grad, spec, name),
+        loss=partial(_call, spec, Calls(name)),
+        loss_with_grad=partial(_call_with_grad, spec, Calls(name)),
         temporaries=spec.temporaries + 2,
         tolerance=_tolerance(spec.tolerance),
         operands_of=partial(_weighted_operands, spec.operands_of) if spec.operands_of else None,
@@ -94,21 +94,26 @@ def _without_weight(coordinate: LossFunction, *operands: Tensor) -> Tensor:
     return coordinate(*operands[:-1])
 
 
-def _call(spec: LossSpec, name: str, *operands: Tensor, reduction: str, **settings: float) -> Any:
-    """Call the operator of a weighted loss."""
-    values = spec.resolve(settings).values()
-    return getattr(operators, name)(*operands, reduction, *values)
+def _call(
+    spec: LossSpec, calls: Calls, *operands: Tensor, reduction: str, **settings: float
+) -> Any:
+    """Call the operator of a weighted loss, whose weight is one of its operands."""
+    return calls.loss(_arguments(spec, operands, reduction, settings))
 
 
 def _call_with_grad(
     spec: LossSpec,
-    name: str,
+    calls: Calls,
     *operands: Tensor,
     reduction: str,
     grad_output: Tensor | float = 1.0,
     **settings: float,
 ) -> Any:
     """Call the operator of a weighted loss that returns the gradient as well."""
-    values = spec.resolve(settings).values()
-    incoming = operators.incoming(grad_output)
-    return getattr(operators, f"{name}_with_grad")(*operands, reduction, *values, *incoming)
+    return calls.loss_with_grad(_arguments(spec, operands, reduction, settings), grad_output)
+
+
+def _arguments(
+    spec: LossSpec, operands: tuple[Tensor, ...], reduction: str, settings: dict[str, float]
+) -> Arguments:
+    return Arguments(operands, reduction, tuple(spec.resolve(settings).values()))

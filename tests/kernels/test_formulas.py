@@ -35,8 +35,6 @@ from .losses import DTYPES, PARAMETERS
 
 pytestmark = [
     pytest.mark.parametrize("loss", LOSSES),
-    # Of functions that warn where PyTorch's do.
-    pytest.mark.filterwarnings("ignore:Using a target size"),
     # PyTorch's own, at the first use of forward mode.
     pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
 ]
