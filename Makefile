@@ -46,7 +46,7 @@ planted: ## slow a kernel by a tenth and check that compare finds it, and no oth
 	$(PYTHON) -m tests.planted $(PLANTED)
 
 coverage: ## count how often the interval of a ratio contains the next run's ratio, a quarter of an hour
-	$(PYTHON) -m tests.coverage $(COVERAGE)
+	$(PYTHON) -m tests.interval_coverage $(COVERAGE)
 
 format: $(READY) ## rewrite Python and C++ in the project's style
 	@$(BIN)/ruff check --fix losscli tests docs
