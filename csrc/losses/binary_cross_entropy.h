@@ -20,12 +20,13 @@ namespace losscli {
 template <typename Real>
 struct binary_cross_entropy {
   static constexpr Signature<2, 0> signature{{"input", "target"}, {}};
+  static constexpr bool costly = true;
 
   explicit binary_cross_entropy(const double*) {}
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
-    const Real hit = logarithm(x[0]), miss = log_of_one_plus(-x[0]);
-    // log_of_one_plus has a NaN for an input above 1, logarithm one for an input below 0.
+    Real hit, miss;
+    log_probabilities(x[0], hit, miss);  // one of them NaN for an input outside [0, 1]
     const Real loss =
         (x[1] - Real(1)) * (miss < kLeast ? kLeast : miss) - x[1] * (hit < kLeast ? kLeast : hit);
     return is_probability(x[1]) ? loss : kNotANumber;
@@ -34,7 +35,7 @@ struct binary_cross_entropy {
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
     const Real product = (Real(1) - x[0]) * x[0];
     const Real slope =
-        incoming * (x[0] - x[1]) / (product < kLeastProduct ? kLeastProduct : product);
+        incoming * quotient(x[0] - x[1], product < kLeastProduct ? kLeastProduct : product);
     const bool inside = is_probability(x[0]) && is_probability(x[1]);
     out[0] = inside ? slope : kNotANumber;
     out[1] = inside ? incoming * log_odds_against(x[0]) : kNotANumber;

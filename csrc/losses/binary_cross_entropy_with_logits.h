@@ -14,12 +14,13 @@ namespace losscli {
 template <typename Real>
 struct binary_cross_entropy_with_logits {
   static constexpr Signature<2, 0> signature{{"input", "target"}, {}};
+  static constexpr bool costly = true;
 
   explicit binary_cross_entropy_with_logits(const double*) {}
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
     const Real linear = x[0] * ((x[0] > Real(0) ? Real(1) : Real(0)) - x[1]);
-    return linear + log_of_one_plus(exponential(-absolute(x[0])));
+    return linear + softplus_tail(x[0]);
   }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {

@@ -11,6 +11,7 @@ namespace losscli {
 template <typename Real>
 struct binary_cross_entropy_with_pos_weight {
   static constexpr Signature<3, 0> signature{{"input", "target", "pos_weight"}, {}};
+  static constexpr bool costly = true;
 
   explicit binary_cross_entropy_with_pos_weight(const double*) {}
 
@@ -43,7 +44,7 @@ struct binary_cross_entropy_with_pos_weight {
     Real hit;   // of target 0: softplus(input)
 
     LOSSCLI_HOST_DEVICE explicit Losses(Real input) {
-      const Real tail = log_of_one_plus(exponential(-absolute(input)));
+      const Real tail = softplus_tail(input);
       miss = (input < Real(0) ? -input : Real(0)) + tail;
       hit = (input > Real(0) ? input : Real(0)) + tail;
     }

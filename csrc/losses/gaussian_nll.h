@@ -14,6 +14,7 @@ template <typename Real>
 struct gaussian_nll {
   static constexpr Signature<3, 2> signature{{"input", "target", "var"},
                                              {{make_switch("full"), {"eps", 0.0}}}};
+  static constexpr bool costly = true;
 
   Real constant;
   Real eps;

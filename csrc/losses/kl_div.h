@@ -16,7 +16,8 @@ template <typename Real>
 struct kl_div {
   static constexpr Signature<2, 1> signature{{"input", "target"}, {{make_switch("log_target")}}};
 
-  // Both forms are computed and one is chosen.
+  static constexpr bool costly = true;
+
   Real log_target;  // 1 or 0
   Real nothing;     // the target of which the loss is 0; NaN where there is none
 
@@ -31,8 +32,9 @@ struct kl_div {
   }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
-    const Real ratio = x[1] / x[1];
-    const Real one = log_target > Real(0) ? Real(1) : ratio;
+    const Real one = chosen(
+        log_target, []() LOSSCLI_LAMBDA { return Real(1); },
+        [&]() LOSSCLI_LAMBDA { return x[1] / x[1]; });
     const Real weight = log_target > Real(0) ? probability(x[1]) : Real(1);
     const Real rest = log_probability(x[1]) - x[0];
     out[0] = -incoming * probability(x[1]);
@@ -50,13 +52,15 @@ struct kl_div {
 
  private:
   LOSSCLI_HOST_DEVICE Real probability(Real target) const {
-    const Real power = exponential(target);
-    return log_target > Real(0) ? power : target;
+    return chosen(
+        log_target, [&]() LOSSCLI_LAMBDA { return exponential(target); },
+        [&]() LOSSCLI_LAMBDA { return target; });
   }
 
   LOSSCLI_HOST_DEVICE Real log_probability(Real target) const {
-    const Real found = logarithm(target);
-    return log_target > Real(0) ? target : found;
+    return chosen(
+        log_target, [&]() LOSSCLI_LAMBDA { return target; },
+        [&]() LOSSCLI_LAMBDA { return logarithm(target); });
   }
 };
 

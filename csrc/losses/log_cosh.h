@@ -10,6 +10,7 @@ namespace losscli {
 template <typename Real>
 struct log_cosh {
   static constexpr Signature<2, 0> signature{{"input", "target"}, {}};
+  static constexpr bool costly = true;
 
   explicit log_cosh(const double*) {}
 
@@ -18,7 +19,7 @@ struct log_cosh {
     // Neither cancels where it is chosen: the difference with log(2) is at least 0.1 there.
     const Real square = distance * distance;
     const Real near = square * (Real(0.5) + square * series(square));
-    const Real far = (distance - kLogTwo) + log_of_one_plus(exponential(Real(-2) * distance));
+    const Real far = (distance - kLogTwo) + softplus_tail(Real(2) * distance);
     return distance < kBorder ? near : far;
   }
 

@@ -9,15 +9,21 @@
 //   void hessian_product(const Real (&x)[operands], const Real (&v)[operands],
 //                        Real (&out)[operands])
 //     its second derivatives, times the vector v
+// and where it takes logarithms, powers or several divisions
+//   static constexpr bool costly = true
+//     on a GPU instructions bound it, not memory alone: kernels compute no gradient in vain, and
+//     unroll less
 // It runs on host and device, without branches that a vectoriser cannot turn into selects; so a
-// parameter that selects a form is kept as a Real, for GCC does not vectorise a loop that selects
-// by a bool of the loss. Names, defaults and domains are in the loss's Python file, from which the
-// operator is registered; what stands here is checked against it when a library is loaded.
+// parameter that selects a form is kept as a Real and goes through `chosen`, for GCC does not
+// vectorise a loop that selects by a bool of the loss. Names, defaults and domains are in the
+// loss's Python file, from which the operator is registered; what stands here is checked against it
+// when a library is loaded.
 #pragma once
 
 #include <array>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "core/math.h"
 #include "core/platform.h"
@@ -41,6 +47,25 @@ struct Signature {
   std::array<const char*, operand_count> operand_names;
   std::array<Parameter, parameter_count> parameters;
 };
+
+template <typename Loss, typename = void>
+constexpr bool is_costly = false;
+template <typename Loss>
+constexpr bool is_costly<Loss, std::void_t<decltype(Loss::costly)>> = Loss::costly;
+
+// One of two forms, which a parameter of the loss selects: the first where `flag` is 1. The host
+// computes both, for the vectoriser; of the device, whose threads all take the same branch, the
+// selected one alone.
+template <typename Real, typename First, typename Second>
+LOSSCLI_HOST_DEVICE Real chosen(Real flag, First first, Second second) {
+#ifdef __CUDA_ARCH__
+  if (flag > Real(0)) return first();
+  return second();
+#else
+  const Real one = first(), other = second();
+  return flag > Real(0) ? one : other;
+#endif
+}
 
 // Rounded once in float, so that a difference near zero keeps its digits; twice in double, as the
 // float64 formula that defines a loss rounds.

@@ -18,7 +18,8 @@ struct poisson_nll {
   static constexpr Signature<2, 3> signature{
       {"input", "target"}, {{make_switch("log_input"), make_switch("full"), {"eps", 0.0}}}};
 
-  // All forms are computed and one is chosen.
+  static constexpr bool costly = true;
+
   Real log_input;  // 1 or 0
   Real full;
   Real eps;
@@ -27,21 +28,29 @@ struct poisson_nll {
       : log_input(values[0] != 0), full(values[1] != 0), eps(static_cast<Real>(values[2])) {}
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
-    const Real power = exponential(x[0]), log_target = logarithm(x[1]);
-    const Real loss = multiply_add(-x[1], log_rate(x[0]), log_input > Real(0) ? power : x[0]);
-    const Real stirling =
-        multiply_add(x[1], log_target, -x[1]) + Real(0.5) * (kLogTwoPi + log_target);
-    return loss + above_one(x[1], stirling);
+    const Real rate = chosen(
+        log_input, [&]() LOSSCLI_LAMBDA { return exponential(x[0]); },
+        [&]() LOSSCLI_LAMBDA { return x[0]; });
+    const Real loss = multiply_add(-x[1], log_rate(x[0]), rate);
+    return loss + of_full(x[1], [&]() LOSSCLI_LAMBDA {
+             const Real log_target = logarithm(x[1]);
+             return multiply_add(x[1], log_target, -x[1]) + Real(0.5) * (kLogTwoPi + log_target);
+           });
   }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
-    const Real power = exponential(x[0]), rate = x[0] + eps;
-    // 1 - target / (input + eps), which keeps its digits where the two are near.
-    const Real finite = ((x[0] - x[1]) + eps) / rate, infinite = Real(1) - x[1] / rate;
-    const Real slope = absolute(rate) < kInfinity ? finite : infinite;
-    out[0] = incoming * (log_input > Real(0) ? power - x[1] : slope);
-    const Real stirling = logarithm(x[1]) + Real(0.5) / x[1];
-    out[1] = incoming * (above_one(x[1], stirling) - log_rate(x[0]));
+    const Real slope = chosen(
+        log_input, [&]() LOSSCLI_LAMBDA { return exponential(x[0]) - x[1]; },
+        [&]() LOSSCLI_LAMBDA {
+          // 1 - target / (input + eps), which keeps its digits where the two are near.
+          const Real rate = x[0] + eps;
+          const Real finite = ((x[0] - x[1]) + eps) / rate, infinite = Real(1) - x[1] / rate;
+          return absolute(rate) < kInfinity ? finite : infinite;
+        });
+    out[0] = incoming * slope;
+    const Real stirling =
+        of_full(x[1], [&]() LOSSCLI_LAMBDA { return logarithm(x[1]) + Real(0.5) / x[1]; });
+    out[1] = incoming * (stirling - log_rate(x[0]));
   }
 
   LOSSCLI_HOST_DEVICE void hessian_product(const Real (&x)[2], const Real (&v)[2],
@@ -49,9 +58,10 @@ struct poisson_nll {
     const Real power = exponential(x[0]), rate = x[0] + eps;
     const Real of_logarithm = power * v[0] - v[1];
     const Real of_rate = (x[1] / rate * v[0] - v[1]) / rate, mixed = v[0] / rate;
-    const Real curvature = (Real(1) - Real(0.5) / x[1]) / x[1];
+    const Real curvature =
+        of_full(x[1], [&]() LOSSCLI_LAMBDA { return (Real(1) - Real(0.5) / x[1]) / x[1]; });
     out[0] = log_input > Real(0) ? of_logarithm : of_rate;
-    out[1] = above_one(x[1], curvature) * v[1] - (log_input > Real(0) ? v[0] : mixed);
+    out[1] = curvature * v[1] - (log_input > Real(0) ? v[0] : mixed);
   }
 
  private:
@@ -59,20 +69,27 @@ struct poisson_nll {
   static constexpr Real kLogTwoPi = Real(1.83787706640934548356);
 
   // A part of Stirling's approximation, for targets above 1.
-  LOSSCLI_HOST_DEVICE Real above_one(Real target, Real part) const {
-    const Real chosen = target <= Real(1) ? Real(0) : part;
-    return full > Real(0) ? chosen : Real(0);
+  template <typename Part>
+  LOSSCLI_HOST_DEVICE Real of_full(Real target, Part part) const {
+    const auto above_one = [&]() LOSSCLI_LAMBDA {
+      const Real found = part();
+      return target <= Real(1) ? Real(0) : found;
+    };
+    return chosen(full, above_one, []() LOSSCLI_LAMBDA { return Real(0); });
   }
 
   // The logarithm of the rate: the input, or log(input + eps), with what the rounding of the sum
   // leaves, for it shows near 1.
   LOSSCLI_HOST_DEVICE Real log_rate(Real input) const {
-    const Real sum = input + eps;
-    const Real beside_input = eps - (sum - input), beside_eps = input - (sum - eps);
-    const Real rest = (input > eps ? beside_input : beside_eps) / sum;
-    // An infinite or vanishing sum leaves nothing.
-    const Real found = logarithm(sum) + (absolute(rest) < Real(1) ? rest : Real(0));
-    return log_input > Real(0) ? input : found;
+    return chosen(
+        log_input, [&]() LOSSCLI_LAMBDA { return input; },
+        [&]() LOSSCLI_LAMBDA {
+          const Real sum = input + eps;
+          const Real beside_input = eps - (sum - input), beside_eps = input - (sum - eps);
+          const Real rest = (input > eps ? beside_input : beside_eps) / sum;
+          // An infinite or vanishing sum leaves nothing.
+          return logarithm(sum) + (absolute(rest) < Real(1) ? rest : Real(0));
+        });
   }
 };
 

@@ -19,15 +19,28 @@ template <typename Real>
 struct sigmoid_focal {
   static constexpr Signature<2, 2> signature{
       {"input", "target"}, {{{"alpha", -std::numeric_limits<double>::infinity()}, {"gamma", 0.0}}}};
+  static constexpr bool costly = true;
 
-  // A power in two parts: m may be so small that the rounding of the exponent shows.
+  // A power in two parts: m may be so small that the rounding of the exponent shows. Exponents of
+  // 0, 1 and 2, which a gamma of 2 has, are products.
   struct Power {
     Real exponent, rest;
+    Real is_product;  // 1 or 0
 
     explicit Power(double of)
-        : exponent(static_cast<Real>(of)), rest(static_cast<Real>(of - exponent)) {}
+        : exponent(static_cast<Real>(of)),
+          rest(static_cast<Real>(of - exponent)),
+          is_product(of == 0 || of == 1 || of == 2) {}
 
-    LOSSCLI_HOST_DEVICE Real operator()(Real base) const { return power(base, exponent, rest); }
+    LOSSCLI_HOST_DEVICE Real operator()(Real base) const {
+      return chosen(
+          is_product,
+          [&]() LOSSCLI_LAMBDA {
+            const Real product = exponent > Real(1) ? base * base : base;
+            return exponent > Real(0) ? product : Real(1);
+          },
+          [&]() LOSSCLI_LAMBDA { return power(base, exponent, rest); });
+    }
   };
 
   Real positive, negative;  // weights of targets 1 and 0
@@ -103,7 +116,7 @@ struct sigmoid_focal {
       // Of a target far outside [0, 1] no probability.
       miss = likely < Real(0) ? kNotANumber : likely;
       const Real linear = x[0] * ((x[0] > Real(0) ? Real(1) : Real(0)) - target);
-      entropy = linear + softplus(-absolute(x[0]));
+      entropy = linear + softplus_tail(x[0]);
       slope = x[0] > Real(0) ? rest - q : p - target;
       turn = q - p;
       ratio = miss > Real(0) ? p * q / miss * (rest - target) : miss;

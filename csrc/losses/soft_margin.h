@@ -9,6 +9,7 @@ namespace losscli {
 template <typename Real>
 struct soft_margin {
   static constexpr Signature<2, 0> signature{{"input", "target"}, {}};
+  static constexpr bool costly = true;
 
   explicit soft_margin(const double*) {}
 

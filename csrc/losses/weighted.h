@@ -25,6 +25,7 @@ template <typename Inner, typename Real>
 struct weighted {
   static constexpr int inner_operands = Inner::signature.operands;
   static constexpr auto signature = with_weight(Inner::signature);
+  static constexpr bool costly = is_costly<Inner>;
 
   Inner inner;
 

@@ -26,10 +26,29 @@ constexpr Policies dense_policies(bool row, size_t bytes) {
   return policies;
 }
 
+// The same for a loss that is costly.
+template <typename Pass>
+constexpr Policies costly_policies(bool row, size_t bytes, int operands) {
+  Policies policies = dense_policies<Pass>(row, bytes);
+  if (!Pass::sum || (!Pass::writes && operands > 2)) return policies;
+  if (!Pass::writes) {
+    policies.large = bytes == 8 ? kReadCostly64 : kReadCostly;
+  } else if (operands > 2 && bytes < 8) {
+    policies.large = kWriteCostlyMany;
+  } else {
+    policies.large = bytes == 8 ? kWriteCostly64 : bytes == 2 ? kWriteCostly16 : kWriteCostly;
+  }
+  policies.large.row_ahead = row;
+  return policies;
+}
+
 // Finds the policy of a call; hands its shape and the number of blocks that take tiles to `use`.
-template <typename Stored, typename Pass, bool row, int operands, typename Use>
+template <typename Loss, typename Stored, typename Pass, bool row, typename Use>
 auto with_policy(const ElementwiseArguments& arguments, Use use) {
-  constexpr Policies kPolicies = dense_policies<Pass>(row, sizeof(Stored));
+  constexpr int kOperands = Loss::signature.operands;
+  constexpr Policies kPolicies = is_costly<Loss>
+                                     ? costly_policies<Pass>(row, sizeof(Stored), kOperands)
+                                     : dense_policies<Pass>(row, sizeof(Stored));
   constexpr LaunchPolicy kSmall = kPolicies.small, kLarge = kPolicies.large;
   const auto with = [&](auto shape, const LaunchPolicy& policy) {
     using Shape = decltype(shape);
@@ -37,7 +56,7 @@ auto with_policy(const ElementwiseArguments& arguments, Use use) {
     return use(shape, blocks_for(policy, divide_up(arguments.space.size, kTile)));
   };
   // Measured with two operands; more of them with fewer loads of each, for the registers.
-  constexpr int kShare = operands <= 2 ? 1 : 2;
+  constexpr int kShare = kOperands <= 2 ? 1 : 2;
   if (arguments.space.size * static_cast<int64_t>(sizeof(Stored)) < kPolicies.large_bytes)
     return with(Shape<kSmall.threads, kSmall.loads / kShare, kSmall.resident,
                       kSmall.past_first_level, kSmall.row_ahead>(),
@@ -67,7 +86,7 @@ template <typename Loss, typename Stored, typename Pass, bool row>
 Status launch_flat(const Loss& loss, const ElementwiseArguments& arguments, const GridSum& memory,
                    const LaunchContext& context) {
   constexpr int kOperands = Loss::signature.operands;
-  return with_policy<Stored, Pass, row, kOperands>(arguments, [&](auto shape, int64_t blocks) {
+  return with_policy<Loss, Stored, Pass, row>(arguments, [&](auto shape, int64_t blocks) {
     using Shape = decltype(shape);
     constexpr auto kKernel = loss_flat_kernel<Loss, Stored, Pass, Shape, row>;
     if constexpr (!Pass::forward)
@@ -100,9 +119,8 @@ struct Dense {
     return with_pass(arguments, [&](auto pass) {
       const auto count = [](auto, int64_t blocks) { return blocks; };
       using Pass = decltype(pass);
-      constexpr int kOperands = Loss::signature.operands;
-      return access == Access::row ? with_policy<Stored, Pass, true, kOperands>(arguments, count)
-                                   : with_policy<Stored, Pass, false, kOperands>(arguments, count);
+      return access == Access::row ? with_policy<Loss, Stored, Pass, true>(arguments, count)
+                                   : with_policy<Loss, Stored, Pass, false>(arguments, count);
     });
   }
 

@@ -89,6 +89,21 @@ constexpr Policies kWriteRows16{{512, 2, 2, 132 * 2 - 1, 1, true, true},
                                 {512, 4, 2, kMostBlocks, 4, false, true},
                                 int64_t{1} << 29};
 
+// Large tensors of a loss that is costly: instructions count as much as bytes, so more threads with
+// less in flight for each, and code that stays in the cache. Reads, 2^28 elements, H200: binary
+// cross entropy 507 and with logits 485, where a thread that takes four packs at a time has 538 and
+// 486; in bfloat16 286 and 305, in float64 bound by its exponentials.
+constexpr LaunchPolicy kReadCostly{256, 2, 6, 132 * 64};
+constexpr LaunchPolicy kReadCostly64{256, 4, 3, 132 * 64};
+// Reads and writes, with a few tiles a block, for the code before and after them. Cross entropy
+// with logits 753 (one tile of eight packs a thread: 1,007), log-cosh 759 (1,015), Poisson 752
+// (1,131); in bfloat16 437 (537); Kullback-Leibler divergence in float64 1,575 (2,133).
+constexpr LaunchPolicy kWriteCostly{256, 2, 5, kMostBlocks, 4};
+constexpr LaunchPolicy kWriteCostly16{256, 4, 4, kMostBlocks, 4};
+constexpr LaunchPolicy kWriteCostly64{256, 4, 3, kMostBlocks, 4};
+// Of three operands, with half of these loads of each: Gaussian 980, where 256 threads have 1,017.
+constexpr LaunchPolicy kWriteCostlyMany{512, 4, 2, kMostBlocks, 4};
+
 // What is neither the sum of a loss nor the gradients alone.
 constexpr Policies kPlain{{512, 2, 1, 132 * 3 - 1}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
 

@@ -32,7 +32,23 @@ struct Worker {
   __device__ __forceinline__ void pack(const P (&operands)[kOperands], const P& grad_output,
                                        const Factor<Real>& factor, int64_t i,
                                        TileSum<Real>& sum) const {
-    P value_out, gradients_out[kOperands];
+    if constexpr (Pass::gradient && is_costly<Loss>) {
+      // In training the prediction's gradient is wanted, and no other.
+      void* others = nullptr;
+#pragma unroll
+      for (int n = 1; n < kOperands; ++n) others = gradients[n] ? gradients[n] : others;
+      if (!wanted(others)) return pack<1>(operands, grad_output, factor, i, sum);
+    }
+    pack<kOperands>(operands, grad_output, factor, i, sum);
+  }
+
+ private:
+  // With the gradients of the first operands, so many.
+  template <int differentiated, typename P>
+  __device__ __forceinline__ void pack(const P (&operands)[kOperands], const P& grad_output,
+                                       const Factor<Real>& factor, int64_t i,
+                                       TileSum<Real>& sum) const {
+    P value_out, gradients_out[differentiated];
 #pragma unroll
     for (int k = 0; k < P::kCount; ++k) {
       Real x[kOperands];
@@ -46,13 +62,13 @@ struct Worker {
         Real gradient[kOperands];
         loss.gradient(x, incoming, gradient);
 #pragma unroll
-        for (int n = 0; n < kOperands; ++n) narrow(gradient[n], gradients_out[n].values[k]);
+        for (int n = 0; n < differentiated; ++n) narrow(gradient[n], gradients_out[n].values[k]);
       }
     }
     if constexpr (Pass::value) *reinterpret_cast<P*>(static_cast<Stored*>(value) + i) = value_out;
     if constexpr (Pass::gradient) {
 #pragma unroll
-      for (int n = 0; n < kOperands; ++n) {
+      for (int n = 0; n < differentiated; ++n) {
         Stored* const out = wanted(static_cast<Stored*>(factor.writes ? gradients[n] : nullptr));
         if (out) *reinterpret_cast<P*>(out + i) = gradients_out[n];
       }
