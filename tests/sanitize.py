@@ -66,6 +66,8 @@ LARGE: dict[str, int] = {"float32": 140_000_005, "bfloat16": 280_000_009}
 """Elements that take the cuts of large tensors, and where gradients are written along with a row or
 without one, more blocks than post their sums; by dtype, 534 MiB."""
 LARGE_ROW = 8192
+COSTLY = "kl_div"
+"""A loss whose large tensors have launches of their own."""
 
 SINGLE_PASS = "single_pass"
 STRATEGIES = (SINGLE_PASS, "atomic", "two_pass", "tree", "torch_sum")
@@ -147,6 +149,8 @@ def calls() -> Iterator[Call]:
     for loss, dtype in itertools.product(LOSSES, DTYPES):
         if loss not in MACHINERY:
             yield from calls_of_formula(loss, dtype)
+    for (dtype, size), order in itertools.product(LARGE.items(), (0, 1)):
+        yield Call(COSTLY, dtype, size=size, order=order)
 
 
 def calls_of_formula(loss: str, dtype: str) -> Iterator[Call]:

@@ -174,6 +174,24 @@ def test_odd_tails_meet_the_oracle(loss: str, device: str) -> None:
         assert_meets_oracle(case, draw(case))
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_gradient_of_the_prediction_alone_has_the_bits_of_that_beside_others(
+    loss: str, reduction: str, device: str
+) -> None:
+    """In training only the prediction's is wanted, and kernels may compute that one alone."""
+    function = function_of(loss, reduction)
+    for dtype in DTYPES:
+        case = case_of(loss, (3, 4096), dtype, device, reduction)
+        operands = draw(case)
+        leaves = leaves_of(case, operands)
+        wanted = [leaves[k] for k in with_gradient(case, leaves)]
+        together = torch.autograd.grad(function(*leaves).sum(), wanted)[0]
+        first = leaves[0].detach().requires_grad_()
+        others = [each.detach() for each in leaves[1:]]
+        (alone,) = torch.autograd.grad(function(first, *others).sum(), first)
+        assert torch.equal(alone, together), case.name
+
+
 def broadcasts(operands: Operands) -> Iterator[Operands]:
     """Yield the operands with one of them as a row, a column and a scalar, each in turn."""
     for name, whole in operands.items():
