@@ -1,7 +1,8 @@
 // Negative log-likelihood of a normal distribution, as torch.nn.functional.gaussian_nll_loss:
 //   0.5 (log(v) + (input - target)^2 / v), with v = max(var, eps),
 // and with full 0.5 log(2 pi) besides. As in PyTorch the clamp has no part in the derivatives: var
-// has below eps the gradient of eps. NaN stays NaN.
+// has below eps the gradient of eps. NaN stays NaN, and of a negative var all is NaN: on the CPU
+// the public function then raises PyTorch's error.
 #pragma once
 
 #include <limits>
@@ -67,8 +68,12 @@ struct gaussian_nll {
   }
 
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  static constexpr Real kNotANumber = std::numeric_limits<Real>::quiet_NaN();
 
-  LOSSCLI_HOST_DEVICE Real clamped(Real variance) const { return variance < eps ? eps : variance; }
+  LOSSCLI_HOST_DEVICE Real clamped(Real variance) const {
+    const Real least = variance < Real(0) ? kNotANumber : eps;
+    return variance < eps ? least : variance;
+  }
 };
 
 }  // namespace losscli

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import operators
-from .calling import Arguments, Calls, reduction_of
+from .calling import Arguments, reduction_of
+from .checked import CheckedCalls
 from .domain import PROBABILITIES
 from .module import LossModule
 from .reduction import reduce
@@ -41,41 +41,12 @@ def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     return {"target": torch.maximum(-torch.log(input), -torch.log1p(-input))}
 
 
-class CheckedCalls(Calls):
-    """The calls of a loss whose operands are probabilities, which are looked at on the CPU."""
-
-    def loss(self, given: Arguments, *site: int) -> Tensor:
-        """Return the loss; see :func:`refuse_outside`."""
-        loss = super().loss(given, *site)
-        refuse_outside(loss, given.operands)
-        return loss
-
-    def loss_with_grad(
-        self, given: Arguments, grad_output: Tensor | float
-    ) -> tuple[Tensor, Tensor]:
-        """Return the loss and its gradient; see :func:`refuse_outside`."""
-        loss, gradient = super().loss_with_grad(given, grad_output)
-        refuse_outside(loss, given.operands)
-        return loss, gradient
-
-
-def refuse_outside(loss: Tensor, operands: tuple[Tensor, ...]) -> None:
+def refuse(input: Tensor, target: Tensor) -> None:
     """Raise PyTorch's error for operands outside [0, 1], whose loss is NaN.
 
-    Operands are looked at only where the loss has a NaN, and only on the CPU: a GPU would have to
-    be waited for. PyTorch's kernels end the process's use of the GPU there; losscli's loss stays
-    NaN. Tensors that stand for others, in a compiler or a transform, are not looked at, either.
+    On a GPU, where losscli's loss stays NaN, PyTorch's kernels end the process's use of the GPU.
     """
-    import torch
-
-    if operators.is_compiling() or type(loss) is not torch.Tensor or loss.device.type != "cpu":
-        return
-    if torch._C._functorch.is_functorch_wrapped_tensor(loss):
-        return
-    # No element is below 0, so the sum is NaN where one of them is; it takes no memory.
-    if not bool(loss.detach().sum().isnan()):
-        return
-    for name, operand in zip(("input", "target"), operands, strict=True):
+    for name, operand in (("input", input), ("target", target)):
         outside = ~((operand.detach() >= 0) & (operand.detach() <= 1))
         if bool(outside.any()):
             place = [int(i) for i in outside.nonzero()[0]]
@@ -86,7 +57,7 @@ def refuse_outside(loss: Tensor, operands: tuple[Tensor, ...]) -> None:
             )
 
 
-CALLS = CheckedCalls("binary_cross_entropy")
+CALLS = CheckedCalls("binary_cross_entropy", refuse)
 
 
 @CALLS.function

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import operators
 from .branches import quadratic
-from .calling import Arguments, Calls
+from .calling import Arguments
+from .checked import CheckedCalls
 from .domain import POSITIVE
 from .module import LossModule
 from .reduction import reduce
@@ -70,7 +70,16 @@ def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     )
 
 
-CALLS = Calls("gaussian_nll")
+NEGATIVE = "var has negative entry/entries"
+
+
+def refuse(input: Tensor, target: Tensor, var: Tensor) -> None:
+    """Raise PyTorch's error for a negative variance, whose loss is NaN."""
+    if var.numel() and bool((var.detach() < 0).any()):
+        raise ValueError(NEGATIVE)
+
+
+CALLS = CheckedCalls("gaussian_nll", refuse)
 
 
 @CALLS.function
@@ -104,8 +113,9 @@ def gaussian_nll_loss(
         The loss, in the promoted dtype.
 
     Raises:
-        ValueError: a variance is negative. Not where a compiler, ``vmap`` or a captured graph
-            cannot look at the values.
+        ValueError: a variance is negative, where it is a number or on the CPU. On a GPU, which
+            PyTorch waits for in each call to look at the variances, and where a compiler or
+            ``vmap`` cannot look at them, the loss is NaN.
     """
     operands = (input, target, _variance(input, var))
     return Arguments(operands, reduction, (float(full), eps), weight)
@@ -119,27 +129,9 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
         if var < 0:
             raise ValueError(NEGATIVE)
         return input.new_full((), var)
-    if _is_readable(var) and var.numel() and bool(var.detach().amin() < 0):
-        raise ValueError(NEGATIVE)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         return var.unsqueeze(-1)
     return var
-
-
-NEGATIVE = "var has negative entry/entries"
-
-
-def _is_readable(var: Tensor) -> bool:
-    """Tell whether values can be looked at, which waits for the GPU."""
-    import torch
-
-    if operators.is_compiling() or var.is_meta:
-        return False
-    if type(var) not in (torch.Tensor, torch.nn.Parameter):
-        return False
-    if torch._C._functorch.is_functorch_wrapped_tensor(var):
-        return False
-    return not (var.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 gaussian_nll_loss_with_grad = CALLS.with_grad(gaussian_nll_loss)

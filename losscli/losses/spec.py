@@ -108,7 +108,8 @@ class Operand:
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
     least: float = -math.inf
-    """The smallest value that the public function takes; it raises ValueError for those below."""
+    """The smallest value that the public function takes; the loss of those below is NaN, on the CPU
+    it raises ValueError."""
     smooth: Domain | None = None
     """Where the loss has the finite derivatives that differences of it show, if that is not the
     whole domain."""

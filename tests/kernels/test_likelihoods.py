@@ -113,6 +113,28 @@ def test_negative_variance_raises_as_in_torch(var):
             call(x, y, var)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_loss_and_gradients_of_a_negative_variance_are_nan(reduction, device):
+    """Seen from where the public function does not look: the op itself, as on a GPU."""
+    x, y = torch.randn(2, 4, 3, device=device)
+    var = torch.ones_like(x)
+    var[2, 1] = -1e-30
+    operands = [each.requires_grad_() for each in (x, y, var)]
+    loss = torch.ops.losscli.gaussian_nll.default(*operands, reduction, 0.0, 1e-6, 0)
+    gradients = torch.autograd.grad(loss.sum(), operands)
+
+    for result in (loss, *gradients) if reduction == "none" else gradients:
+        assert result.isnan().nonzero().tolist() == [[2, 1]]
+    if reduction == "mean":
+        assert loss.isnan()
+
+
+@pytest.mark.gpu
+def test_a_negative_variance_on_a_gpu_gives_nan():
+    x, y = torch.randn(2, 4, 3, device="cuda")
+    assert functional.gaussian_nll_loss(x, y, torch.full_like(x, -1)).isnan()
+
+
 @pytest.mark.parametrize("value", [0.0, float("nan")])
 def test_variance_of_zero_or_nan_is_taken(value):
     x, y = torch.randn(2, 4, 3, dtype=torch.float64)
