@@ -105,6 +105,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
             "what PyTorch has, or what one writes with it, where it differs from the reference",
             _functional,
             _same_as_reference,
+            torchs_own=True,
         ),
         Implementation("compile", "torch.compile of the reference", _compile),
         *(

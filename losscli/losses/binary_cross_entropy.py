@@ -30,7 +30,8 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """torch.nn.functional's own function, which computes 16 bits in 16."""
     import torch
 
-    return torch.nn.functional.binary_cross_entropy(*alike(input, target), reduction=reduction)
+    input, target = alike(input, target)
+    return torch.nn.functional.binary_cross_entropy(input, target, reduction=reduction)
 
 
 def twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:

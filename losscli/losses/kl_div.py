@@ -10,7 +10,7 @@ from .domain import LOG_PROBABILITIES, PROBABILITIES, Domain
 from .module import LossModule
 from .reduction import reduce
 from .spec import LOSS, LossSpec, Operand, Terms, Tolerance, switch
-from .widening import widened
+from .widening import alike, widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +32,7 @@ def functional(input: Tensor, target: Tensor, *, reduction: str, log_target: flo
     """torch.nn.functional's own function, which computes 16 bits in 16."""
     import torch
 
+    input, target = alike(input, target)  # it takes no integers
     # Of a mean it warns that its meaning may change.
     loss = torch.nn.functional.kl_div(input, target, reduction="none", log_target=bool(log_target))
     return reduce(loss, reduction)

@@ -26,7 +26,8 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
     # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both
     # operands to the dtype of the gradient that it writes.
-    return torch.nn.functional.mse_loss(*alike(input, target), reduction=reduction)
+    input, target = alike(input, target)
+    return torch.nn.functional.mse_loss(input, target, reduction=reduction)
 
 
 CALLS = Calls("mse", by_weights=True, warns=True)

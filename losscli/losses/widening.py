@@ -29,7 +29,8 @@ def alike(*operands: Tensor) -> tuple[Tensor, ...]:
     import torch
 
     dtype = _promoted(operands)
-    return torch.broadcast_tensors(*(operand.to(dtype) for operand in operands))
+    shaped: tuple[Tensor, ...] = torch.broadcast_tensors(*(each.to(dtype) for each in operands))
+    return shaped
 
 
 def _promoted(operands: tuple[Tensor, ...]) -> torch.dtype:
