@@ -23,6 +23,7 @@ from losscli.axes import CONTIGUOUS
 from losscli.cases import Case, format_grad_output
 from losscli.compare import peers
 from losscli.compare.peers import CUSTOM, Cell, best_peer, cells
+from losscli.losses.weighting import is_weighted
 from losscli.report.bench_table import SHORT_PASSES, SMALL
 from losscli.report.phrases import count, format_ulp
 from losscli.report.tables import IMPOSSIBLE
@@ -38,7 +39,8 @@ MARKER = re.compile(
     r"<!-- (?P<kind>\w+): (?P<file>\S+)(?P<keys>( \w+=\S+)*) -->.*?<!-- end -->", re.DOTALL
 )
 WIDTH = 100
-PEERS = ("reference", "functional", "compile")
+EAGER = ("reference", "functional")
+PEERS = (*EAGER, "compile")
 
 
 def with_tables(text: str) -> str:
@@ -121,6 +123,24 @@ def bench(run: Run) -> str:
         )
     headers = ["loss", "pass", "losscli", "GB/s", "% of limit", *PEERS, "extra memory"]
     return _table(headers, rows)
+
+
+def losses(run: Run) -> str:
+    """Return a row per loss: for each pass losscli's time, and the faster eager peer's over it."""
+    rows: dict[str, dict[str, list[str]]] = {}
+    for group in _beside_peers(run):
+        custom = group[0][CUSTOM]
+        ratios = {peer: ratio for peer in EAGER if (ratio := _speedup(group, peer))}
+        faster = min(ratios, key=ratios.__getitem__, default="")
+        said = f"{ratios[faster]:.2f}x {faster}" if faster else ""
+        rows.setdefault(custom.case.loss, {})[custom.pass_] = [_time(custom), said]
+    headers = [header for pass_ in SHORT_PASSES.values() for header in (pass_, f"{pass_}, speedup")]
+    body = [
+        [loss, *(cell for pass_ in SHORT_PASSES for cell in passes.get(pass_, ["", ""]))]
+        for loss, passes in rows.items()
+        if not is_weighted(loss)
+    ]
+    return _table(["loss", *headers], body)
 
 
 def limits(run: Run) -> str:
@@ -351,7 +371,7 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 KINDS: dict[str, Callable[[Run], str]] = {
     kind.__name__: kind
-    for kind in (environment, bench, limits, floors, ratios, axes, slower, host, strategies)
+    for kind in (environment, bench, losses, limits, floors, ratios, axes, slower, host, strategies)
 }
 
 

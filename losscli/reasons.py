@@ -43,7 +43,8 @@ that measured it ended; of a file, ``does_not_build`` it cannot be imported, ``h
 answer in time, ``left_process`` a process that it has started goes on, ``forged`` it wrote to the
 judge's channel, ``flooded_output`` it wrote too much, ``memory_limit`` it took more memory than it
 may, ``clock_disagrees`` its time is not what the judge's clock says. Warning:
-``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own formula is on the same inputs.
+``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own formula is on the same inputs;
+of a bench that it is PyTorch's own, wrong in single elements and right as a whole.
 """
 
 

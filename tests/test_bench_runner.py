@@ -267,7 +267,7 @@ def test_implementation_that_does_not_apply_is_skipped_with_its_reason(bench):
     )
     assert (result.status, result.reason) == (
         "skipped",
-        "torch.nn.functional has no hinge of its own",
+        "the reference of hinge is what one writes with PyTorch",
     )
 
 

@@ -117,6 +117,23 @@ def test_a_speedup_of_another_table_stands_without_its_time():
     assert row[headers.index("compile")] == "1.50x"
 
 
+def test_table_of_losses_has_the_faster_of_reference_and_functional_and_no_weights():
+    own, weighted = case(loss="log_cosh"), case(loss="weighted_log_cosh")
+    results = [
+        result(name, case=of, pass_=pass_, median=seconds, speedup=speedup)
+        for of in (own, weighted)
+        for pass_, times in (
+            ("forward", (1e-3, {"reference": 9.0, "functional": 4.0, "compile": 1.1})),
+            ("forward_backward", (2e-3, {"reference": 3.0, "functional": 5.0, "compile": 1.2})),
+        )
+        for name, seconds, speedup in (("custom", *times), ("reference", 1.0, {}))
+    ]
+    assert rows(tables.losses(run(*results))) == [
+        ["loss", "fwd", "fwd, speedup", "fwd+bwd", "fwd+bwd, speedup"],
+        ["log_cosh", "1.000 ms", "4.00x functional", "2.000 ms", "3.00x reference"],
+    ]
+
+
 def test_marker_keys_select_results():
     bench = run(timed("custom", around(1.0)), timed("custom", around(2.0), case=SMALL))
     (chosen,) = tables.only(bench, {"loss": "mse", "size": "32x32"}).results

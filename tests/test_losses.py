@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from losscli import losses
-from losscli.losses import LOSSES, Parameter, Tolerance
+from losscli.cases import Case
+from losscli.losses import LOSSES, REDUCTIONS, WEIGHTED, Parameter, Tolerance
+from losscli.truth.inputs import make_inputs
+from tests import handmade
 
 
 @pytest.mark.parametrize("spec", LOSSES.values(), ids=LOSSES)
@@ -114,6 +117,67 @@ def test_a_loss_offers_its_functions_and_its_module_from_its_own_file(spec) -> N
     assert spec.loss_with_grad is getattr(functional, f"{spec.function_name}_with_grad")
     assert issubclass(getattr(nn, spec.module.__name__), spec.module)
     assert spec.module.__module__ == spec.reference.__module__ == f"losscli.losses.{spec.name}"
+
+
+COMPARED = {name: spec for name, spec in (LOSSES | WEIGHTED).items() if spec.functional}
+"""The losses, with a weight and without, whose reference is not what one writes with PyTorch."""
+SIZE = (13, 37)
+
+
+def operands_of(case: Case) -> dict[str, torch.Tensor]:
+    """The operands of a case, those with a gradient as leaves."""
+    return {
+        name: each.detach().clone().requires_grad_(name in case.spec.differentiable)
+        for name, each in make_inputs(case).items()
+    }
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("example", [False, True], ids=["defaults", "examples"])
+@pytest.mark.parametrize("spec", COMPARED.values(), ids=COMPARED)
+def test_functional_has_the_references_loss_and_gradients_wherever_it_has_numbers(
+    spec, example, reduction
+) -> None:
+    parameters = {each.name: each.example for each in spec.parameters} if example else {}
+    settings = {"reduction": reduction, **spec.resolve(parameters)}
+    case = handmade.case(
+        loss=spec.name,
+        shape=SIZE,
+        target_shape=spec.default_target_shape(SIZE),
+        dtype="float64",
+        reduction=reduction,
+        distribution="normal",
+        scale=2.0,
+        params=spec.resolve(parameters),
+    )
+    operands = operands_of(case)
+    leaves = [each for each in operands.values() if each.requires_grad]
+
+    def computed(function):
+        loss = function(*operands.values(), **settings)
+        return loss.detach(), *torch.autograd.grad(loss.sum(), leaves)
+
+    for found, due in zip(computed(spec.functional), computed(spec.reference), strict=True):
+        numbers = found.isfinite()
+        assert float(numbers.double().mean()) > 0.5
+        torch.testing.assert_close(found[numbers], due[numbers], rtol=1e-7, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("spec", COMPARED.values(), ids=COMPARED)
+def test_functional_takes_a_target_of_one_row_and_of_another_dtype(spec, dtype) -> None:
+    case = handmade.case(
+        loss=spec.name, shape=SIZE, target_shape=SIZE[-1:], params=spec.resolve({})
+    )
+    operands = {name: each.detach() for name, each in make_inputs(case).items()}
+    operands["target"] = operands["target"].to(dtype)
+    prediction = next(iter(operands.values())).requires_grad_()
+
+    loss = spec.functional(*operands.values(), reduction="mean", **spec.resolve({}))
+    (gradient,) = torch.autograd.grad(loss, prediction)
+
+    assert (loss.shape, loss.dtype) == ((), torch.float32)
+    assert (gradient.shape, gradient.dtype) == (prediction.shape, prediction.dtype)
 
 
 def test_a_file_with_a_spec_is_a_loss() -> None:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from losscli.report.render import render
 from losscli.runs.records import (
+    NO_WORSE_THAN_TORCH,
     Error,
     Seconds,
     Speedup,
@@ -157,6 +158,19 @@ def test_a_failed_implementation_shows_no_figures_and_its_reason_in_full():
     assert row.split() == ["fwd", "custom", "failed"]
     assert "FAILED mse 4096x4096 float32 mean, custom, forward: loss: 9 ulp" in text
     assert text.splitlines()[-1] == "custom: 1 FAILED"
+
+
+def test_functions_of_pytorch_that_lose_digits_are_named_with_their_largest_error():
+    lossy = [
+        result("functional", case=case(loss="log_cosh"), code=NO_WORSE_THAN_TORCH, error=error)
+        for error in (Error(value_ulp=0.5, grad_ulp=900.0), Error(value_ulp=7.0))
+    ]
+    text = " ".join(render(run(result("functional"), *lossy), "table").split())
+    assert (
+        "functional of log_cosh loses digits of single elements, up to 900 ulp in 2 results: it is "
+        "PyTorch's own, right as a whole, and has a time"
+    ) in text
+    assert "functional of mse" not in text
 
 
 def test_skipped_implementations_are_grouped_by_reason():

@@ -17,7 +17,7 @@ from losscli.bench.statistics import half_width, summarize
 from losscli.implementations import find_implementation
 from losscli.implementations.caller import SandboxError, SubjectError
 from losscli.machine import memory
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.runs.judgements import is_busy, is_impossible
 from losscli.runs.records import (
     FAILED,
@@ -60,6 +60,8 @@ class Timed:
     """Samples discarded because the machine was throttled."""
     default_allocator_seconds: float | None = None
     """Median in a process with the default allocator."""
+    code: Code = ""
+    """The code of the gate's warning."""
 
 
 Outcome = Untimed | Timed
@@ -102,9 +104,17 @@ class Found:
 
 
 def conclude(
-    task: Task, contender: Contender, error: Error, peak_extra_bytes: int | None, stop: Stop
+    task: Task,
+    contender: Contender,
+    error: Error,
+    peak_extra_bytes: int | None,
+    stop: Stop,
+    code: Code = "",
 ) -> Outcome:
-    """Return the outcome of an implementation whose results were correct to the end."""
+    """Return the outcome of an implementation whose results were correct to the end.
+
+    ``code``: of the gate's warning.
+    """
     if not contender.samples:
         text = f"every sample was taken while throttled; {contender.thrown_away} discarded"
         return Untimed(SKIPPED, Reason("throttled", text), error, sampled=True)
@@ -118,6 +128,7 @@ def conclude(
         ),
         error,
         contender.thrown_away,
+        code=code,
     )
 
 
@@ -188,6 +199,7 @@ def _timed(
         pass_,
         OK,
         "; ".join(filter(None, facts)),
+        outcome.code,
         stop=around.stop,
         no_limit=limit.reason,
         seconds=outcome.seconds,

@@ -44,7 +44,7 @@ from losscli.implementations.passes import (
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.runs.records import (
     FAIL,
     FAILED,
@@ -69,6 +69,8 @@ class _Entry:
     contender: Contender
     error: Error
     device: str
+    code: Code = ""
+    """The code of the gate's warning."""
     peak_extra_bytes: int | None = None
 
     def measure_memory(self) -> None:
@@ -268,7 +270,7 @@ def _admit(
     timed.release()
     if verdict.status == FAIL:
         return Untimed(FAILED, Reason(verdict.code, verdict.reason), verdict.error)
-    return _Entry(timed, Contender(name, timed), verdict.error, case.device)
+    return _Entry(timed, Contender(name, timed), verdict.error, case.device, verdict.code)
 
 
 def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop) -> Outcome:
@@ -291,7 +293,7 @@ def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop
         return Untimed(FAILED, reason, verdict.error, sampled=True)
     if disagreement:
         return Untimed(FAILED, disagreement, entry.error, sampled=True)
-    return conclude(task, contender, entry.error, entry.peak_extra_bytes, stop)
+    return conclude(task, contender, entry.error, entry.peak_extra_bytes, stop, entry.code)
 
 
 def _judge_again(gate: Gate, pass_: PassName, entry: _Entry) -> VerifyResult | None:

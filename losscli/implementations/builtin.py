@@ -76,7 +76,7 @@ def _needs_no_sum(case: Case) -> Reason | None:
 def _same_as_reference(case: Case) -> Reason | None:
     if case.spec.functional:
         return None
-    return Reason("not_applicable", f"torch.nn.functional has no {case.loss} of its own")
+    return Reason("not_applicable", f"the reference of {case.loss} is what one writes with PyTorch")
 
 
 STRATEGIES = {
@@ -102,9 +102,10 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
         Implementation(
             "functional",
-            "torch.nn.functional's own op, where it differs from the reference",
+            "what PyTorch has, or what one writes with it, where it differs from the reference",
             _functional,
             _same_as_reference,
+            torchs_own=True,
         ),
         Implementation("compile", "torch.compile of the reference", _compile),
         *(

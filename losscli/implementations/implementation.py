@@ -39,6 +39,9 @@ class Implementation:
     held_to_oracle: bool = False
     """Whether it fails even where PyTorch's own formula is as wrong: an implementation that takes
     parameters in float64, while PyTorch rounds them to its computing dtype."""
+    torchs_own: bool = False
+    """Whether it is what people call in PyTorch, whatever digits that loses: what it gets wrong is
+    PyTorch's own difference, a warning. Bench times it where it is right as a whole."""
     file: UserFile | None = None
     """Of others, which runs in a process of its own."""
     changes: Callable[[], list[str]] = list

@@ -10,7 +10,7 @@ from .domain import PROBABILITIES
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand, Terms
-from .widening import widened
+from .widening import alike, widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +24,14 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     input, target = torch.broadcast_tensors(input, target)
     (input, target), dtype = widened(input, target)
     return functional.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
+
+
+def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """torch.nn.functional's own function, which computes 16 bits in 16."""
+    import torch
+
+    input, target = alike(input, target)
+    return torch.nn.functional.binary_cross_entropy(input, target, reduction=reduction)
 
 
 def twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
@@ -129,7 +137,7 @@ SPEC = LossSpec(
     ),
     parameters=(),
     reference=reference,
-    functional=None,
+    functional=functional,
     loss=binary_cross_entropy,
     loss_with_grad=binary_cross_entropy_with_grad,
     module=BCELoss,

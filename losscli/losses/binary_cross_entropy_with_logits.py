@@ -11,7 +11,7 @@ from .domain import PROBABILITIES
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand, Terms
-from .widening import widened
+from .widening import alike, widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +26,14 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     linear = input * (positive.to(input.dtype) - target)
     rest = torch.log1p(torch.exp(torch.where(positive, -input, input)))
     return reduce(linear + rest, reduction).to(dtype)
+
+
+def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """torch.nn.functional's own function, whose loss loses its digits where it is small."""
+    import torch
+
+    input, target = alike(input, target)
+    return torch.nn.functional.binary_cross_entropy_with_logits(input, target, reduction=reduction)
 
 
 def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -133,7 +141,7 @@ SPEC = LossSpec(
     ),
     parameters=(),
     reference=reference,
-    functional=None,  # in torch's own, the loss cancels where it is small
+    functional=functional,
     branch_coordinate=prediction,
     loss=binary_cross_entropy_with_logits,
     loss_with_grad=binary_cross_entropy_with_logits_with_grad,

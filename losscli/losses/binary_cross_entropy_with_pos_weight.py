@@ -10,7 +10,7 @@ from .domain import POSITIVE, PROBABILITIES
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand, Terms, Tolerance, last_dimension
-from .widening import widened
+from .widening import alike, widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +23,24 @@ def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: s
     (input, target, pos_weight), dtype = widened(input, target, pos_weight)
     positive = pos_weight * (target * -logsigmoid(input))
     return reduce(positive - (1 - target) * logsigmoid(-input), reduction).to(dtype)
+
+
+def functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
+    """torch.nn.functional's own function, whose loss loses its digits where it is small.
+
+    It has no gradient for ``pos_weight``; where that is asked for, its formula in PyTorch's ops.
+    """
+    import torch
+
+    input, target, pos_weight = alike(input, target, pos_weight)
+    if not pos_weight.requires_grad:
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            input, target, reduction=reduction, pos_weight=pos_weight
+        )
+    softplus = torch.nn.functional.softplus
+    return reduce(
+        pos_weight * target * softplus(-input) + (1 - target) * softplus(input), reduction
+    )
 
 
 def terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor]:
@@ -102,7 +120,7 @@ SPEC = LossSpec(
     ),
     parameters=(),
     reference=reference,
-    functional=None,  # in torch's own, the loss cancels where it is small
+    functional=functional,
     branch_coordinate=prediction,
     loss=binary_cross_entropy_with_pos_weight,
     loss_with_grad=binary_cross_entropy_with_pos_weight_with_grad,

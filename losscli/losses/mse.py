@@ -9,6 +9,7 @@ from .calling import Arguments, Calls, reduction_of
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand
+from .widening import alike
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,11 +24,9 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """torch.nn.functional's own op."""
     import torch
 
-    input, target = torch.broadcast_tensors(input, target)
     # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both
     # operands to the dtype of the gradient that it writes.
-    wide = torch.promote_types(input.dtype, target.dtype)
-    input, target = input.to(wide), target.to(wide)
+    input, target = alike(input, target)
     return torch.nn.functional.mse_loss(input, target, reduction=reduction)
 
 

@@ -11,7 +11,7 @@ from .domain import PROBABILITIES
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand, Parameter, Terms, Tolerance
-from .widening import widened
+from .widening import alike, widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def reference(
     input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
 ) -> Tensor:
-    """torchvision's formula, in which nothing cancels in the loss; 16 bits in float32."""
+    """torchvision's loss, by a formula in which nothing cancels in the loss; 16 bits in float32."""
     import torch
 
     (input, target), dtype = widened(input, target)
@@ -38,6 +38,22 @@ def reference(
     if alpha >= 0:
         loss = loss * (alpha * target + (1 - alpha) * (1 - target))
     return reduce(loss, reduction).to(dtype)
+
+
+def as_written(
+    input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
+) -> Tensor:
+    """As a person writes torchvision's loss in PyTorch; easy examples lose their digits."""
+    import torch
+
+    input, target = alike(input, target)
+    p = torch.sigmoid(input)
+    entropy = torch.nn.functional.binary_cross_entropy_with_logits(input, target, reduction="none")
+    right = p * target + (1 - p) * (1 - target)
+    loss = entropy * (1 - right) ** gamma
+    if alpha >= 0:
+        loss = (alpha * target + (1 - alpha) * (1 - target)) * loss
+    return reduce(loss, reduction)
 
 
 def terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[str, Tensor]:
@@ -128,7 +144,7 @@ SPEC = LossSpec(
         Parameter("gamma", 2.0, 0.0, "exponent of m, the probability of the wrong class", 2.3),
     ),
     reference=reference,
-    functional=None,
+    functional=as_written,
     branch_coordinate=prediction,
     loss=sigmoid_focal_loss,
     loss_with_grad=sigmoid_focal_loss_with_grad,

@@ -10,7 +10,7 @@ from .domain import SIGNS
 from .module import LossModule
 from .reduction import reduce
 from .spec import LossSpec, Operand
-from .widening import widened
+from .widening import alike, widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +32,19 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     near = torch.logaddexp(-inside, torch.zeros_like(inside))
     beyond = torch.where(product > 0, torch.exp(-product.clamp(min=0)), -product)
     return reduce(torch.where(far, beyond, near), reduction).to(dtype)
+
+
+def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """torch.nn.functional's own function, which is infinite where ``exp(-input * target)`` is.
+
+    It has no gradient for the target; where that is asked for, its formula in PyTorch's ops.
+    """
+    import torch
+
+    input, target = alike(input, target)
+    if not target.requires_grad:
+        return torch.nn.functional.soft_margin_loss(input, target, reduction=reduction)
+    return reduce(torch.log1p(torch.exp(-target * input)), reduction)
 
 
 CALLS = Calls("soft_margin")
@@ -91,7 +104,7 @@ SPEC = LossSpec(
     operands=(Operand("input", "logits"), Operand("target", "labels", domain=SIGNS)),
     parameters=(),
     reference=reference,
-    functional=None,  # torch's own has no gradient of the target
+    functional=functional,
     branch_coordinate=product,
     loss=soft_margin_loss,
     loss_with_grad=soft_margin_loss_with_grad,

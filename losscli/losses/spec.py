@@ -183,7 +183,11 @@ class LossSpec:
     reference: LossFunction
     """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
     functional: LossFunction | None
-    """torch.nn.functional's own op, where it differs from the reference."""
+    """What PyTorch has, or what one writes with it, where it differs from the reference.
+
+    torch.nn.functional's own function where there is one, without what makes the reference a truth:
+    it computes 16 bits in 16, and may lose digits that the reference keeps. So it is what losscli's
+    kernels are compared with in time. It has the gradients of the reference's operands."""
     loss: LossFunction
     """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]]

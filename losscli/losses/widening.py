@@ -1,4 +1,4 @@
-"""Operands of 16 bits as float32, for references of many steps that would round after each."""
+"""The dtype and the shape of operands that references and PyTorch's own functions compute with."""
 
 from __future__ import annotations
 
@@ -10,11 +10,34 @@ if TYPE_CHECKING:
 
 
 def widened(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
-    """Return the operands in their promoted dtype, at least float32, and that of the loss."""
+    """Return the operands in their promoted dtype, at least float32, and that of the loss.
+
+    For references of many steps, which would round 16 bits after each.
+    """
+    import torch
+
+    dtype = _promoted(operands)
+    wide = torch.promote_types(dtype, torch.float32)
+    return tuple(operand.to(wide) for operand in operands), dtype
+
+
+def alike(*operands: Tensor) -> tuple[Tensor, ...]:
+    """Return the operands in one dtype and one shape, as some functions of PyTorch ask for.
+
+    Operands that have both already are not copied.
+    """
+    import torch
+
+    dtype = _promoted(operands)
+    shaped: tuple[Tensor, ...] = torch.broadcast_tensors(*(each.to(dtype) for each in operands))
+    return shaped
+
+
+def _promoted(operands: tuple[Tensor, ...]) -> torch.dtype:
+    """Return the dtype that PyTorch promotes the operands to."""
     import torch
 
     dtype = operands[0].dtype
     for operand in operands[1:]:
         dtype = torch.promote_types(dtype, operand.dtype)
-    wide = torch.promote_types(dtype, torch.float32)
-    return tuple(operand.to(wide) for operand in operands), dtype
+    return dtype

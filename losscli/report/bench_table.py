@@ -23,7 +23,15 @@ from losscli.cases import distinct_names
 from losscli.report.phrases import count, format_ulp, skips, with_mode
 from losscli.report.tables import IMPOSSIBLE, beside_case, fill, shorten
 from losscli.runs.judgements import SAME, UNCLEAR
-from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run, Seconds
+from losscli.runs.records import (
+    FAILED,
+    HOST_GAPS,
+    NO_WORSE_THAN_TORCH,
+    SKIPPED,
+    BenchResult,
+    Run,
+    Seconds,
+)
 from losscli.units import format_bytes, format_seconds
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
@@ -130,6 +138,7 @@ def notes(run: Run) -> list[str]:
         for r in results
         if _outgrew(r)
     ]
+    texts += _right_as_a_whole(results)
     texts += skips(results)
     texts += dict.fromkeys(
         f"memory limit not measured: {r.no_limit}" for r in results if r.no_limit
@@ -137,6 +146,19 @@ def notes(run: Run) -> list[str]:
     texts += _default_allocator(results)
     texts += _conditions(results)
     return [fill(text) for text in texts]
+
+
+def _right_as_a_whole(results: Sequence[BenchResult]) -> list[str]:
+    """Return a line for each loss of PyTorch's own functions that lose digits of elements."""
+    worst: dict[tuple[str, str], list[float]] = {}
+    for r in results:
+        if r.code == NO_WORSE_THAN_TORCH:
+            worst.setdefault((r.implementation, r.case.loss), []).append(_worst_ulp(r) or 0.0)
+    return [
+        f"{name} of {loss} loses digits of single elements, up to {format_ulp(max(ulps))} ulp in "
+        f"{count(len(ulps), 'result')}: it is PyTorch's own, right as a whole, and has a time"
+        for (name, loss), ulps in worst.items()
+    ]
 
 
 def _default_allocator(results: Sequence[BenchResult]) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from losscli.losses import REDUCTIONS
-from losscli.runs.records import FAIL, PASS
+from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
 from losscli.truth.gate import Gate
 from losscli.truth.inputs import make_inputs
 from losscli.truth.oracle import Oracle
@@ -91,3 +91,29 @@ def test_a_tolerance_of_the_config_is_applied_and_shown(case):
     result = Gate(case, inputs, loosened=256.0).judge("mine", "forward", loss)
 
     assert (result.status, result.tolerance) == (PASS, "256 ulp")
+
+
+def test_pytorchs_own_function_that_is_right_as_a_whole_gets_a_warning_others_fail(case):
+    inputs = make_inputs(case)
+    loss, gradient = compute(case, *inputs.values())
+    smallest = gradient.abs().argmin()
+    gradient.view(-1)[smallest] *= 1.0003
+    gate = Gate(case, inputs)
+
+    found = gate.judge("functional", "forward_backward", loss, gradient)
+
+    assert (found.status, found.code) == (WARN, NO_WORSE_THAN_TORCH)
+    assert found.reason.startswith("gradient: expected ")
+    assert (found.error.grad_ulp or 0) > 1000
+    for name in ("mine", "custom", "reference", "compile"):
+        assert gate.judge(name, "forward_backward", loss, gradient).status == FAIL
+
+
+@pytest.mark.parametrize("spoil", [lambda g: g * 1.01, lambda g: g * torch.nan, lambda g: g / 0])
+def test_pytorchs_own_function_that_is_wrong_as_a_whole_fails(case, spoil):
+    inputs = make_inputs(case)
+    loss, gradient = compute(case, *inputs.values())
+
+    result = Gate(case, inputs).judge("functional", "forward_backward", loss, spoil(gradient))
+
+    assert (result.status, result.code) == (FAIL, "wrong")

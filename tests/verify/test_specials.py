@@ -101,3 +101,16 @@ def test_mistake_beyond_those_of_torch_is_not_excused(make_case):
 
     assert (result.status, result.code) == (FAIL, "wrong")
     assert "NaN in the input" in result.reason
+
+
+def test_what_pytorchs_own_function_gets_wrong_is_a_warning_whatever_check_finds_it(make_case):
+    """``exp(3072)`` is infinite in torch's soft margin, on the way to a loss of 3072."""
+    case = make_case("soft_margin", shape=(7, 7), reduction="none")
+    own = find_implementation("functional")
+
+    (result,) = put(case, own, checks=("coverage",))
+    (held,) = put(case, replace(own, torchs_own=False), checks=("coverage",))
+
+    assert (result.status, result.code) == (WARN, "no_worse_than_torch")
+    assert (held.status, held.code) == (FAIL, "wrong")
+    assert "expected 3072, got inf" in result.reason == held.reason
