@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,8 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTOR = 0x5851F42D4C957F2D
 """Odd, so that a change of one block is never multiplied away in 64 bits."""
 _LOW = 2**32 - 1
+_KEPT_WEIGHTS = 2**16
+"""Half a MiB. Checks ask for thousands of fingerprints, most of them of smaller tensors."""
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -26,9 +30,7 @@ def fingerprint(tensor: Tensor) -> int:
     lie one apart, the sum would lose it.
     """
     limit = block_elements(tensor.device.type)
-    count = min(tensor.numel(), limit)
-    weights = _fold(torch.arange(1, count + 1, device=tensor.device) * _FACTOR)
-    weights = _fold(weights * _FACTOR) | 1
+    weights = _weights(min(tensor.numel(), limit), tensor.device)
     total = torch.zeros((), dtype=torch.int64, device=tensor.device)
     for block in blocks(tensor.shape, limit):
         own = bits(tensor.detach()[block]).flatten()
@@ -36,6 +38,25 @@ def fingerprint(tensor: Tensor) -> int:
             own = _fold(own)
         total = total * _FACTOR + (own * weights[: len(own)]).sum()
     return int(total)
+
+
+def _weights(count: int, device: torch.device) -> Tensor:
+    """Return at least as many weights; the usual number is kept on a CPU, which is soon asked."""
+    if device.type == "cpu" and count <= _KEPT_WEIGHTS:
+        return _kept_weights()
+    return _made_weights(count, device)
+
+
+@cache
+def _kept_weights() -> Tensor:
+    """Return the weights that are kept."""
+    return _made_weights(_KEPT_WEIGHTS, torch.device("cpu"))
+
+
+def _made_weights(count: int, device: torch.device) -> Tensor:
+    """Return weights."""
+    weights = _fold(torch.arange(1, count + 1, device=device) * _FACTOR)
+    return _fold(weights * _FACTOR) | 1
 
 
 def _fold(values: Tensor) -> Tensor:

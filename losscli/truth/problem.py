@@ -66,6 +66,8 @@ class Problem:
     the first call of a loss builds its kernels."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
+    _used: dict[str, Problem] = field(default_factory=dict)
+    """The variants that were asked for since ``spoiled`` looked at them."""
     _marks: dict[str, int] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
@@ -120,10 +122,15 @@ class Problem:
         return Oracle(self.case, self.operands)
 
     @cached_property
+    def _constant(self) -> Oracle:
+        """The truth of the contents that the operands have now, for results that are kept."""
+        return Oracle(self.case, self.operands, constant=True)
+
+    @cached_property
     def reference_errors(self) -> Errors:
         """The error of PyTorch's own formula."""
         subject = Subject.of("reference", self.case)
-        return compare(subject.loss(self.operands), self._value())
+        return compare(subject.loss(self.operands), self.value())
 
     @cached_property
     def branch_shares(self) -> dict[str, float]:
@@ -144,6 +151,7 @@ class Problem:
             self._variants[name] = make()
             if self._marks:
                 self._variants[name].mark()
+        self._used[name] = self._variants[name]
         return self._variants[name]
 
     def mark(self) -> None:
@@ -151,12 +159,17 @@ class Problem:
         for name, operand in self.operands.items():
             self._marks[name] = fingerprint(operand)
 
-    def spoiled(self) -> str:
-        """Return the name of an operand, of this or a variant, that changed since ``mark``."""
+    def spoiled(self, *, used: bool = False) -> str:
+        """Return the name of an operand, of this or a variant, that changed since ``mark``.
+
+        ``used``: look only at those variants that were asked for since the last time.
+        """
+        variants = list((self._used if used else self._variants).values())
+        self._used.clear()
         for name, mark in self._marks.items():
             if fingerprint(self.operands[name]) != mark:
                 return name
-        return next(filter(None, (each.spoiled() for each in self._variants.values())), "")
+        return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
     def call(self, incoming: Incoming) -> Call:
         """Return the call that asks for the loss and the gradients of an incoming one."""
@@ -225,7 +238,7 @@ class Problem:
         wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
             return Verdict(FAIL, wrong), None
-        errors = compare(loss, self._value())
+        errors = compare(loss, self.value())
 
         def verdict_of(errors: Errors) -> Verdict:
             if self.case.reduction == "none":
@@ -237,7 +250,7 @@ class Problem:
         verdict = verdict_of(errors)
         if verdict.status == FAIL and self._may_be_excused:
             torchs = (own.loss(self.operands) for own in self.torchs_own)
-            verdict = excused(verdict, loss, self._value, torchs, verdict_of)
+            verdict = excused(verdict, loss, self.value, torchs, verdict_of)
         return verdict, errors
 
     def judge_gradient(
@@ -259,10 +272,11 @@ class Problem:
 
         def truths() -> Iterator[Truth]:
             for truth in self._gradient(name, incoming):
-                value = truth.value
                 if any_for_nan:
+                    value = truth.value
                     value = torch.where(value.isnan(), gradient[truth.block], value)
-                yield replace(truth, value=value)
+                    truth = replace(truth, value=value)
+                yield truth
 
         errors = compare(gradient, truths())
 
@@ -302,9 +316,9 @@ class Problem:
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:
         """The whole truth of the loss."""
-        return tuple(self.oracle.value())
+        return tuple(self._constant.value())
 
-    def _value(self) -> Iterable[Truth]:
+    def value(self) -> Iterable[Truth]:
         """The truth of the loss; streamed again each time where it is large."""
         small = self.case.reduction != "none" or self._keeps
         return self._whole_value if small else self.oracle.value()
@@ -315,5 +329,7 @@ class Problem:
             return self.oracle.gradient(name, incoming.grad_output)
         key = (name, incoming)
         if key not in self._kept:
-            self._kept[key] = tuple(self.oracle.gradient(name, incoming.grad_output))
+            names = incoming.wrt if name in incoming.wrt else (name,)
+            found = self._constant.gradients(names, incoming.grad_output)
+            self._kept.update({(each, incoming): truths for each, truths in found.items()})
         return self._kept[key]

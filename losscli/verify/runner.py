@@ -177,7 +177,7 @@ def run(
     free = 0 if case.device in broken else free_bytes(case.device)
     problem: Problem | None = None
     subject = cache(lambda implementation: Subject.bind(implementation, case))
-    for implementation, check in job.trials:
+    for number, (implementation, check) in enumerate(job.trials, 1):
         name = implementation.name
         reason = (
             _out_of_order(case.device)
@@ -201,7 +201,8 @@ def run(
                 _held(result, implementation)
                 for result in check.run(problem, subject(implementation))
             ]
-            spoiled = problem.spoiled()
+            # The last check looks also at what earlier ones have used.
+            spoiled = problem.spoiled(used=number < len(job.trials))
         except SubjectError as error:
             # Whatever it has left of the operands, the next shall have its own.
             _remember(error, case.device, name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from losscli.cases import Case
@@ -51,11 +52,22 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
             judge(problem, incoming, name, got, "repeated", worst)
             continue
         repeats = got.view(-1, PERIOD)
-        differ = (repeats != repeats[0]).any(dim=1).nonzero().flatten().tolist()
+        differ = [] if _repeats(got) else _differing(repeats)
         for number in [0, *differ[:_MOST_JUDGED]]:
             where = f"repeat {number} of {count}"
             judge(problem, incoming, name, repeats[number], where, worst)
     yield worst.result(problem, subject.name, "bulk")
+
+
+def _repeats(values: Tensor) -> bool:
+    """Tell whether each element equals the one a period later, without a tensor of answers."""
+    return torch.equal(values[:-PERIOD], values[PERIOD:])
+
+
+def _differing(repeats: Tensor) -> list[int]:
+    """Return the numbers of the repeats that are not the first."""
+    found: list[int] = (repeats != repeats[0]).any(dim=1).nonzero().flatten().tolist()
+    return found
 
 
 def _repeated(values: Tensor, count: int) -> Tensor:
