@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import msgspec
 import torch
@@ -37,6 +38,10 @@ KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 _EXCUSED_ELEMENTS = 2**22
 """Up to here PyTorch\'s own formula may be run beside what failed."""
 
+Beside = Mapping[str, tuple[str, ...]]
+"""The losses of the run by the name of each implementation that runs them. A check that calls
+several losses calls no others: the first call of a loss builds its kernels."""
+
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""
 
@@ -61,9 +66,8 @@ class Problem:
     """ULP that the config grants this case by name."""
     excuses: bool = True
     """Whether a result that is no worse than PyTorch's own formula is a warning."""
-    beside: tuple[str, ...] = ()
-    """The other losses of the run. A check may call them in between; it calls no others, because
-    the first call of a loss builds its kernels."""
+    beside: Beside = field(default_factory=dict)
+    """The losses that a check may call in between."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
     _used: dict[str, Problem] = field(default_factory=dict)
@@ -73,7 +77,9 @@ class Problem:
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, case: Case, loosened: float | None = None, beside: tuple[str, ...] = ()) -> Problem:
+    def of(
+        cls, case: Case, loosened: float | None = None, beside: Beside = MappingProxyType({})
+    ) -> Problem:
         """Make the inputs of a case."""
         return cls(case, make_inputs(case), loosened, beside=beside)
 

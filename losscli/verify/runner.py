@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, SKIPPED, VerifyResult, VerifyStatus
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Beside, Problem
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import fit
 
@@ -41,8 +42,8 @@ class Job:
     trials: tuple[Trial, ...]
     loosened: float | None = None
     """ULP that the config grants this case by name."""
-    beside: tuple[str, ...] = ()
-    """The losses of the run, which a check may call in between: their kernels are built anyway."""
+    beside: Beside = field(default_factory=dict)
+    """The losses that a check may call in between."""
 
     @property
     def name(self) -> str:
@@ -81,13 +82,16 @@ def plan(
         for trial in _trials(block, case, picked)
     ]
     chosen = _choose(asked, free)
-    losses = tuple(dict.fromkeys(case.loss for _, case, _ in asked))
+    losses: dict[str, dict[str, None]] = {}
+    for _, case, (implementation, _) in asked:
+        losses.setdefault(implementation.name, {})[case.loss] = None
+    beside = {name: tuple(own) for name, own in losses.items()}
     jobs: list[Job] = []
     for (number, case), group in groupby(asked, key=lambda one: one[:2]):
         trials = [trial for *_, trial in group if chosen[_key(case, trial)] == (number, case)]
         tolerances = config.blocks[number].tolerances
         loosened = {tolerance.case: tolerance.ulp for tolerance in tolerances}
-        jobs += split(case, trials, loosened.get(case.name), losses)
+        jobs += split(case, trials, loosened.get(case.name), beside)
     if checks and not jobs:
         _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))
     return jobs
@@ -133,7 +137,7 @@ def split(
     case: Case,
     trials: Iterable[Trial],
     loosened: float | None = None,
-    beside: tuple[str, ...] = (),
+    beside: Beside = MappingProxyType({}),
 ) -> list[Job]:
     """Return a job for the case and for each other that a check makes of it.
 
