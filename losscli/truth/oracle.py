@@ -100,9 +100,7 @@ class Oracle:
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / divisor
         yield Truth((), *totals.to(self.device))
 
-    def gradients(
-        self, names: Sequence[str], grad_output: Tensor
-    ) -> dict[str, tuple[Truth, ...]]:
+    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
         """Return the gradients of operands for an incoming gradient, each whole.
 
         Of a small case with constant operands they come from one backward pass.
