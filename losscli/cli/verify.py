@@ -58,8 +58,8 @@ def command(
     """Check losses and gradients against a float64 oracle.
 
     Without -c, verify runs the cases of smoke.yaml, which takes a few minutes; --quick takes half a
-    minute, `-c thorough` longer. Without --impl, verify checks losscli's own kernels in the config, or every
-    implementation of a config that has none of losscli's own.
+    minute, `-c thorough` longer. Without --impl, verify checks losscli's own kernels in the config,
+    or every implementation of a config that has none of losscli's own.
 
     Options that choose cases take several values: --dtype float32,bfloat16.
 
