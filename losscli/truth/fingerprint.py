@@ -1,8 +1,8 @@
-"""A fingerprint of a tensor: a number that shows any change, without a copy of the tensor."""
+"""Marks of a tensor that show any change: a copy of a small one, a number of a large one."""
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,13 +13,35 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTOR = 0x5851F42D4C957F2D
 """Odd, so that a change of one block is never multiplied away in 64 bits."""
 _LOW = 2**32 - 1
-_KEPT_WEIGHTS = 2**16
-"""Half a MiB. Checks ask for thousands of fingerprints, most of them of smaller tensors."""
+_COPIED_ELEMENTS = 2**16
+"""Most elements of a tensor that is copied: half a MiB. Checks use thousands of smaller ones."""
 
 
 def bits(tensor: Tensor) -> Tensor:
     """Return a tensor's bits as integers: NaN equals itself, and -0 is not 0."""
     return tensor.view(_INTEGERS[tensor.element_size()])
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a tensor was."""
+
+    bits: Tensor | None
+    """Of a small tensor, which is compared in a tenth of the time of a fingerprint."""
+    fingerprint: int = 0
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Mark:
+        """Mark a tensor."""
+        if tensor.numel() <= _COPIED_ELEMENTS:
+            return cls(bits(tensor.detach()).clone())
+        return cls(None, fingerprint(tensor))
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor still is what it was."""
+        if self.bits is None:
+            return fingerprint(tensor) == self.fingerprint
+        return torch.equal(self.bits, bits(tensor.detach()))
 
 
 def fingerprint(tensor: Tensor) -> int:
@@ -30,7 +52,9 @@ def fingerprint(tensor: Tensor) -> int:
     lie one apart, the sum would lose it.
     """
     limit = block_elements(tensor.device.type)
-    weights = _weights(min(tensor.numel(), limit), tensor.device)
+    count = min(tensor.numel(), limit)
+    weights = _fold(torch.arange(1, count + 1, device=tensor.device) * _FACTOR)
+    weights = _fold(weights * _FACTOR) | 1
     total = torch.zeros((), dtype=torch.int64, device=tensor.device)
     for block in blocks(tensor.shape, limit):
         own = bits(tensor.detach()[block]).flatten()
@@ -38,25 +62,6 @@ def fingerprint(tensor: Tensor) -> int:
             own = _fold(own)
         total = total * _FACTOR + (own * weights[: len(own)]).sum()
     return int(total)
-
-
-def _weights(count: int, device: torch.device) -> Tensor:
-    """Return at least as many weights; the usual number is kept on a CPU, which is soon asked."""
-    if device.type == "cpu" and count <= _KEPT_WEIGHTS:
-        return _kept_weights()
-    return _made_weights(count, device)
-
-
-@cache
-def _kept_weights() -> Tensor:
-    """Return the weights that are kept."""
-    return _made_weights(_KEPT_WEIGHTS, torch.device("cpu"))
-
-
-def _made_weights(count: int, device: torch.device) -> Tensor:
-    """Return weights."""
-    weights = _fold(torch.arange(1, count + 1, device=device) * _FACTOR)
-    return _fold(weights * _FACTOR) | 1
 
 
 def _fold(values: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.excuse import excused
-from losscli.truth.fingerprint import fingerprint
+from losscli.truth.fingerprint import Mark
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.tolerances import (
@@ -72,7 +72,7 @@ class Problem:
     _variants: dict[str, Problem] = field(default_factory=dict)
     _used: dict[str, Problem] = field(default_factory=dict)
     """The variants that were asked for since ``spoiled`` looked at them."""
-    _marks: dict[str, int] = field(default_factory=dict)
+    _marks: dict[str, Mark] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
 
@@ -161,9 +161,9 @@ class Problem:
         return self._variants[name]
 
     def mark(self) -> None:
-        """Store the fingerprints of the operands."""
+        """Store what the operands are now."""
         for name, operand in self.operands.items():
-            self._marks[name] = fingerprint(operand)
+            self._marks[name] = Mark.of(operand)
 
     def spoiled(self, *, used: bool = False) -> str:
         """Return the name of an operand, of this or a variant, that changed since ``mark``.
@@ -173,7 +173,7 @@ class Problem:
         variants = list((self._used if used else self._variants).values())
         self._used.clear()
         for name, mark in self._marks.items():
-            if fingerprint(self.operands[name]) != mark:
+            if not mark.is_of(self.operands[name]):
                 return name
         return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
