@@ -57,8 +57,8 @@ def test_an_error_in_a_parent_names_the_parent(tmp_path):
 def test_a_missing_config_lists_the_shipped_ones():
     with pytest.raises(
         UsageError,
-        match=r"'nope' does not exist.*: default, full, losses-cpu, losses-selection, losses, "
-        "peers-cpu, peers, quick, smoke, thorough",
+        match=r"'nope' does not exist.*: default, full, losses-cpu, losses-selection, "
+        "losses-sizes, losses, peers-cpu, peers, quick, smoke, thorough",
     ):
         load_config("nope", {})
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
+QUICK_CONFIG = "quick.yaml"
+"""What --quick runs: every loss and reduction, a part of the dtypes."""
 
 OWN = "custom"
 """The name of losscli's own kernels, before the colon of a strategy."""
@@ -36,6 +38,7 @@ def _check(text: str) -> tuple[str]:
 @click.command("verify")
 @axis_options
 @axis("--check", "checks", "NAME", _check, "Run only check NAME.")
+@click.option("--quick", is_flag=True, help="Run the cases of quick.yaml, as `-c quick` does.")
 @click.option(
     "--self-test", is_flag=True, help="Test the checks with wrong and honest implementations."
 )
@@ -46,6 +49,7 @@ def command(
     dry_run: bool,
     list_cases: bool,
     keep_going: bool,
+    quick: bool,
     self_test: bool,
     format: str,
     output: Path | None,
@@ -53,9 +57,9 @@ def command(
 ) -> int:
     """Check losses and gradients against a float64 oracle.
 
-    Without -c, verify runs the cases of smoke.yaml; `-c quick` takes a few seconds, `-c thorough`
-    minutes. Without --impl, verify checks losscli's own kernels in the config, or every
-    implementation of a config that has none of losscli's own.
+    Without -c, verify runs the cases of smoke.yaml, which takes a few minutes; --quick takes half a
+    minute, `-c thorough` longer. Without --impl, verify checks losscli's own kernels in the config,
+    or every implementation of a config that has none of losscli's own.
 
     Options that choose cases take several values: --dtype float32,bfloat16.
 
@@ -64,8 +68,12 @@ def command(
     """
     if self_test:
         _refuse_beside_self_test(click.get_current_context())
+    if quick and axes["config"] is not None:
+        raise UsageError(
+            f"--quick runs quick.yaml, but -c asks for {axes['config']}. Leave out one."
+        )
     if axes["config"] is None:
-        axes["config"] = DEFAULT_CONFIG
+        axes["config"] = QUICK_CONFIG if quick else DEFAULT_CONFIG
     # Threads that wait for each other sleep: the tensors are small, and the processes several.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     config = resolve_config(**axes)

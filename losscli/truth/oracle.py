@@ -10,7 +10,7 @@ formula in the same precision, rounded as float64 rounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -45,12 +45,19 @@ class Truth:
         return self.value if self.magnitude is None else self.magnitude
 
 
+SHARED_ELEMENTS = 2**16
+"""Most elements whose graph is kept for all gradients: what it holds then is a few MiB."""
+
+
 @dataclass(frozen=True)
 class Oracle:
     """The oracle of one case on its operands."""
 
     case: Case
     operands: Operands
+    constant: bool = False
+    """Whether the operands keep their contents. Then the loss and the gradients of a small case
+    share one run of the reference, instead of one run each."""
 
     @cached_property
     def shape(self) -> torch.Size:
@@ -93,6 +100,25 @@ class Oracle:
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / divisor
         yield Truth((), *totals.to(self.device))
 
+    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
+        """Return the gradients of operands for an incoming gradient, each whole.
+
+        Of a small case with constant operands they come from one backward pass.
+        """
+        if not self._shares:
+            return {name: tuple(self.gradient(name, grad_output)) for name in names}
+        (block,) = self._blocks(self.shape)
+        values, elements = self._shared
+        incoming = self._incoming(block, grad_output)
+        found = torch.autograd.grad(
+            elements, [values[name] for name in names], incoming, retain_graph=True
+        )
+        truths = {
+            name: self._with_terms(name, block, values, gradient, incoming)
+            for name, gradient in zip(names, found, strict=True)
+        }
+        return {name: tuple(self._summed(name, [truth])) for name, truth in truths.items()}
+
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         """Yield the gradient of an operand, block by block, for an incoming gradient.
 
@@ -100,18 +126,21 @@ class Oracle:
             name: which operand.
             grad_output: of the shape of the loss.
         """
+        blocks = self._blocks(self.shape)
+        return self._summed(name, (self._gradient(name, block, grad_output) for block in blocks))
+
+    def _summed(self, name: str, truths: Iterable[Truth]) -> Iterator[Truth]:
+        """Yield the gradient of an operand from its blocks in the broadcast shape."""
         operand = self.operands[name]
         if operand.shape == self.shape:
-            for block in self._blocks(self.shape):
-                yield self._gradient(name, block, grad_output)
+            yield from truths
             return
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude = torch.zeros_like(value)
-        for block in self._blocks(self.shape):
-            truth = self._gradient(name, block, grad_output)
-            own = part(value, block)
+        for truth in truths:
+            own = part(value, truth.block)
             own += truth.value.sum_to_size(own.shape)
-            own = part(magnitude, block)
+            own = part(magnitude, truth.block)
             own += truth.scale.abs().sum_to_size(own.shape)
         for block in self._blocks(operand.shape):
             yield Truth(block, value[block], magnitude[block])
@@ -134,8 +163,12 @@ class Oracle:
 
     def _loss(self, block: Block) -> Truth:
         """Return the loss of each element of a block."""
-        values = self._read(block)
-        elements = self._elements(values)
+        if self._shares:
+            values = self._shared[0]
+            elements = self._shared[1].detach()
+        else:
+            values = self._read(block)
+            elements = self._elements(values)
         return Truth(block, elements, largest_terms(self.case, LOSS, values, elements))
 
     def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
@@ -145,11 +178,40 @@ class Oracle:
         values[name] = values[name].expand(extent).requires_grad_()
         with torch.enable_grad():
             elements = self._elements(values)
+        incoming = self._incoming(block, grad_output)
+        (gradient,) = torch.autograd.grad(elements, values[name], incoming)
+        return self._with_terms(name, block, values, gradient, incoming)
+
+    def _incoming(self, block: Block, grad_output: Tensor) -> Tensor:
+        """Return the incoming gradient of each element of a block, in float64."""
         incoming = part(grad_output, block).double()
         if self.case.reduction == "mean":
             incoming = incoming / max(self.shape.numel(), 1)
-        (gradient,) = torch.autograd.grad(elements, values[name], incoming.expand(extent))
+        return incoming.expand([cut.stop - cut.start for cut in block])
+
+    def _with_terms(
+        self, name: str, block: Block, values: Operands, gradient: Tensor, incoming: Tensor
+    ) -> Truth:
+        """Return the truth of a gradient in the broadcast shape."""
         return Truth(block, gradient, largest_terms(self.case, name, values, gradient, incoming))
+
+    @property
+    def _shares(self) -> bool:
+        """Whether the loss and all gradients share one run of the reference."""
+        return self.constant and self.shape.numel() <= SHARED_ELEMENTS
+
+    @cached_property
+    def _shared(self) -> tuple[Operands, Tensor]:
+        """The operands in float64, each in the broadcast shape, and the loss of each element.
+
+        With the graph that leads from the one to the other.
+        """
+        (block,) = self._blocks(self.shape)
+        values = {name: each.expand(self.shape) for name, each in self._read(block).items()}
+        for name in self.case.spec.differentiable:
+            values[name].requires_grad_()
+        with torch.enable_grad():
+            return values, self._elements(values)
 
     def _elements(self, values: Operands) -> Tensor:
         """Return the loss of each element."""

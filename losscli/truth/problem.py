@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import msgspec
 import torch
@@ -19,7 +20,7 @@ from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.excuse import excused
-from losscli.truth.fingerprint import fingerprint
+from losscli.truth.fingerprint import Mark
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.tolerances import (
@@ -36,6 +37,10 @@ KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 
 _EXCUSED_ELEMENTS = 2**22
 """Up to here PyTorch\'s own formula may be run beside what failed."""
+
+Beside = Mapping[str, tuple[str, ...]]
+"""The losses of the run by the name of each implementation that runs them. A check that calls
+several losses calls no others: the first call of a loss builds its kernels."""
 
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""
@@ -61,17 +66,20 @@ class Problem:
     """ULP that the config grants this case by name."""
     excuses: bool = True
     """Whether a result that is no worse than PyTorch's own formula is a warning."""
-    beside: tuple[str, ...] = ()
-    """The other losses of the run. A check may call them in between; it calls no others, because
-    the first call of a loss builds its kernels."""
+    beside: Beside = field(default_factory=dict)
+    """The losses that a check may call in between."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
-    _marks: dict[str, int] = field(default_factory=dict)
+    _used: dict[str, Problem] = field(default_factory=dict)
+    """The variants that were asked for since ``spoiled`` looked at them."""
+    _marks: dict[str, Mark] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, case: Case, loosened: float | None = None, beside: tuple[str, ...] = ()) -> Problem:
+    def of(
+        cls, case: Case, loosened: float | None = None, beside: Beside = MappingProxyType({})
+    ) -> Problem:
         """Make the inputs of a case."""
         return cls(case, make_inputs(case), loosened, beside=beside)
 
@@ -120,10 +128,15 @@ class Problem:
         return Oracle(self.case, self.operands)
 
     @cached_property
+    def _constant(self) -> Oracle:
+        """The truth of the contents that the operands have now, for results that are kept."""
+        return Oracle(self.case, self.operands, constant=True)
+
+    @cached_property
     def reference_errors(self) -> Errors:
         """The error of PyTorch's own formula."""
         subject = Subject.of("reference", self.case)
-        return compare(subject.loss(self.operands), self._value())
+        return compare(subject.loss(self.operands), self.value())
 
     @cached_property
     def branch_shares(self) -> dict[str, float]:
@@ -144,19 +157,25 @@ class Problem:
             self._variants[name] = make()
             if self._marks:
                 self._variants[name].mark()
+        self._used[name] = self._variants[name]
         return self._variants[name]
 
     def mark(self) -> None:
-        """Store the fingerprints of the operands."""
+        """Store what the operands are now."""
         for name, operand in self.operands.items():
-            self._marks[name] = fingerprint(operand)
+            self._marks[name] = Mark.of(operand)
 
-    def spoiled(self) -> str:
-        """Return the name of an operand, of this or a variant, that changed since ``mark``."""
+    def spoiled(self, *, used: bool = False) -> str:
+        """Return the name of an operand, of this or a variant, that changed since ``mark``.
+
+        ``used``: look only at those variants that were asked for since the last time.
+        """
+        variants = list((self._used if used else self._variants).values())
+        self._used.clear()
         for name, mark in self._marks.items():
-            if fingerprint(self.operands[name]) != mark:
+            if not mark.is_of(self.operands[name]):
                 return name
-        return next(filter(None, (each.spoiled() for each in self._variants.values())), "")
+        return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
     def call(self, incoming: Incoming) -> Call:
         """Return the call that asks for the loss and the gradients of an incoming one."""
@@ -225,7 +244,7 @@ class Problem:
         wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
             return Verdict(FAIL, wrong), None
-        errors = compare(loss, self._value())
+        errors = compare(loss, self.value())
 
         def verdict_of(errors: Errors) -> Verdict:
             if self.case.reduction == "none":
@@ -237,7 +256,7 @@ class Problem:
         verdict = verdict_of(errors)
         if verdict.status == FAIL and self._may_be_excused:
             torchs = (own.loss(self.operands) for own in self.torchs_own)
-            verdict = excused(verdict, loss, self._value, torchs, verdict_of)
+            verdict = excused(verdict, loss, self.value, torchs, verdict_of)
         return verdict, errors
 
     def judge_gradient(
@@ -259,10 +278,11 @@ class Problem:
 
         def truths() -> Iterator[Truth]:
             for truth in self._gradient(name, incoming):
-                value = truth.value
                 if any_for_nan:
+                    value = truth.value
                     value = torch.where(value.isnan(), gradient[truth.block], value)
-                yield replace(truth, value=value)
+                    truth = replace(truth, value=value)
+                yield truth
 
         errors = compare(gradient, truths())
 
@@ -302,9 +322,9 @@ class Problem:
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:
         """The whole truth of the loss."""
-        return tuple(self.oracle.value())
+        return tuple(self._constant.value())
 
-    def _value(self) -> Iterable[Truth]:
+    def value(self) -> Iterable[Truth]:
         """The truth of the loss; streamed again each time where it is large."""
         small = self.case.reduction != "none" or self._keeps
         return self._whole_value if small else self.oracle.value()
@@ -315,5 +335,7 @@ class Problem:
             return self.oracle.gradient(name, incoming.grad_output)
         key = (name, incoming)
         if key not in self._kept:
-            self._kept[key] = tuple(self.oracle.gradient(name, incoming.grad_output))
+            names = incoming.wrt if name in incoming.wrt else (name,)
+            found = self._constant.gradients(names, incoming.grad_output)
+            self._kept.update({(each, incoming): truths for each, truths in found.items()})
         return self._kept[key]

@@ -20,6 +20,7 @@ from losscli.cases import Case
 from losscli.implementations import find_implementation
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, VerifyResult
+from losscli.truth.problem import Beside
 from losscli.verify import runner
 from losscli.verify.checks import find_check
 from losscli.verify.runner import Job
@@ -37,13 +38,13 @@ class _Order(NamedTuple):
     case: Case
     trials: tuple[tuple[str, str], ...]
     loosened: float | None
-    beside: tuple[str, ...]
+    beside: Beside
 
     @classmethod
     def of(cls, job: Job) -> _Order:
         """Return what is sent for a job."""
         trials = tuple((implementation.name, check.name) for implementation, check in job.trials)
-        return cls(job.case, trials, job.loosened, job.beside)
+        return cls(job.case, trials, job.loosened, dict(job.beside))
 
     @property
     def job(self) -> Job:

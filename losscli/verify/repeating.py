@@ -81,7 +81,7 @@ def repeat(
     case = Case(loss, input, target, dtype, reduction, device, params, *values)
     trial = find_implementation(implementation), find_check(check)
     others = tuple(find_loss(name).name for name in beside)
-    jobs = split(case, [trial], ulp, others)
+    jobs = split(case, [trial], ulp, {trial[0].name: others})
     if not jobs:
         print(f"NOT RUN {case.name}: {trial[1].why_not(case, trial[0])}")
     for job in jobs:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -27,7 +28,7 @@ from losscli.runs.records import (
     VerifyResult,
     VerifyStatus,
 )
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Beside, Problem
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import fit
 
@@ -48,8 +49,8 @@ class Job:
     trials: tuple[Trial, ...]
     loosened: float | None = None
     """ULP that the config grants this case by name."""
-    beside: tuple[str, ...] = ()
-    """The losses of the run, which a check may call in between: their kernels are built anyway."""
+    beside: Beside = field(default_factory=dict)
+    """The losses that a check may call in between."""
 
     @property
     def name(self) -> str:
@@ -88,13 +89,16 @@ def plan(
         for trial in _trials(block, case, picked)
     ]
     chosen = _choose(asked, free)
-    losses = tuple(dict.fromkeys(case.loss for _, case, _ in asked))
+    losses: dict[str, dict[str, None]] = {}
+    for _, case, (implementation, _) in asked:
+        losses.setdefault(implementation.name, {})[case.loss] = None
+    beside = {name: tuple(own) for name, own in losses.items()}
     jobs: list[Job] = []
     for (number, case), group in groupby(asked, key=lambda one: one[:2]):
         trials = [trial for *_, trial in group if chosen[_key(case, trial)] == (number, case)]
         tolerances = config.blocks[number].tolerances
         loosened = {tolerance.case: tolerance.ulp for tolerance in tolerances}
-        jobs += split(case, trials, loosened.get(case.name), losses)
+        jobs += split(case, trials, loosened.get(case.name), beside)
     if checks and not jobs:
         _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))
     return jobs
@@ -140,7 +144,7 @@ def split(
     case: Case,
     trials: Iterable[Trial],
     loosened: float | None = None,
-    beside: tuple[str, ...] = (),
+    beside: Beside = MappingProxyType({}),
 ) -> list[Job]:
     """Return a job for the case and for each other that a check makes of it.
 
@@ -184,7 +188,7 @@ def run(
     free = 0 if case.device in broken else free_bytes(case.device)
     problem: Problem | None = None
     subject = cache(lambda implementation: Subject.bind(implementation, case))
-    for implementation, check in job.trials:
+    for number, (implementation, check) in enumerate(job.trials, 1):
         name = implementation.name
         reason = (
             _out_of_order(case.device)
@@ -208,7 +212,8 @@ def run(
                 _held(result, implementation)
                 for result in check.run(problem, subject(implementation))
             ]
-            spoiled = problem.spoiled()
+            # The last check looks also at what earlier ones have used.
+            spoiled = problem.spoiled(used=number < len(job.trials))
         except SubjectError as error:
             # Whatever it has left of the operands, the next shall have its own.
             _remember(error, case.device, name)

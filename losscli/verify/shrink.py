@@ -49,7 +49,8 @@ class Shrinker:
             start = self._clock()
             if self._left <= 0:
                 return
-            job = runner.Job(case, (trial,), loosened, result.beside)
+            beside = {result.implementation: result.beside}
+            job = runner.Job(case, (trial,), loosened, beside)
             again = [r for r in runner.run(job) if (r.check, r.status) == (result.check, FAIL)]
             self._left -= self._clock() - start
             if again:

@@ -206,7 +206,19 @@ def test_jobs_know_all_losses_of_the_run_and_no_others():
     for config, names in ((CONFIG, ("mse",)), (Config(tables=tables), ("mse", "hinge"))):
         jobs = runner.plan(config, "cpu", lambda device: PLENTY)
 
-        assert {job.beside for job in jobs} == {names}
+        assert all(job.beside == {"reference": names} for job in jobs)
+
+
+def test_jobs_know_the_losses_that_the_run_asks_of_each_implementation():
+    both = {"losses": (LossChoice("mse"), LossChoice("hinge")), "implementations": ("custom",)}
+    strategy = {"implementations": ("custom:tree",)}
+    tables = (Config(**{**vars(CONFIG), **both}), Config(**{**vars(CONFIG), **strategy}))
+
+    jobs = runner.plan(Config(tables=tables), "cpu", lambda device: PLENTY)
+
+    due = {"custom": ("mse", "hinge"), "custom:tree": ("mse",)}
+    assert jobs
+    assert all(job.beside == due for job in jobs)
 
 
 def test_check_that_does_not_apply_is_left_out_beside_others():

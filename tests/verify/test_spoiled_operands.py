@@ -10,7 +10,7 @@ import torch
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL
-from losscli.truth.fingerprint import fingerprint
+from losscli.truth.fingerprint import Mark, fingerprint
 from losscli.truth.problem import Problem
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
@@ -158,3 +158,14 @@ def test_fingerprint_shows_two_swapped_elements(dtype, one, other, distance):
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)])
 def test_empty_tensors_and_scalars_have_a_fingerprint(shape):
     assert isinstance(fingerprint(torch.ones(shape)), int)
+
+
+@pytest.mark.parametrize("count", [3, 2**17])
+def test_a_mark_shows_a_change_of_a_small_and_of_a_large_tensor(count):
+    values = torch.randn(count, 2).t()
+    mark = Mark.of(values)
+    assert mark.is_of(values.clone())
+
+    values[1, count // 2] += 1
+
+    assert not mark.is_of(values)

@@ -30,7 +30,8 @@ from tests.machinery import MACHINERY
 
 def put(case, implementation, check, beside=()):
     """Return the result of the one check."""
-    jobs = runner.split(case, [(implementation, CHECKS[check])], beside=beside)
+    known = {implementation.name: beside}
+    jobs = runner.split(case, [(implementation, CHECKS[check])], beside=known)
     (result,) = [result for job in jobs for result in runner.run(job)]
     return result
 
@@ -157,7 +158,8 @@ def test_verify_binds_no_loss_that_it_is_not_asked_for(make_case):
         return find_implementation("reference").bind(case)
 
     trials = [(planted(bind), check) for check in CHECKS.values() if not check.missing(make_case())]
-    for job in runner.split(make_case("mse"), trials, beside=("mse",)):
+    beside = {implementation.name: ("mse",) for implementation, _ in trials}
+    for job in runner.split(make_case("mse"), trials, beside=beside):
         assert FAIL not in {result.status for result in runner.run(job)}
     assert bound == {"mse"}
 

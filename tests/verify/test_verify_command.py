@@ -212,6 +212,21 @@ def test_options_replace_keys_of_a_shipped_config(config):
     assert "mse 8x24 float32 mean" in result.stdout
 
 
+def test_quick_runs_the_cases_of_the_shipped_quick_config():
+    quick, named = (invoke("--list", *option) for option in (["--quick"], ["-c", "quick"]))
+
+    assert quick.return_value == EXIT_OK
+    assert quick.stdout == named.stdout != invoke("--list").stdout
+
+
+def test_quick_beside_a_config_is_a_usage_error(capsys):
+    assert run(["verify", "--quick", "-c", "thorough"]) == EXIT_USAGE
+
+    assert "--quick runs quick.yaml, but -c asks for thorough. Leave out one" in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("then", [[], ["--dry-run"]])
 def test_inapplicable_check_exits_2_and_names_its_cases(capsys, then):
     assert run(["verify", *MEAN, "--check", "numeric", *then]) == EXIT_USAGE

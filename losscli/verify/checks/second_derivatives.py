@@ -145,7 +145,7 @@ def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
     asked_of[INCOMING_GRADIENT] = asked.grad_output
     truths = {}
     for (name, operand), terms in zip(asked_of.items(), found, strict=True):
-        terms = torch.zeros_like(g) if terms is None else terms
+        terms = torch.zeros_like(g) if terms is None else _stored(terms)
         magnitude = terms.abs()
         if name == INCOMING_GRADIENT:
             magnitude = magnitude.fmax(torch.stack(along_each).abs().sum(0))
@@ -179,7 +179,15 @@ def _judge(found: Tensor | None, truth: _Truth) -> str:
 
 
 def _errors(found: Tensor, truth: _Truth) -> Tensor:
-    return (found.double() - truth.value).abs()
+    return (_stored(found).double() - truth.value).abs()
+
+
+def _stored(values: Tensor) -> Tensor:
+    """Return a tensor in memory for one of zeros that autograd does not store.
+
+    PyTorch computes with those in Python, and imports its compiler for it: a second.
+    """
+    return torch.zeros_like(values) if torch._is_zerotensor(values) else values
 
 
 def _bound(dtype: torch.dtype, truth: _Truth) -> float:

@@ -139,11 +139,11 @@ def _judge_heads(
 
 
 def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
-    """Yield heads of other losses that the implementation has, on operands of one shape.
+    """Yield heads of other losses that the run asks of the implementation, on one shape.
 
     They are those that follow in the run, where the first follows the last.
     """
-    case, losses = problem.case, problem.beside
+    case, losses = problem.case, problem.beside.get(subject.name, ())
     place = losses.index(case.loss) if case.loss in losses else 0
     weights = iter(CHANGING_VALUES[:MOST_OTHERS])
     for loss in (*losses[place:], *losses[:place]):
