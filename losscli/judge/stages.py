@@ -6,6 +6,7 @@ worker.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -73,6 +74,9 @@ QUICK_CHECKS = (
     *("layouts", "broadcasts", "branches", "coverage", "memory", "specials", "steps"),
     *("left_behind", "determinism", "retained", "second_derivatives"),
 )
+ONE_PROCESS = 2**28
+"""Elements from which on one process takes the times, not several: each makes and checks gigabytes
+anew, which takes most of a minute."""
 CLEARLY_SLOWER = 0.8
 """A ratio that is below this with its interval is slower, however few the samples."""
 MOST_REASONS = 8
@@ -316,6 +320,8 @@ class _Judging:
             runner = _runner(self.device)
             for task in plan_bench(config, self.device):
                 self.deadline.check(self.found, "time")
+                if math.prod(task.case.shape) >= ONE_PROCESS:
+                    task = replace(task, timing=replace(task.timing, processes=1))
                 timed = runner.run(task) if job.quick else processes.run(task)
                 for result in timed:
                     self._take_time(result)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from losscli.cases import Case
+from losscli.losses.spec import Operand
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
@@ -18,8 +19,19 @@ Make = Callable[[Case], "BoundLoss"]
 
 def formula(case: Case, *operands: Tensor, **changes: object) -> Tensor:
     """Return the reference, some of whose settings may be changed."""
+    operands = tuple(map(_survivable, case.spec.operands, operands))
     settings = {"reduction": case.reduction, **case.spec.resolve(case.params), **changes}
     return case.spec.reference(*operands, **settings)
+
+
+def _survivable(operand: Operand, values: Tensor) -> Tensor:
+    """Return an operand that PyTorch takes.
+
+    A mistake may leave the domain; there PyTorch's kernel may end the process's use of the GPU.
+    """
+    if not (operand.refused and values.is_cuda):
+        return values
+    return operand.domain.inside(values.nan_to_num())
 
 
 def unreduced(case: Case, *operands: Tensor, **changes: object) -> Tensor:
