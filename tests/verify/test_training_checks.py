@@ -190,7 +190,7 @@ def test_copies_fail_in_an_implementation_without_temporaries(make_case):
     result = put(make_case("mse"), wrong("copies"), "allocations")
 
     assert result.status == FAIL
-    assert "expected no memory beside the loss and the gradient of 1.0 MiB" in result.reason
+    assert "expected no memory beside the loss and the gradient of 256.0 KiB" in result.reason
 
 
 def test_allocations_does_not_apply_with_planned_temporaries(make_case):
