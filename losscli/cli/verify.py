@@ -57,7 +57,7 @@ def command(
 ) -> int:
     """Check losses and gradients against a float64 oracle.
 
-    Without -c, verify runs the cases of smoke.yaml, which takes a few minutes; --quick takes half a
+    Without -c, verify runs the cases of smoke.yaml, which takes a few minutes; --quick takes a
     minute, `-c thorough` longer. Without --impl, verify checks losscli's own kernels in the config,
     or every implementation of a config that has none of losscli's own.
 

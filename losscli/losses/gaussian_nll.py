@@ -26,12 +26,8 @@ def reference(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
     """The formula of torch's own function; 16 bits in float32."""
-    import torch
-
-    (input, target, var), dtype = widened(input, target, var)
-    var = _clamped(var, eps)
-    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
-    return reduce(loss + CONSTANT if full else loss, reduction).to(dtype)
+    operands, dtype = widened(input, target, var)
+    return as_written(*operands, reduction=reduction, full=full, eps=eps).to(dtype)
 
 
 def as_written(
@@ -89,7 +85,7 @@ NEGATIVE = "var has negative entry/entries"
 
 def refuse(input: Tensor, target: Tensor, var: Tensor) -> None:
     """Raise PyTorch's error for a negative variance, whose loss is NaN."""
-    if var.numel() and bool((var.detach() < 0).any()):
+    if bool((var.detach() < 0).any()):
         raise ValueError(NEGATIVE)
 
 

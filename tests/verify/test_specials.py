@@ -103,7 +103,7 @@ def test_mistake_beyond_those_of_torch_is_not_excused(make_case):
     assert "NaN in the input" in result.reason
 
 
-def test_what_pytorchs_own_function_gets_wrong_is_a_warning_whatever_check_finds_it(make_case):
+def test_a_wrong_result_of_pytorchs_own_function_is_a_warning_in_every_check(make_case):
     """``exp(3072)`` is infinite in torch's soft margin, on the way to a loss of 3072."""
     case = make_case("soft_margin", shape=(7, 7), reduction="none")
     own = find_implementation("functional")
