@@ -1,4 +1,4 @@
-// Operands of the result's dtype that are dense, or one of them a row that repeats: which kernel
+// Operands of the result's dtype that are dense, or some of them rows that repeat: which kernel
 // takes a call, and how it is launched.
 #pragma once
 
@@ -12,15 +12,17 @@ namespace losscli::cuda {
 
 // In `bytes` an element.
 template <typename Pass>
-constexpr Policies dense_policies(bool row, size_t bytes) {
+constexpr Policies dense_policies(bool row, size_t bytes, int operands) {
   if (Pass::forward ? !Pass::sum : Pass::incoming_tensor) return kPlain;
   if (!Pass::sum) return kGradients;
   if (!Pass::writes) {
     if (bytes == 8) return row ? kReadRows64 : kReadFlat64;
     return !row ? kReadFlat : bytes == 2 ? kReadRows16 : kReadRows;
   }
-  if (bytes == 2) return row ? kWriteRows16 : kWriteFlat16;
-  Policies policies = row ? kWriteRows : kWriteFlat;
+  Policies policies = bytes == 2 ? row ? kWriteRows16 : kWriteFlat16
+                      : row      ? kWriteRows
+                                 : kWriteFlat;
+  if (operands > 2) policies.large = row ? kWriteManyRows : kWriteMany;
   // Compensated sums take registers.
   if (bytes == 8 && policies.small.resident > 2) policies.small.resident = 2;
   return policies;
@@ -29,12 +31,10 @@ constexpr Policies dense_policies(bool row, size_t bytes) {
 // The same for a loss that is costly.
 template <typename Pass>
 constexpr Policies costly_policies(bool row, size_t bytes, int operands) {
-  Policies policies = dense_policies<Pass>(row, bytes);
-  if (!Pass::sum || (!Pass::writes && operands > 2)) return policies;
+  Policies policies = dense_policies<Pass>(row, bytes, operands);
+  if (!Pass::sum || (operands > 2 && (!Pass::writes || bytes < 8))) return policies;
   if (!Pass::writes) {
     policies.large = bytes == 8 ? kReadCostly64 : kReadCostly;
-  } else if (operands > 2 && bytes < 8) {
-    policies.large = kWriteCostlyMany;
   } else {
     policies.large = bytes == 8 ? kWriteCostly64 : bytes == 2 ? kWriteCostly16 : kWriteCostly;
   }
@@ -48,7 +48,7 @@ auto with_policy(const ElementwiseArguments& arguments, Use use) {
   constexpr int kOperands = Loss::signature.operands;
   constexpr Policies kPolicies = is_costly<Loss>
                                      ? costly_policies<Pass>(row, sizeof(Stored), kOperands)
-                                     : dense_policies<Pass>(row, sizeof(Stored));
+                                     : dense_policies<Pass>(row, sizeof(Stored), kOperands);
   constexpr LaunchPolicy kSmall = kPolicies.small, kLarge = kPolicies.large;
   const auto with = [&](auto shape, const LaunchPolicy& policy) {
     using Shape = decltype(shape);
@@ -72,14 +72,15 @@ Status launch_few(const Loss& loss, const ElementwiseArguments& arguments, void*
   constexpr int kPack = Pack<Stored>::kCount;
   using Arguments = FewArguments<Loss::signature.operands>;
   const int64_t size = arguments.space.size;
-  const int64_t row = row_length(arguments.operands[1], arguments.space);
-  bool packed = size % kPack == 0 && row % kPack == 0 && (row > kPack || row == size);
+  const Rows rows = find_rows(arguments, Loss::signature.operands);
+  bool packed =
+      size % kPack == 0 && rows.length % kPack == 0 && (rows.length > kPack || rows.length == size);
   for (int n = 0; n < Loss::signature.operands; ++n)
     packed &= aligned(arguments.operands[n].data) && aligned(arguments.gradients[n]);
   return packed ? launch("loss_few_kernel", loss_few_kernel<Loss, Stored, Pass, kPack>, dim3(1),
-                         kFewThreads<kPack>, false, stream, Arguments(arguments, row, kPack), loss)
+                         kFewThreads<kPack>, false, stream, Arguments(arguments, rows, kPack), loss)
                 : launch("loss_few_kernel", loss_few_kernel<Loss, Stored, Pass, 1>, dim3(1),
-                         kFewThreads<1>, false, stream, Arguments(arguments, row, 1), loss);
+                         kFewThreads<1>, false, stream, Arguments(arguments, rows, 1), loss);
 }
 
 template <typename Loss, typename Stored, typename Pass, bool row>
@@ -93,8 +94,8 @@ Status launch_flat(const Loss& loss, const ElementwiseArguments& arguments, cons
       blocks = backward_blocks<kKernel>(arguments, context.device, Shape::threads, blocks);
     RowSteps steps;
     if constexpr (row)
-      steps = RowSteps(row_length(arguments.operands[1], arguments.space) / Pack<Stored>::kCount,
-                       Shape::threads, blocks * Shape::threads * Shape::loads);
+      steps = RowSteps(find_rows(arguments, kOperands), Pack<Stored>::kCount, Shape::threads,
+                       blocks * Shape::threads * Shape::loads);
     const bool collects = Pass::sum && memory.combine == Combine::collector;
     const auto grid = static_cast<unsigned>(blocks + collects);
     return launch("loss_flat_kernel", kKernel, dim3(grid), Shape::threads,

@@ -1,8 +1,9 @@
-// A pass over few elements by one block, all operands dense, but that the second may be one row
-// that repeats. Such a launch is over before a larger kernel's code and arguments have come from
-// memory: both are as short as will do, and nothing waits for a branch before it reads.
+// A pass over few elements by one block, all operands dense, but that any after the first may be a
+// row that repeats. Such a launch is over before a larger kernel's code and arguments have come
+// from memory: both are as short as will do, and nothing waits for a branch before it reads.
 #pragma once
 
+#include "elementwise/cuda/rows.h"
 #include "elementwise/cuda/worker.cuh"
 
 namespace losscli::cuda {
@@ -19,19 +20,19 @@ template <int operand_count>
 struct FewArguments {
   const void* operands[operand_count];
   unsigned packs;
-  unsigned row;          // packs after which the second operand repeats: 2 or more, or all
+  unsigned row;          // packs after which the rows repeat: 2 or more, or all
   unsigned row_inverse;  // a little more than 2^32 over it, to divide by; 0 where it is all
-  DType dtype;
+  unsigned rows;         // the operands that are rows: a bit each
   void* value;
   void* gradients[operand_count];
   Scaling scaling;
   IncomingArguments incoming;
 
-  FewArguments(const ElementwiseArguments& arguments, int64_t row_length, int64_t count)
+  FewArguments(const ElementwiseArguments& arguments, const Rows& rows, int64_t count)
       : packs(static_cast<unsigned>(arguments.space.size / count)),
-        row(static_cast<unsigned>(row_length / count)),
+        row(static_cast<unsigned>(rows.length / count)),
         row_inverse(0),
-        dtype(arguments.dtype),
+        rows(rows.operands),
         value(arguments.value),
         scaling(arguments.scale, arguments.space.size),
         incoming(arguments, false) {
@@ -58,7 +59,8 @@ __global__ void __launch_bounds__(kFewThreads<count>)
     const unsigned column = i - __umulhi(i, arguments.row_inverse) * arguments.row;
 #pragma unroll
     for (int n = 0; n < kOperands; ++n)
-      operands[u][n] = static_cast<const P*>(arguments.operands[n])[n == 1 ? column : i];
+      operands[u][n] = static_cast<const P*>(
+          arguments.operands[n])[is_row<kOperands>(arguments.rows, n) ? column : i];
   }
   Given incoming;  // so few are not worth a guess: see least_ahead
   incoming.read<Pass>(arguments.incoming);

@@ -1,22 +1,25 @@
-// A pass over operands that are dense and aligned: packs by their number. The second may be one row
-// that repeats.
+// A pass over operands that are dense and aligned: packs by their number. Any but the first may be
+// a row that repeats, all of one length.
 #pragma once
 
+#include "elementwise/cuda/rows.h"
 #include "elementwise/cuda/worker.cuh"
 
 namespace losscli::cuda {
 
-// How a thread goes along a row that repeats, in packs.
+// How a thread goes along the rows that repeat, in packs.
 struct RowSteps {
-  unsigned packs = 1;    // of the row
-  unsigned step = 0;     // from one load to the next, less whole rows
-  unsigned advance = 0;  // from one tile to the next, less whole rows
+  unsigned packs = 1;     // of the row
+  unsigned step = 0;      // from one load to the next, less whole rows
+  unsigned advance = 0;   // from one tile to the next, less whole rows
+  unsigned operands = 0;  // that are rows: a bit each
 
   RowSteps() = default;
-  RowSteps(int64_t packs, int64_t threads, int64_t advanced)
-      : packs(static_cast<unsigned>(packs)),
+  RowSteps(const Rows& rows, int count, int64_t threads, int64_t advanced)
+      : packs(static_cast<unsigned>(rows.length / count)),
         step(static_cast<unsigned>(threads % packs)),
-        advance(static_cast<unsigned>(advanced % packs)) {}
+        advance(static_cast<unsigned>(advanced % packs)),
+        operands(rows.operands) {}
 };
 
 template <int operand_count>
@@ -56,7 +59,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
   constexpr int kOperands = Loss::signature.operands;
   constexpr int kThreads = Shape::threads, kLoads = Shape::loads;
   constexpr int kPacks = kThreads * kLoads;
-  constexpr bool kAhead = !kRow || Shape::row_ahead;
+  // Of more operands than two, which are rows is not known here: all are read together.
+  constexpr bool kAhead = !kRow || Shape::row_ahead || kOperands > 2;
 
   Incoming incoming;
   if (!incoming.read<Pass>(arguments.incoming)) return;
@@ -81,16 +85,17 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
     // A tile's part of this thread in Real, the tiles' in double.
     TileSum<Real> sum;
     const int64_t first = base + threadIdx.x;
-    // The n-th operand's pack for the i-th; of a row, the next one that this thread takes.
-    unsigned at = column;
+    unsigned at = column;  // of the rows
+    // The n-th operand's pack for the i-th.
     const auto operand_at = [&](int n, int64_t i) {
       const auto* const operand = static_cast<const P*>(arguments.operands[n]);
-      if (kRow && n == 1) {
-        const P pack = operand[at];
-        at = wrap(at + row.step, row.packs);
-        return pack;
+      if constexpr (kRow) {
+        if (is_row<kOperands>(row.operands, n)) return operand[at];
       }
       return read<Shape::past_first_level>(operand + i);
+    };
+    const auto next_of_rows = [&] {
+      if constexpr (kRow) at = wrap(at + row.step, row.packs);
     };
     if (base + kPacks <= packs) {
       P operands[kLoads][kOperands], grad_output[Pass::incoming_tensor ? kLoads : 1];
@@ -99,13 +104,17 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
 #pragma unroll
         for (int n = 0; n < kOperands; ++n)
           if (kAhead || n != 1) operands[u][n] = operand_at(n, first + u * kThreads);
+        if constexpr (kAhead) next_of_rows();
         if constexpr (Pass::incoming_tensor)
           grad_output[u] = read<Shape::past_first_level>(outputs + first + u * kThreads);
       }
       const Factor<Real> by = factor();
 #pragma unroll
       for (int u = 0; u < kLoads; ++u) {
-        if constexpr (!kAhead) operands[u][1] = operand_at(1, first + u * kThreads);
+        if constexpr (!kAhead) {
+          operands[u][1] = operand_at(1, first + u * kThreads);
+          next_of_rows();
+        }
         worker.pack(operands[u], grad_output[Pass::incoming_tensor ? u : 0], by,
                     (first + u * kThreads) * P::kCount, sum);
       }
@@ -116,6 +125,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::resident)
         P operands[kOperands];
 #pragma unroll
         for (int n = 0; n < kOperands; ++n) operands[n] = operand_at(n, i);
+        next_of_rows();
         worker.pack(operands, Pass::incoming_tensor ? outputs[i] : P(), by, i * P::kCount, sum);
       }
     }

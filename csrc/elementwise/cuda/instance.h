@@ -9,9 +9,9 @@ namespace losscli::cuda {
 
 // How the operands lie, which decides the kernel.
 enum class Access {
-  few,      // few elements, dense, but that the second operand may be one row that repeats
+  few,      // few elements, dense, but that any operand after the first may be a row that repeats
   flat,     // dense and aligned
-  row,      // so, but the second operand is one row that repeats
+  row,      // so, but some operands after the first are rows that repeat
   strided,  // any
   staged,   // some along the first dimension, some along another: tiles in shared memory
 };

@@ -11,6 +11,7 @@
 #include LOSSCLI_LOSS_HEADER
 
 #include "elementwise/cuda/instance.h"
+#include "elementwise/cuda/rows.h"
 #include "elementwise/cuda/second_derivatives.cuh"
 #include "elementwise/cuda/shared_gradient.cuh"
 #include "elementwise/cuda/staged_dimension.h"
@@ -24,37 +25,35 @@ static_assert(kSignature.operands <= kMostOperands, "raise kMostOperands");
 static_assert(kSignature.operands >= 2, "a loss has an input and a target");
 static_assert(kSignature.parameter_total <= kMostParameters, "raise kMostParameters");
 
-// Whether everything that a call reads is of the result's dtype and lies dense, but for the second
-// operand.
-bool is_dense_call(const ElementwiseArguments& arguments, const Asked& asked) {
-  const auto dense = [&](const Operand& operand) {
-    return operand.dtype == arguments.dtype && is_dense(operand, arguments.space);
-  };
+// Whether everything that a call reads is of the result's dtype, and incoming gradients lie dense.
+bool is_of_one_dtype(const ElementwiseArguments& arguments, const Asked& asked) {
+  const Operand& incoming = arguments.grad_output;
+  bool is = !asked.incoming_tensor ||
+            (incoming.dtype == arguments.dtype && is_dense(incoming, arguments.space));
   for (int n = 0; n < kSignature.operands; ++n)
-    if (n != 1 && !dense(arguments.operands[n])) return false;
-  return arguments.operands[1].dtype == arguments.dtype &&
-         (!asked.incoming_tensor || dense(arguments.grad_output));
+    is &= arguments.operands[n].dtype == arguments.dtype;
+  return is;
 }
 
-// Whether everything but the second operand begins at a multiple of a pack.
+// Whether everything begins at a multiple of a pack.
 bool is_aligned(const ElementwiseArguments& arguments, const Asked& asked) {
   bool is = arguments.reduce || aligned(arguments.value);
   for (int n = 0; n < kSignature.operands; ++n)
-    is &= (n == 1 || aligned(arguments.operands[n].data)) && aligned(arguments.gradients[n]);
+    is &= aligned(arguments.operands[n].data) && aligned(arguments.gradients[n]);
   return is && (!asked.incoming_tensor || aligned(arguments.grad_output.data));
 }
 
 Access access_of(const ElementwiseArguments& arguments, const Asked& asked) {
   const Space& space = arguments.space;
-  if (is_dense_call(arguments, asked)) {
-    const Operand& second = arguments.operands[1];
-    const int64_t row = row_length(second, space), pack = kPackBytes / item_bytes(second.dtype);
+  const Rows rows = find_rows(arguments, kSignature.operands);
+  if (rows.length >= 0 && is_of_one_dtype(arguments, asked)) {
+    const int64_t row = rows.length, pack = kPackBytes / item_bytes(arguments.dtype);
     if (!asked.value && !asked.incoming_tensor && space.size > 0 && space.size <= kFewElements &&
         (row > 1 || row == space.size) && arguments.strategy == Strategy::single_pass &&
         arguments.guess == Guess::none)
       return Access::few;
-    if (is_aligned(arguments, asked) && aligned(second.data)) {
-      if (is_dense(second, space)) return Access::flat;
+    if (is_aligned(arguments, asked)) {
+      if (!rows.operands) return Access::flat;
       if (row > 1 && row < kMostRow && row % pack == 0 && !asked.incoming_tensor)
         return Access::row;
     }
