@@ -30,6 +30,14 @@
 
 namespace losscli {
 
+// A quotient, and the logarithms of a probability p and of 1 - p. Of float the device has its own.
+template <typename Real>
+LOSSCLI_HOST_DEVICE Real quotient(Real a, Real b) {
+  return a / b;
+}
+template <typename Real>
+LOSSCLI_HOST_DEVICE void log_probabilities(Real p, Real& of_p, Real& of_rest);
+
 #ifdef __CUDA_ARCH__
 
 LOSSCLI_HOST_DEVICE float exponential(float x) { return ::expf(x); }
@@ -50,7 +58,6 @@ LOSSCLI_HOST_DEVICE float quotient(float a, float b) {
   const float found = a * reciprocal;
   return __builtin_fmaf(__builtin_fmaf(-b, found, a), reciprocal, found);
 }
-LOSSCLI_HOST_DEVICE double quotient(double a, double b) { return a / b; }
 
 // e^-|x|, which does not overflow.
 LOSSCLI_HOST_DEVICE float exponential_tail(float x) { return exponential(-__builtin_fabsf(x)); }
@@ -96,10 +103,6 @@ LOSSCLI_HOST_DEVICE void log_probabilities(float p, float& of_p, float& of_rest)
   of_p = low ? far : near;
   of_rest = low ? near : far;
 }
-LOSSCLI_HOST_DEVICE void log_probabilities(double p, double& of_p, double& of_rest) {
-  of_p = logarithm(p);
-  of_rest = log_of_one_plus(-p);
-}
 
 // base^(exponent + rest) for a finite base of at least zero, where the rest is what the rounding of
 // the exponent left.
@@ -128,21 +131,16 @@ LOSSCLI_HOST_DEVICE Real exponential(Real x) {
 }
 
 template <typename Real>
-LOSSCLI_HOST_DEVICE Real quotient(Real a, Real b) {
-  return a / b;
-}
-
-template <typename Real>
 LOSSCLI_HOST_DEVICE Real softplus_tail(Real x) {
   return log_of_one_plus(exponential(-vector_math::magnitude(x)));
 }
+
+#endif
 
 template <typename Real>
 LOSSCLI_HOST_DEVICE void log_probabilities(Real p, Real& of_p, Real& of_rest) {
   of_p = logarithm(p);
   of_rest = log_of_one_plus(-p);
 }
-
-#endif
 
 }  // namespace losscli
