@@ -77,6 +77,11 @@ def _has_parameters(case: Case) -> bool:
     return bool(case.spec.parameters)
 
 
+def _takes_anything(case: Case) -> bool:
+    """Tell whether the input may be NaN: what PyTorch refuses to compute has no result to miss."""
+    return not case.spec.operands[0].refused
+
+
 def _broadcasts(case: Case) -> bool:
     return case.target_shape != case.shape
 
@@ -129,7 +134,12 @@ WRONG: tuple[Wrong, ...] = (
         _is_reduced,
     ),
     Wrong("assumes contiguous", "reads as if all lay in one piece", simple(values.contiguous)),
-    Wrong("NaN scrubbed", "takes NaN and infinity for numbers", simple(values.scrubbed)),
+    Wrong(
+        "NaN scrubbed",
+        "takes NaN and infinity for numbers",
+        simple(values.scrubbed),
+        _takes_anything,
+    ),
     Wrong("in place", "writes over its input", simple(behaviour.in_place)),
     Wrong("cached", "remembers results by address", behaviour.cached),
     Wrong("first call only", "right once", behaviour.first_call_only),
