@@ -2,9 +2,11 @@
 
 import pytest
 
+from losscli.bench.plan import plan
+from losscli.config.schema import Config, LossChoice, Timing
 from losscli.judge.job import Job
 from losscli.judge.reasoning import word_of
-from losscli.judge.stages import judge_job
+from losscli.judge.stages import judge_job, worth_processes
 from losscli.judge.verdict import JudgeReason
 
 RIGHT = """
@@ -35,3 +37,12 @@ def test_file_that_was_written_over_is_judged_anew(tmp_path):
 )
 def test_lack_of_memory_before_timing_leaves_a_file_not_judged(stage, word):
     assert word_of([JudgeReason("no_room", stage, "out of memory")]) == word
+
+
+@pytest.mark.parametrize(("shape", "processes"), [((2**14, 2**14), 1), ((2**13, 2**14), 3)])
+def test_large_tensors_are_timed_by_one_process(shape, processes):
+    config = Config(
+        losses=(LossChoice("mse"),), sizes=(shape,), timing=Timing(0.2, 1.5, processes=3)
+    )
+    (task,) = plan(config, "cpu")
+    assert worth_processes(task).timing.processes == processes

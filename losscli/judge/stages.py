@@ -18,6 +18,7 @@ import torch
 
 from losscli import __version__
 from losscli.axes import FORWARD, FORWARD_BACKWARD, Distribution, PassName
+from losscli.bench.plan import Task
 from losscli.bench.plan import plan as plan_bench
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
@@ -320,9 +321,7 @@ class _Judging:
             runner = _runner(self.device)
             for task in plan_bench(config, self.device):
                 self.deadline.check(self.found, "time")
-                if math.prod(task.case.shape) >= ONE_PROCESS:
-                    task = replace(task, timing=replace(task.timing, processes=1))
-                timed = runner.run(task) if job.quick else processes.run(task)
+                timed = runner.run(task) if job.quick else processes.run(worth_processes(task))
                 for result in timed:
                     self._take_time(result)
 
@@ -455,6 +454,13 @@ def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
         gradient_ulp=most(known.gradient_ulp, own.grad_ulp),
         torch_gradient_ulp=most(known.torch_gradient_ulp, torchs.grad_ulp),
     )
+
+
+def worth_processes(task: Task) -> Task:
+    """Return a task with one process where each of several would make gigabytes anew."""
+    if math.prod(task.case.shape) < ONE_PROCESS:
+        return task
+    return replace(task, timing=replace(task.timing, processes=1))
 
 
 def _verdict(
