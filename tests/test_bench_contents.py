@@ -78,6 +78,21 @@ def test_loss_cached_before_the_change_is_wrong(name, dtype, distribution):
     assert held.gate.judge("theirs", "forward", remembered).status == "pass"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_gradient_is_judged_after_the_contents_have_come_back(name, dtype):
+    held = contents(loss=name, dtype=dtype)
+    assert held.gate.judge("theirs", "forward", loss(held)).status == "pass"
+    held.change()
+    held.change()
+    leaf, *others = (each.clone() for each in held.operands.values())
+    leaf.requires_grad_()
+    value = LOSSES[name].reference(leaf, *others, reduction="mean", **held.case.params)
+    (gradient,) = torch.autograd.grad(value, leaf)
+    verdict = held.gate.judge("theirs", "forward_backward", value.detach(), gradient)
+    assert verdict.status == "pass", verdict.reason
+
+
 def test_values_too_large_to_double_are_negated():
     large = torch.tensor([100.0, -64.5], dtype=torch.float16)
     held = Contents(case(dtype="float16", shape=(2,)), pair(large, torch.zeros_like(large)))

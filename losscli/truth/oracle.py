@@ -56,8 +56,8 @@ class Oracle:
     case: Case
     operands: Operands
     constant: bool = False
-    """Whether the operands keep their contents. Then the loss and the gradients of a small case
-    share one run of the reference, instead of one run each."""
+    """Whether all results are of the contents that the operands have at the first one. Then the loss
+    and the gradients of a small case share one run of the reference, instead of one run each."""
 
     @cached_property
     def shape(self) -> torch.Size:
@@ -204,10 +204,11 @@ class Oracle:
     def _shared(self) -> tuple[Operands, Tensor]:
         """The operands in float64, each in the broadcast shape, and the loss of each element.
 
-        With the graph that leads from the one to the other.
+        With the graph that leads from the one to the other. Copies, for autograd refuses a graph
+        over what has been written since, also where the same numbers were.
         """
         (block,) = self._blocks(self.shape)
-        values = {name: each.expand(self.shape) for name, each in self._read(block).items()}
+        values = {n: each.clone().expand(self.shape) for n, each in self._read(block).items()}
         for name in self.case.spec.differentiable:
             values[name].requires_grad_()
         with torch.enable_grad():
