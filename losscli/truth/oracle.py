@@ -56,8 +56,8 @@ class Oracle:
     case: Case
     operands: Operands
     constant: bool = False
-    """Whether all results are of the contents that the operands have at the first one. Then the loss
-    and the gradients of a small case share one run of the reference, instead of one run each."""
+    """Whether all results are of the contents that the operands have at the first one. Then the
+    loss and the gradients of a small case share one run of the reference, not one run each."""
 
     @cached_property
     def shape(self) -> torch.Size:

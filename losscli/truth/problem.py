@@ -44,6 +44,8 @@ several losses calls no others: the first call of a loss builds its kernels."""
 
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""
+_SMALL = -3 / 1024
+"""With the mean of some thousand elements it makes gradients below 1e-6."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,13 +223,14 @@ class Problem:
         """Incoming gradients other than 1; the last is for the gradients of all operands.
 
         32768, a usual scale of mixed precision, is for the prediction alone, as in training.
-        Not in float16, where sums times 32768 overflow: there a mean has an incoming gradient of
-        about N, because with 1 the gradient underflows and zeros would pass.
+        A small one shows gradients that are taken for zero where they are small. In float16, where
+        they are, and where sums times 32768 overflow, there is -3 instead, and for a mean about N,
+        because with 1 the gradient underflows and zeros would pass.
         """
         if self.case.reduction == "none":
             return (self.usual,)
         half = self.oracle.dtype == torch.float16
-        factors: list[tuple[float, tuple[str, ...]]] = [(-3.0, self.wrt)]
+        factors: list[tuple[float, tuple[str, ...]]] = [(-3.0 if half else _SMALL, self.wrt)]
         if not half:
             factors.insert(0, (float(_LARGEST_SCALE), self.wrt[:1]))
         elif self.case.reduction == "mean":

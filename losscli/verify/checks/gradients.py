@@ -3,10 +3,10 @@
 Catches: a zero, absent or detached gradient, a wrong sign or branch, 1/rows for 1/N, a gradient
 that belongs to another element, an incoming gradient that is ignored or applied twice, a target's
 gradient that is not summed over the broadcast dimensions, digits lost to a stored gradient that
-underflows. The check computes the gradient of each operand alone with an incoming gradient of 1, as
-in most training loops; then that of the prediction with 32768, as under a gradient scaler, and
-those of all with -3 (in float16 not with 32768, but for a mean with about N), or with a tensor of
-normal values without a reduction.
+underflows, a small gradient that is taken for zero. The check computes the gradient of each operand
+alone with an incoming gradient of 1, as in most training loops; then that of the prediction with
+32768, as under a gradient scaler, and those of all with -3/1024 (in float16 with -3, and for a mean
+with about N), or with a tensor of normal values without a reduction.
 """
 
 from __future__ import annotations
