@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .branches import difference, no_kinks, smooth
@@ -216,12 +216,20 @@ class LossSpec:
 
     operands_of: Callable[[Mapping[str, float]], tuple[Operand, ...]] | None = None
     """The operands for parameters, where their domains depend on these."""
+    _given: dict[tuple[tuple[str, float], ...], LossSpec] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The specs that were made for parameters: a case asks for its own thousands of times."""
 
     def given(self, parameters: Mapping[str, float]) -> LossSpec:
         """Return the spec with the operands for these parameters."""
         if self.operands_of is None:
             return self
-        return replace(self, operands=self.operands_of(self.resolve(parameters)), operands_of=None)
+        key = tuple(parameters.items())
+        if key not in self._given:
+            operands = self.operands_of(self.resolve(parameters))
+            self._given[key] = replace(self, operands=operands, operands_of=None)
+        return self._given[key]
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""

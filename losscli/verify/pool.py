@@ -3,6 +3,11 @@
 Process k takes the jobs k, k + n, k + 2n and so on, and sends each result when it is ready; the
 results are read in the order of the jobs. A kernel that ends its process fails its check, and the
 jobs behind it go to a new process.
+
+These processes have one thread each: with more of them than cores, threads that wait for each other
+take most of the time. What needs several threads runs in the process that asks, with all of them:
+large jobs, results larger than the caches, and all checks of the first loss, because how a kernel
+divides its work between threads does not depend on the formula.
 """
 
 from __future__ import annotations
@@ -16,20 +21,22 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import NamedTuple
 
+import torch
+
 from losscli.cases import Case
 from losscli.implementations import find_implementation
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.problem import Beside
 from losscli.verify import runner
-from losscli.verify.checks import find_check
+from losscli.verify.checks import bulk, find_check
 from losscli.verify.runner import Job
 
-CHECKS_A_PROCESS = 400
+CHECKS_A_PROCESS = 100
 """Fewer are done sooner than another process has imported torch."""
 MOST_PROCESSES = 8
-LARGEST = 2**20
-"""Elements of the largest job that runs beside others: many such tensors fit any memory."""
+LARGEST = 2**15
+"""Elements of the largest job that runs with one thread; from there on PyTorch takes several."""
 
 
 class _Order(NamedTuple):
@@ -57,17 +64,17 @@ def processes_for(jobs: Sequence[Job], device: str) -> int:
     """Return in how many processes jobs are to run; 0 is in none but this one."""
     if device != "cpu":
         return 0
-    checks = sum(len(job) for job in jobs if _goes_out(job))
+    checks = sum(len(job) for job in jobs if _goes_out(job, jobs[0].case.loss))
     wanted = min(core_count(), MOST_PROCESSES, checks // CHECKS_A_PROCESS)
     return wanted if wanted > 1 else 0
 
 
 class Pool:
-    """Runs jobs in other processes, and large ones and those of files in this one."""
+    """Runs jobs in other processes; in this one those of files and those for several threads."""
 
     def __init__(self, jobs: Sequence[Job], count: int) -> None:
         """Start ``count`` processes, which begin at once; with none all jobs run in this one."""
-        going = [job for job in jobs if _goes_out(job)] if count else []
+        going = [job for job in jobs if _goes_out(job, jobs[0].case.loss)] if count else []
         self._places = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]
 
@@ -93,9 +100,16 @@ class Pool:
             yield from self._processes[place].results_of(job)
 
 
-def _goes_out(job: Job) -> bool:
-    """Tell whether a job may run beside others; a file has a process of its own already."""
-    return job.case.elements <= LARGEST and not any(one.file for one, _ in job.trials)
+def _goes_out(job: Job, first: str) -> bool:
+    """Tell whether a job may run with one thread; a file has a process of its own already.
+
+    ``first``: the loss whose jobs all run with several threads.
+    """
+    return (
+        job.case.loss != first
+        and job.case.elements <= LARGEST
+        and not any(one.file or check is bulk.CHECK for one, check in job.trials)
+    )
 
 
 class _Process:
@@ -108,21 +122,23 @@ class _Process:
     def results_of(self, job: Job) -> Iterator[VerifyResult]:
         """Yield the results of the first job that is left."""
         missing = list(job.trials)
+        died = False
         while True:
             try:
                 sent = self._connection.recv()
             except EOFError:
                 self._process.join()
                 yield self._death(job, missing)
-                sent = None
-            if sent is None:
+                died = True
+            if died or sent is None:
                 break
             if isinstance(sent, BaseException):
                 raise sent
             missing = [trial for trial in missing if not _is_of(sent, trial)]
             yield sent
         del self._jobs[0]
-        if self._process.exitcode is not None and self._jobs:
+        # One that has ended without dying has sent the results of all its jobs.
+        if died and self._jobs:
             self._start()
 
     def end(self) -> None:
@@ -166,6 +182,7 @@ def _is_of(result: VerifyResult, trial: runner.Trial) -> bool:
 
 def _serve(connection: Connection, orders: Sequence[_Order]) -> None:
     """Run jobs, and send their results; None after those of each."""
+    torch.set_num_threads(1)
     try:
         for order in orders:
             for result in runner.run(order.job):

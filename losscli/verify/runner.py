@@ -137,7 +137,8 @@ def _choose(
 def _key(case: Case, trial: Trial) -> tuple[object, ...]:
     """Return what cases have in common of which an implementation needs one for a check."""
     implementation, check = trial
-    return (implementation.name, check.name, *check.key(case))
+    own = implementation.name == "custom"
+    return (implementation.name, check.name, *check.key(case, own=own))
 
 
 def split(

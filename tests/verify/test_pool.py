@@ -19,7 +19,7 @@ def jobs():
         "quick",
         device="cpu",
         seed=None,
-        losses=("mse",),
+        losses=("hinge", "mse"),
         dtypes=("float32",),
         sizes=((5, 7), (3,)),
         reductions=("none", "mean"),
@@ -42,17 +42,29 @@ def test_without_processes_all_jobs_run_here(jobs):
 
 
 def test_death_of_a_process_fails_its_check_and_not_those_behind_it(jobs):
+    first = next(n for n, job in enumerate(jobs) if job.case.loss != jobs[0].case.loss)
     with Pool(jobs, 1) as one:
         (process,) = one._processes
         process._process.kill()
         process._process.join()
         results = [list(one.results_of(job)) for job in jobs]
 
-    died = results[0][-1]
+    died = results[first][-1]
     assert (died.status, died.code) == (FAIL, "process_died")
     assert died.reason == "ended its process with signal SIGKILL"
-    assert died.case == jobs[0].case
-    assert results[1:] == [list(run(job)) for job in jobs[1:]]
+    assert died.case == jobs[first].case
+    others = [number for number in range(len(jobs)) if number != first]
+    assert [results[n] for n in others] == [list(run(jobs[n])) for n in others]
+
+
+def test_process_that_has_finished_is_not_started_again(jobs):
+    with Pool(jobs, 1) as one:
+        (process,) = one._processes
+        started = process._process
+        started.join()  # all that it sent waits in the pipe
+        got = [result for job in jobs for result in one.results_of(job)]
+        assert process._process is started
+    assert got == [result for job in jobs for result in run(job)]
 
 
 def test_few_checks_and_those_of_a_gpu_run_in_this_process(jobs, monkeypatch):

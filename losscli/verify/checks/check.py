@@ -37,6 +37,9 @@ class Check:
     once: bool = False
     """Whether the largest case that fits speaks for all of its loss, parameters, dtype and
     reduction."""
+    mean_for_sum: bool = False
+    """Whether, of losscli's own kernels, a mean also speaks for a sum: they are one code path, and
+    differ in a factor that other checks test."""
     needs_gpu: bool = False
     held: Callable[[Case], Held] = lambda case: Held()
     """What it holds in memory at once."""
@@ -61,10 +64,15 @@ class Check:
             return None
         return Reason("not_applicable", f"the check {self.name} applies only to {self.needs}")
 
-    def key(self, case: Case) -> tuple[object, ...]:
-        """Return the key of cases of which the check needs only one."""
+    def key(self, case: Case, *, own: bool = False) -> tuple[object, ...]:
+        """Return the key of cases of which the check needs only one.
+
+        ``own``: of losscli's own kernels.
+        """
         if self.missing(case):
             return ()
+        if own and self.mean_for_sum and case.reduction == "sum":
+            case = replace(case, reduction="mean")
         return case.kind if self.once else (case,)
 
 

@@ -263,4 +263,5 @@ CHECK = Check(
     _run,
     adapt=layout_case,
     once=True,
+    mean_for_sum=True,
 )

@@ -60,4 +60,5 @@ CHECK = Check(
     _run,
     adapt=sizes_case,
     once=True,
+    mean_for_sum=True,
 )
