@@ -50,6 +50,20 @@ def test_mistake_fails_its_check_for_its_own_reason(
     assert reason in result.reason
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_that_are_taken_for_zero_below_a_millionth_fail_whatever_their_size(
+    make_case, loss
+):
+    """The gradients of L1 are all of one size, that of a mean of 20,167 elements 5e-5."""
+    case = make_case(
+        loss, shape=(67, 301), target_shape=LOSSES[loss].default_target_shape((67, 301))
+    )
+    results = put(case, find_wrong("small gradients lost").implementation(), checks=("gradients",))
+
+    (failure,) = [result for result in results if result.check == "input_gradient"]
+    assert (failure.status, failure.code) == (FAIL, "wrong")
+
+
 def test_unreadable_random_state_of_a_gpu_is_not_blamed(monkeypatch):
     """Not before CUDA is started, and not after a kernel has broken the GPU."""
     gpu = "not started"

@@ -296,3 +296,16 @@ def test_wrong_implementations_of_the_self_test_are_found(make_case, loss, name)
     results = put(case, find_wrong(name).implementation(), checks=["value", "gradients"])
 
     assert FAIL in {result.status for result in results}
+
+
+@pytest.mark.parametrize(("target", "allowed"), [(1.0, 4.0), (3.0, 8.5)])
+def test_soft_margin_may_round_a_product_that_its_exponential_multiplies(target, allowed):
+    """Of input 3 and target 3 it is 9: half of that more, in ulp of the gradient."""
+    operands = (torch.tensor([3.0], dtype=torch.float64), torch.tensor([target]).double())
+    leaves = [each.clone().requires_grad_() for each in operands]
+    spec = LOSSES["soft_margin"]
+    value = spec.reference(*leaves, reduction="sum")
+    gradients = torch.autograd.grad(value, leaves)
+    terms = spec.terms.of(*operands)
+    for name, exact in zip(("input", "target", LOSS), (*gradients, value.detach()), strict=True):
+        assert 4 * float(terms[name]) == pytest.approx(allowed * float(exact.abs()))
