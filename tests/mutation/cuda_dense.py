@@ -108,14 +108,14 @@ DENSE = (
     ),
     Mutation(
         "elementwise/cuda/dense.cuh",
-        "(row > kPack || row == size)",
+        "(rows.length > kPack || rows.length == size)",
         "true",
         "a row of one pack",
         losses=HINGE,
     ),
     Mutation(
         "elementwise/cuda/library.cu",
-        "(n == 1 || aligned(arguments.operands[n].data)) &&",
+        "aligned(arguments.operands[n].data) &&",
         "",
         "misaligned operands",
     ),
