@@ -83,7 +83,7 @@ struct RowArguments {
   // For each row, dense: whether its largest logit is its target's. Null where not wanted.
   bool* correct = nullptr;
 
-  int64_t rows() const { return outer * inner; }
+  LOSSCLI_HOST_DEVICE int64_t rows() const { return outer * inner; }
 };
 
 // The entry points of a library, which exports `losscli_row_kernels`.

@@ -127,7 +127,7 @@ DENSE = (
         losses=HINGE,
     ),
     Mutation(
-        "elementwise/cuda/memory.cuh",
+        "core/cuda/memory.cuh",
         "__float2bfloat16_rn",
         "__float2bfloat16_rz",
         "bfloat16 cut off, not rounded",

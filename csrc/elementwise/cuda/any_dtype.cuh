@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "elementwise/cuda/memory.cuh"
+#include "core/cuda/memory.cuh"
 
 namespace losscli::cuda {
 

@@ -1,9 +1,9 @@
 // One thread's part of a pass over operands that lie in packs, all of the result's dtype.
 #pragma once
 
+#include "core/cuda/memory.cuh"
 #include "core/operand.h"
 #include "elementwise/cuda/incoming.cuh"
-#include "elementwise/cuda/memory.cuh"
 #include "elementwise/cuda/pass.h"
 #include "reduce/cuda/grid_sum.cuh"
 

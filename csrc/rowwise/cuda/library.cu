@@ -1,0 +1,114 @@
+// The library of a loss over rows on CUDA:
+//
+//   rows.dtype.cu   once for each floating dtype, with -DLOSSCLI_DTYPE=float32, float64, float16
+//                   and bfloat16: the kernels
+//   library.cu      once: this file, which chooses
+#include "core/cuda/memory.cuh"
+#include "core/operand.h"
+#include "rowwise/cuda/instance.h"
+
+namespace losscli::cuda {
+namespace {
+
+// Whether logits and gradients of each row lie alike in lines of 16 bytes.
+bool lie_alike(const RowArguments& arguments) {
+  if (!arguments.gradient) return true;
+  const int64_t item = item_bytes(arguments.dtype);
+  const int64_t rows = arguments.rows() > 1 ? 1 : 0;
+  const int64_t steps = arguments.gradient_strides.outer - arguments.logits_strides.outer;
+  const auto from = reinterpret_cast<uintptr_t>(arguments.logits);
+  const auto to = reinterpret_cast<uintptr_t>(arguments.gradient);
+  return (to - from) % 16 == 0 && (!rows || steps * item % 16 == 0);
+}
+
+// What the kernels that read a row once can do.
+bool is_plain(const RowArguments& arguments) {
+  return arguments.dtype != DType::float64 && !arguments.probabilities &&
+         arguments.label_smoothing == 0 && arguments.softcap == 0 && arguments.inner == 1 &&
+         (arguments.logits_strides.classes == 1 || arguments.classes == 1) &&
+         (arguments.gradient_strides.classes == 1 || arguments.classes == 1 ||
+          !arguments.gradient) &&
+         arguments.classes > 0 && arguments.classes < int64_t{1} << 30 && lie_alike(arguments);
+}
+
+RowPolicy choose(const RowArguments& arguments, const DeviceFacts& facts) {
+  return is_plain(arguments) ? policy_of(arguments, facts.clusters) : RowPolicy();
+}
+
+const RowInstance& instance_of(const RowArguments& arguments) {
+  switch (arguments.dtype) {
+    case DType::float64:
+      return rows_float64;
+    case DType::float16:
+      return rows_float16;
+    case DType::bfloat16:
+      return rows_bfloat16;
+    default:
+      return rows_float32;
+  }
+}
+
+Needs needs(const RowArguments& arguments, const DeviceFacts&) {
+  Needs needs;
+  needs.workspace = instance_of(arguments).workspace(arguments);
+  needs.slot = true;
+  return needs;
+}
+
+Status run(const RowArguments& arguments, const LaunchContext& context) {
+  return instance_of(arguments).launch(arguments, choose(arguments, context.device), context);
+}
+
+const RowKernels kernels{kInterface, needs, run};
+
+}  // namespace
+
+// The shape of a ring for clusters of so many blocks, if rows fit.
+bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) {
+  // One more, where a row begins within a line.
+  const int64_t lines = arguments.classes * item_bytes(arguments.dtype) / 128 + 2;
+  int64_t fewest = 0;
+  const int least = arguments.gradient ? kLeastWarps : kLeastForwardWarps;
+  for (int warps = least; warps <= kMostRingWarps; ++warps) {
+    const int64_t most = kRingBytes / warps / 128;  // lines of a warp's ring
+    const int64_t piece_lines = divide_up(lines, int64_t{cluster} * warps);
+    const int64_t piece_slots = divide_up(piece_lines, 4 * kSlotVectors);
+    const int64_t slot_lines = divide_up(piece_lines, piece_slots);
+    int64_t slots = most / slot_lines;
+    // With gradients a ring holds a piece, and a part of the next.
+    if (slots < (arguments.gradient ? piece_slots + 1 : 1)) continue;
+    if (slots > 2 * piece_slots) slots = 2 * piece_slots;
+    const int64_t vectors = warps * piece_slots;
+    if (slots > 32 || (fewest && vectors > fewest)) continue;
+    fewest = vectors;
+    policy.access = RowAccess::ring;
+    policy.cluster = cluster;
+    policy.warps = warps;
+    policy.piece_slots = static_cast<int>(piece_slots);
+    policy.slot_bytes = static_cast<int>(slot_lines * 128);
+    policy.slots = static_cast<int>(slots);
+  }
+  return fewest > 0;
+}
+
+RowPolicy policy_of(const RowArguments& arguments, bool clusters) {
+  RowPolicy policy;
+  const int64_t bytes = arguments.classes * item_bytes(arguments.dtype);
+  const bool aligned = reinterpret_cast<uintptr_t>(arguments.logits) % 16 == 0 &&
+                       arguments.logits_strides.outer * item_bytes(arguments.dtype) % 16 == 0;
+  for (const RegistersPolicy& registers : kRegisters)
+    if (bytes <= registers.bytes() && (aligned || registers.threads >= 32)) {
+      policy.access = RowAccess::registers;
+      policy.threads = registers.threads;
+      policy.vectors = registers.vectors;
+      return policy;
+    }
+  if (!clusters || arguments.rows() >= int64_t{1} << 30) return policy;
+  for (int cluster = 1; cluster <= 8; cluster *= 2)
+    if (choose_ring(arguments, cluster, policy)) return policy;
+  return RowPolicy();
+}
+
+}  // namespace losscli::cuda
+
+LOSSCLI_EXPORT const losscli::RowKernels* losscli_row_kernels() { return &losscli::cuda::kernels; }

@@ -1,0 +1,53 @@
+// Which kernel takes rows of a length, and with how many threads: data found by measuring on an
+// H200.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "rowwise/kernels.h"
+
+namespace losscli::cuda {
+
+enum class RowAccess {
+  registers,  // a row in the registers of a group of threads
+  ring,       // in the shared memory of a cluster
+  any,        // read twice
+};
+
+struct RowPolicy {
+  RowAccess access = RowAccess::any;
+  // Registers: threads of a row, and the vectors of each.
+  int threads = 0;
+  int vectors = 0;
+  // Ring.
+  int cluster = 0;
+  int warps = 0;
+  int slots = 0;
+  int slot_bytes = 0;
+  int piece_slots = 0;
+};
+
+struct RegistersPolicy {
+  int threads, vectors;
+  int64_t bytes() const { return int64_t{16} * threads * vectors; }
+};
+
+// The first whose vectors hold a row.
+constexpr RegistersPolicy kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4}, {128, 2},
+                                          {128, 4}, {256, 4}, {512, 4}, {512, 8}};
+
+// Warps of a block of the ring: of these the number that leaves the fewest vectors of its lanes
+// empty, for an empty one costs what a full one costs. At 128,256 classes of bfloat16 with
+// gradients 16 warps take 1,027 us, 8 take 1,054, and 12 whose slots of six vectors are not full
+// took 1,127. Without gradients fewer than 12 do not read fast enough (573 us with 8, 483 with 16).
+constexpr int kLeastWarps = 8;
+constexpr int kLeastForwardWarps = 12;
+constexpr int kMostRingWarps = 16;
+constexpr int kSlotVectors = 8;         // of a lane, of a slot
+constexpr int kRingBytes = 222 * 1024;  // of a block's shared memory, for the slots
+
+RowPolicy policy_of(const RowArguments& arguments, bool clusters);
+
+}  // namespace losscli::cuda

@@ -1,0 +1,383 @@
+// Long rows, for GPUs with clusters and bulk copies (compute capability 9.0 and newer): each
+// element is read once, and its gradient written once, by clusters of blocks that stay and claim
+// rows.
+//
+// A cluster holds a row, and the beginning of the next, in its shared memory. Each warp has a piece
+// of every row, whole lines of the cache, and a ring of slots that it alone fills by bulk copies
+// and reads: no warp waits for another but once a row, for the row's largest logit and sum. These
+// go to all blocks of the cluster as messages; the first warp's carries the row that comes third
+// and the target's logit.
+#pragma once
+
+#include "rowwise/cuda/incoming.cuh"
+#include "rowwise/cuda/policies.h"
+#include "rowwise/cuda/results.cuh"
+
+namespace losscli::cuda {
+
+constexpr int kLineBytes = 128;
+
+struct RingShape {
+  int warps = 0;        // of a block
+  int slots = 0;        // of a warp
+  int slot_bytes = 0;   // whole lines
+  int piece_slots = 0;  // of a row
+  int shared_bytes = 0;
+};
+
+// Without gradients a row's result is looked at one turn later, when it has long arrived. So a warp
+// may send what belongs to a turn while another has yet to read that of three turns before.
+template <bool gradient>
+constexpr int kRoundsOf = gradient ? 2 : 4;
+
+struct Message {
+  float top, sum, logit;
+  int row;
+};
+
+namespace ring {
+
+__device__ __forceinline__ uint32_t address_of(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+__device__ __forceinline__ void initialise(uint32_t barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
+}
+
+__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra again;\n"
+      "finished:\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+__device__ __forceinline__ void copy(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ uint32_t rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ uint32_t blocks() {
+  uint32_t blocks;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return blocks;
+}
+
+__device__ __forceinline__ void synchronise_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// To the same place in another block of the cluster, whose barrier counts the bytes.
+__device__ __forceinline__ void send(const Message& message, uint32_t place, uint32_t barrier,
+                                     uint32_t block) {
+  uint32_t there, counts;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(place), "r"(block));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counts) : "r"(barrier), "r"(block));
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(there),
+      "r"(__float_as_uint(message.top)), "r"(__float_as_uint(message.sum)),
+      "r"(__float_as_uint(message.logit)), "r"(message.row), "r"(counts)
+      : "memory");
+}
+
+}  // namespace ring
+
+// A row's part that bulk copies can take, by its addresses, and the pieces of it.
+template <typename Stored>
+struct RingRow {
+  uintptr_t start, end;        // of the row
+  uintptr_t inner, inner_end;  // of whole granules of 16 bytes
+  uintptr_t lines;             // where the first line begins
+
+  __device__ __forceinline__ RingRow(const RowArguments& arguments, int row) {
+    start = reinterpret_cast<uintptr_t>(static_cast<const Stored*>(arguments.logits) +
+                                        row * arguments.logits_strides.outer);
+    end = start + arguments.classes * sizeof(Stored);
+    inner = (start + 15) / 16 * 16;
+    inner_end = end / 16 * 16;
+    lines = start / kLineBytes * kLineBytes;
+  }
+};
+
+template <typename Stored, bool kGradient>
+__global__ void __launch_bounds__(kMostRingWarps * 32, 1)
+    ring_kernel(const __grid_constant__ RowArguments arguments,
+                const __grid_constant__ RowMemory memory, const RingShape shape) {
+#if __CUDA_ARCH__ >= 900
+  using V = Vector<Stored>;
+  constexpr int kRounds = kRoundsOf<kGradient>, kAhead = kGradient ? 3 : 4;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const RowIncoming incoming(arguments, memory);
+  if (kGradient && incoming.is_done) return;
+  const bool writes = kGradient && incoming.writes;
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint32_t rank = ring::rank(), blocks = ring::blocks();
+  const int warps = shape.warps, all_warps = warps * blocks, self = rank * warps + warp;
+  const int clusters = gridDim.x / blocks, cluster = blockIdx.x / blocks;
+  const int rows = static_cast<int>(arguments.rows());
+  const RowScale scale(arguments.temperature);
+
+  // Slots of all warps, messages of some rows, barriers of the slots, and of the messages.
+  const uint32_t base = ring::address_of(shared);
+  unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
+  const uint32_t messages = base + warps * shape.slots * shape.slot_bytes;
+  const uint32_t barriers = messages + kRounds * all_warps * sizeof(Message);
+  const uint32_t filled = barriers + warp * shape.slots * 8;
+  const uint32_t told = barriers + warps * shape.slots * 8;
+  if (threadIdx.x == 0) {
+    for (int k = 0; k < warps * shape.slots; ++k) ring::initialise(barriers + 8 * k, 1);
+    for (int k = 0; k < kRounds; ++k) ring::initialise(told + 8 * k, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
+  }
+  __syncthreads();
+  ring::synchronise_cluster();
+
+  const int piece_bytes = shape.piece_slots * shape.slot_bytes;
+  // The part of a slot's lines that lies in the row.
+  const auto part = [&](const RingRow<Stored>& row, int slot, uintptr_t& from, int& bytes) {
+    const uintptr_t begin =
+        row.lines + static_cast<uintptr_t>(self) * piece_bytes + slot * shape.slot_bytes;
+    from = max(begin, row.inner);
+    const uintptr_t to = min(begin + shape.slot_bytes, row.inner_end);
+    bytes = to > from ? static_cast<int>(to - from) : 0;
+  };
+  // A lane's vectors of a slot, and nothing in the place of those that it lacks.
+  const auto read_slot = [&](const unsigned char* data, int bytes, V(&vectors)[kSlotVectors]) {
+#pragma unroll
+    for (int v = 0; v < kSlotVectors; ++v) {
+      const int at = (v * 32 + lane) * 16;
+      if (at < bytes) {
+        vectors[v].set(*reinterpret_cast<const uint4*>(data + at));
+      } else {
+        vectors[v].clear();
+      }
+    }
+  };
+  // After a slot was written to, and before it is filled again, by the other proxy.
+  const auto fence = [] { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); };
+  int fill = 0;       // the next slot to fill
+  int fill_part = 0;  // with which part of a row
+  // By one lane: fills the next slot with the next part of a row.
+  const auto load = [&](int row) {
+    uintptr_t from;
+    int bytes;
+    part(RingRow<Stored>(arguments, row), fill_part, from, bytes);
+    const uint32_t barrier = filled + 8 * fill;
+    ring::expect(barrier, bytes);
+    if (bytes > 0)
+      ring::copy(ring::address_of(slots + fill * shape.slot_bytes),
+                 reinterpret_cast<const void*>(from), bytes, barrier);
+  };
+  // The rows of this turn and the next three; at least `rows` where there is none.
+  int now = cluster, next = cluster + clusters, then = cluster + 2 * clusters;
+  int after = cluster + 3 * clusters;  // without gradients: the row after those
+  const auto load_ahead = [&](int which) {
+    const int row = which == 0 ? now : which == 1 ? next : then;
+    if (lane == 0 && row < rows) load(row);
+    fill = fill + 1 == shape.slots ? 0 : fill + 1;
+    fill_part = fill_part + 1 == shape.piece_slots ? 0 : fill_part + 1;
+  };
+  // For how many rows later the slot of part k is filled again: a ring holds two rows at most.
+  const auto turns_ahead = [&](int k) {
+    const int later = k + shape.slots;
+    return later >= 2 * shape.piece_slots ? 2 : later >= shape.piece_slots ? 1 : 0;
+  };
+  for (int k = 0; k < shape.slots; ++k) load_ahead(k / shape.piece_slots);
+
+  // What all warps have sent of a turn: the state of the row without its target, the target's
+  // logit, and a row to come.
+  RowState others;
+  float told_logit = 0;
+  int told_row = 0;
+  const auto receive = [&](int turn) {
+    const uint32_t round = turn % kRounds;
+    ring::wait(told + 8 * round, turn / kRounds & 1);
+    const Message* const received =
+        reinterpret_cast<const Message*>(shared + warps * shape.slots * shape.slot_bytes) +
+        round * all_warps;
+    told_logit = received[0].logit;
+    told_row = received[0].row;
+    if (!kGradient && self != 0) return;
+    others = RowState();
+    for (int from = lane; from < all_warps; from += 32) {
+      RowState other;
+      other.top = received[from].top;
+      other.sum = received[from].sum;
+      others.add(other, scale);
+    }
+    others = combine<32>(others, scale);
+  };
+  const auto finish = [&](int row, const RowTarget<Stored>& target) {
+    if (self != 0 || lane != 0) return;
+    const RowResult<Stored> result(others, told_logit, scale);
+    finish_row(arguments, memory, row, target, others, result, told_logit, scale);
+  };
+
+  int slot = 0;
+  uint32_t phases = 0;  // of the slots: a bit each
+  int64_t number = now < rows ? RowTarget<Stored>::read_number(arguments, now) : 0;
+  int turn = 0, before = 0;
+  RowTarget<Stored> before_target(arguments, arguments.ignore_index);
+  for (; now < rows; ++turn) {
+    const RingRow<Stored> row(arguments, now);
+    const RowTarget<Stored> target(arguments, number);
+    const int64_t next_number = next < rows ? RowTarget<Stored>::read_number(arguments, next) : 0;
+    const Stored* const logits = reinterpret_cast<const Stored*>(row.start);
+    // What the first warp tells all: the target's logit, and the row that comes third.
+    float logit = 0;
+    int claimed = rows;
+    if (self == 0 && lane == 0) {
+      if (target.known) logit = static_cast<float>(widen(logits[target.number]));
+      claimed = atomicAdd(memory.claimed, 1);
+    }
+    // The elements before the first granule and after the last, one a lane of the first warp.
+    const int heads = static_cast<int>((row.inner - row.start) / sizeof(Stored));
+    const int tails = static_cast<int>((row.end - row.inner_end) / sizeof(Stored));
+    int extra = -1;
+    if (self == 0) {
+      if (lane < heads) extra = lane;
+      if (lane >= 8 && lane < 8 + tails)
+        extra = static_cast<int>(arguments.classes) - tails + lane - 8;
+    }
+    RowState state;
+    float extra_logit = -INFINITY;
+    if (extra >= 0 && extra != target.number) {
+      extra_logit = static_cast<float>(widen(logits[extra]));
+      state.top = fmaxf(extra_logit, -FLT_MAX);
+      state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
+    }
+    const uintptr_t target_place =
+        row.start + (target.known ? target.number : arguments.classes) * sizeof(Stored);
+
+    const int first_slot = slot;
+    for (int k = 0; k < shape.piece_slots; ++k) {
+      uintptr_t from;
+      int bytes;
+      part(row, k, from, bytes);
+      ring::wait(filled + 8 * slot, phases >> slot & 1);
+      phases ^= 1u << slot;
+      unsigned char* const data = slots + slot * shape.slot_bytes;
+      const bool holds_target = target_place - from < static_cast<uintptr_t>(bytes);
+      if (holds_target) {
+        // The target's own is added apart.
+        if (lane == 0) narrow(-INFINITY, *reinterpret_cast<Stored*>(data + (target_place - from)));
+        __syncwarp();
+      }
+      V vectors[kSlotVectors];
+      read_slot(data, bytes, vectors);
+      add_vectors(vectors, scale, state);
+      if (!kGradient) {
+        __syncwarp();
+        if (lane == 0 && holds_target) fence();
+        load_ahead(turns_ahead(k));
+      }
+      slot = slot + 1 == shape.slots ? 0 : slot + 1;
+    }
+
+    state = combine<32>(state, scale);
+    const uint32_t round = turn % kRounds, barrier = told + 8 * round;
+    if (threadIdx.x == 0) ring::expect(barrier, all_warps * sizeof(Message));
+    logit = __shfl_sync(~0u, logit, 0);
+    claimed = __shfl_sync(~0u, claimed, 0);
+    if (lane < blocks)
+      ring::send({state.top, state.sum, logit, claimed + kAhead * clusters},
+                 messages + (round * all_warps + self) * sizeof(Message), barrier, lane);
+    if (!kGradient) {
+      // What the row before was told by all has arrived meanwhile.
+      if (turn > 0) {
+        receive(turn - 1);
+        finish(before, before_target);
+        after = told_row;
+      }
+      before = now;
+      before_target = target;
+    } else {
+      receive(turn);
+      finish(now, target);
+      after = told_row;
+    }
+    if (kGradient) {
+      const RowResult<Stored> result(others, told_logit, scale);
+      RowFactors factors{0, 0};
+      if (!target.ignored)
+        factors =
+            factors_of(arguments, target, result, incoming.template of<float>(arguments, now));
+      Stored* const to =
+          static_cast<Stored*>(arguments.gradient) + now * arguments.gradient_strides.outer;
+      unsigned char* const bytes_to = reinterpret_cast<unsigned char*>(to);
+      slot = first_slot;
+      for (int k = 0; k < shape.piece_slots; ++k) {
+        uintptr_t from;
+        int bytes;
+        part(row, k, from, bytes);
+        const unsigned char* const data = slots + slot * shape.slot_bytes;
+        if (writes) {
+          V vectors[kSlotVectors];
+          read_slot(data, bytes, vectors);
+          // All of them before the first is written: their powers overlap.
+          differentiate(vectors, scale, result.reference, factors.all);
+          if (target.ignored)
+#pragma unroll
+            for (V& vector : vectors) vector = V{};
+          unsigned char* const place = bytes_to + (from - row.start);
+#pragma unroll
+          for (int v = 0; v < kSlotVectors; ++v) {
+            const int at = (v * 32 + lane) * 16;
+            if (at < bytes) *reinterpret_cast<uint4*>(place + at) = vectors[v].raw();
+          }
+        }
+        __syncwarp();
+        if (lane == 0 && target_place - from < static_cast<uintptr_t>(bytes)) {
+          if (writes) narrow(factors.own, to[target.number]);
+          fence();
+        }
+        load_ahead(turns_ahead(k));
+        slot = slot + 1 == shape.slots ? 0 : slot + 1;
+      }
+      if (writes && extra >= 0) {
+        float out =
+            extra == target.number
+                ? factors.own
+                : scale.template any_power<Stored>(extra_logit, result.reference) * factors.all;
+        narrow(target.ignored ? 0.0f : out, to[extra]);
+      }
+    }
+    now = next;
+    next = then;
+    then = after;
+    number = next_number;
+  }
+  if (!kGradient && turn > 0) {
+    receive(turn - 1);
+    finish(before, before_target);
+  }
+  // No block ends while another may still send to it.
+  ring::synchronise_cluster();
+#endif
+}
+
+}  // namespace losscli::cuda

@@ -1,0 +1,170 @@
+// The kernels for rows of one dtype. Compiled once for each floating dtype, with
+// -DLOSSCLI_DTYPE=float32 and so on.
+#include <utility>
+
+#include "core/cuda/launch.h"
+#include "core/operand.h"
+#include "core/runtime.h"
+#include "rowwise/cuda/any_kernel.cuh"
+#include "rowwise/cuda/instance.h"
+#include "rowwise/cuda/registers_kernel.cuh"
+#include "rowwise/cuda/ring_kernel.cuh"
+#include "rowwise/cuda/totals.cuh"
+
+#define LOSSCLI_JOIN_(a, b) a##b
+#define LOSSCLI_JOIN(a, b) LOSSCLI_JOIN_(a, b)
+
+namespace losscli::cuda {
+namespace {
+
+using Stored = StoredAs<DType::LOSSCLI_DTYPE>::Type;
+using Real = RealOf<Stored>;
+// A float's differences need more digits than it has.
+using Wide = std::conditional_t<sizeof(Stored) == 2, float, double>;
+
+// Blocks that a launch without anything ahead of it has at most: those that wait for nothing more
+// than a look at the incoming gradient end at once.
+constexpr int64_t kMostCheckBlocks = 132 * 8;
+constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+
+int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+bool may_be_done(const RowArguments& arguments) { return arguments.guess == Guess::check; }
+
+template <int threads, int count, bool kGradient>
+Status launch_registers(const RowArguments& arguments, const RowMemory& memory,
+                        const LaunchContext& context) {
+  constexpr int kBlock = threads < kLeastBlock ? kLeastBlock : threads;
+  const int64_t blocks = divide_up(arguments.rows(), kBlock / threads);
+  const int64_t most = may_be_done(arguments) ? kMostCheckBlocks * 1024 / kBlock : kMostBlocks;
+  return launch("registers_kernel", registers_kernel<Stored, threads, count, kGradient>,
+                dim3(static_cast<unsigned>(least(blocks, most))), kBlock, false, context.stream,
+                arguments, memory);
+}
+
+template <bool kGradient, size_t... k>
+Status choose_registers(const RowArguments& arguments, const RowPolicy& policy,
+                        const RowMemory& memory, const LaunchContext& context,
+                        std::index_sequence<k...>) {
+  Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
+  (void)((kRegisters[k].threads == policy.threads && kRegisters[k].vectors == policy.vectors &&
+          (status = launch_registers<kRegisters[k].threads, kRegisters[k].vectors, kGradient>(
+               arguments, memory, context),
+           true)) ||
+         ...);
+  return status;
+}
+
+template <bool kGradient>
+Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context) {
+  RingShape shape;
+  shape.warps = policy.warps;
+  shape.slots = policy.slots;
+  shape.slot_bytes = policy.slot_bytes;
+  shape.piece_slots = policy.piece_slots;
+  shape.shared_bytes = policy.warps * policy.slots * (policy.slot_bytes + 8) +
+                       kRoundsOf<kGradient> *
+                           (policy.warps * policy.cluster * static_cast<int>(sizeof(Message)) + 8);
+  const auto kernel = ring_kernel<Stored, kGradient>;
+  Status status = status_of(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes),
+      "the shared memory of ring_kernel");
+  if (!status.ok()) return status;
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(policy.cluster);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.blockDim = dim3(static_cast<unsigned>(32 * policy.warps));
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = static_cast<cudaStream_t>(context.stream);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  config.gridDim = dim3(static_cast<unsigned>(policy.cluster));
+  int clusters = 0;
+  status = status_of(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config),
+                     "the occupancy of ring_kernel");
+  if (!status.ok()) return status;
+  if (clusters == 0) return Status::failure(StatusCode::failed, "no cluster of ring_kernel fits");
+  const int64_t grid = least(clusters, arguments.rows()) * policy.cluster;
+  config.gridDim = dim3(static_cast<unsigned>(grid));
+  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape), "ring_kernel",
+                       config.gridDim, 32 * policy.warps);
+}
+
+template <int columns>
+Status launch_any(const RowArguments& arguments, const RowMemory& memory,
+                  const LaunchContext& context) {
+  const int64_t blocks = divide_up(arguments.rows(), columns);
+  const int64_t most = may_be_done(arguments) ? kMostCheckBlocks : kMostBlocks;
+  return launch("any_kernel", any_kernel<Stored, Wide, columns>,
+                dim3(static_cast<unsigned>(least(blocks, most))), kAnyThreads, false,
+                context.stream, arguments, memory);
+}
+
+template <bool kGradient>
+Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context) {
+  if constexpr (sizeof(Real) == 4) {
+    if (policy.access == RowAccess::registers)
+      return choose_registers<kGradient>(
+          arguments, policy, memory, context,
+          std::make_index_sequence<sizeof kRegisters / sizeof *kRegisters>());
+    if (policy.access == RowAccess::ring)
+      return launch_ring<kGradient>(arguments, policy, memory, context);
+  }
+  const bool columns = arguments.logits_strides.classes != 1 && arguments.inner > 1;
+  return columns ? launch_any<32>(arguments, memory, context)
+                 : launch_any<1>(arguments, memory, context);
+}
+
+// The grid of the kernels that sum over rows.
+dim3 total_grid(const RowArguments& arguments) {
+  const int64_t blocks = least(divide_up(arguments.rows(), kTotalRows), kMostTotals);
+  return dim3(static_cast<unsigned>(blocks > 0 ? blocks : 1));
+}
+
+Status clear(void* memory, size_t bytes, const LaunchContext& context) {
+  return status_of(cudaMemsetAsync(memory, 0, bytes, static_cast<cudaStream_t>(context.stream)),
+                   "clearing the slot of rows");
+}
+
+Status launch_all(const RowArguments& arguments, const RowPolicy& policy,
+                  const LaunchContext& context) {
+  const bool sums = arguments.value && arguments.reduction != RowReduction::none;
+  const bool divides =
+      arguments.gradient && arguments.reduction == RowReduction::mean && !arguments.probabilities;
+  auto* const slot = static_cast<Slot*>(context.slot);
+  auto* const totals = static_cast<Totals*>(context.workspace);
+  auto* const numbers = reinterpret_cast<double*>(totals + 1);
+  RowMemory memory;
+  memory.arrived = &slot->arrived[0];
+  memory.claimed = reinterpret_cast<int*>(&slot->arrived[1]);
+  memory.total_weight = divides ? numbers : nullptr;
+  memory.losses = sums ? numbers + 1 : nullptr;
+  Status status;
+  if (context.clear_slot) status = clear(slot, kSlotBytes, context);
+  if (status.ok() && divides)
+    status = launch("prepare_kernel", prepare_kernel<Stored>, total_grid(arguments), kTotalThreads,
+                    false, context.stream, arguments, memory, totals);
+  if (status.ok() && arguments.rows() > 0 && arguments.classes > 0)
+    status = arguments.gradient ? launch_rows<true>(arguments, policy, memory, context)
+                                : launch_rows<false>(arguments, policy, memory, context);
+  if (!status.ok()) return status;
+  if (sums)
+    return launch("finish_kernel", finish_kernel<Stored, Real>, total_grid(arguments),
+                  kTotalThreads, false, context.stream, arguments, memory, totals);
+  return policy.access == RowAccess::ring ? clear(memory.claimed, sizeof(int), context) : status;
+}
+
+size_t workspace_of(const RowArguments& arguments) {
+  const bool sums = arguments.value && arguments.reduction != RowReduction::none;
+  return sizeof(Totals) + sizeof(double) * (1 + (sums ? static_cast<size_t>(arguments.rows()) : 0));
+}
+
+}  // namespace
+
+const RowInstance LOSSCLI_JOIN(rows_, LOSSCLI_DTYPE){workspace_of, launch_all};
+
+}  // namespace losscli::cuda

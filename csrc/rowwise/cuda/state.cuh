@@ -1,0 +1,277 @@
+// The state of a row while it is read: its largest logit and the sum of its exponentials, in powers
+// of two.
+//
+// With c = log2(e) / temperature, exp((x - m) / temperature) is 2^(c * x - c * m). The `reference`
+// is c * m, rounded to a whole number: the powers of two states differ by a power of two, exactly.
+#pragma once
+
+#include <cfloat>
+#include <cstdint>
+#include <type_traits>
+
+#include "core/cuda/memory.cuh"
+
+namespace losscli::cuda {
+
+__device__ __forceinline__ float power_of_two(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
+// What logits are multiplied by: log2(e) / temperature, in two parts.
+struct RowScale {
+  float high, low;
+
+  __device__ __forceinline__ explicit RowScale(double temperature) {
+    const double scale = 1.4426950408889634 / temperature;
+    high = static_cast<float>(scale);
+    low = static_cast<float>(scale - high);
+  }
+
+  // Finite where all logits are -inf, whose exponentials are then 0 and not NaN.
+  __device__ __forceinline__ float reference(float top) const {
+    return fmaxf(rintf(top * high), -FLT_MAX);
+  }
+
+  // Whether whole numbers near it are exact in the arithmetic below.
+  __device__ __forceinline__ static bool is_exact(float reference) {
+    return fabsf(reference) < 2097152.0f;
+  }
+
+  // 2^(scale * x - reference), with the error of the exponential alone.
+  //
+  // Rounding an exponent of -20 would cost a float 8 ulp. So the whole part is taken off first:
+  // what remains is in [0, 1), from one rounding. Where the difference is too large for that, or
+  // NaN, the power of its whole part is 0.
+  template <typename Stored>
+  __device__ __forceinline__ float power(float x, float reference) const {
+    if constexpr (sizeof(Stored) == 2) {
+      return fast_power(x, reference);
+    } else {
+      constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: a sum with it has no fraction
+      const float whole = __fmaf_rd(x, high, kWhole - reference) - kWhole;
+      float fraction = __fmaf_rn(x, high, -(reference + whole));
+      asm("fma.rn.sat.f32 %0, %1, %2, %0;" : "+f"(fraction) : "f"(x), "f"(low));
+      return power_of_two(fraction) * power_of_two(whole);
+    }
+  }
+
+  // The same for a reference of any size.
+  template <typename Stored>
+  __device__ __forceinline__ float any_power(float x, float reference) const {
+    return is_exact(reference) ? power<Stored>(x, reference) : fast_power(x, reference);
+  }
+
+  __device__ __forceinline__ float fast_power(float x, float reference) const {
+    return power_of_two(__fmaf_rn(x, high, -reference));
+  }
+};
+
+struct RowState {
+  float top = -FLT_MAX;  // the largest logit, of those that are numbers
+  float sum = 0;         // of the powers of all logits, for the reference of `top`
+
+  __device__ __forceinline__ float sum_for(const RowScale& scale, float reference) const {
+    return sum * power_of_two(scale.reference(top) - reference);
+  }
+
+  __device__ __forceinline__ void add(const RowState& other, const RowScale& scale) {
+    const float larger = fmaxf(top, other.top), to = scale.reference(larger);
+    sum = sum_for(scale, to) + other.sum_for(scale, to);
+    top = larger;
+  }
+};
+
+// The state of all lanes of a group of so many, in each of them.
+template <int lanes>
+__device__ __forceinline__ RowState combine(RowState state, const RowScale& scale) {
+  float top = state.top;
+#pragma unroll
+  for (int distance = lanes / 2; distance > 0; distance /= 2)
+    top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
+  state.sum = state.sum_for(scale, scale.reference(top));
+  state.top = top;
+#pragma unroll
+  for (int distance = lanes / 2; distance > 0; distance /= 2)
+    state.sum += __shfl_xor_sync(~0u, state.sum, distance);
+  return state;
+}
+
+// 16 bytes of logits.
+template <typename Stored>
+struct Vector {
+  static constexpr int kCount = 16 / sizeof(Stored);
+  static constexpr int kEach = 4 / sizeof(Stored);
+  uint32_t words[4];
+
+  __device__ __forceinline__ void get(int word, float (&out)[kEach]) const {
+    if constexpr (std::is_same_v<Stored, float>) {
+      out[0] = __uint_as_float(words[word]);
+    } else if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
+      out[0] = __uint_as_float(words[word] << 16);
+      out[1] = __uint_as_float(words[word] & 0xffff0000u);
+    } else {
+      __half2 pair;
+      memcpy(&pair, &words[word], sizeof pair);
+      const float2 both = __half22float2(pair);
+      out[0] = both.x, out[1] = both.y;
+    }
+  }
+
+  __device__ __forceinline__ void set(int word, const float (&in)[kEach]) {
+    if constexpr (std::is_same_v<Stored, float>) {
+      words[word] = __float_as_uint(in[0]);
+    } else if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(in[0], in[1]);
+      memcpy(&words[word], &pair, sizeof pair);
+    } else {
+      const __half2 pair = __floats2half2_rn(in[0], in[1]);
+      memcpy(&words[word], &pair, sizeof pair);
+    }
+  }
+
+  __device__ __forceinline__ void set(const uint4& raw) {
+    words[0] = raw.x, words[1] = raw.y, words[2] = raw.z, words[3] = raw.w;
+  }
+
+  __device__ __forceinline__ uint4 raw() const {
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+
+  // -inf in each element, which adds nothing to any sum.
+  __device__ __forceinline__ void clear() {
+    constexpr uint32_t kNothing = std::is_same_v<Stored, float>           ? 0xff800000u
+                                  : std::is_same_v<Stored, __nv_bfloat16> ? 0xff80ff80u
+                                                                          : 0xfc00fc00u;
+    words[0] = words[1] = words[2] = words[3] = kNothing;
+  }
+
+  // Takes one element out, and leaves the same in its place.
+  __device__ __forceinline__ float take(int element) {
+    float taken = 0;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      float x[kEach];
+      get(w, x);
+#pragma unroll
+      for (int k = 0; k < kEach; ++k)
+        if (w * kEach + k == element) taken = x[k];
+    }
+    clear(element);
+    return taken;
+  }
+
+  __device__ __forceinline__ void clear(int element) {
+    if constexpr (std::is_same_v<Stored, float>) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) words[k] = k == element ? 0xff800000u : words[k];
+    } else {
+      constexpr uint32_t kNothing = std::is_same_v<Stored, __nv_bfloat16> ? 0xff80u : 0xfc00u;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (2 * k == element) words[k] = (words[k] & 0xffff0000u) | kNothing;
+        if (2 * k + 1 == element) words[k] = (words[k] & 0xffffu) | kNothing << 16;
+      }
+    }
+  }
+};
+
+// The largest element of vectors and `top`.
+template <int count, typename Stored>
+__device__ __forceinline__ float largest(const Vector<Stored> (&vectors)[count], float top) {
+  if constexpr (std::is_same_v<Stored, float>) {
+    float tops[4] = {top, top, top, top};
+#pragma unroll
+    for (int v = 0; v < count; ++v)
+#pragma unroll
+      for (int w = 0; w < 4; ++w) tops[w] = fmaxf(tops[w], __uint_as_float(vectors[v].words[w]));
+    return fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
+  } else {
+    using Pair = std::conditional_t<std::is_same_v<Stored, __half>, __half2, __nv_bfloat162>;
+    Pair tops[4];
+    memcpy(tops, vectors[0].words, sizeof tops);
+#pragma unroll
+    for (int v = 1; v < count; ++v)
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        Pair pair;
+        memcpy(&pair, &vectors[v].words[w], sizeof pair);
+        tops[w] = __hmax2(tops[w], pair);
+      }
+    const Pair both = __hmax2(__hmax2(tops[0], tops[1]), __hmax2(tops[2], tops[3]));
+    return fmaxf(fmaxf(widen(both.x), widen(both.y)), top);
+  }
+}
+
+// The sum of the powers of the first `present` of so many vectors; the same for all lanes of a
+// warp.
+template <bool exact, int count, typename Stored>
+__device__ __forceinline__ float add_powers(const Vector<Stored> (&vectors)[count],
+                                            const RowScale& scale, float reference) {
+  using V = Vector<Stored>;
+  float sums[8] = {};
+#pragma unroll
+  for (int v = 0; v < count; ++v) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      float x[V::kEach];
+      vectors[v].get(w, x);
+#pragma unroll
+      for (int k = 0; k < V::kEach; ++k)
+        sums[(v * 4 + w) * V::kEach % 8 + k] += exact
+                                                    ? scale.template power<Stored>(x[k], reference)
+                                                    : scale.fast_power(x[k], reference);
+    }
+  }
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+// Adds so many vectors to a state.
+template <int count, typename Stored>
+__device__ __forceinline__ void add_vectors(const Vector<Stored> (&vectors)[count],
+                                            const RowScale& scale, RowState& state) {
+  const float top = largest(vectors, state.top);
+  const float to = scale.reference(top);
+  const float before = state.sum_for(scale, to);
+  state.top = top;
+  if (sizeof(Stored) == 2 || RowScale::is_exact(to)) {
+    state.sum = before + add_powers<true>(vectors, scale, to);
+  } else {
+    state.sum = before + add_powers<false>(vectors, scale, to);
+  }
+}
+
+template <bool exact, int count, typename Stored>
+__device__ __forceinline__ void multiply_powers(Vector<Stored> (&vectors)[count],
+                                                const RowScale& scale, float reference,
+                                                float factor) {
+  using V = Vector<Stored>;
+#pragma unroll
+  for (int v = 0; v < count; ++v) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      float x[V::kEach];
+      vectors[v].get(w, x);
+#pragma unroll
+      for (int k = 0; k < V::kEach; ++k)
+        x[k] = factor * (exact ? scale.template power<Stored>(x[k], reference)
+                               : scale.fast_power(x[k], reference));
+      vectors[v].set(w, x);
+    }
+  }
+}
+
+// The gradients of vectors in their place: their powers times a factor.
+template <int count, typename Stored>
+__device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count],
+                                              const RowScale& scale, float reference,
+                                              float factor) {
+  if (sizeof(Stored) == 2 || RowScale::is_exact(reference)) {
+    multiply_powers<true>(vectors, scale, reference, factor);
+  } else {
+    multiply_powers<false>(vectors, scale, reference, factor);
+  }
+}
+
+}  // namespace losscli::cuda
