@@ -22,7 +22,8 @@ from msgspec.structs import replace
 from losscli.axes import CONTIGUOUS
 from losscli.cases import Case, format_grad_output
 from losscli.compare import peers
-from losscli.compare.peers import CUSTOM, Cell, best_peer, cells
+from losscli.compare.peers import Cell, best_peer, cells
+from losscli.implementations import CUSTOM
 from losscli.losses.weighting import is_weighted
 from losscli.report.bench_table import SHORT_PASSES, SMALL
 from losscli.report.phrases import count, format_ulp

@@ -13,6 +13,7 @@ import click
 from losscli.cli.options import axis, axis_options, given_besides, output_options, resolve_config
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
+from losscli.implementations import is_own
 
 if TYPE_CHECKING:
     from losscli.runs.records import VerifyResult
@@ -22,8 +23,6 @@ DEFAULT_CONFIG = "smoke.yaml"
 QUICK_CONFIG = "quick.yaml"
 """What --quick runs: every loss as a mean in float32, a few in other reductions and float16."""
 
-OWN = "custom"
-"""The name of losscli's own kernels, before the colon of a strategy."""
 BESIDE_SELF_TEST = {"self_test", "device", "format", "output", "keep_going", "debug"}
 """Options that --self-test accepts, because they do not choose cases."""
 
@@ -146,6 +145,6 @@ def _refuse_beside_self_test(context: click.Context) -> None:
 
 def _of_our_own(config: Config) -> Config:
     """Return a config with only losscli's own kernels, in each table that names some."""
-    own = tuple(name for name in config.implementations if name.partition(":")[0] == OWN)
+    own = tuple(name for name in config.implementations if is_own(name))
     tables = tuple(_of_our_own(table) for table in config.tables)
     return replace(config, implementations=own or config.implementations, tables=tables)

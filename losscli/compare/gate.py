@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from losscli.compare.peers import CUSTOM
-
-
-def is_own(implementation: str) -> bool:
-    """Tell whether an implementation is one of losscli's own: ``custom`` or ``custom:STRATEGY``."""
-    return implementation.partition(":")[0] == CUSTOM
+from losscli.implementations import is_own
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from losscli.cases import Case
+from losscli.implementations import CUSTOM, is_own
 from losscli.runs.headline import Headline, Loss
 from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
 from losscli.runs.records import BenchResult, Run
 
-CUSTOM = "custom"
 RISK = 0.01
 
 
@@ -35,7 +35,7 @@ class Cell(dict[str, BenchResult]):
     @property
     def peers(self) -> list[BenchResult]:
         """Those that were timed."""
-        return [r for name, r in self.items() if r.seconds and name.partition(":")[0] != CUSTOM]
+        return [r for name, r in self.items() if r.seconds and not is_own(name)]
 
 
 def headline(run: Run) -> Headline | None:

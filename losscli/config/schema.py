@@ -18,6 +18,7 @@ from losscli.axes import (
     Mode,
     PassName,
 )
+from losscli.implementations import CUSTOM
 from losscli.losses import LossSpec, Reduction, Shape
 from losscli.units import format_size
 
@@ -151,7 +152,7 @@ class Config:
     grad_outputs: tuple[GradOutput, ...] = (1.0,)
     """Incoming gradients of the pass ``forward_backward``."""
     layouts: tuple[Layout, ...] = (CONTIGUOUS,)
-    implementations: tuple[str, ...] = ("custom", "reference")
+    implementations: tuple[str, ...] = (CUSTOM, "reference")
     inputs: Inputs = Inputs()
     exclude: tuple[Exclude, ...] = ()
     filters: tuple[Filter, ...] = ()

@@ -9,14 +9,21 @@ from losscli.implementations.builtin import (
     find_implementation,
 )
 from losscli.implementations.files import is_file
-from losscli.implementations.implementation import Implementation, reference_bytes
+from losscli.implementations.implementation import (
+    CUSTOM,
+    Implementation,
+    is_own,
+    reference_bytes,
+)
 
 __all__ = [
+    "CUSTOM",
     "IMPLEMENTATIONS",
     "STRATEGIES",
     "Implementation",
     "check_implementation",
     "find_implementation",
     "is_file",
+    "is_own",
     "reference_bytes",
 ]

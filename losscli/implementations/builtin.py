@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
-from losscli.implementations.implementation import Implementation
+from losscli.implementations.implementation import CUSTOM, Implementation
 from losscli.reasons import Reason
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     implementation.name: implementation
     for implementation in (
         Implementation(
-            "custom",
+            CUSTOM,
             "losscli's own kernel, through losscli.functional",
             _custom,
             temporaries=0,
@@ -110,7 +110,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         Implementation("compile", "torch.compile of the reference", _compile),
         *(
             Implementation(
-                f"custom:{strategy}",
+                f"{CUSTOM}:{strategy}",
                 description,
                 _finished_by(strategy),
                 _needs_no_sum,

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 differentiable loss out."""
 
 
+CUSTOM = "custom"
+"""The name of losscli's own kernels, before the colon of a strategy."""
+
+
+def is_own(name: str) -> bool:
+    """Tell whether an implementation is one of losscli's own: ``custom`` or ``custom:STRATEGY``."""
+    return name.partition(":")[0] == CUSTOM
+
+
 @dataclass(frozen=True)
 class Implementation:
     """One way to compute the losses."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from losscli.implementations import CUSTOM
 from losscli.judge.speedup import REFERENCE
 from losscli.judge.verdict import JudgeReason, ReasonCode, Speed, Verdict, Word
 from losscli.units import format_bytes, format_seconds
@@ -16,7 +17,7 @@ MUCH_MEMORY = 2**20
 """Bytes beyond the operands from which a kernel is told that it takes too much."""
 
 PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
-OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", "custom": "losscli's own kernel"}
+OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
 
 _OPENINGS: dict[Word, str] = {
     "RIGHT": "is right: it passed every check.",

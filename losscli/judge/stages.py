@@ -24,7 +24,7 @@ from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
-from losscli.implementations import remote
+from losscli.implementations import CUSTOM, remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.caller import SandboxError, Subject, SubjectError
 from losscli.implementations.files import (
@@ -304,7 +304,7 @@ class _Judging:
         """Time it beside PyTorch and losscli's own."""
         job = self.job
         sizes = job.sizes or (QUICK_TIMED_SIZES if job.quick else TIMED_SIZES)
-        others = ("reference",) if job.quick else ("reference", "functional", "compile", "custom")
+        others = ("reference",) if job.quick else ("reference", "functional", "compile", CUSTOM)
         passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD)
         timing = Timing(min_time=0.05, max_time=0.3, processes=1) if job.quick else Timing(0.2, 1.5)
         config = replace(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from losscli.compare.peers import CUSTOM, Cell, best_peer, compared, ratio
+from losscli.compare.peers import Cell, best_peer, compared, ratio
+from losscli.implementations import CUSTOM
 from losscli.report.phrases import count, with_mode
 from losscli.runs.records import Run
 from losscli.units import format_seconds

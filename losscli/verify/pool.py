@@ -4,10 +4,8 @@ Process k takes the jobs k, k + n, k + 2n and so on, and sends each result when 
 results are read in the order of the jobs. A kernel that ends its process fails its check, and the
 jobs behind it go to a new process.
 
-These processes have one thread each: with more of them than cores, threads that wait for each other
-take most of the time. What needs several threads runs in the process that asks, with all of them:
-large jobs, results larger than the caches, and all checks of the first loss, because how a kernel
-divides its work between threads does not depend on the formula.
+Each process has all threads, so that every kernel divides its work as it does for a user. Threads
+that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY, which these processes inherit.
 """
 
 from __future__ import annotations
@@ -21,22 +19,20 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import NamedTuple
 
-import torch
-
 from losscli.cases import Case
 from losscli.implementations import find_implementation
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.problem import Beside
 from losscli.verify import runner
-from losscli.verify.checks import bulk, find_check
+from losscli.verify.checks import find_check
 from losscli.verify.runner import Job
 
 CHECKS_A_PROCESS = 100
 """Fewer are done sooner than another process has imported torch."""
 MOST_PROCESSES = 8
-LARGEST = 2**15
-"""Elements of the largest job that runs with one thread; from there on PyTorch takes several."""
+LARGEST = 2**20
+"""Elements of the largest job that runs beside others: many such tensors fit any memory."""
 
 
 class _Order(NamedTuple):
@@ -64,17 +60,17 @@ def processes_for(jobs: Sequence[Job], device: str) -> int:
     """Return in how many processes jobs are to run; 0 is in none but this one."""
     if device != "cpu":
         return 0
-    checks = sum(len(job) for job in jobs if _goes_out(job, jobs[0].case.loss))
+    checks = sum(len(job) for job in jobs if _goes_out(job))
     wanted = min(core_count(), MOST_PROCESSES, checks // CHECKS_A_PROCESS)
     return wanted if wanted > 1 else 0
 
 
 class Pool:
-    """Runs jobs in other processes; in this one those of files and those for several threads."""
+    """Runs jobs in other processes, and large ones and those of files in this one."""
 
     def __init__(self, jobs: Sequence[Job], count: int) -> None:
         """Start ``count`` processes, which begin at once; with none all jobs run in this one."""
-        going = [job for job in jobs if _goes_out(job, jobs[0].case.loss)] if count else []
+        going = [job for job in jobs if _goes_out(job)] if count else []
         self._places = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]
 
@@ -100,16 +96,9 @@ class Pool:
             yield from self._processes[place].results_of(job)
 
 
-def _goes_out(job: Job, first: str) -> bool:
-    """Tell whether a job may run with one thread; a file has a process of its own already.
-
-    ``first``: the loss whose jobs all run with several threads.
-    """
-    return (
-        job.case.loss != first
-        and job.case.elements <= LARGEST
-        and not any(one.file or check is bulk.CHECK for one, check in job.trials)
-    )
+def _goes_out(job: Job) -> bool:
+    """Tell whether a job may run beside others; a file has a process of its own already."""
+    return job.case.elements <= LARGEST and not any(one.file for one, _ in job.trials)
 
 
 class _Process:
@@ -182,7 +171,6 @@ def _is_of(result: VerifyResult, trial: runner.Trial) -> bool:
 
 def _serve(connection: Connection, orders: Sequence[_Order]) -> None:
     """Run jobs, and send their results; None after those of each."""
-    torch.set_num_threads(1)
     try:
         for order in orders:
             for result in runner.run(order.job):

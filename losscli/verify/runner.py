@@ -14,7 +14,7 @@ from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
-from losscli.implementations import Implementation, find_implementation
+from losscli.implementations import CUSTOM, Implementation, find_implementation
 from losscli.implementations.caller import SandboxError, Subject, SubjectError
 from losscli.implementations.process_state import ProcessState
 from losscli.machine import devices, memory
@@ -137,7 +137,7 @@ def _choose(
 def _key(case: Case, trial: Trial) -> tuple[object, ...]:
     """Return what cases have in common of which an implementation needs one for a check."""
     implementation, check = trial
-    own = implementation.name == "custom"
+    own = implementation.name == CUSTOM
     return (implementation.name, check.name, *check.key(case, own=own))
 
 

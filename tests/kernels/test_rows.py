@@ -10,12 +10,13 @@ from torch import Tensor
 
 from .losses import DTYPES, custom
 
-OPERANDS = {
-    "binary_cross_entropy_with_pos_weight": 3,
-    "gaussian_nll": 3,
-    "weighted_hinge": 3,
-    "weighted_mse": 3,
-}
+LOSSES = (
+    "binary_cross_entropy_with_pos_weight",
+    "gaussian_nll",
+    "weighted_hinge",
+    "weighted_mse",
+)
+"""Losses of three operands."""
 ROWS = {"last": [2], "second": [1], "second and last": [1, 2]}
 SHAPES = {"few elements": (4, 64), "odd rows": (6, 33), "several blocks": (67, 1032)}
 
@@ -62,7 +63,7 @@ def assert_rows_are_as_full_operands(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("loss", OPERANDS)
+@pytest.mark.parametrize("loss", LOSSES)
 def test_a_row_gives_what_a_full_operand_gives(loss, shape, rows, dtype, device):
     assert_rows_are_as_full_operands(loss, SHAPES[shape], ROWS[rows], dtype, device)
 
@@ -70,14 +71,14 @@ def test_a_row_gives_what_a_full_operand_gives(loss, shape, rows, dtype, device)
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("loss", OPERANDS)
+@pytest.mark.parametrize("loss", LOSSES)
 def test_a_row_gives_what_a_full_operand_gives_of_large_tensors(loss, rows, dtype):
     columns = 16384 + 24
     shape = 2**29 // DTYPES[dtype].itemsize // columns + 2, columns
     assert_rows_are_as_full_operands(loss, shape, ROWS[rows], dtype, "cuda")
 
 
-@pytest.mark.parametrize("loss", OPERANDS)
+@pytest.mark.parametrize("loss", LOSSES)
 def test_rows_of_two_lengths_broadcast_as_they_do_in_pytorch(loss, device):
     generator = torch.Generator(device).manual_seed(0)
     shapes = (4, 8, 16), (8, 16), (16,)

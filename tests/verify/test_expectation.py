@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from msgspec import structs
 
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.implementations.call_data import Answer
@@ -28,12 +29,15 @@ def judged(make_case) -> Callable[..., str]:
         *,
         fixed_order: bool = False,
         beside: bool = True,
+        device: str = "cpu",
         **facts,
     ) -> str:
         case = make_case("mse", (8, 24), **facts)
         problem = Problem.of(case)
         subject = Subject.bind(replace(REFERENCE, fixed_order=fixed_order), case)
         expectation = Expectation.of(problem, subject, problem.usual)
+        elsewhere = replace(problem, case=structs.replace(case, device=device))
+        expectation = replace(expectation, problem=elsewhere)
         worst = Worst()
         expectation.judge(change(expectation.answer), "beside other work", worst, beside=beside)
         return worst.verdict.status
@@ -75,4 +79,9 @@ def test_different_bits_of_an_element_fail(judged):
 
 
 def test_nothing_explains_another_order_where_no_other_work_runs(judged):
-    assert judged(next_loss, beside=False) == FAIL
+    assert judged(next_loss, beside=False, device="cuda:0") == FAIL
+
+
+def test_any_process_may_run_beside_a_sum_on_a_cpu(judged):
+    assert judged(next_loss, beside=False) == WARN
+    assert judged(next_loss, beside=False, fixed_order=True) == FAIL

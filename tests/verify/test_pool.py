@@ -42,19 +42,33 @@ def test_without_processes_all_jobs_run_here(jobs):
 
 
 def test_death_of_a_process_fails_its_check_and_not_those_behind_it(jobs):
-    first = next(n for n, job in enumerate(jobs) if job.case.loss != jobs[0].case.loss)
     with Pool(jobs, 1) as one:
         (process,) = one._processes
         process._process.kill()
         process._process.join()
         results = [list(one.results_of(job)) for job in jobs]
 
-    died = results[first][-1]
+    died = results[0][-1]
     assert (died.status, died.code) == (FAIL, "process_died")
     assert died.reason == "ended its process with signal SIGKILL"
-    assert died.case == jobs[first].case
-    others = [number for number in range(len(jobs)) if number != first]
-    assert [results[n] for n in others] == [list(run(jobs[n])) for n in others]
+    assert died.case == jobs[0].case
+    assert results[1:] == [list(run(job)) for job in jobs[1:]]
+
+
+def test_large_jobs_run_in_this_process(jobs, monkeypatch):
+    monkeypatch.setattr(pool, "LARGEST", 3)
+    with Pool(jobs, 1) as one:
+        (process,) = one._processes
+        process._process.kill()
+        process._process.join()
+        died = {
+            job.case.elements
+            for job in jobs
+            for result in one.results_of(job)
+            if result.code == "process_died"
+        }
+    assert {job.case.elements for job in jobs} == {3, 35, 64}
+    assert died == {3}
 
 
 def test_process_that_has_finished_is_not_started_again(jobs):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.verify.selftest.formula import unreduced
 from losscli.verify.selftest.surgery import graft
 
@@ -84,7 +84,7 @@ def _own(name: str, description: str, add: object) -> Implementation:
 
 
 HONEST: tuple[Implementation, ...] = (
-    *(IMPLEMENTATIONS[name] for name in ("custom", "reference", "functional", "compile")),
+    *(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference", "functional", "compile")),
     _own("Kahan", "compensated float32", _kahan),
     _own("float64", "a float64 accumulator", _float64),
     _own("any order", "block sums as they arrive", _any_order),
