@@ -90,10 +90,10 @@ template <Kind kKind>
 PieceSums Row<Stored, Real>::add_up_as(int64_t first, int64_t last) {
   GroupSum rest, distance, others;
   const Real max = peak_.logit;
-  const Real hard = static_cast<Real>(call_.formula.hard);
-  const Real share = static_cast<Real>(call_.formula.share);
+  const double hard = call_.formula.hard, share = call_.formula.share;
   alignas(kLine) Real z_buffer[kGroup], p_buffer[kGroup];
-  alignas(kLine) Real exponentials[kGroup], distances[kGroup], weighs[kGroup];
+  alignas(kLine) Real exponentials[kGroup];
+  alignas(kLine) double distances[kGroup], weighs[kGroup];
   for (int64_t i = first; i < last; i += kGroup) {
     const int64_t count = std::min<int64_t>(kGroup, last - i);
     const Real* const z = keeps_logits_ ? kept_ + i : logits(i, count, z_buffer);
@@ -103,13 +103,15 @@ PieceSums Row<Stored, Real>::add_up_as(int64_t first, int64_t last) {
       const Real* const w = call_.weights(i);
       if constexpr (kKind == Kind::probabilities) {
         const Real* const p = probabilities(i, count, p_buffer);
-        for (int lane = 0; lane < kGroup; ++lane) weighs[lane] = (p[lane] * hard + share) * w[lane];
         for (int lane = 0; lane < kGroup; ++lane)
-          distances[lane] = weighs[lane] * (max - z[lane]);
+          weighs[lane] = (static_cast<double>(p[lane]) * hard + share) * static_cast<double>(w[lane]);
       } else {
-        for (int lane = 0; lane < kGroup; ++lane) distances[lane] = w[lane] * (max - z[lane]);
+        for (int lane = 0; lane < kGroup; ++lane) weighs[lane] = static_cast<double>(w[lane]);
       }
-      std::fill(distances + count, distances + kGroup, Real(0));
+      for (int lane = 0; lane < kGroup; ++lane)
+        distances[lane] =
+            weighs[lane] * (static_cast<double>(max) - static_cast<double>(z[lane]));
+      std::fill(distances + count, distances + kGroup, 0.0);
     }
     if (kept_) std::copy_n(exponentials, kGroup, kept_ + i);
     if (peak_.index >= i && peak_.index < i + count) {
@@ -119,7 +121,7 @@ PieceSums Row<Stored, Real>::add_up_as(int64_t first, int64_t last) {
     rest.add<kGroup>(exponentials);
     if constexpr (kKind != Kind::number) distance.add<kGroup>(distances);
     if constexpr (kKind == Kind::probabilities) {
-      std::fill(weighs + count, weighs + kGroup, Real(0));
+      std::fill(weighs + count, weighs + kGroup, 0.0);
       others.add<kGroup>(weighs);
     }
   }

@@ -1,12 +1,11 @@
 #include "rowwise/cpu/walk_rows.h"
 
 #include <algorithm>
-#include <atomic>
-#include <memory>
 #include <vector>
 
 #include "core/cpu/parallel.h"
 #include "reduce/cpu/partial_sums.h"
+#include "rowwise/cpu/rooms.h"
 #include "rowwise/cpu/row.h"
 
 namespace losscli::cpu {
@@ -24,13 +23,6 @@ constexpr int64_t kKeptBytes = int64_t{1} << 19;
 constexpr int64_t kLongRow = 8 * kPiece;
 
 int64_t pieces_of(int64_t classes) { return divide_up(classes, kPiece); }
-
-// How many threads work is divided among, at most `most`.
-int64_t count_threads(const LaunchContext& context, int64_t most) {
-  std::atomic<int64_t> ranges{0};
-  parallel_ranges(context, most, [&](int64_t, int64_t) { ++ranges; });
-  return ranges;
-}
 
 // Room for a row and a group more, at the beginning of a line.
 template <typename Real>
@@ -53,17 +45,13 @@ Compensated whole_rows(const Call<Stored, Real>& call, const LaunchContext& cont
   const int64_t size =
       std::max(divide_up(rows, kChunks), divide_up(kChunkElements, std::max<int64_t>(classes, 1)));
   const int64_t chunks = divide_up(rows, size);
-  const bool keep = (call.gradient || call.transformed) &&
-                    classes * static_cast<int64_t>(sizeof(Real)) <= kKeptBytes;
-  // One for each thread, taken here, where an exception may be thrown.
-  const int64_t threads = keep ? count_threads(context, chunks) : 0;
-  std::vector<Kept<Real>> kept(threads, Kept<Real>(0));
-  for (auto& room : kept) room = Kept<Real>(classes);
-  std::atomic<int64_t> taken{0};
+  const bool keeps = (call.gradient || call.transformed) &&
+                     classes * static_cast<int64_t>(sizeof(Real)) <= kKeptBytes;
+  Rooms<Kept<Real>> rooms(context, chunks, keeps ? classes : 0);
   PartialSums<1> sums(chunks);
   parallel_ranges(context, chunks, [&](int64_t first_chunk, int64_t last_chunk) {
-    const int64_t mine = taken++;
-    Row<Stored, Real> row(call, mine < threads ? kept[mine].data() : nullptr);
+    Kept<Real>& kept = rooms.take();
+    Row<Stored, Real> row(call, keeps ? kept.data() : nullptr);
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       PartialSum<1> sum;
       const int64_t last = std::min(rows, (chunk + 1) * size);
@@ -148,12 +136,15 @@ Compensated walk_rows(const Call<Stored, Real>& call, const LaunchContext& conte
   return few ? rows_in_pieces(call, context) : whole_rows(call, context);
 }
 
-template Compensated walk_rows(const Call<float, float>&, const LaunchContext&);
-template Compensated walk_rows(const Call<float, double>&, const LaunchContext&);
-template Compensated walk_rows(const Call<double, double>&, const LaunchContext&);
-template Compensated walk_rows(const Call<Half, float>&, const LaunchContext&);
-template Compensated walk_rows(const Call<Half, double>&, const LaunchContext&);
-template Compensated walk_rows(const Call<BFloat16, float>&, const LaunchContext&);
-template Compensated walk_rows(const Call<BFloat16, double>&, const LaunchContext&);
+#define LOSSCLI_INSTANCE(Stored, Real) \
+  template Compensated walk_rows(const Call<Stored, Real>&, const LaunchContext&)
+
+LOSSCLI_INSTANCE(float, float);
+LOSSCLI_INSTANCE(float, double);
+LOSSCLI_INSTANCE(double, double);
+LOSSCLI_INSTANCE(Half, float);
+LOSSCLI_INSTANCE(Half, double);
+LOSSCLI_INSTANCE(BFloat16, float);
+LOSSCLI_INSTANCE(BFloat16, double);
 
 }  // namespace losscli::cpu
