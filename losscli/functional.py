@@ -26,11 +26,11 @@ from __future__ import annotations
 from typing import Any
 
 from losscli.extension import operators as operators  # defines torch.ops.losscli
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, ROW_LOSSES
 
 _functions = {
     function.__name__: function
-    for spec in LOSSES.values()
+    for spec in (*LOSSES.values(), *ROW_LOSSES.values())
     for function in (spec.loss, spec.loss_with_grad)
 }
 __all__ = list(_functions)

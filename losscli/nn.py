@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from losscli.extension import operators as operators  # defines torch.ops.losscli
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, ROW_LOSSES
 
 _modules = {
     spec.module.__name__: type(
@@ -21,7 +21,7 @@ _modules = {
         (spec.module, torch.nn.Module),
         {"__module__": __name__, "__doc__": spec.module.__doc__},
     )
-    for spec in LOSSES.values()
+    for spec in (*LOSSES.values(), *ROW_LOSSES.values())
 }
 __all__ = list(_modules)
 globals().update(_modules)

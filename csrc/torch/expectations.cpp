@@ -20,7 +20,7 @@ constexpr size_t kMostPlaces = 64;
 constexpr size_t kMostGroups = 1024;
 
 struct Key {
-  const LossDefinition* loss;
+  const void* loss;  // its definition
   void* stream;
   int64_t site;
   int reduction;
@@ -97,7 +97,7 @@ Groups& groups() {
 
 }  // namespace
 
-ExpectationLease::ExpectationLease(const LossDefinition& loss, Reduction reduction, int64_t site,
+ExpectationLease::ExpectationLease(const void* loss, Reduction reduction, int64_t site,
                                    at::ScalarType type, const at::Device& device, void* stream,
                                    bool captured) {
   const Runtime* const runtime = runtime_for(device);
@@ -107,7 +107,7 @@ ExpectationLease::ExpectationLease(const LossDefinition& loss, Reduction reducti
     expectation_ = runtime->expectation(stream);
     return;
   }
-  const Key key{&loss,
+  const Key key{loss,
                 stream,
                 site,
                 static_cast<int>(reduction),

@@ -16,8 +16,8 @@ namespace losscli {
 class ExpectationLease {
  public:
   ExpectationLease() = default;
-  ExpectationLease(const LossDefinition& loss, Reduction reduction, int64_t site,
-                   at::ScalarType type, const at::Device& device, void* stream, bool captured);
+  ExpectationLease(const void* loss, Reduction reduction, int64_t site, at::ScalarType type,
+                   const at::Device& device, void* stream, bool captured);
   ExpectationLease(ExpectationLease&& other) noexcept { *this = std::move(other); }
   ExpectationLease& operator=(ExpectationLease&& other) noexcept;
   ~ExpectationLease() { end(); }

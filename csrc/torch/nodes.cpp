@@ -4,25 +4,15 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <utility>
 
-#include "torch/stream.h"
 #include "torch/tangents.h"
 
 namespace losscli {
-namespace {
 
 using at::Tensor;
-
-uint64_t capture_of(const at::Device& device, void* stream) {
-  const Runtime* const runtime = device.is_cpu() ? nullptr : runtime_for(device);
-  return runtime ? runtime->capture(stream) : 0;
-}
-
-}  // namespace
 
 Tensors unpack(const SavedOperands& saved) {
   Tensors operands;
@@ -120,76 +110,19 @@ variable_list SecondDerivativesBackward::apply_dispatched(const variable_list& g
   return result;
 }
 
-void WrittenAhead::remember(at::ArrayRef<Tensor> operands) {
-  // Looking at sizes that a compiler keeps open would make it compile for these alone.
-  for (const Tensor& operand : operands)
-    if (operand.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
-  for (const Tensor& operand : operands) {
-    const auto sizes = operand.sizes();
-    Seen seen;
-    seen.sizes.assign(sizes.begin(), sizes.end());
-    seen.type = operand.scalar_type();
-    seen.data = nullptr;
-    seen_.push_back(std::move(seen));
-  }
-}
-
 Tensor WrittenAhead::compute(const LossCall& call, at::ArrayRef<Tensor> operands,
                              const Wanted& wanted) {
-  const auto device = operands[0].device();
   bool any = false;
-  for (size_t k = 0; k < operands.size(); ++k) {
-    any = any || wanted[k];
-    const auto strides = operands[k].strides();
-    seen_[k].strides.assign(strides.begin(), strides.end());
-    seen_[k].data = operands[k].const_data_ptr();
-  }
-  if (any && pays_ahead(call, operands)) {
-    const c10::DeviceGuard guard(device);
-    stream_ = current_stream(device);
-    capture_ = capture_of(device, stream_);
-    lease_ = ExpectationLease(*call.loss, call.reduction, call.site, promoted_type(operands),
-                              device, stream_, capture_ != 0);
-  }
-  const bool writes = lease_.get() && !lease_.is_doubted();
-  LossAndGradients result = compute_loss(call, operands, writes ? wanted : Wanted{}, Tensor(),
-                                         writes ? lease_.get() : nullptr);
+  for (size_t k = 0; k < operands.size(); ++k) any = any || wanted[k];
+  seen.note(operands);
+  if (any && pays_ahead(call, operands))
+    turn_.begin(call.loss, call.reduction, call.site, promoted_type(operands),
+                operands[0].device());
+  Expectation* const expectation = turn_.writes();
+  LossAndGradients result =
+      compute_loss(call, operands, expectation ? wanted : Wanted{}, Tensor(), expectation);
   gradients_ = std::move(result.gradients);
   return std::move(result.loss);
-}
-
-void WrittenAhead::check_shapes(const LossCall& call, at::ArrayRef<Tensor> operands) const {
-  for (size_t k = 0; k < seen_.size(); ++k)
-    TORCH_CHECK(operands[k].sizes() == at::IntArrayRef(seen_[k].sizes), call.name(), ": ",
-                call.loss->operand_names[k], " had the shape ", at::IntArrayRef(seen_[k].sizes),
-                " when the loss was computed, but has the shape ", operands[k].sizes(),
-                " in backward; do not assign to its .data in between");
-}
-
-bool WrittenAhead::are_seen(at::ArrayRef<Tensor> operands) const {
-  for (size_t k = 0; k < operands.size(); ++k) {
-    const Seen& seen = seen_[k];
-    if (operands[k].const_data_ptr() != seen.data || operands[k].scalar_type() != seen.type ||
-        operands[k].strides() != at::IntArrayRef(seen.strides))
-      return false;
-  }
-  return true;
-}
-
-bool WrittenAhead::is_in_order(const at::Device& device, uint64_t& capture) const {
-  void* const stream = current_stream(device);
-  // A graph that is captured now may be replayed after other calls have had the expectation, unless
-  // it is the graph's own.
-  capture = capture_of(device, stream);
-  return stream == stream_ && (capture == 0) == (capture_ == 0);
-}
-
-ExpectationLease WrittenAhead::take_learner(at::ArrayRef<Tensor> operands) {
-  if (!lease_.get()) return {};
-  ExpectationLease lease = std::move(lease_);
-  const c10::DeviceGuard guard(operands[0].device());
-  uint64_t capture = 0;
-  return is_in_order(operands[0].device(), capture) ? std::move(lease) : ExpectationLease();
 }
 
 Tensors WrittenAhead::take(const LossCall& call, const Tensor& grad_output,
@@ -202,18 +135,12 @@ Tensors WrittenAhead::take(const LossCall& call, const Tensor& grad_output,
     any = any || gradients[k].defined();
   }
   const auto none = [&] { return Tensors(operands.size()); };
-  if (!any || !lease_.get() || !are_seen(operands)) return none();
-  const ExpectationLease lease = std::move(lease_);
+  if (!any || !seen.are(operands)) return none();
   const auto device = operands[0].device();
-  const c10::DeviceGuard guard(device);
-  uint64_t capture = 0;
-  if (!is_in_order(device, capture)) return none();
+  const ExpectationLease lease = turn_.take(device);
+  if (!lease.get()) return none();
   check_gradients(call, grad_output, operands, gradients, lease.get());
-  if (capture != 0) {
-    // A replay of backward alone must not take what an earlier replay has handed out.
-    const Status status = runtime_for(device)->forget(lease.get(), stream_);
-    TORCH_CHECK(status.ok(), call.name(), ": ", status.message);
-  }
+  turn_.gave_out(call.name(), lease, device);
   for (size_t k = 0; k < gradients.size(); ++k)
     gradients[k] = as_operand(gradients[k], operands[k]);
   return gradients;
@@ -221,7 +148,7 @@ Tensors WrittenAhead::take(const LossCall& call, const Tensor& grad_output,
 
 void WrittenAhead::drop() {
   gradients_.clear();
-  lease_.end();
+  turn_.end();
 }
 
 std::string LossBackward::name() const { return "losscli_" + call.loss->name + "_backward"; }
@@ -237,7 +164,7 @@ variable_list LossBackward::apply(variable_list&& grads) {
   const Tensors inputs = unpack(operands);
   variable_list result(inputs.size());
   if (!grads[0].defined()) return result;
-  ahead.check_shapes(call, inputs);
+  ahead.seen.check_shapes(call.name(), call.loss->operand_words, inputs);
   Wanted wanted{};
   for (size_t k = 0; k < inputs.size(); ++k) wanted[k] = task_should_compute_output(k);
 
@@ -252,7 +179,7 @@ variable_list LossBackward::apply(variable_list&& grads) {
   if (!torch::autograd::get_current_graph_task_keep_graph()) {
     const Tensors ready = ahead.take(call, grads[0], inputs, wanted);
     for (size_t k = 0; k < inputs.size(); ++k) result[k] = ready[k];
-    learner = ahead.take_learner(inputs);
+    learner = ahead.take_learner(inputs[0].device());
   }
   bool left = false;
   for (size_t k = 0; k < inputs.size(); ++k) {

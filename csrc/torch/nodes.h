@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "torch/expectations.h"
+#include "torch/ahead.h"
 #include "torch/stack.h"
 
 namespace losscli {
@@ -20,8 +20,8 @@ using torch::dynamo::autograd::CompiledNodeArgs;
 using torch::dynamo::autograd::SwapSavedVariables;
 
 // A node whose gradients go on to those of these tensors.
-template <typename Derived>
-auto make_node(const LossCall& call, at::ArrayRef<at::Tensor> inputs) {
+template <typename Derived, typename Call>
+auto make_node(const Call& call, at::ArrayRef<at::Tensor> inputs) {
   const auto node = [&] {
     // Nodes are counted by themselves in newer versions of PyTorch, from outside in older ones.
     if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
@@ -82,15 +82,11 @@ struct SecondDerivativesBackward final : Node {
   variable_list apply_dispatched(const variable_list& grads) const;
 };
 
-// Gradients that forward has written ahead, and for which operands: where their memory lies and in
-// which form. Assigning to `.data` changes both without autograd's knowing.
+// Gradients that forward has written ahead, and for which operands.
 class WrittenAhead {
  public:
   // Computes the loss of `operands` and takes what is written with it.
   at::Tensor compute(const LossCall& call, at::ArrayRef<at::Tensor> operands, const Wanted& wanted);
-
-  // Throws (RuntimeError) where an operand has another shape than the one that was seen.
-  void check_shapes(const LossCall& call, at::ArrayRef<at::Tensor> operands) const;
 
   // The gradients for this incoming gradient, each once; undefined where none were written, or not
   // for these operands, or they cannot be checked here. Ends the lease.
@@ -99,29 +95,15 @@ class WrittenAhead {
 
   // The lease of a call for which nothing was written because guesses fail: its backward is to
   // learn. Empty where nothing can be learnt here.
-  ExpectationLease take_learner(at::ArrayRef<at::Tensor> operands);
+  ExpectationLease take_learner(const at::Device& device) { return turn_.take(device); }
 
-  // Nothing is remembered of operands whose sizes are symbolic.
-  void remember(at::ArrayRef<at::Tensor> operands);
   void drop();
 
+  SeenOperands seen;
+
  private:
-  // Whether a launch on the current stream comes after that of forward, in a graph if that did.
-  bool is_in_order(const at::Device& device, uint64_t& capture) const;
-
-  struct Seen {
-    c10::SmallVector<int64_t, 5> sizes, strides;
-    const void* data;
-    at::ScalarType type;
-  };
-
-  bool are_seen(at::ArrayRef<at::Tensor> operands) const;
-
-  c10::SmallVector<Seen, kMostOperands> seen_;
   Tensors gradients_;
-  ExpectationLease lease_;
-  void* stream_ = nullptr;
-  uint64_t capture_ = 0;
+  Turn turn_;
 };
 
 // Remembers a forward pass, and the gradients that it has written already.

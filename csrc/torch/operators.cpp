@@ -104,7 +104,7 @@ class LossAutograd final : public LossOperator<kStrategies> {
   static void record(const LossCall& call, const Tensors& operands, bool direct, Stack& stack) {
     const auto node = make_node<LossBackward>(call, operands);
     for (const Tensor& operand : operands) node->operands.push_back(SavedVariable(operand, false));
-    node->ahead.remember(operands);
+    node->ahead.seen.remember(operands);
     Tensor loss;
     if (direct) {
       at::AutoDispatchBelowADInplaceOrView guard;

@@ -12,6 +12,8 @@ namespace losscli {
 
 void implement_loss(LossDefinition& loss);
 void implement_kernels(LossDefinition& loss, DeviceKind device, bool strategies);
+void implement_row_loss(RowLoss& loss);
+void implement_row_kernels(RowLoss& loss, DeviceKind device);
 
 namespace {
 
@@ -20,13 +22,15 @@ std::atomic<const Runtime*> cuda_runtime{nullptr};
 std::mutex mutex;  // of attaching
 
 // Never destroyed.
-std::deque<LossDefinition>& losses() {
-  static auto& all = *new std::deque<LossDefinition>;
-  return all;
+template <typename Loss>
+std::deque<Loss>& all() {
+  static auto& losses = *new std::deque<Loss>;
+  return losses;
 }
 
-LossDefinition* find_loss(const std::string& name) {
-  for (LossDefinition& loss : losses())
+template <typename Loss>
+Loss* find(const std::string& name) {
+  for (Loss& loss : all<Loss>())
     if (loss.name == name) return &loss;
   return nullptr;
 }
@@ -35,8 +39,7 @@ LossDefinition* find_loss(const std::string& name) {
 LossDefinition& define(const std::string& name) {
   const auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(("losscli::" + name).c_str(), "");
-  losses().emplace_back();
-  LossDefinition& loss = losses().back();
+  LossDefinition& loss = all<LossDefinition>().emplace_back();
   loss.name = name;
   bool operands = true;
   for (const c10::Argument& argument : handle.schema().arguments()) {
@@ -54,9 +57,13 @@ LossDefinition& define(const std::string& name) {
   return loss;
 }
 
-void check_signature(const LossDefinition& loss, const Kernels& kernels) {
-  TORCH_CHECK(kernels.interface == kInterface, loss.name,
+void check_interface(const std::string& loss, uint64_t interface) {
+  TORCH_CHECK(interface == kInterface, loss,
               ": the kernels are of another version of losscli; run `losscli build --force`");
+}
+
+void check_signature(const LossDefinition& loss, const Kernels& kernels) {
+  check_interface(loss.name, kernels.interface);
   bool same = kernels.operands == static_cast<int32_t>(loss.operands()) &&
               kernels.parameters == static_cast<int32_t>(loss.parameters());
   for (size_t p = 0; same && p < loss.parameters(); ++p)
@@ -99,7 +106,7 @@ const Runtime* runtime_for(const c10::Device& device) {
 LOSSCLI_EXPORT const char* losscli_attach_loss(const char* name) {
   using namespace losscli;
   return guarded([&] {
-    if (!find_loss(name)) implement_loss(define(name));
+    if (!find<LossDefinition>(name)) implement_loss(define(name));
   });
 }
 
@@ -107,13 +114,36 @@ LOSSCLI_EXPORT const char* losscli_attach_kernels(const char* name, const char* 
                                                   int strategies, const losscli::Kernels* kernels) {
   using namespace losscli;
   return guarded([&] {
-    LossDefinition* const loss = find_loss(name);
+    auto* const loss = find<LossDefinition>(name);
     TORCH_CHECK(loss, "there is no loss ", name, " to attach kernels to");
     check_signature(*loss, *kernels);
     const DeviceKind kind = device_kind(device);
     auto& place = (strategies ? loss->strategies : loss->kernels)[static_cast<int>(kind)];
     if (place.exchange(kernels)) return;
     implement_kernels(*loss, kind, strategies != 0);
+  });
+}
+
+LOSSCLI_EXPORT const char* losscli_attach_row_loss(const char* name) {
+  using namespace losscli;
+  return guarded([&] {
+    if (find<RowLoss>(name)) return;
+    RowLoss& loss = all<RowLoss>().emplace_back();
+    loss.name = name;
+    implement_row_loss(loss);
+  });
+}
+
+LOSSCLI_EXPORT const char* losscli_attach_row_kernels(const char* name, const char* device,
+                                                      const losscli::RowKernels* kernels) {
+  using namespace losscli;
+  return guarded([&] {
+    auto* const loss = find<RowLoss>(name);
+    TORCH_CHECK(loss, "there is no loss over rows ", name, " to attach kernels to");
+    check_interface(loss->name, kernels->interface);
+    const DeviceKind kind = device_kind(device);
+    if (loss->kernels[static_cast<int>(kind)].exchange(kernels)) return;
+    implement_row_kernels(*loss, kind);
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include "core/runtime.h"
 #include "elementwise/kernels.h"
+#include "rowwise/kernels.h"
 
 namespace losscli {
 
@@ -37,6 +38,12 @@ struct LossDefinition {
 
   size_t operands() const { return operand_names.size(); }
   size_t parameters() const { return parameter_names.size(); }
+};
+
+// One loss over rows. Never destroyed.
+struct RowLoss {
+  std::string name;
+  std::array<std::atomic<const RowKernels*>, kDeviceKinds> kernels{};  // null: not attached yet
 };
 
 // What a device keeps for all losses, or null where it needs nothing or none is attached.

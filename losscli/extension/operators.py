@@ -14,7 +14,7 @@ For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
         -> Tensor
 
 The first call of each goes to a stub of this module, which loads what the call needs and calls
-again. The libraries register themselves under keys of single devices, which the dispatcher prefers
+again. Those of a loss over rows are in :mod:`.row_operators`. The libraries register themselves under keys of single devices, which the dispatcher prefers
 to the stubs' keys: nothing is overridden, and no later call comes here.
 """
 
@@ -30,10 +30,10 @@ import torch
 from torch import Tensor
 
 from losscli.errors import BuildError
-from losscli.losses import LOSSES, WEIGHTED, LossSpec
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec
 from losscli.losses import operators as bound
 
-from . import batching, fake, load
+from . import batching, fake, load, row_operators
 from .late import when_imported
 from .targets import DEVICES
 
@@ -189,9 +189,13 @@ _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (NAMESPACE, BENCH_NAMESPACE)
 }
+for _row_spec in ROW_LOSSES.values():
+    row_operators.define(_row_spec, _LIBRARIES[NAMESPACE], partial(_Stub, NAMESPACE))
 for _spec in _SPECS:
     _define(_spec)
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
         setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
+for _name in row_operators.bound_names():
+    setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", _take_dtensors)

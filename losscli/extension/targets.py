@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from losscli.losses import ROW_LOSSES
 from losscli.losses.weighting import inner_name, is_weighted
 
 CPU, CUDA = "cpu", "cuda"
@@ -47,23 +48,32 @@ class Target:
         return f"liblosscli_{self.name}.so"
 
     @property
+    def is_rowwise(self) -> bool:
+        """Whether these are the kernels of a loss over rows."""
+        return self.part == LOSS and self.loss in ROW_LOSSES
+
+    @property
     def unit_folder(self) -> str:
         """The folder of csrc whose .cpp and .cu files are compiled into the library."""
         if self.part == TORCH:
             return "torch/"
-        folder = {RUNTIME: "core", BENCH: "bench"}.get(self.part, "elementwise")
+        kernels = "rowwise" if self.is_rowwise else "elementwise"
+        folder = {RUNTIME: "core", BENCH: "bench"}.get(self.part, kernels)
         return f"{folder}/{self.device}/"
 
     @property
     def headers(self) -> tuple[str, ...]:
         """The folders and files of csrc whose headers the library may include."""
         if self.part == TORCH:
-            interfaces = ("losses/loss.h", "elementwise/kernels.h", "bench/probe.h")
-            return ("core/", "torch/", *interfaces)
+            interfaces = ("elementwise/kernels.h", "rowwise/kernels.h", "bench/probe.h")
+            return ("core/", "torch/", "losses/loss.h", *interfaces)
         if self.part == RUNTIME:
             return ("core/",)
         if self.part == BENCH:
             return ("core/", "bench/", "elementwise/", "reduce/", "losses/loss.h")
+        if self.is_rowwise:
+            # How elements are converted, gathered and streamed is the same.
+            return ("core/", "reduce/", "elementwise/", "rowwise/")
         own = [f"losses/{inner_name(self.loss)}.h"]
         own += ["losses/weighted.h"] if is_weighted(self.loss) else []
         return ("core/", "reduce/", "elementwise/", "losses/loss.h", *own)
@@ -87,7 +97,8 @@ def production(losses: Iterable[str], device: str) -> list[Target]:
 
 def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
     """Return the libraries that only benchmarks use: the probe, and other ways to finish a sum."""
-    return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in losses)]
+    summed = [loss for loss in losses if loss not in ROW_LOSSES]
+    return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in summed)]
 
 
 def read_sources(csrc: Path, target: Target) -> Sources:

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import pkgutil
 from importlib import import_module
+from typing import TypeVar
 
 from losscli.errors import UsageError, unknown
 
 from .domain import DOMAINS, Domain
 from .reduction import REDUCTIONS, Reduction, reduce
+from .rows import RowLossSpec
 from .spec import LOSS, LossFunction, LossSpec, Operand, Parameter, Shape, Terms, Tolerance
 from .weighting import is_weighted, weighted
 
 
-def _find() -> dict[str, LossSpec]:
-    """Return the specs of the files in this folder, by name."""
+Spec = TypeVar("Spec", LossSpec, RowLossSpec)
+
+
+def _find(kind: type[Spec]) -> dict[str, Spec]:
+    """Return the specs of a kind in the files of this folder, by name."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     specs = [getattr(import_module(f"{__name__}.{name}"), "SPEC", None) for name in names]
-    return {spec.name: spec for spec in specs if spec}
+    return {spec.name: spec for spec in specs if isinstance(spec, kind)}
 
 
-LOSSES: dict[str, LossSpec] = _find()
+LOSSES: dict[str, LossSpec] = _find(LossSpec)
 WEIGHTED: dict[str, LossSpec] = {
     spec.name: spec for spec in (weighted(each) for each in LOSSES.values())
 }
 """Each loss with a weight, ``weighted_NAME``: to be chosen by name, and no part of ``all``."""
+
+
+ROW_LOSSES: dict[str, RowLossSpec] = _find(RowLossSpec)
+"""The losses over rows, which have operators and kernels of their own shape."""
 
 
 def find_loss(name: str) -> LossSpec:
@@ -44,6 +53,7 @@ __all__ = [
     "LOSS",
     "LOSSES",
     "REDUCTIONS",
+    "ROW_LOSSES",
     "WEIGHTED",
     "Domain",
     "LossFunction",
@@ -51,6 +61,7 @@ __all__ = [
     "Operand",
     "Parameter",
     "Reduction",
+    "RowLossSpec",
     "Shape",
     "Terms",
     "Tolerance",

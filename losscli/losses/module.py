@@ -1,4 +1,4 @@
-"""The base of the loss modules; ``losscli.nn`` combines it with torch.nn.Module."""
+"""The bases of the loss modules; ``losscli.nn`` combines them with torch.nn.Module."""
 
 from __future__ import annotations
 
@@ -16,23 +16,40 @@ _sites = itertools.count(1)
 """Numbers of the modules of this process; the functions have number 0."""
 
 
-class LossModule:
-    """A loss with its settings, which raise ValueError when they are invalid.
+class NumberedModule:
+    """A module with a number of its own, by which its calls are told from others.
 
     ``losscli.nn`` combines its subclasses with ``torch.nn.Module``, so that describing a loss needs
     no torch.
     """
 
+    _site: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._site = next(_sites)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Give a copied or loaded module a new number."""
+        super().__setstate__(state)  # type: ignore[misc]
+        self._site = next(_sites)
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise ValueError for an unknown reduction."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
+
+
+class LossModule(NumberedModule):
+    """A loss with its settings, which raise ValueError when they are invalid."""
+
     calls: ClassVar[Calls]
     reduction: str
-    _site: int
 
     def __init__(self, spec: LossSpec, reduction: str, **parameters: float) -> None:
         super().__init__()
-        if reduction not in REDUCTIONS:
-            raise ValueError(
-                f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}",
-            )
+        check_reduction(reduction)
         for parameter in spec.parameters:
             if wrong := parameter.check(parameters[parameter.name]):
                 raise ValueError(f"{spec.name}: {wrong}")
@@ -40,7 +57,6 @@ class LossModule:
         for name, value in parameters.items():
             setattr(self, name, value)
         self._parameters_of_loss = tuple(parameters)
-        self._site = next(_sites)
 
     def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the loss of ``input`` against ``target``, where there is a weight times it."""
@@ -50,11 +66,6 @@ class LossModule:
         """Return the loss of any number of operands, with the present settings."""
         parameters = tuple([getattr(self, name) for name in self._parameters_of_loss])
         return self.calls.loss(Arguments(operands, self.reduction, parameters, weight), self._site)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Give a copied or loaded module a new number."""
-        super().__setstate__(state)  # type: ignore[misc]
-        self._site = next(_sites)
 
     def extra_repr(self) -> str:
         """Show the settings where the module is printed."""

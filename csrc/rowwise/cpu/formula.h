@@ -1,0 +1,86 @@
+// The loss of a row and the factors of its gradient, from the sums over its classes; in double.
+//
+// The largest logit is left out of the sums, and its part is added where nothing cancels: with r
+// the sum of e^(x_c - max) over the other classes, lse - max is log(1 + r), which keeps its digits
+// where one class holds nearly all of the weight, and so does lse - x_t, a sum of two numbers of at
+// least zero. With S = 1 + r, the gradient of logit c is p_c * A - q_c for p_c = e^(x_c - max) / S,
+// where q_c is what class c weighs in the loss and A the sum of all q plus what the z-loss adds;
+// that of the largest logit is (A - q) - A * r / S, whose A - q is the sum of the other q.
+#pragma once
+
+#include "core/vector_math.h"
+
+namespace losscli::cpu {
+
+// What a class weighs in the loss of a row with target t.
+enum class Kind {
+  number,         // nothing but for c = t
+  smoothed,       // a share of its weight, and more for c = t
+  probabilities,  // its share and what its probability gives
+};
+
+// What the rows of a call have in common.
+struct Formula {
+  double hard = 1;          // 1 - label_smoothing: the part of the target
+  double share = 0;         // label_smoothing / classes: the part of each class
+  double total_weight = 0;  // of all classes
+  double z_loss = 0;
+};
+
+// One row. `Number` is double, or what compilers make of it over lanes of rows.
+struct RowSums {
+  double max = 0;        // the largest logit
+  double rest = 0;       // of the exponentials of the others, that of the largest being 1
+  double distance = 0;   // of each class's part in the loss times max - x_c; smoothing: without share
+  double others = 0;     // probabilities: of what the classes but the largest weigh
+  double largest = 0;    // probabilities: what the largest one weighs
+  double gap = 0;        // max - x_t
+  double target = 0;     // the weight of the target's class
+  double top = 0;        // the weight of the class of the largest logit
+  bool on_top = false;   // whether that is the target
+};
+
+struct RowResult {
+  double loss;
+  double log_sum_exp;
+  double factor;   // of an exponential in the gradient, for an incoming gradient of 1
+  double hard;     // what the gradient of the target has less
+  double largest;  // the gradient of the largest logit
+};
+
+template <Kind kKind>
+LOSSCLI_HOST_DEVICE RowResult finish(const Formula& formula, const RowSums& row) {
+  const double whole = 1 + row.rest;
+  const double logarithm = vector_math::log_of_one_plus(row.rest);
+  const double lse = row.max + logarithm;
+  RowResult result;
+  result.log_sum_exp = lse;
+  double all, all_but_largest;
+  if constexpr (kKind == Kind::probabilities) {
+    all_but_largest = row.others;
+    all = row.others + row.largest;
+    result.hard = 0;
+    result.loss = row.distance + all * logarithm;
+  } else {
+    const double hard = formula.hard * row.target;
+    result.hard = hard;
+    result.loss = hard * (row.gap + logarithm);
+    all = hard;
+    all_but_largest = row.on_top ? 0 : hard;
+    if constexpr (kKind == Kind::smoothed) {
+      result.loss += formula.share * (row.distance + formula.total_weight * logarithm);
+      all += formula.share * formula.total_weight;
+      all_but_largest += formula.share * (formula.total_weight - row.top);
+    }
+  }
+  // Without a z-loss an infinite lse must not count.
+  const double slope = formula.z_loss == 0 ? 0 : 2 * formula.z_loss * lse;
+  result.loss += formula.z_loss == 0 ? 0 : formula.z_loss * lse * lse;
+  all += slope;
+  all_but_largest += slope;
+  result.factor = all / whole;
+  result.largest = all_but_largest - all * (row.rest / whole);
+  return result;
+}
+
+}  // namespace losscli::cpu

@@ -1,0 +1,317 @@
+"""Cross entropy of logits, over rows of classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import operators
+from .calling import reduction_of
+from .module import NumberedModule, check_reduction
+from .reduction import reduce as reduced
+from .rows import RowLossSpec
+from .spec import Operand, Parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class _Rows(NamedTuple):
+    """What the formulas of the loss and of its gradient have in common."""
+
+    dim: int
+    """The dimension of the classes."""
+    raw: Tensor
+    """Logits over the temperature, in float32 at least."""
+    logits: Tensor
+    """The same, capped."""
+    weight: Tensor | None
+    """In a shape that broadcasts with the logits."""
+    probabilities: Tensor | None
+    """Of each class, smoothed; None where the target holds class numbers."""
+    number: Tensor | None
+    """The class of each row, 0 where it is ignored."""
+    kept: Tensor | None
+    """Whether a row is not ignored."""
+    divisor: Tensor | int
+    """What the mean divides the sum by."""
+    dtype: Any
+    """Of the loss."""
+
+    def of_number(self) -> Tensor | float:
+        """Return the weight of each row's class."""
+        if self.weight is None or self.number is None:
+            return 1.0
+        found: Tensor = self.weight.flatten()[self.number]
+        return found
+
+
+def _rows(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+    temperature: float,
+    softcap: float,
+) -> _Rows:
+    import torch
+
+    dim = 0 if input.dim() == 1 else 1
+    has_probabilities = input.shape == target.shape
+    dtype = input.dtype
+    if has_probabilities:
+        for other in (target,) if weight is None else (target, weight):
+            dtype = torch.promote_types(dtype, other.dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    raw = input.to(wide) / temperature
+    logits = softcap * torch.tanh(raw / softcap) if softcap else raw
+    if weight is not None:
+        weight = weight.to(wide).view(-1, *[1] * (input.dim() - dim - 1))
+    if has_probabilities:
+        smoothed = target.to(wide)
+        if label_smoothing:
+            smoothed = smoothed * (1 - label_smoothing) + label_smoothing / input.shape[dim]
+        divisor = input.numel() // input.shape[dim]
+        return _Rows(dim, raw, logits, weight, smoothed, None, None, divisor, dtype)
+    target = target.to(torch.int64).view(input.shape[:dim] + input.shape[dim + 1 :])
+    kept = target != ignore_index
+    number = torch.where(kept, target, 0)
+    rows = _Rows(dim, raw, logits, weight, None, number, kept, 1, dtype)
+    weights = torch.where(kept, rows.of_number(), torch.zeros((), dtype=wide, device=input.device))
+    return rows._replace(divisor=weights.sum())
+
+
+def reference(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    import torch
+
+    rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
+    surprise = -torch.log_softmax(rows.logits, rows.dim)
+    weighted = surprise if rows.weight is None else surprise * rows.weight
+    if rows.probabilities is not None:
+        loss = (weighted * rows.probabilities).sum(rows.dim)
+    else:
+        assert rows.number is not None
+        picked = surprise.gather(rows.dim, rows.number.unsqueeze(rows.dim)).squeeze(rows.dim)
+        loss = rows.of_number() * picked
+        if label_smoothing:
+            share = label_smoothing / input.shape[rows.dim]
+            loss = (1 - label_smoothing) * loss + share * weighted.sum(rows.dim)
+    if z_loss:
+        loss = loss + z_loss * torch.logsumexp(rows.logits, rows.dim) ** 2
+    if rows.kept is not None:
+        loss = torch.where(rows.kept, loss, torch.zeros_like(loss))
+    loss = loss.sum() / rows.divisor if reduction == "mean" else reduced(loss, reduction)
+    return loss.to(rows.dtype)
+
+
+def gradient(
+    grad_output: Tensor,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """The gradient of ``input``, as a person writes it in PyTorch; 16 bits in float32."""
+    import torch
+
+    rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
+    dim = rows.dim
+    # What multiplies the surprise of each class in the loss of its row.
+    if rows.probabilities is not None:
+        share = rows.probabilities
+        share = share if rows.weight is None else share * rows.weight
+    else:
+        assert rows.number is not None
+        assert rows.kept is not None
+        hot = torch.zeros_like(rows.logits).scatter(dim, rows.number.unsqueeze(dim), 1.0)
+        share = hot * (1 - label_smoothing) + label_smoothing / input.shape[dim]
+        share = share if rows.weight is None else share * rows.weight
+        share = share * rows.kept.unsqueeze(dim)
+    softmax = torch.softmax(rows.logits, dim)
+    slope = share.sum(dim, keepdim=True) * softmax - share
+    if z_loss:
+        pull = 2 * z_loss * torch.logsumexp(rows.logits, dim, keepdim=True)
+        pull = pull if rows.kept is None else pull * rows.kept.unsqueeze(dim)
+        slope = slope + pull * softmax
+    if softcap:
+        slope = slope * (1 - torch.tanh(rows.raw / softcap) ** 2)
+    incoming = grad_output.to(rows.raw.dtype)
+    if reduction == "none":
+        incoming = incoming.unsqueeze(dim)
+    elif reduction == "mean":
+        incoming = incoming / rows.divisor
+    return (incoming * slope / temperature).to(input.dtype)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """Cross entropy of logits, as torch.nn.functional.cross_entropy, with fused backward.
+
+    With ``lse = log(sum of exp(x))`` over the classes, a row's loss is the sum over all classes of
+    ``w * p * (lse - x) + z_loss * lse**2``, where ``p`` is 1 for the target and 0 for the others,
+    or the target's probabilities.
+
+    Args:
+        input: logits, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` for C classes.
+        target: the number of each row's class in int64, int32 or uint8, in the shape of ``input``
+            without C; or, in the shape of ``input``, a probability for each class. These are
+            differentiable.
+        weight: a number for each class, ``(C)``, that multiplies its loss; differentiable. The mean
+            over class numbers is then the sum over the sum of the targets' weights.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
+            does not count.
+        reduce: deprecated, as ``size_average``.
+        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
+        label_smoothing: how much of each target is shared equally by all classes, from 0 to 1.
+        temperature: divides the logits; above 0.
+        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
+        z_loss: multiplies the square of each row's ``lse``, which is added to its loss; at least 0.
+
+    Returns:
+        The loss, in the dtype of ``input``, with probabilities in the promoted dtype.
+
+    Raises:
+        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
+            that row are NaN.
+        ValueError: for the batch size of ``target``, the reduction or a setting out of its domain.
+        RuntimeError: for other shapes and dtypes that do not fit.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    settings = (reduction, ignore_index, label_smoothing, temperature, softcap, z_loss)
+    loss: Tensor = operators.cross_entropy(input, target, weight, *settings)
+    return loss
+
+
+def cross_entropy_with_grad(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+    inplace: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return the loss and its gradient for ``input``, without autograd.
+
+    Both come from one pass over the logits. The arguments are those of :func:`cross_entropy`, and
+
+    Args:
+        inplace: write the gradient over ``input``, which saves its memory; not for an input that
+            requires grad, but under ``torch.no_grad()``.
+
+    Returns:
+        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
+        reduction ``none``): ``input`` itself, if ``inplace``.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    settings = (reduction, ignore_index, label_smoothing, temperature, softcap, z_loss)
+    if inplace:
+        return operators.cross_entropy_with_grad_(input, target, weight, *settings), input
+    loss, grad_input = operators.cross_entropy_with_grad(input, target, weight, *settings)
+    return loss, grad_input
+
+
+for _function in (cross_entropy, cross_entropy_with_grad):
+    _function.__module__ = "losscli.functional"
+
+
+class CrossEntropyLoss(NumberedModule):
+    """See :func:`losscli.functional.cross_entropy`."""
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        temperature: float = 1.0,
+        softcap: float = 0.0,
+        z_loss: float = 0.0,
+    ) -> None:
+        super().__init__()
+        reduction = reduction_of(reduction, size_average, reduce)
+        check_reduction(reduction)
+        given = (label_smoothing, temperature, softcap, z_loss)
+        for parameter, value in zip(SPEC.parameters, given, strict=True):
+            if wrong := parameter.check(value):
+                raise ValueError(f"{SPEC.name}: {wrong}")
+        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
+        self.reduction, self.ignore_index = reduction, ignore_index
+        self.label_smoothing, self.temperature = label_smoothing, temperature
+        self.softcap, self.z_loss = softcap, z_loss
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``input`` against ``target``."""
+        settings = (self.reduction, *[getattr(self, name) for name in _SETTINGS])
+        loss: Tensor = operators.cross_entropy(input, target, self.weight, *settings, self._site)
+        return loss
+
+    def extra_repr(self) -> str:
+        """Show the settings where the module is printed."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in ("reduction", *_SETTINGS))
+
+
+_SETTINGS = ("ignore_index", "label_smoothing", "temperature", "softcap", "z_loss")
+
+SPEC = RowLossSpec(
+    name="cross_entropy",
+    formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
+    operands=(
+        Operand("input", "logits"),
+        Operand("target", "class numbers or probabilities"),
+        Operand("weight", "of each class"),
+    ),
+    parameters=(
+        Parameter("label_smoothing", 0.0, 0.0, "share of all classes in a target", 0.1, 1.0),
+        Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),
+        Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for none", 3.7),
+        Parameter("z_loss", 0.0, 0.0, "weight of the squared log of the sum", 1e-4),
+    ),
+    reference=reference,
+    gradient=gradient,
+    loss=cross_entropy,
+    loss_with_grad=cross_entropy_with_grad,
+    module=CrossEntropyLoss,
+)
