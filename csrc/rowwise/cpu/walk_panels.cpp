@@ -12,8 +12,9 @@
 namespace losscli::cpu {
 namespace {
 
-// Rows of fewer classes are walked in panels wherever they lie.
-constexpr int64_t kFewClasses = 64;
+// Rows of so many classes are walked in panels wherever they lie. One core, 16384 rows of float32,
+// forward: of 100 classes 2.4 ms (5.6 row by row), of 200 4.3 ms (6.9).
+constexpr int64_t kFewClasses = 256;
 
 // What a panel takes at most.
 constexpr int64_t kPanelBytes = int64_t{1} << 23;
@@ -96,8 +97,7 @@ class Panel {
     if (!call_.gradient) return;
     make_gradient<kKind>(count);
     const Lanes lanes(call_.arguments.gradient_strides, call_.arguments.inner, first_row, count);
-    store_panel(logits_.data(), call_.arguments.gradient, lanes, count, classes_,
-                narrowed_.data());
+    store_panel(logits_.data(), call_.arguments.gradient, lanes, count, classes_, narrowed_.data());
   }
 
   const Call<Stored, Real>& call_;
