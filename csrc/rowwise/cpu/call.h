@@ -40,10 +40,9 @@ struct Call {
     formula.hard = 1 - given.label_smoothing;
     formula.share = given.label_smoothing / static_cast<double>(given.classes);
     formula.z_loss = given.z_loss;
-    const double weights =
-        given.probabilities ? 0 : targets.template total_weight<Stored>(context);
+    const double weights = given.probabilities ? 0 : targets.template total_weight<Stored>(context);
     if (given.reduction == RowReduction::mean)
-      divisor = given.probabilities ? static_cast<double>(given.rows()) : weights;
+      divisor = given.probabilities ? rows_with_classes() : weights;
     gradient_scale = 1 / divisor / transform.temperature;
     gradient = given.gradient && incoming.wanted();
     transformed = transform.wanted();
@@ -59,7 +58,9 @@ struct Call {
   }
 
   // Of a group of classes; not for Kind::number.
-  const Real* weights(int64_t first) const { return weights_.data() + (arguments.weight ? first : 0); }
+  const Real* weights(int64_t first) const {
+    return weights_.data() + (arguments.weight ? first : 0);
+  }
 
   const Stored* logits(int64_t row) const {
     return static_cast<const Stored*>(arguments.logits) +
@@ -87,6 +88,12 @@ struct Call {
   }
 
  private:
+  // NaN where there are no classes, as in PyTorch.
+  double rows_with_classes() const {
+    const auto classes = static_cast<double>(arguments.classes);
+    return static_cast<double>(arguments.rows()) * classes / classes;
+  }
+
   // Whether a row of the gradient has an element at the beginning of a line follows its address.
   static const void* aligned(const void* data) {
     return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(data) / kLine * kLine);

@@ -29,15 +29,16 @@ struct Formula {
 
 // One row. `Number` is double, or what compilers make of it over lanes of rows.
 struct RowSums {
-  double max = 0;        // the largest logit
-  double rest = 0;       // of the exponentials of the others, that of the largest being 1
-  double distance = 0;   // of each class's part in the loss times max - x_c; smoothing: without share
-  double others = 0;     // probabilities: of what the classes but the largest weigh
-  double largest = 0;    // probabilities: what the largest one weighs
-  double gap = 0;        // max - x_t
-  double target = 0;     // the weight of the target's class
-  double top = 0;        // the weight of the class of the largest logit
-  bool on_top = false;   // whether that is the target
+  double max = 0;   // the largest logit
+  double rest = 0;  // of the exponentials of the others, that of the largest being 1
+  double distance =
+      0;               // of each class's part in the loss times max - x_c; smoothing: without share
+  double others = 0;   // probabilities: of what the classes but the largest weigh
+  double largest = 0;  // probabilities: what the largest one weighs
+  double gap = 0;      // max - x_t
+  double target = 0;   // the weight of the target's class
+  double top = 0;      // the weight of the class of the largest logit
+  bool on_top = false;  // whether that is the target
 };
 
 struct RowResult {

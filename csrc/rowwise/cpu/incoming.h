@@ -49,7 +49,8 @@ class Incoming {
   double read(int64_t element) const {
     if (!arguments_.grad_output) return 1;
     return with_floating_type(arguments_.grad_output_dtype, [&](auto stored) {
-      return to_value<double>(static_cast<const decltype(stored)*>(arguments_.grad_output)[element]);
+      return to_value<double>(
+          static_cast<const decltype(stored)*>(arguments_.grad_output)[element]);
     });
   }
 

@@ -67,8 +67,7 @@ struct Strided {
   template <typename Real>
   void fill(int64_t first, int64_t count, Real* buffer) const {
     if (stride != 1)
-      for (int64_t i = 0; i < count; ++i)
-        buffer[i] = to_value<Real>(data[(first + i) * stride]);
+      for (int64_t i = 0; i < count; ++i) buffer[i] = to_value<Real>(data[(first + i) * stride]);
     else
       widen_run(data + first, buffer, count);
   }

@@ -2,7 +2,10 @@
 // each row. For rows too short to fill vectors, and for such as lie side by side in memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "elementwise/cpu/gather.h"
 #include "rowwise/kernels.h"
@@ -29,13 +32,29 @@ struct Lanes {
   }
 };
 
+// Between memory and a panel, whichever is the first.
+template <typename From, typename To>
+inline void convert_lanes(const From* from, To* to, int count) {
+  if constexpr (std::is_same_v<From, To>) {
+    // Of a number of bytes that compilers know: no call.
+    if (count == kLanes) return void(std::memcpy(to, from, kLanes * sizeof(To)));
+    std::copy_n(from, count, to);
+  } else if constexpr (std::is_same_v<To, float> && std::is_same_v<From, double>) {
+    narrow_run(from, to, count);
+  } else if constexpr (std::is_floating_point_v<To>) {
+    widen_run(from, to, count);
+  } else {
+    narrow_run(from, to, count);
+  }
+}
+
 template <typename Stored, typename Real>
 void load_panel(const void* data, const Lanes& lanes, int count, int64_t classes, Real* panel) {
   const auto* const stored = static_cast<const Stored*>(data);
   if (count < kLanes) std::fill_n(panel, classes * kLanes, Real(0));
   if (lanes.stride == 1) {
     for (int64_t c = 0; c < classes; ++c)
-      widen_run(stored + lanes.start + c * lanes.classes, panel + c * kLanes, count);
+      convert_lanes(stored + lanes.start + c * lanes.classes, panel + c * kLanes, count);
   } else if (lanes.stride != 0) {
     Operand operand;
     operand.data = data;
@@ -55,7 +74,7 @@ void store_panel(const Real* panel, void* data, const Lanes& lanes, int count, i
   auto* const stored = static_cast<Stored*>(data);
   if (lanes.stride == 1) {
     for (int64_t c = 0; c < classes; ++c)
-      narrow_run(panel + c * kLanes, stored + lanes.start + c * lanes.classes, count);
+      convert_lanes(panel + c * kLanes, stored + lanes.start + c * lanes.classes, count);
   } else if (lanes.stride > 0 && lanes.classes == 1) {
     narrow_run(panel, room, classes * kLanes);
     Operand operand;

@@ -97,20 +97,21 @@ PieceSums Row<Stored, Real>::add_up_as(int64_t first, int64_t last) {
   for (int64_t i = first; i < last; i += kGroup) {
     const int64_t count = std::min<int64_t>(kGroup, last - i);
     const Real* const z = keeps_logits_ ? kept_ + i : logits(i, count, z_buffer);
-    if (next_) ask_ahead<false>(next_ + i - kReadAhead / static_cast<int64_t>(sizeof(Stored)), count);
+    if (next_)
+      ask_ahead<false>(next_ + i - kReadAhead / static_cast<int64_t>(sizeof(Stored)), count);
     for (int lane = 0; lane < kGroup; ++lane) exponentials[lane] = unit_exponential(z[lane], max);
     if constexpr (kKind != Kind::number) {
       const Real* const w = call_.weights(i);
       if constexpr (kKind == Kind::probabilities) {
         const Real* const p = probabilities(i, count, p_buffer);
         for (int lane = 0; lane < kGroup; ++lane)
-          weighs[lane] = (static_cast<double>(p[lane]) * hard + share) * static_cast<double>(w[lane]);
+          weighs[lane] =
+              (static_cast<double>(p[lane]) * hard + share) * static_cast<double>(w[lane]);
       } else {
         for (int lane = 0; lane < kGroup; ++lane) weighs[lane] = static_cast<double>(w[lane]);
       }
       for (int lane = 0; lane < kGroup; ++lane)
-        distances[lane] =
-            weighs[lane] * (static_cast<double>(max) - static_cast<double>(z[lane]));
+        distances[lane] = weighs[lane] * (static_cast<double>(max) - static_cast<double>(z[lane]));
       std::fill(distances + count, distances + kGroup, 0.0);
     }
     if (kept_) std::copy_n(exponentials, kGroup, kept_ + i);
@@ -175,7 +176,8 @@ double Row<Stored, Real>::finish(const Peak<Real>& peak, const PieceSums& sums) 
     share_ = static_cast<Real>(call_.formula.share * incoming);
     largest_ = static_cast<Real>(result.largest * incoming);
   }
-  return ignored_ ? 0 : result.loss;
+  // Without classes there is nothing to add up.
+  return ignored_ || call_.arguments.classes == 0 ? 0 : result.loss;
 }
 
 template <typename Stored, typename Real>
@@ -200,8 +202,7 @@ void Row<Stored, Real>::gradient_group(int64_t first, int64_t count, Real* gradi
       for (int lane = 0; lane < kGroup; ++lane)
         gradient[lane] = e[lane] * factor - (p[lane] * hard + share) * w[lane];
     } else {
-      for (int lane = 0; lane < kGroup; ++lane)
-        gradient[lane] = e[lane] * factor - w[lane] * share;
+      for (int lane = 0; lane < kGroup; ++lane) gradient[lane] = e[lane] * factor - w[lane] * share;
     }
   }
   const auto within = [&](int64_t index) { return index >= first && index < first + count; };

@@ -60,7 +60,6 @@ class Row {
 
   // Whether nothing is to be found but a gradient of 0.
   bool is_skipped() const { return ignored_ && !call_.arguments.log_sum_exp; }
-  bool is_ignored() const { return ignored_; }
 
   // Asks for the logits of a row while this one is computed.
   void ask_ahead_for(int64_t row) { next_ = call_.logits(row); }

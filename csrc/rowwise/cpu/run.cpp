@@ -11,8 +11,7 @@ namespace {
 template <typename Stored, typename Real>
 void run_as(const RowArguments& arguments, const LaunchContext& context) {
   const Call<Stored, Real> call(arguments, context);
-  const Compensated sum =
-      fit_panels(call) ? walk_panels(call, context) : walk_rows(call, context);
+  const Compensated sum = fit_panels(call) ? walk_panels(call, context) : walk_rows(call, context);
   if (arguments.value && arguments.reduction != RowReduction::none) {
     const double value = sum.total() / call.divisor;
     *static_cast<Stored*>(arguments.value) = from_real<Stored>(value);

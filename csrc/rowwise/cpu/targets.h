@@ -28,8 +28,9 @@ class Targets {
     return number == arguments_.ignore_index ? kNoTarget : number;
   }
 
-  // Checks all class numbers, and returns the sum of the weights of their classes, added in a order
-  // that does not depend on the number of threads. Throws where a row has a target that is no class.
+  // Checks all class numbers, and returns the sum of the weights of their classes, added in an
+  // order that does not depend on the number of threads. Throws where a row has a target that is no
+  // class.
   template <typename Stored>
   double total_weight(const LaunchContext& context) const {
     constexpr int64_t kRows = 4096;  // that one thread takes at a time

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "core/cpu/parallel.h"
@@ -12,14 +12,42 @@
 namespace losscli::cpu {
 namespace {
 
-// Rows of fewer classes are walked in panels wherever they lie.
-constexpr int64_t kFewClasses = 64;
+// Rows of so many classes are walked in panels wherever they lie. One core, 16384 rows of float32,
+// forward: of 100 classes 2.4 ms (5.6 row by row), of 200 4.3 ms (6.9).
+constexpr int64_t kFewClasses = 256;
 
 // What a panel takes at most.
 constexpr int64_t kPanelBytes = int64_t{1} << 23;
 
 // Panels are handed out in chunks; see walk_rows.cpp.
 constexpr int64_t kChunks = 128, kChunkElements = int64_t{1} << 14;
+
+// A sum for each row, in the order of the classes. Of doubles it carries the errors of its
+// additions; beside those of floats they are nothing.
+template <typename Real>
+struct LaneSums {
+  static constexpr bool kCarries = std::is_same_v<Real, double>;
+  alignas(kLine) double sum[kLanes] = {};
+  alignas(kLine) double rest[kCarries ? kLanes : 1] = {};
+
+  template <typename Number>
+  LOSSCLI_HOST_DEVICE void add(const Number (&numbers)[kLanes]) {
+    for (int lane = 0; lane < kLanes; ++lane)
+      if constexpr (kCarries)
+        rest[lane] += two_sum(sum[lane], static_cast<double>(numbers[lane]));
+      else
+        sum[lane] += static_cast<double>(numbers[lane]);
+  }
+
+  void total(double (&totals)[kLanes]) const {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      totals[lane] = sum[lane];
+      // An infinite or unordered sum has no error worth knowing.
+      if constexpr (kCarries)
+        if (rest[lane] - rest[lane] == 0) totals[lane] += rest[lane];
+    }
+  }
+};
 
 template <typename Stored, typename Real>
 class Panel {
@@ -69,8 +97,7 @@ class Panel {
     if (!call_.gradient) return;
     make_gradient<kKind>(count);
     const Lanes lanes(call_.arguments.gradient_strides, call_.arguments.inner, first_row, count);
-    store_panel(logits_.data(), call_.arguments.gradient, lanes, count, classes_,
-                narrowed_.data());
+    store_panel(logits_.data(), call_.arguments.gradient, lanes, count, classes_, narrowed_.data());
   }
 
   const Call<Stored, Real>& call_;
@@ -129,7 +156,7 @@ void Panel<Stored, Real>::find_peaks() {
 template <typename Stored, typename Real>
 template <Kind kKind>
 void Panel<Stored, Real>::add_up() {
-  alignas(kLine) double rest[kLanes] = {}, distance[kLanes] = {}, others[kLanes] = {};
+  LaneSums<Real> rest, distance, others;
   alignas(kLine) Real peaks[kLanes];
   alignas(kLine) Index places[kLanes];
   std::copy_n(peaks_, kLanes, peaks);
@@ -138,31 +165,35 @@ void Panel<Stored, Real>::add_up() {
   Real* z = logits_.data();
   const Real* p = probabilities_.data();
   for (int64_t c = 0; c < classes_; ++c, z += kLanes) {
-    alignas(kLine) Real exponentials[kLanes], others_only[kLanes];
+    alignas(kLine) Real logits[kLanes], added[kLanes];
+    std::memcpy(logits, z, sizeof logits);
     const auto place = static_cast<Index>(c);
     for (int lane = 0; lane < kLanes; ++lane) {
-      exponentials[lane] = unit_exponential(z[lane], peaks[lane]);
-      others_only[lane] = places[lane] == place ? Real(0) : exponentials[lane];
+      const Real exponential = unit_exponential(logits[lane], peaks[lane]);
+      z[lane] = exponential;
+      added[lane] = places[lane] == place ? Real(0) : exponential;
     }
-    for (int lane = 0; lane < kLanes; ++lane) rest[lane] += static_cast<double>(others_only[lane]);
+    rest.add(added);
     if constexpr (kKind != Kind::number) {
+      alignas(kLine) double distances[kLanes], other_parts[kLanes];
       const double weight = call_.weight(c);
       for (int lane = 0; lane < kLanes; ++lane) {
-        const double away = static_cast<double>(peaks[lane]) - static_cast<double>(z[lane]);
+        const double gap = static_cast<double>(peaks[lane]) - static_cast<double>(logits[lane]);
         double weighs = weight;
         if constexpr (kKind == Kind::probabilities) {
           weighs = (static_cast<double>(p[lane]) * hard + share) * weight;
-          others[lane] += places[lane] == place ? 0.0 : weighs;
+          other_parts[lane] = places[lane] == place ? 0.0 : weighs;
         }
-        distance[lane] += weighs * away;
+        distances[lane] = weighs * gap;
       }
+      distance.add(distances);
+      if constexpr (kKind == Kind::probabilities) others.add(other_parts);
     }
     if constexpr (kKind == Kind::probabilities) p += kLanes;
-    std::copy_n(exponentials, kLanes, z);
   }
-  std::copy_n(rest, kLanes, rest_);
-  std::copy_n(distance, kLanes, distance_);
-  std::copy_n(others, kLanes, others_);
+  rest.total(rest_);
+  distance.total(distance_);
+  others.total(others_);
 }
 
 template <typename Stored, typename Real>
