@@ -1,0 +1,564 @@
+"""cross_entropy is torch.nn.functional.cross_entropy, in any form that PyTorch calls it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.testing import assert_close
+
+import losscli.functional as L
+from losscli.losses import ROW_LOSSES
+from losscli.nn import CrossEntropyLoss
+
+SPEC = ROW_LOSSES["cross_entropy"]
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+REDUCTIONS = ("none", "mean", "sum")
+EXTRAS = {"temperature": 1.3, "softcap": 3.7, "z_loss": 1e-2}
+operator = torch.ops.losscli.cross_entropy.default
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def logits(*shape: int, device: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Draw logits that want a gradient."""
+    return (3 * torch.randn(shape, device=device)).to(dtype).requires_grad_()
+
+
+def numbers(classes: int, *shape: int, device: str) -> Tensor:
+    """Draw class numbers."""
+    return torch.randint(classes, shape, device=device)
+
+
+def both(loss: Tensor, *leaves: Tensor, incoming: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Return a loss and the gradients of leaves."""
+    return (loss.detach(), *torch.autograd.grad(loss, leaves, incoming))
+
+
+def oracle(input: Tensor, target: Tensor, weight: Tensor | None = None, **named: Any) -> Any:
+    """Return torch's loss and gradient in float64, with an incoming gradient for each row."""
+    exact = input.detach().double().requires_grad_()
+    target = target.double() if target.is_floating_point() else target.long()
+    weight = None if weight is None else weight.double()
+    loss = F.cross_entropy(exact, target, weight, **named)
+    return both(loss, exact, incoming=ramp(loss))
+
+
+def ramp(loss: Tensor) -> Tensor:
+    """Return incoming gradients that are not 1, and differ by row."""
+    ones = torch.arange(loss.numel(), device=loss.device) % 5 - 2.5
+    return ones.view(loss.shape).to(loss.dtype)
+
+
+def judge(input: Tensor, target: Tensor, weight: Tensor | None = None, **named: Any) -> None:
+    """Compare loss and gradient with the oracle's."""
+    loss = L.cross_entropy(input, target, weight, **named)
+    got = both(loss, input, incoming=ramp(loss))
+    eps = torch.finfo(input.dtype).eps
+    for ours, exact in zip(got, oracle(input, target, weight, **named), strict=True):
+        assert ours.dtype == input.dtype
+        scale = exact.abs().max().item() if exact.numel() else 0.0
+        assert_close(ours.double(), exact, rtol=4 * eps, atol=4 * eps * scale, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("shape", [(5,), (4, 7), (3, 5, 2), (2, 3, 4, 5), (1, 1), (33, 1000)])
+def test_loss_and_gradient_equal_torchs(
+    shape: tuple[int, ...], reduction: str, dtype: torch.dtype, device: str
+) -> None:
+    input = logits(*shape, device=device, dtype=dtype)
+    dim = 0 if len(shape) == 1 else 1
+    classes, rows = shape[dim], shape[:dim] + shape[dim + 1 :]
+    target = numbers(classes, *rows, device=device)
+    weight = torch.rand(classes, device=device).to(dtype)
+    probabilities = torch.softmax(torch.randn(shape, device=device), dim).to(dtype)
+    for each in (None, weight):
+        for smoothing in (0.0, 0.1):
+            settings = {"reduction": reduction, "label_smoothing": smoothing}
+            judge(input, target, each, **settings)
+            judge(input, probabilities, each, **settings)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
+def test_class_numbers_may_have_any_of_three_dtypes(dtype: torch.dtype, device: str) -> None:
+    judge(logits(6, 9, device=device), numbers(9, 6, device=device).to(dtype))
+
+
+@pytest.mark.parametrize(
+    "view",
+    {
+        "transposed": lambda x: x.transpose(0, 1),
+        "channels last": lambda x: x.reshape(3, 5, 2, 2).to(memory_format=torch.channels_last),
+        "crop": lambda x: x.reshape(3, 5, 2, 2)[:, :, :, :1],
+        "inner dimensions apart": lambda x: x.reshape(3, 2, 5, 2).transpose(1, 2).flip(3),
+        "inner dimensions swapped": lambda x: x.reshape(3, 5, 2, 2).transpose(2, 3),
+        "every other class": lambda x: x[:, ::2],
+        "rows with a pitch": lambda x: x[:, :11],
+        "expanded": lambda x: x[:1].expand(4, -1),
+    }.items(),
+    ids=lambda item: item[0],
+)
+def test_strides_do_not_matter(view: tuple[str, Callable[[Tensor], Tensor]], device: str) -> None:
+    base = logits(3, 20, device=device)
+    input = view[1](base)
+    classes, rows = input.shape[1], (input.shape[0], *input.shape[2:])
+    target = numbers(classes, *rows, device=device)
+    for settings in ({}, {"label_smoothing": 0.2, "reduction": "none"}):
+        judge(input, target, **settings)
+        judge(
+            input,
+            torch.softmax(torch.randn(3, 20, device=device), 1).as_strided(
+                input.shape, input.contiguous().stride()
+            ),
+            **settings,
+        )
+    gradient = torch.autograd.grad(L.cross_entropy(input, target), input)[0]
+    assert gradient.stride() == torch.empty_like(input).stride()
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("ignore_index", [-100, 2])
+def test_ignored_rows_count_for_nothing(ignore_index: int, reduction: str, device: str) -> None:
+    target = numbers(6, 9, device=device)
+    target[::2] = ignore_index
+    weight = torch.rand(6, device=device)
+    for smoothing, each in itertools.product((0.0, 0.3), (None, weight)):
+        named = {"ignore_index": ignore_index, "label_smoothing": smoothing}
+        judge(logits(9, 6, device=device), target, each, reduction=reduction, **named)
+
+
+@pytest.mark.parametrize(("reduction", "due"), [("mean", "nan"), ("sum", "0"), ("none", "0")])
+def test_loss_of_ignored_rows_alone_is_torchs(reduction: str, due: str, device: str) -> None:
+    target = torch.full((3,), -100, device=device)
+    loss = L.cross_entropy(logits(3, 4, device=device), target, reduction=reduction)
+    assert_close(loss, torch.full_like(loss, float(due)), equal_nan=True)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("shape", [(0, 4), (0, 4, 3), (2, 4, 0)])
+def test_loss_of_nothing_is_torchs(shape: tuple[int, ...], reduction: str, device: str) -> None:
+    input = logits(*shape, device=device)
+    target = torch.zeros(shape[:1] + shape[2:], dtype=torch.int64, device=device)
+    judge(input, target, reduction=reduction)
+    judge(input, torch.zeros(shape, device=device), reduction=reduction)
+
+
+def extended(input: Tensor, target: Tensor, **named: Any) -> Tensor:
+    """Write out temperature, softcap and z_loss for class numbers, by torch's own loss."""
+    capped = 3.7 * torch.tanh(input / 1.3 / 3.7)
+    rows = F.cross_entropy(capped, target, reduction="none", ignore_index=1)
+    rows = rows + 1e-2 * (target != 1) * capped.logsumexp(1) ** 2
+    return rows.sum() / (target != 1).sum()
+
+
+def test_temperature_softcap_and_z_loss_do_what_they_say(device: str) -> None:
+    input, target = logits(11, 8, device=device), numbers(8, 11, device=device)
+    assert (target == 1).any()
+    exact = input.detach().double().requires_grad_()
+    got = both(L.cross_entropy(input, target, ignore_index=1, **EXTRAS), input)
+    for ours, due in zip(got, both(extended(exact, target), exact), strict=True):
+        assert_close(ours.double(), due, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("extras", [{}, EXTRAS], ids=["plain", "extras"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("kind", ["numbers", "probabilities"])
+def test_formulas_of_the_spec_equal_the_kernels(
+    kind: str, reduction: str, extras: dict[str, float], device: str
+) -> None:
+    input, weight = logits(6, 5, 2, device=device, dtype=torch.float64), torch.rand(5).to(device)
+    target = numbers(5, 6, 2, device=device)
+    if kind == "probabilities":
+        target = torch.rand(6, 5, 2, device=device)
+    named = {"reduction": reduction, "label_smoothing": 0.1, **extras}
+    if kind == "numbers":
+        named["ignore_index"] = 2
+    weight = weight.double()
+    loss = L.cross_entropy(input, target, weight, **named)
+    value, derivative = both(loss, input, incoming=ramp(loss))
+    assert_close(SPEC.reference(input, target, weight, **named).detach(), value)
+    by_formula = SPEC.gradient(ramp(loss), input, target, weight, **named)
+    assert_close(by_formula.detach(), derivative)
+
+
+def weighted_both(input: Tensor, target: Tensor, factor: float) -> tuple[Tensor, ...]:
+    return both(factor * L.cross_entropy(input, target), input)
+
+
+def test_bits_do_not_depend_on_what_was_expected(device: str) -> None:
+    """A guess that holds, a guess that fails, no guess, a retained graph."""
+    input, target = logits(50, 70, device=device), numbers(70, 50, device=device)
+    first = [weighted_both(input, target, 0.3)[1] for _ in range(4)]
+    for factor in (5.0, 7.0, 9.0, 11.0):
+        weighted_both(input, target, factor)
+    doubted = weighted_both(input, target, 0.3)[1]
+    loss = 0.3 * L.cross_entropy(input, target)
+    kept = [torch.autograd.grad(loss, input, retain_graph=True)[0] for _ in range(2)]
+    *_, rows = both(
+        L.cross_entropy(input, target, reduction="none"),
+        input,
+        incoming=torch.full((50,), 0.3 / 50, device=device, dtype=torch.float64).float(),
+    )
+    for other in (*first, doubted, *kept):
+        assert torch.equal(first[0], other)
+    assert_close(rows, first[0])
+
+
+def test_logits_changed_through_data_are_computed_again(device: str) -> None:
+    input, target = logits(9, 8, device=device), numbers(8, 9, device=device)
+    loss = L.cross_entropy(input, target)
+    other = logits(9, 8, device=device)
+    input.data = other.detach()
+    loss.backward()
+    assert_close(input.grad, both(F.cross_entropy(other, target), other)[1])
+
+
+def test_incoming_gradients_may_be_expanded_or_strided(device: str) -> None:
+    input, target = logits(4, 6, 5, device=device), numbers(6, 4, 5, device=device)
+    exact = input.detach().double().requires_grad_()
+    for incoming in (
+        torch.randn(5, 4, device=device).T,
+        torch.randn(4, 1, device=device).expand(4, 5),
+    ):
+        got = both(L.cross_entropy(input, target, reduction="none"), input, incoming=incoming)[1]
+        due = F.cross_entropy(exact, target, reduction="none")
+        assert_close(got, both(due, exact, incoming=incoming.double())[1].float())
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("strided", [False, True])
+def test_with_grad_returns_the_gradient(
+    strided: bool, reduction: str, inplace: bool, device: str
+) -> None:
+    input, target = logits(6, 12, 2, 3, device=device), numbers(6, 6, 2, 3, device=device)
+    input = input[:, ::2].transpose(2, 3) if strided else input[:, :6].contiguous()
+    target = target.transpose(1, 2).contiguous() if strided else target
+    loss = L.cross_entropy(input, target, reduction=reduction)
+    due = both(loss, input, incoming=torch.ones_like(loss))
+    given = input.detach().clone(memory_format=torch.preserve_format) if not strided else None
+    if given is None:
+        given = (
+            torch.empty(6, 12, 2, 3, device=device)[:, ::2].transpose(2, 3).copy_(input.detach())
+        )
+    before, version = given.clone(), given._version
+    got = L.cross_entropy_with_grad(given, target, reduction=reduction, inplace=inplace)
+    assert all(torch.equal(ours, wanted) for ours, wanted in zip(got, due, strict=True))
+    assert (got[1] is given) == inplace
+    assert (given._version > version) == inplace
+    assert torch.equal(given, got[1] if inplace else before)
+
+
+def test_with_grad_does_not_write_over_what_requires_grad(device: str) -> None:
+    input, target = logits(3, 4, device=device), numbers(4, 3, device=device)
+    with pytest.raises(RuntimeError, match="requires grad"):
+        L.cross_entropy_with_grad(input, target, inplace=True)
+    with torch.no_grad():
+        L.cross_entropy_with_grad(input, target, inplace=True)
+
+
+ERRORS = {
+    "batch size": ((3, 5), torch.tensor([1, 2]), {}, ValueError),
+    "shape of target": ((2, 3, 4), torch.zeros(2, 5, dtype=torch.int64), {}, RuntimeError),
+    "dimensions of target": ((2, 3, 4), torch.zeros(2, dtype=torch.int64), {}, RuntimeError),
+    "dtype of class numbers": ((3, 5), torch.tensor([1.0, 2, 3]), {}, RuntimeError),
+    "dtype of probabilities": ((3, 5), torch.ones(3, 5, dtype=torch.int64), {}, RuntimeError),
+    "ignored probabilities": ((3, 5), torch.rand(3, 5), {"ignore_index": 2}, RuntimeError),
+    "length of weight": ((2, 5), torch.tensor([1, 2]), {"weight": torch.ones(4)}, RuntimeError),
+    "dtype of weight": (
+        (2, 5),
+        torch.tensor([1, 2]),
+        {"weight": torch.ones(5, dtype=torch.float64)},
+        RuntimeError,
+    ),
+    "reduction": ((2, 5), torch.tensor([1, 2]), {"reduction": "max"}, ValueError),
+    "label smoothing": ((2, 5), torch.tensor([1, 2]), {"label_smoothing": 1.5}, RuntimeError),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_torchs_errors_are_raised(what: str, device: str) -> None:
+    shape, target, named, kind = ERRORS[what]
+    named = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in named.items()}
+    input, target = logits(*shape, device=device), target.to(device)
+    for function in (F.cross_entropy, L.cross_entropy):
+        with pytest.raises(kind):
+            function(input, target, **named)
+
+
+@pytest.mark.parametrize("setting", [{"temperature": 0.0}, {"softcap": -1.0}, {"z_loss": -1.0}])
+def test_settings_out_of_their_domain_are_refused(setting: dict[str, float], device: str) -> None:
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        L.cross_entropy(logits(2, 3, device=device), numbers(3, 2, device=device), **setting)
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        CrossEntropyLoss(**setting)
+
+
+@pytest.mark.parametrize("wrong", [5, -1])
+def test_target_that_is_no_class_is_an_index_error_on_the_cpu(wrong: int) -> None:
+    target = torch.tensor([1, wrong, 2])
+    with pytest.raises(IndexError, match=f"target {wrong} of row 1 is not one of the 5 classes"):
+        L.cross_entropy(logits(3, 5, device="cpu"), target)
+
+
+@pytest.mark.gpu
+def test_target_that_is_no_class_makes_nan_on_a_gpu() -> None:
+    target = torch.tensor([1, 9, 2], device="cuda")
+    loss = L.cross_entropy(logits(3, 5, device="cuda"), target, reduction="none")
+    assert loss.isnan().tolist() == [False, True, False]
+
+
+# --- PyTorch's own samples ---
+
+
+@pytest.fixture(scope="module")
+def entry() -> Any:
+    """torch's entry of its function."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from torch.testing._internal.common_methods_invocations import op_db
+    except ImportError as error:
+        pytest.skip(f"torch.testing._internal cannot be the judge: {error!r}")
+    found = copy.copy(next(i for i in op_db if i.name == "nn.functional.cross_entropy"))
+    found.op = L.cross_entropy
+    return found
+
+
+def samples(entry: Any, device: str, layout: str = "contiguous", **more: Any) -> list[Any]:
+    """Draw torch's samples in float64, each also with the settings in ``more``."""
+    drawn = list(entry.sample_inputs(device, torch.float64, requires_grad=True))
+    assert drawn
+    for sample in drawn:
+        sample.kwargs |= more
+    return [s.noncontiguous() if layout == "noncontiguous" else s for s in drawn]
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "noncontiguous"])
+def test_torchs_samples_have_torchs_values(entry: Any, layout: str, device: str) -> None:
+    for sample in samples(entry, device, layout):
+        operands = (sample.input, *sample.args)
+        leaves = [operand for operand in operands if operand.requires_grad]
+        results = []
+        for function in (L.cross_entropy, F.cross_entropy):
+            loss = function(*operands, **sample.kwargs)
+            results.append(both(loss, *leaves, incoming=ramp(loss)))
+        for ours, theirs in zip(*results, strict=True):
+            assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1, **EXTRAS}], ids=["plain", "extras"])
+def test_torchs_samples_pass_derivative_tests(
+    entry: Any, more: dict[str, float], device: str
+) -> None:
+    for sample in samples(entry, device, **more):
+        loss = functools.partial(entry, **sample.kwargs)
+        operands = (sample.input, *sample.args)
+        assert torch.autograd.gradcheck(
+            loss,
+            operands,
+            check_batched_grad=True,
+            check_forward_ad=True,
+            check_batched_forward_grad=True,
+        )
+        assert torch.autograd.gradgradcheck(loss, operands, gen_non_contig_grad_outputs=True)
+
+
+@pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1, **EXTRAS}], ids=["plain", "extras"])
+def test_vmap_equals_a_loop(entry: Any, more: dict[str, float], device: str) -> None:
+    for sample in samples(entry, device, **more):
+        loss = functools.partial(entry, **sample.kwargs)
+        operands = [operand.detach() for operand in (sample.input, *sample.args)]
+        for place in range(2):
+            several = [
+                torch.stack([o, o.flip(0)]) if p == place else o for p, o in enumerate(operands)
+            ]
+            places = tuple(0 if p == place else None for p in range(2))
+            each = [
+                loss(*[o[k] if p == place else o for p, o in enumerate(several)]) for k in range(2)
+            ]
+            assert_close(torch.func.vmap(loss, places)(*several), torch.stack(each))
+
+
+def test_transforms_compose(device: str) -> None:
+    input, target = logits(4, 5, device=device, dtype=torch.float64), numbers(5, 4, device=device)
+    input = input.detach()
+    for transform in (
+        torch.func.grad,
+        torch.func.hessian,
+        lambda f: torch.func.vmap(torch.func.grad(lambda row, t: f(row, t)), (0, 0)),
+        lambda f: lambda x, t: torch.func.jvp(lambda y: f(y, t), (x,), (x + 1,))[1],
+    ):
+        assert_close(
+            transform(L.cross_entropy)(input, target), transform(F.cross_entropy)(input, target)
+        )
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_gradients_of_target_and_weight_are_torchs(second: bool, device: str) -> None:
+    input = logits(4, 5, device=device, dtype=torch.float64)
+    target = torch.rand(4, 5, device=device, dtype=torch.float64, requires_grad=True)
+    weight = torch.rand(5, device=device, dtype=torch.float64, requires_grad=True)
+    results = []
+    for function in (L.cross_entropy, F.cross_entropy):
+        loss = function(input, target, weight, label_smoothing=0.1)
+        grads = torch.autograd.grad(loss, (input, target, weight), create_graph=second)
+        if second:
+            total = sum((g**2).sum() for g in grads)
+            grads = torch.autograd.grad(total, (input, target, weight))
+        results.append(grads)
+    for ours, theirs in zip(*results, strict=True):
+        assert_close(ours, theirs)
+
+
+# --- compilers, autocast, modules ---
+
+
+OPERATOR_CALLS = {
+    "numbers": {
+        "target": "numbers",
+        "weight": False,
+        "settings": ("mean", -100, 0.1, 1.0, 0.0, 0.0),
+    },
+    "weight": {"target": "numbers", "weight": True, "settings": ("none", 1, 0.0, 1.3, 3.7, 1e-2)},
+    "probabilities": {
+        "target": "probabilities",
+        "weight": True,
+        "settings": ("sum", -100, 0.0, 1.0, 0.0, 0.0),
+    },
+}
+
+
+@pytest.mark.parametrize("name", OPERATOR_CALLS)
+def test_operators_pass_opcheck(name: str, device: str) -> None:
+    given = OPERATOR_CALLS[name]
+    input, target = logits(4, 5, 2, device=device), numbers(5, 4, 2, device=device)
+    if given["target"] == "probabilities":
+        target = torch.rand(4, 5, 2, device=device)
+    weight = torch.rand(5, device=device) if given["weight"] else None
+    arguments = (input, target, weight, *given["settings"])
+    rows = torch.rand(4, 2, device=device)
+    grad_output = rows if given["settings"][0] == "none" else rows[0, 0].clone()
+    ops = torch.ops.losscli
+    torch.library.opcheck(ops.cross_entropy.default, arguments)
+    torch.library.opcheck(ops.cross_entropy_backward.default, (grad_output, *arguments))
+    plain = (input.detach(), *arguments[1:])
+    torch.library.opcheck(ops.cross_entropy_with_grad.default, plain)
+    torch.library.opcheck(ops.cross_entropy_with_grad_.default, plain)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_compiled_training_step_equals_the_eager_one(
+    reduction: str, dynamic: bool, device: str
+) -> None:
+    @torch.compile(fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    def step(input: Tensor, target: Tensor) -> Tensor:
+        return L.cross_entropy(2 * input, target, reduction=reduction).sum()
+
+    for rows in (3, 6):
+        input, target = logits(rows, 5, device=device), numbers(5, rows, device=device)
+        got = both(step(input, target), input)
+        due = both(L.cross_entropy(2 * input, target, reduction=reduction).sum(), input)
+        assert_close(got, due)
+
+
+def test_compiled_graph_calls_the_kernels(device: str) -> None:
+    seen: list[str] = []
+
+    def backend(module: torch.fx.GraphModule, example: list[Tensor]) -> Any:
+        from functorch.compile import make_boxed_func
+
+        seen.extend(str(node.target) for node in module.graph.nodes)
+        return make_boxed_func(module.forward)
+
+    from torch._dynamo.backends.common import aot_autograd
+
+    step = torch.compile(L.cross_entropy, fullgraph=True, backend=aot_autograd(fw_compiler=backend))
+    step(logits(3, 5, device=device), numbers(5, 3, device=device)).backward()
+    assert "losscli.cross_entropy.default" in seen
+    assert "losscli.cross_entropy_backward.default" in seen
+
+
+def test_in_place_gradient_compiles(device: str) -> None:
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def step(input: Tensor, target: Tensor) -> Tensor:
+        doubled = 2 * input
+        _, gradient = L.cross_entropy_with_grad(doubled, target, inplace=True)
+        return gradient + doubled
+
+    input, target = logits(3, 5, device=device).detach(), numbers(5, 3, device=device)
+    gradient = L.cross_entropy_with_grad(2 * input, target)[1]
+    assert_close(step(input, target), 2 * gradient)
+
+
+def test_exported_module_gives_the_same(device: str) -> None:
+    input, target = logits(3, 5, device=device).detach(), numbers(5, 3, device=device)
+    module = CrossEntropyLoss(torch.rand(5, device=device), label_smoothing=0.1)
+    exported = torch.export.export(module, (input, target)).module()
+    assert torch.equal(exported(input, target), module(input, target))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_autocast_computes_as_torchs(dtype: torch.dtype, device: str) -> None:
+    input, target = logits(4, 7, device=device, dtype=dtype), numbers(7, 4, device=device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        ours, theirs = L.cross_entropy(input, target), F.cross_entropy(input, target)
+        assert ours.dtype == theirs.dtype
+        for got, due in zip(both(ours, input), both(theirs, input), strict=True):
+            assert_close(got, due)
+
+
+def test_probabilities_of_another_dtype_are_promoted(device: str) -> None:
+    input = logits(4, 5, device=device, dtype=torch.float16)
+    target = torch.rand(4, 5, device=device)
+    ours, theirs = L.cross_entropy(input, target), F.cross_entropy(input.float(), target)
+    assert ours.dtype == torch.float32
+    got, due = both(ours, input), both(theirs, input)
+    assert got[1].dtype == torch.float16
+    assert_close(got, due)
+
+
+def test_compiled_autograd_runs_the_backward(device: str) -> None:
+    input, target = logits(4, 5, device=device), numbers(5, 4, device=device)
+    due = both(L.cross_entropy(input, target), input)[1]
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+        L.cross_entropy(input, target).backward()
+    assert_close(input.grad, due)
+
+
+def test_module_is_torchs(device: str) -> None:
+    weight = torch.rand(5)
+    settings = {"ignore_index": 2, "reduction": "sum", "label_smoothing": 0.1}
+    ours = CrossEntropyLoss(weight, **settings).to(device)
+    theirs = torch.nn.CrossEntropyLoss(weight, **settings).to(device)
+    assert isinstance(ours, torch.nn.Module)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    input, target = logits(4, 5, device=device), numbers(5, 4, device=device)
+    assert_close(ours(input, target), theirs(input, target))
+    assert copy.deepcopy(ours)._site != ours._site
+
+
+def test_deprecated_arguments_say_what_to_write(device: str) -> None:
+    input, target = logits(4, 5, device=device), numbers(5, 4, device=device)
+    with pytest.warns(UserWarning, match="reduction='sum'") as caught:
+        loss = L.cross_entropy(input, target, size_average=False)
+    assert caught[0].filename == __file__
+    assert_close(loss, F.cross_entropy(input, target, reduction="sum"))
