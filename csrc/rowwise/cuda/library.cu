@@ -94,10 +94,11 @@ bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) 
 RowPolicy policy_of(const RowArguments& arguments, bool clusters) {
   RowPolicy policy;
   const int64_t bytes = arguments.classes * item_bytes(arguments.dtype);
-  const bool aligned = reinterpret_cast<uintptr_t>(arguments.logits) % 16 == 0 &&
-                       arguments.logits_strides.outer * item_bytes(arguments.dtype) % 16 == 0;
+  // Only whole vectors, which begin at multiples of 16 bytes.
+  const bool whole = reinterpret_cast<uintptr_t>(arguments.logits) % 16 == 0 && bytes % 16 == 0 &&
+                     arguments.logits_strides.outer * item_bytes(arguments.dtype) % 16 == 0;
   for (const RegistersPolicy& registers : kRegisters)
-    if (bytes <= registers.bytes() && (aligned || registers.threads >= 32)) {
+    if (bytes <= registers.bytes() && (whole || registers.threads >= 32)) {
       policy.access = RowAccess::registers;
       policy.threads = registers.threads;
       policy.vectors = registers.vectors;
