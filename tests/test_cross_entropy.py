@@ -490,9 +490,10 @@ def test_compiled_graph_calls_the_kernels(device: str) -> None:
 
     def backend(module: torch.fx.GraphModule, example: list[Tensor]) -> Any:
         seen.extend(str(node.target) for node in module.graph.nodes)
-        return module.forward
+        return make_boxed_func(module.forward)
 
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     step = torch.compile(OURS, fullgraph=True, backend=aot_autograd(fw_compiler=backend))
     step(logits(3, 5, device=device), numbers(5, 3, device=device)).backward()
