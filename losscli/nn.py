@@ -13,15 +13,16 @@ from typing import Any
 import torch
 
 from losscli.extension import operators as operators  # defines torch.ops.losscli
-from losscli.losses import LOSSES, ROW_LOSSES
+from losscli.losses import LOSSES, ROW_LOSSES, LossSpec, RowLossSpec
 
+_specs: tuple[LossSpec | RowLossSpec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
 _modules = {
     spec.module.__name__: type(
         spec.module.__name__,
         (spec.module, torch.nn.Module),
         {"__module__": __name__, "__doc__": spec.module.__doc__},
     )
-    for spec in (*LOSSES.values(), *ROW_LOSSES.values())
+    for spec in _specs
 }
 __all__ = list(_modules)
 globals().update(_modules)

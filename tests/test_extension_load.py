@@ -14,7 +14,7 @@ from losscli.extension import load
 from losscli.extension.plan import TorchInstall, installed_torch
 from losscli.extension.targets import TORCH, Target
 from losscli.extension.toolbox import Toolbox
-from losscli.losses import LOSSES, WEIGHTED
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
 
 # Writes down what is attached; refuses a loss that it is told to.
 TORCH_CPP = r"""
@@ -32,6 +32,14 @@ EXPORT const char* losscli_attach_kernels(const char* name, const char* device, 
                                           const void* kernels) {
   return note(std::string("kernels ") + name + " " + device + " " + std::to_string(strategies) +
               " " + std::to_string(value(kernels)));
+}
+EXPORT const char* losscli_attach_row_loss(const char* name) {
+  return note(std::string("row loss ") + name);
+}
+EXPORT const char* losscli_attach_row_kernels(const char* name, const char* device,
+                                              const void* kernels) {
+  return note(std::string("row kernels ") + name + " " + device + " " +
+              std::to_string(value(kernels)));
 }
 EXPORT const char* losscli_attach_probe(const char* device, const void* probe) {
   return note(std::string("probe ") + device + " " + std::to_string(value(probe)));
@@ -53,6 +61,7 @@ def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "losses/loss.h": "",
         "torch/ops.cpp": TORCH_CPP.replace("REFUSED", '""'),
         "elementwise/cpu/engine.cpp": TABLE_CPP.replace("NUMBER", "41").replace("NAME", "kernels"),
+        "rowwise/cpu/run.cpp": TABLE_CPP.replace("NUMBER", "43").replace("NAME", "row_kernels"),
         "bench/cpu/probe.cpp": TABLE_CPP.replace("NUMBER", "42").replace("NAME", "probe"),
     }
     for name, text in sources.items():
@@ -83,6 +92,7 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(
     monkeypatch.setattr("losscli.extension.toolbox.find_nvcc", no_nvcc)
     load.load_loss("mse", "cpu")
     attached = [f"loss {name}" for name in (*LOSSES, *WEIGHTED)]
+    attached += [f"row loss {name}" for name in ROW_LOSSES]
     assert history() == [*attached, "kernels mse cpu 0 41"]
     assert capfd.readouterr().err == "losscli: building for this machine: torch, mse_cpu\n"
     load.load_loss("mse", "cpu")
@@ -98,9 +108,13 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(
 def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path) -> None:
     load.load()
     attached = [f"loss {name}" for name in (*LOSSES, *WEIGHTED)]
+    attached += [f"row loss {name}" for name in ROW_LOSSES]
     assert history() == attached
     load.load("cpu")
-    assert history()[len(attached) :] == [f"kernels {name} cpu 0 41" for name in LOSSES]
+    assert history()[len(attached) :] == [
+        *(f"kernels {name} cpu 0 41" for name in LOSSES),
+        *(f"row kernels {name} cpu 43" for name in ROW_LOSSES),
+    ]
 
 
 def test_load_of_an_unknown_device_lists_the_devices() -> None:

@@ -14,8 +14,10 @@ For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
         -> Tensor
 
 The first call of each goes to a stub of this module, which loads what the call needs and calls
-again. Those of a loss over rows are in :mod:`.row_operators`. The libraries register themselves under keys of single devices, which the dispatcher prefers
+again. The libraries register themselves under keys of single devices, which the dispatcher prefers
 to the stubs' keys: nothing is overridden, and no later call comes here.
+
+The operators of losses over rows have the same stubs, and are defined in :mod:`.row_operators`.
 """
 
 from __future__ import annotations

@@ -116,13 +116,17 @@ def _fake_loss(
     return input.new_empty(rows if reduction == "none" else (), dtype=dtype)
 
 
-def _fake_gradient(input: Tensor) -> Tensor:
+def _fake_backward(grad_output: Tensor, input: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(input)
+
+
+def _fake_with_grad(input: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return _fake_loss(input, *others), torch.empty_like(input)
 
 
 _FAKES: dict[str, Callable[..., Any]] = {
     "": _fake_loss,
-    "_backward": lambda grad_output, input, *_: _fake_gradient(input),
-    "_with_grad": lambda input, *others: (_fake_loss(input, *others), _fake_gradient(input)),
+    "_backward": _fake_backward,
+    "_with_grad": _fake_with_grad,
     "_with_grad_": _fake_loss,
 }

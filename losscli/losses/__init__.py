@@ -14,7 +14,6 @@ from .rows import RowLossSpec
 from .spec import LOSS, LossFunction, LossSpec, Operand, Parameter, Shape, Terms, Tolerance
 from .weighting import is_weighted, weighted
 
-
 Spec = TypeVar("Spec", LossSpec, RowLossSpec)
 
 

@@ -39,7 +39,9 @@ class Arguments(NamedTuple):
     """What the result is divided by besides."""
 
 
-def reduction_of(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+def reduction_of(
+    reduction: str, size_average: bool | None, reduce: bool | None, *, stacklevel: int = 4
+) -> str:
     """Return the reduction that PyTorch's two deprecated arguments ask for, with its warning."""
     if size_average is None and reduce is None:
         return reduction
@@ -47,7 +49,7 @@ def reduction_of(reduction: str, size_average: bool | None, reduce: bool | None)
     meant = "none" if not reduces else "mean" if averages else "sum"
     if not operators.is_compiling():
         text = f"size_average and reduce are deprecated: use reduction={meant!r} instead"
-        warnings.warn(text, stacklevel=4)
+        warnings.warn(text, stacklevel=stacklevel)
     return meant
 
 

@@ -207,7 +207,7 @@ def cross_entropy(
         ValueError: for the batch size of ``target``, the reduction or a setting out of its domain.
         RuntimeError: for other shapes and dtypes that do not fit.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
     settings = (reduction, ignore_index, label_smoothing, temperature, softcap, z_loss)
     loss: Tensor = operators.cross_entropy(input, target, weight, *settings)
     return loss
@@ -230,17 +230,15 @@ def cross_entropy_with_grad(
 ) -> tuple[Tensor, Tensor]:
     """Return the loss and its gradient for ``input``, without autograd.
 
-    Both come from one pass over the logits. The arguments are those of :func:`cross_entropy`, and
-
-    Args:
-        inplace: write the gradient over ``input``, which saves its memory; not for an input that
-            requires grad, but under ``torch.no_grad()``.
+    Both come from one pass over the logits. The arguments are those of :func:`cross_entropy`.
+    ``inplace`` writes the gradient over ``input``, which saves its memory; where ``input`` requires
+    grad that takes ``torch.no_grad()``.
 
     Returns:
         The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
         reduction ``none``): ``input`` itself, if ``inplace``.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
     settings = (reduction, ignore_index, label_smoothing, temperature, softcap, z_loss)
     if inplace:
         return operators.cross_entropy_with_grad_(input, target, weight, *settings), input
@@ -271,7 +269,7 @@ class CrossEntropyLoss(NumberedModule):
         z_loss: float = 0.0,
     ) -> None:
         super().__init__()
-        reduction = reduction_of(reduction, size_average, reduce)
+        reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
         check_reduction(reduction)
         given = (label_smoothing, temperature, softcap, z_loss)
         for parameter, value in zip(SPEC.parameters, given, strict=True):

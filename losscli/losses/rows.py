@@ -36,7 +36,7 @@ class RowLossSpec:
     gradient: Callable[..., Tensor]
     """The gradient of the logits as a plain PyTorch formula,
     ``f(grad_output, *operands, reduction, ignore_index, *parameters)``; differentiable likewise."""
-    loss: LossFunction
+    loss: Callable[..., Tensor]
     """The public function: losscli's own kernel."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
     """The public function that returns the gradient of the logits as well."""
