@@ -129,7 +129,7 @@ def test_strides_do_not_matter(view: tuple[str, Callable[[Tensor], Tensor]], dev
     input = view[1](base)
     classes, rows = input.shape[1], (input.shape[0], *input.shape[2:])
     target = numbers(classes, *rows, device=device)
-    probabilities = torch.softmax(torch.randn(3, 20, device=device), 1)
+    probabilities = torch.softmax(torch.randn(4, 20, device=device), 1)
     several: list[dict[str, Any]] = [{}, {"label_smoothing": 0.2, "reduction": "none"}]
     for settings in several:
         judge(input, target, **settings)
@@ -524,10 +524,12 @@ def test_exported_module_gives_the_same(device: str) -> None:
 def test_autocast_computes_as_torchs(dtype: torch.dtype, device: str) -> None:
     input, target = logits(4, 7, device=device, dtype=dtype), numbers(7, 4, device=device)
     with torch.autocast(device, dtype=torch.bfloat16):
-        ours, theirs = OURS(input, target), TORCHS(input, target)
-        assert ours.dtype == theirs.dtype
-        for got, due in zip(both(ours, input), both(theirs, input), strict=True):
-            assert_close(got, due)
+        ours = OURS(input, target)
+        assert ours.dtype == TORCHS(input, target).dtype
+    # On a GPU torch's log_softmax rounds to 16 bits in between.
+    theirs = TORCHS(input.float() if dtype.itemsize == 2 else input, target)
+    for got, due in zip(both(ours, input), both(theirs, input), strict=True):
+        assert_close(got, due.to(got.dtype))
 
 
 def test_probabilities_of_another_dtype_are_promoted(device: str) -> None:
