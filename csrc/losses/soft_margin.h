@@ -16,10 +16,7 @@ struct soft_margin {
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const { return softplus(-x[1] * x[0]); }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
-    // What rounding the product leaves out would be |product| / 2 ulp of the exponential.
-    const Real product = x[1] * x[0], rest = multiply_add(x[1], x[0], -product);
-    const Real miss = sigmoid(-product);
-    const Real slope = -incoming * multiply_add(-rest * (1 - miss), miss, miss);
+    const Real slope = -incoming * sigmoid(-x[1] * x[0]);
     out[0] = slope * x[1];
     out[1] = slope * x[0];
   }
