@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from losscli.errors import BuildError, UnfitError
-from losscli.extension import fake, load, operators
-from losscli.losses import LOSSES, Operand
+from losscli.extension import fake, load, operators, row_operators
+from losscli.losses import LOSSES, ROW_LOSSES, Operand
 
 # Stands in for the libraries: registers kernels of Python where those of C++ would be, and tells
 # what was loaded.
@@ -79,6 +79,22 @@ def test_operator_schemas_of_two_operands() -> None:
         "losscli_bench::smooth_l1": (
             "(Tensor input, Tensor target, str reduction, float beta, str strategy) -> Tensor"
         ),
+    }
+
+
+def test_operator_schemas_of_a_loss_over_rows() -> None:
+    settings = (
+        "Tensor? weight, str reduction, int ignore_index, float label_smoothing, "
+        "float temperature, float softcap, float z_loss"
+    )
+    one = f"Tensor input, Tensor target, {settings}"
+    assert row_operators.schemas(ROW_LOSSES["cross_entropy"]) == {
+        "cross_entropy": f"({one}, int site=0) -> Tensor",
+        "cross_entropy_backward": f"(Tensor grad_output, {one}) -> Tensor",
+        "cross_entropy_with_grad": f"({one}) -> (Tensor, Tensor)",
+        "cross_entropy_with_grad_": f"(Tensor(a!) input, Tensor target, {settings}) -> Tensor",
+        "cross_entropy_reference": f"({one}) -> Tensor",
+        "cross_entropy_backward_reference": f"(Tensor grad_output, {one}) -> Tensor",
     }
 
 

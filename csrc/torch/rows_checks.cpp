@@ -1,6 +1,4 @@
 // What a loss over rows refuses: the same as PyTorch's own function, with the same exceptions.
-#include <ATen/ops/result_type.h>
-
 #include <cmath>
 
 #include "torch/rows.h"

@@ -50,8 +50,7 @@ class RowKernel : public c10::OperatorKernel {
   // Replaces the call on the stack by one of NAME plus a suffix, without the last arguments.
   void compose(const char* suffix, Stack& stack) const {
     torch::jit::drop(stack, kAfter);
-    const std::string name = "losscli::" + loss_.name + suffix;
-    c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").callBoxed(stack);
+    call_row_operator(loss_, suffix, stack);
   }
 
   static void redispatch(const OperatorHandle& op, DispatchKeySet keys, Stack& stack) {
