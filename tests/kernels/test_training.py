@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from docs import language_model
 from docs.training import data, train
 from losscli import nn
 from losscli.losses import LOSSES
@@ -38,3 +39,14 @@ def test_training_has_learned_something():
     inputs, targets = data()
     assert inputs.shape == (4096, 8)
     assert targets.shape == (4096, 1)
+
+
+def test_both_cross_entropies_train_the_same_language_model():
+    both = zip(
+        language_model.train(nn.CrossEntropyLoss(), STEPS),
+        language_model.train(torch.nn.CrossEntropyLoss(), STEPS),
+        strict=True,
+    )
+    losses = [(own, torchs) for (own, _), (torchs, _) in both]
+    assert [own for own, _ in losses] == pytest.approx([torchs for _, torchs in losses], rel=1e-4)
+    assert losses[-1][0] < 0.7 * losses[0][0]
