@@ -130,9 +130,15 @@ LOSSCLI_HOST_DEVICE Real exponential(Real x) {
   return vector_math::exponential(x);
 }
 
+// e^-|x|, written as sigmoid has it, so that compilers compute it once for both.
+template <typename Real>
+LOSSCLI_HOST_DEVICE Real exponential_tail(Real x) {
+  return vector_math::exponential_pair(-vector_math::magnitude(x)).high;
+}
+
 template <typename Real>
 LOSSCLI_HOST_DEVICE Real softplus_tail(Real x) {
-  return log_of_one_plus(exponential(-vector_math::magnitude(x)));
+  return log_of_one_plus(exponential_tail(x));
 }
 
 #endif

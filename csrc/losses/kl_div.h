@@ -25,6 +25,15 @@ struct kl_div {
       : log_target(values[0] != 0),
         nothing(values[0] != 0 ? std::numeric_limits<Real>::quiet_NaN() : Real(0)) {}
 
+  bool is_usual() const { return !(log_target > Real(0)); }
+
+  LOSSCLI_HOST_DEVICE kl_div usual_form() const {
+    kl_div usual = *this;
+    usual.log_target = 0;
+    usual.nothing = 0;
+    return usual;
+  }
+
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
     const Real rest = log_probability(x[1]) - x[0];
     // Of an infinite input NaN, even where the target is 0.

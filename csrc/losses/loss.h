@@ -13,6 +13,12 @@
 //   static constexpr bool costly = true
 //     on a GPU instructions bound it, not memory alone: kernels compute no gradient in vain, and
 //     unroll less
+// and where parameters select one of several forms (`chosen`)
+//   bool is_usual() const
+//     whether they select the form of most calls
+//   Loss usual_form() const
+//     if so, the same loss, but with constants for what selects: the host compiles loops for it
+//     besides, which compute nothing of the other forms
 // It runs on host and device, without branches that a vectoriser cannot turn into selects; so a
 // parameter that selects a form is kept as a Real and goes through `chosen`, for GCC does not
 // vectorise a loop that selects by a bool of the loss. Names, defaults and domains are in the
@@ -24,6 +30,7 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "core/math.h"
 #include "core/platform.h"
@@ -53,9 +60,15 @@ constexpr bool is_costly = false;
 template <typename Loss>
 constexpr bool is_costly<Loss, std::void_t<decltype(Loss::costly)>> = Loss::costly;
 
+template <typename Loss, typename = void>
+constexpr bool has_usual_form = false;
+template <typename Loss>
+constexpr bool
+    has_usual_form<Loss, std::void_t<decltype(std::declval<const Loss&>().usual_form())>> = true;
+
 // One of two forms, which a parameter of the loss selects: the first where `flag` is 1. The host
-// computes both, for the vectoriser; of the device, whose threads all take the same branch, the
-// selected one alone.
+// computes both, for the vectoriser, unless the flag is a constant; the device, whose threads all
+// take the same branch, only the selected one.
 template <typename Real, typename First, typename Second>
 LOSSCLI_HOST_DEVICE Real chosen(Real flag, First first, Second second) {
 #ifdef __CUDA_ARCH__

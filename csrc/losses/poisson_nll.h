@@ -27,6 +27,15 @@ struct poisson_nll {
   explicit poisson_nll(const double* values)
       : log_input(values[0] != 0), full(values[1] != 0), eps(static_cast<Real>(values[2])) {}
 
+  bool is_usual() const { return log_input > Real(0) && !(full > Real(0)); }
+
+  LOSSCLI_HOST_DEVICE poisson_nll usual_form() const {
+    poisson_nll usual = *this;
+    usual.log_input = 1;
+    usual.full = 0;
+    return usual;
+  }
+
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
     const Real rate = chosen(
         log_input, [&]() LOSSCLI_LAMBDA { return exponential(x[0]); },

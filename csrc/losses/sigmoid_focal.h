@@ -60,6 +60,14 @@ struct sigmoid_focal {
         once(gamma == Real(0) ? 0 : values[1] - 1),
         twice(gamma_twice == Real(0) ? 0 : values[1] - 2) {}
 
+  bool is_usual() const { return whole.is_product * once.is_product * twice.is_product > Real(0); }
+
+  LOSSCLI_HOST_DEVICE sigmoid_focal usual_form() const {
+    sigmoid_focal usual = *this;
+    usual.whole.is_product = usual.once.is_product = usual.twice.is_product = 1;
+    return usual;
+  }
+
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
     const Terms at(*this, x);
     return at.alpha * (at.entropy * whole(at.miss));

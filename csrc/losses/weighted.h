@@ -31,6 +31,15 @@ struct weighted {
 
   explicit weighted(const double* values) : inner(values) {}
 
+  bool is_usual() const { return inner.is_usual(); }
+
+  template <typename Same = Inner, typename = std::enable_if_t<has_usual_form<Same>>>
+  LOSSCLI_HOST_DEVICE weighted usual_form() const {
+    weighted usual = *this;
+    usual.inner = inner.usual_form();
+    return usual;
+  }
+
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[inner_operands + 1]) const {
     return inner.value(without_weight(x)) * x[inner_operands];
   }

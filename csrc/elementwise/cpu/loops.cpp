@@ -108,11 +108,26 @@ __attribute__((always_inline)) inline Compensated loss_loop(const Loss<RealOf<St
   return lanes.total();
 }
 
+// Functions of their own, so that the compiler optimises each loop by itself.
 template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Stored>
-__attribute__((noinline)) Compensated whole_groups(const Loss<RealOf<Stored>>& loss,
-                                                   const LossTile<Stored>& tile) {
+__attribute__((noinline)) Compensated any_form(const Loss<RealOf<Stored>>& loss,
+                                               const LossTile<Stored>& tile) {
   return loss_loop<kSum, kValue, kGradients, kOutput, Stored>(
       loss, tile, std::make_index_sequence<kOperands>());
+}
+
+template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Stored>
+__attribute__((noinline)) Compensated usual_form(const Loss<RealOf<Stored>>& loss,
+                                                 const LossTile<Stored>& tile) {
+  return loss_loop<kSum, kValue, kGradients, kOutput, Stored>(
+      loss.usual_form(), tile, std::make_index_sequence<kOperands>());
+}
+
+template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Stored>
+Compensated whole_groups(const Loss<RealOf<Stored>>& loss, const LossTile<Stored>& tile) {
+  if constexpr (has_usual_form<Loss<RealOf<Stored>>>)
+    if (loss.is_usual()) return usual_form<kSum, kValue, kGradients, kOutput, Stored>(loss, tile);
+  return any_form<kSum, kValue, kGradients, kOutput, Stored>(loss, tile);
 }
 
 // Fewer elements than lanes, through copies of a whole group.
