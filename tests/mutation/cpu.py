@@ -99,21 +99,21 @@ LOOPS = (
 
 INCOMING = (
     Mutation(
-        "elementwise/cpu/incoming.h",
+        "core/cpu/incoming_number.h",
         "found_ != expectation_->written || found_ == kNothingWritten",
         "expectation_->written == kNothingWritten",
         "the incoming gradient is not compared",
     ),
     Mutation(
-        "elementwise/cpu/incoming.h",
+        "core/cpu/incoming_number.h",
         "wanted_ ? found_ : kNothingWritten",
         "found_",
         "gradients are noted that are not written",
     ),
     Mutation(
-        "elementwise/cpu/incoming.h",
-        "    factor_ = bit_cast<double>(found_);\n",
-        "",
+        "core/cpu/incoming_number.h",
+        "return bit_cast<double>(found_);",
+        "return guess_ == Guess::none ? bit_cast<double>(found_) : 1;",
         "gradients are written for 1 and noted for another number",
     ),
     Mutation(

@@ -1,7 +1,7 @@
 // The gradient that comes in: one number or one an element, or what is expected of it.
 #pragma once
 
-#include "core/bits.h"
+#include "core/cpu/incoming_number.h"
 #include "elementwise/cpu/convert.h"
 #include "elementwise/kernels.h"
 
@@ -15,48 +15,27 @@ inline double read_number(const Operand& operand) {
   });
 }
 
-// What one launch computes its gradients for, and what it notes in an expectation.
-class Incoming {
+// What one launch computes its gradients for.
+class Incoming : public IncomingNumber {
  public:
-  explicit Incoming(const ElementwiseArguments& arguments) : expectation_(arguments.expectation) {
-    guess_ = expectation_ ? arguments.guess : Guess::none;
-    switch (guess_) {
-      case Guess::none:
-        each_ = arguments.grad_output.data && !is_scalar(arguments.grad_output, arguments.space);
-        if (!each_) factor_ = read_number(arguments.grad_output);
-        return;
-      case Guess::write:
-        found_ = expected_bits(*expectation_);
-        wanted_ = is_confident(*expectation_);
-        break;
-      case Guess::check:
-        found_ = bit_cast<uint64_t>(read_number(arguments.grad_output));
-        wanted_ = found_ != expectation_->written || found_ == kNothingWritten;
-        break;
-      case Guess::learn:
-        found_ = bit_cast<uint64_t>(read_number(arguments.grad_output));
-        break;
-    }
-    factor_ = bit_cast<double>(found_);
-  }
+  explicit Incoming(const ElementwiseArguments& arguments)
+      : Incoming(arguments, has_tensor(arguments)) {}
 
-  bool wanted() const { return wanted_; }    // whether gradients are to be computed at all
-  bool each() const { return each_; }        // whether each element has its own
-  double factor() const { return factor_; }  // where all share one
-
-  // To be called when the gradients are in memory.
-  void note() const {
-    if (guess_ == Guess::write) expectation_->written = wanted_ ? found_ : kNothingWritten;
-    if (guess_ == Guess::check || guess_ == Guess::learn) learn(*expectation_, found_);
-  }
+  bool each() const { return each_; }  // whether each element has its own; else all share factor()
 
  private:
-  Expectation* expectation_;
-  Guess guess_;
-  uint64_t found_ = 0;
-  bool wanted_ = true;
-  bool each_ = false;
-  double factor_ = 1;
+  Incoming(const ElementwiseArguments& arguments, bool each)
+      : IncomingNumber(arguments.expectation, arguments.guess,
+                       [&] { return each ? 1.0 : read_number(arguments.grad_output); }),
+        each_(each) {}
+
+  static bool has_tensor(const ElementwiseArguments& arguments) {
+    const bool guesses = arguments.expectation && arguments.guess != Guess::none;
+    return !guesses && arguments.grad_output.data &&
+           !is_scalar(arguments.grad_output, arguments.space);
+  }
+
+  bool each_;
 };
 
 }  // namespace losscli::cpu

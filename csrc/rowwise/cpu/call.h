@@ -117,4 +117,14 @@ struct Call {
   std::vector<Real> weights_;
 };
 
+// The types of the calls there are.
+#define LOSSCLI_FOR_EACH_CALL(instantiate) \
+  instantiate(float, float);               \
+  instantiate(float, double);              \
+  instantiate(double, double);             \
+  instantiate(Half, float);                \
+  instantiate(Half, double);               \
+  instantiate(BFloat16, float);            \
+  instantiate(BFloat16, double)
+
 }  // namespace losscli::cpu

@@ -324,12 +324,6 @@ Compensated walk_panels(const Call<Stored, Real>& call, const LaunchContext& con
   template Compensated walk_panels(const Call<Stored, Real>&, const LaunchContext&); \
   template bool fit_panels(const Call<Stored, Real>&)
 
-LOSSCLI_INSTANCE(float, float);
-LOSSCLI_INSTANCE(float, double);
-LOSSCLI_INSTANCE(double, double);
-LOSSCLI_INSTANCE(Half, float);
-LOSSCLI_INSTANCE(Half, double);
-LOSSCLI_INSTANCE(BFloat16, float);
-LOSSCLI_INSTANCE(BFloat16, double);
+LOSSCLI_FOR_EACH_CALL(LOSSCLI_INSTANCE);
 
 }  // namespace losscli::cpu

@@ -139,12 +139,6 @@ Compensated walk_rows(const Call<Stored, Real>& call, const LaunchContext& conte
 #define LOSSCLI_INSTANCE(Stored, Real) \
   template Compensated walk_rows(const Call<Stored, Real>&, const LaunchContext&)
 
-LOSSCLI_INSTANCE(float, float);
-LOSSCLI_INSTANCE(float, double);
-LOSSCLI_INSTANCE(double, double);
-LOSSCLI_INSTANCE(Half, float);
-LOSSCLI_INSTANCE(Half, double);
-LOSSCLI_INSTANCE(BFloat16, float);
-LOSSCLI_INSTANCE(BFloat16, double);
+LOSSCLI_FOR_EACH_CALL(LOSSCLI_INSTANCE);
 
 }  // namespace losscli::cpu
