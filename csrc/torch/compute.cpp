@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "torch/fresh.h"
+#include "torch/incoming.h"
 #include "torch/launch.h"
 #include "torch/layout.h"
 
@@ -24,11 +25,7 @@ using TensorList = at::ArrayRef<Tensor>;
 const Kernels& kernels_for(const LossCall& call, const at::Device& device) {
   const auto& table =
       call.strategy == Strategy::single_pass ? call.loss->kernels : call.loss->strategies;
-  const Kernels* const kernels = table[static_cast<int>(kind_of(device))].load();
-  TORCH_CHECK(kernels, call.name(), ": its kernels for ", device,
-              " are not loaded; call it through ",
-              "losscli.functional, or run `losscli build` to see why they cannot be built");
-  return *kernels;
+  return kernels_in(table, call.loss->name, device);
 }
 
 // "input and target", or whatever `word` makes of each operand.
@@ -50,12 +47,8 @@ std::string describe(TensorList operands, const LossCall& call) {
 // Turns what a launch reports into an exception that names the loss and the operands.
 void check_status(const Status& status, const LossCall& call, TensorList operands) {
   if (status.ok()) return;
-  const auto text = c10::str(call.name(), " of ", describe(operands, call), " on ",
-                             operands[0].device(), ": ", status.message);
-  if (status.code == StatusCode::out_of_memory) TORCH_CHECK_WITH(OutOfMemoryError, false, text);
-  TORCH_CHECK(status.code != StatusCode::failed_earlier,
-              "an error of work that was launched earlier was found by ", text);
-  TORCH_CHECK(false, text);
+  throw_failure(status, c10::str(call.name(), " of ", describe(operands, call), " on ",
+                                 operands[0].device()));
 }
 
 double scale_of(const LossCall& call, int64_t size) {
@@ -107,18 +100,7 @@ Operand as_number(const Tensor& tensor) {
 
 void check_grad_output(const LossCall& call, const Layout& layout, const Tensor& grad_output,
                        const Tensor& operand) {
-  TORCH_CHECK(grad_output.device() == operand.device(), call.name(),
-              ": the incoming gradient must be on the operands' device ", operand.device(),
-              ", but is on ", grad_output.device());
-  if (call.reduction != Reduction::none) {
-    TORCH_CHECK(grad_output.numel() == 1, call.name(),
-                ": the incoming gradient of a reduced loss must be one element, but has shape ",
-                grad_output.sizes());
-  } else {
-    TORCH_CHECK(grad_output.sizes() == layout.shape(), call.name(),
-                ": the incoming gradient must have the loss's shape ", layout.shape(),
-                ", but has shape ", grad_output.sizes());
-  }
+  check_incoming(call.name(), call.reduction, layout.shape(), grad_output, operand.device());
 }
 
 // A result of full size, from memory that costs no page faults where it is large.

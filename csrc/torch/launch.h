@@ -13,6 +13,24 @@
 
 namespace losscli {
 
+// The kernels in a table of a loss by devices; throws (RuntimeError) where they are not loaded.
+template <typename Table>
+const auto& kernels_in(const Table& table, const std::string& loss, const at::Device& device) {
+  const auto* const kernels = table[static_cast<int>(kind_of(device))].load();
+  TORCH_CHECK(kernels, loss, ": its kernels for ", device, " are not loaded; call it through ",
+              "losscli.functional, or run `losscli build` to see why they cannot be built");
+  return *kernels;
+}
+
+// Throws what a launch reports that failed; `what` names the loss, the operands and the device.
+[[noreturn]] inline void throw_failure(const Status& status, const std::string& what) {
+  const auto text = c10::str(what, ": ", status.message);
+  if (status.code == StatusCode::out_of_memory) TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+  TORCH_CHECK(status.code != StatusCode::failed_earlier,
+              "an error of work that was launched earlier was found by ", text);
+  TORCH_CHECK(false, text);
+}
+
 class Launch {
  public:
   explicit Launch(const at::Tensor& like) : guard_(like.device()), options_(like.options()) {

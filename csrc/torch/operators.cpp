@@ -10,15 +10,12 @@
 //     -> (grad_output's gradient, operands' gradients...)
 //   losscli_bench::NAME(operands..., reduction, parameters..., strategy) -> loss
 #include <ATen/SavedTensorHooks.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/library.h>
 
-#include <deque>
-
+#include "torch/implement.h"
 #include "torch/nodes.h"
 #include "torch/tangents.h"
 
@@ -26,7 +23,6 @@ namespace losscli {
 namespace {
 
 using at::Tensor;
-using torch::CppFunction;
 
 // A boxed kernel for one loss.
 class LossKernel : public c10::OperatorKernel {
@@ -333,40 +329,15 @@ class DoubleBackwardAutograd final : public DoubleBackward {
   }
 };
 
-// As PyTorch does with its own losses: computed in float32 whatever autocast's dtype is.
 template <c10::DeviceType device>
 class LossAutocast final : public LossKernel {
  public:
   using LossKernel::LossKernel;
 
   void operator()(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
-    const c10::impl::ExcludeDispatchKeyGuard guard(
-        at::autocast::get_autocast_dispatch_key_from_device_type(device));
-    const auto first = stack->end() - op.schema().arguments().size();
-    for (size_t k = 0; k < loss_.operands(); ++k)
-      first[k] = at::autocast::cached_cast(at::kFloat, first[k].toTensor(), device);
-    op.callBoxed(stack);
+    call_in_float32(op, loss_.operands(), device, *stack);
   }
 };
-
-// What is registered stays so: libraries are never destroyed.
-torch::Library& implementations(const char* space) {
-  static auto& libraries = *new std::deque<torch::Library>;
-  libraries.emplace_back(torch::Library::IMPL, space, std::nullopt, __FILE__, __LINE__);
-  return libraries.back();
-}
-
-template <typename Kernel>
-void implement(torch::Library& library, const std::string& name, c10::DispatchKey key,
-               LossDefinition& loss) {
-  library.impl(
-      name.c_str(),
-      torch::dispatch(key, CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(loss))));
-}
-
-constexpr c10::DispatchKey kAutogradKeys[] = {
-    c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradMeta,
-    c10::DispatchKey::AutogradOther};  // the last for meta tensors within transforms
 
 }  // namespace
 

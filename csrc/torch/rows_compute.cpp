@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "torch/fresh.h"
+#include "torch/incoming.h"
 #include "torch/launch.h"
 #include "torch/layout.h"
 #include "torch/rows.h"
@@ -15,13 +16,6 @@ namespace losscli {
 namespace {
 
 using at::Tensor;
-
-const RowKernels& kernels_for(const RowLoss& loss, const at::Device& device) {
-  const RowKernels* const kernels = loss.kernels[static_cast<int>(kind_of(device))].load();
-  TORCH_CHECK(kernels, loss.name, ": its kernels for ", device, " are not loaded; call it through ",
-              "losscli.functional, or run `losscli build` to see why they cannot be built");
-  return *kernels;
-}
 
 // The stride by which the dimensions from `first` on are walked as one, none where they are not.
 std::optional<int64_t> collapsed_stride(const Tensor& tensor, int64_t first) {
@@ -127,18 +121,9 @@ class RowWalk {
 
   void take_grad_output(const Tensor& grad_output) {
     const Tensor& input = operands_.input;
-    TORCH_CHECK(grad_output.device() == input.device(), call_.name(),
-                ": the incoming gradient must be on the operands' device ", input.device(),
-                ", but is on ", grad_output.device());
+    check_incoming(call_.name(), call_.reduction, loss_shape(), grad_output, input.device());
     grad_output_ = grad_output;
-    if (call_.reduction != Reduction::none) {
-      TORCH_CHECK(grad_output.numel() == 1, call_.name(),
-                  ": the incoming gradient of a reduced loss must be one element, but has shape ",
-                  grad_output.sizes());
-    } else {
-      TORCH_CHECK(grad_output.sizes() == at::IntArrayRef(loss_shape()), call_.name(),
-                  ": the incoming gradient must have the loss's shape ", loss_shape(),
-                  ", but has shape ", grad_output.sizes());
+    if (call_.reduction == Reduction::none) {
       if (!collapsed_stride(grad_output_, 0)) grad_output_ = grad_output_.contiguous();
       arguments.grad_output_stride = *collapsed_stride(grad_output_, 0);
     }
@@ -148,7 +133,7 @@ class RowWalk {
 
   void run() {
     const Tensor& input = operands_.input;
-    const RowKernels& kernels = kernels_for(*call_.loss, input.device());
+    const RowKernels& kernels = kernels_in(call_.loss->kernels, call_.loss->name, input.device());
     Launch on(input);
     on.reserve(input.device(), kernels.needs(arguments, on.context.device));
     const Status status = kernels.run(arguments, on.context);
@@ -156,14 +141,9 @@ class RowWalk {
     // The one failure of the kernels for the CPU.
     TORCH_CHECK_INDEX(!(input.is_cpu() && status.code == StatusCode::failed), call_.name(), ": ",
                       status.message);
-    const auto text =
-        c10::str(call_.name(), " of input ", input.sizes(), " in ", input.scalar_type(),
-                 " and target ", operands_.target.sizes(), " in ", operands_.target.scalar_type(),
-                 " on ", input.device(), ": ", status.message);
-    if (status.code == StatusCode::out_of_memory) TORCH_CHECK_WITH(OutOfMemoryError, false, text);
-    TORCH_CHECK(status.code != StatusCode::failed_earlier,
-                "an error of work that was launched earlier was found by ", text);
-    TORCH_CHECK(false, text);
+    throw_failure(status, c10::str(call_.name(), " of input ", input.sizes(), " in ",
+                                   input.scalar_type(), " and target ", operands_.target.sizes(),
+                                   " in ", operands_.target.scalar_type(), " on ", input.device()));
   }
 
   RowArguments arguments;

@@ -10,12 +10,9 @@
 // target or the weight, a second derivative, forward mode or a transform, the loss is composed of
 // ATen's operators, which have all of that: losscli::NAME_reference and NAME_backward_reference.
 #include <ATen/SavedTensorHooks.h>
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/library.h>
 
-#include <deque>
-
+#include "torch/implement.h"
 #include "torch/rows_nodes.h"
 #include "torch/rows_stack.h"
 #include "torch/tangents.h"
@@ -25,7 +22,6 @@ namespace {
 
 using at::Tensor;
 using c10::DispatchKey;
-using torch::CppFunction;
 
 // A boxed kernel for one loss, whose operands come after `kBefore` other arguments and whose
 // settings are followed by `kAfter` others.
@@ -190,35 +186,15 @@ class WithGradAutograd final : public RowKernel<0, 0> {
   }
 };
 
-// As PyTorch does with its own function: computed in float32 whatever autocast's dtype is.
 template <c10::DeviceType device>
 class RowsAutocast final : public c10::OperatorKernel {
  public:
   explicit RowsAutocast(RowLoss&) {}
 
   void operator()(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
-    const c10::impl::ExcludeDispatchKeyGuard guard(
-        at::autocast::get_autocast_dispatch_key_from_device_type(device));
-    const auto first = stack->end() - op.schema().arguments().size();
-    for (size_t k = 0; k < kRowOperands; ++k)
-      if (!first[k].isNone())
-        first[k] = at::autocast::cached_cast(at::kFloat, first[k].toTensor(), device);
-    op.callBoxed(stack);
+    call_in_float32(op, kRowOperands, device, *stack);
   }
 };
-
-// What is registered stays so: libraries are never destroyed.
-torch::Library& implementations() {
-  static auto& libraries = *new std::deque<torch::Library>;
-  return libraries.emplace_back(torch::Library::IMPL, "losscli", std::nullopt, __FILE__, __LINE__);
-}
-
-template <typename Kernel>
-void implement(torch::Library& library, const std::string& name, DispatchKey key, RowLoss& loss) {
-  library.impl(
-      name.c_str(),
-      torch::dispatch(key, CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(loss))));
-}
 
 template <c10::DeviceType device>
 void implement_autocast(torch::Library& library, DispatchKey key, RowLoss& loss) {
@@ -229,10 +205,8 @@ void implement_autocast(torch::Library& library, DispatchKey key, RowLoss& loss)
 }  // namespace
 
 void implement_row_loss(RowLoss& loss) {
-  torch::Library& library = implementations();
-  // The last for meta tensors within transforms.
-  for (const auto key : {DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
-                         DispatchKey::AutogradMeta, DispatchKey::AutogradOther}) {
+  torch::Library& library = implementations("losscli");
+  for (const auto key : kAutogradKeys) {
     implement<RowsAutograd>(library, loss.name, key, loss);
     implement<BackwardAutograd>(library, loss.name + "_backward", key, loss);
     implement<WithGradAutograd<false>>(library, loss.name + "_with_grad", key, loss);
@@ -244,7 +218,7 @@ void implement_row_loss(RowLoss& loss) {
 
 void implement_row_kernels(RowLoss& loss, DeviceKind device) {
   const auto key = device == DeviceKind::cpu ? DispatchKey::CPU : DispatchKey::CUDA;
-  torch::Library& library = implementations();
+  torch::Library& library = implementations("losscli");
   implement<RowsCompute>(library, loss.name, key, loss);
   implement<BackwardCompute>(library, loss.name + "_backward", key, loss);
   implement<WithGradCompute>(library, loss.name + "_with_grad", key, loss);
