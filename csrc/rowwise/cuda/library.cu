@@ -14,11 +14,10 @@ namespace {
 bool lie_alike(const RowArguments& arguments) {
   if (!arguments.gradient) return true;
   const int64_t item = item_bytes(arguments.dtype);
-  const int64_t rows = arguments.rows() > 1 ? 1 : 0;
   const int64_t steps = arguments.gradient_strides.outer - arguments.logits_strides.outer;
   const auto from = reinterpret_cast<uintptr_t>(arguments.logits);
   const auto to = reinterpret_cast<uintptr_t>(arguments.gradient);
-  return (to - from) % 16 == 0 && (!rows || steps * item % 16 == 0);
+  return (to - from) % 16 == 0 && (arguments.rows() <= 1 || steps * item % 16 == 0);
 }
 
 // What the kernels that read a row once can do.
@@ -29,6 +28,34 @@ bool is_plain(const RowArguments& arguments) {
          (arguments.gradient_strides.classes == 1 || arguments.classes == 1 ||
           !arguments.gradient) &&
          arguments.classes > 0 && arguments.classes < int64_t{1} << 30 && lie_alike(arguments);
+}
+
+// The shape of a ring for clusters of so many blocks, if rows fit.
+bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) {
+  // One more, where a row begins within a line.
+  const int64_t lines = arguments.classes * item_bytes(arguments.dtype) / 128 + 2;
+  int64_t fewest = 0;
+  const int least = arguments.gradient ? kLeastWarps : kLeastForwardWarps;
+  for (int warps = least; warps <= kMostRingWarps; ++warps) {
+    const int64_t most = kRingBytes / warps / 128;  // lines of a warp's ring
+    const int64_t piece_lines = divide_up(lines, int64_t{cluster} * warps);
+    const int64_t piece_slots = divide_up(piece_lines, 4 * kSlotVectors);
+    const int64_t slot_lines = divide_up(piece_lines, piece_slots);
+    int64_t slots = most / slot_lines;
+    // With gradients a ring holds a piece, and a part of the next.
+    if (slots < (arguments.gradient ? piece_slots + 1 : 1)) continue;
+    if (slots > 2 * piece_slots) slots = 2 * piece_slots;
+    const int64_t vectors = warps * piece_slots;
+    if (slots > 32 || (fewest && vectors > fewest)) continue;
+    fewest = vectors;
+    policy.access = RowAccess::ring;
+    policy.cluster = cluster;
+    policy.ring.warps = warps;
+    policy.ring.piece_slots = static_cast<int>(piece_slots);
+    policy.ring.slot_bytes = static_cast<int>(slot_lines * 128);
+    policy.ring.slots = static_cast<int>(slots);
+  }
+  return fewest > 0;
 }
 
 RowPolicy choose(const RowArguments& arguments, const DeviceFacts& facts) {
@@ -62,34 +89,6 @@ Status run(const RowArguments& arguments, const LaunchContext& context) {
 const RowKernels kernels{kInterface, needs, run};
 
 }  // namespace
-
-// The shape of a ring for clusters of so many blocks, if rows fit.
-bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) {
-  // One more, where a row begins within a line.
-  const int64_t lines = arguments.classes * item_bytes(arguments.dtype) / 128 + 2;
-  int64_t fewest = 0;
-  const int least = arguments.gradient ? kLeastWarps : kLeastForwardWarps;
-  for (int warps = least; warps <= kMostRingWarps; ++warps) {
-    const int64_t most = kRingBytes / warps / 128;  // lines of a warp's ring
-    const int64_t piece_lines = divide_up(lines, int64_t{cluster} * warps);
-    const int64_t piece_slots = divide_up(piece_lines, 4 * kSlotVectors);
-    const int64_t slot_lines = divide_up(piece_lines, piece_slots);
-    int64_t slots = most / slot_lines;
-    // With gradients a ring holds a piece, and a part of the next.
-    if (slots < (arguments.gradient ? piece_slots + 1 : 1)) continue;
-    if (slots > 2 * piece_slots) slots = 2 * piece_slots;
-    const int64_t vectors = warps * piece_slots;
-    if (slots > 32 || (fewest && vectors > fewest)) continue;
-    fewest = vectors;
-    policy.access = RowAccess::ring;
-    policy.cluster = cluster;
-    policy.warps = warps;
-    policy.piece_slots = static_cast<int>(piece_slots);
-    policy.slot_bytes = static_cast<int>(slot_lines * 128);
-    policy.slots = static_cast<int>(slots);
-  }
-  return fewest > 0;
-}
 
 RowPolicy policy_of(const RowArguments& arguments, bool clusters) {
   RowPolicy policy;

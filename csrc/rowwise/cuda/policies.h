@@ -16,17 +16,21 @@ enum class RowAccess {
   any,        // read twice
 };
 
+struct RingShape {
+  int warps = 0;        // of a block
+  int slots = 0;        // of a warp
+  int slot_bytes = 0;   // whole lines
+  int piece_slots = 0;  // of a row
+};
+
 struct RowPolicy {
   RowAccess access = RowAccess::any;
   // Registers: threads of a row, and the vectors of each.
   int threads = 0;
   int vectors = 0;
-  // Ring.
+  // Ring: blocks of a cluster.
   int cluster = 0;
-  int warps = 0;
-  int slots = 0;
-  int slot_bytes = 0;
-  int piece_slots = 0;
+  RingShape ring;
 };
 
 struct RegistersPolicy {

@@ -17,14 +17,6 @@ namespace losscli::cuda {
 
 constexpr int kLineBytes = 128;
 
-struct RingShape {
-  int warps = 0;        // of a block
-  int slots = 0;        // of a warp
-  int slot_bytes = 0;   // whole lines
-  int piece_slots = 0;  // of a row
-  int shared_bytes = 0;
-};
-
 // Without gradients a row's result is looked at one turn later, when it has long arrived. So a warp
 // may send what belongs to a turn while another has yet to read that of three turns before.
 template <bool gradient>

@@ -58,17 +58,13 @@ Status choose_registers(const RowArguments& arguments, const RowPolicy& policy,
 template <bool kGradient>
 Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
-  RingShape shape;
-  shape.warps = policy.warps;
-  shape.slots = policy.slots;
-  shape.slot_bytes = policy.slot_bytes;
-  shape.piece_slots = policy.piece_slots;
-  shape.shared_bytes = policy.warps * policy.slots * (policy.slot_bytes + 8) +
-                       kRoundsOf<kGradient> *
-                           (policy.warps * policy.cluster * static_cast<int>(sizeof(Message)) + 8);
+  const RingShape& shape = policy.ring;
+  const int shared_bytes =
+      shape.warps * shape.slots * (shape.slot_bytes + 8) +
+      kRoundsOf<kGradient> * (shape.warps * policy.cluster * static_cast<int>(sizeof(Message)) + 8);
   const auto kernel = ring_kernel<Stored, kGradient>;
   Status status = status_of(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes),
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
       "the shared memory of ring_kernel");
   if (!status.ok()) return status;
   cudaLaunchAttribute attribute;
@@ -76,8 +72,8 @@ Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const
   attribute.val.clusterDim.x = static_cast<unsigned>(policy.cluster);
   attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
-  config.blockDim = dim3(static_cast<unsigned>(32 * policy.warps));
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.blockDim = dim3(static_cast<unsigned>(32 * shape.warps));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = static_cast<cudaStream_t>(context.stream);
   config.attrs = &attribute;
   config.numAttrs = 1;
@@ -90,7 +86,7 @@ Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const
   const int64_t grid = least(clusters, arguments.rows()) * policy.cluster;
   config.gridDim = dim3(static_cast<unsigned>(grid));
   return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape), "ring_kernel",
-                       config.gridDim, 32 * policy.warps);
+                       config.gridDim, 32 * shape.warps);
 }
 
 template <int columns>

@@ -204,8 +204,7 @@ __device__ __forceinline__ float largest(const Vector<Stored> (&vectors)[count],
   }
 }
 
-// The sum of the powers of the first `present` of so many vectors; the same for all lanes of a
-// warp.
+// The sum of the powers of so many vectors. No branch between them: their powers overlap.
 template <bool exact, int count, typename Stored>
 __device__ __forceinline__ float add_powers(const Vector<Stored> (&vectors)[count],
                                             const RowScale& scale, float reference) {
