@@ -29,15 +29,12 @@ from losscli.losses import ROW_LOSSES, RowLossSpec
 
 _BATCHED, _COMPOSED = "FuncTorchBatched", "CompositeImplicitAutograd"
 _KERNELS, _AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
-_SETTINGS = ("ignore_index", "label_smoothing", "temperature", "softcap", "z_loss")
 
 
 def schemas(spec: RowLossSpec) -> dict[str, str]:
     """Return the schema of each operator of a loss by its name in the namespace."""
-    others = (
-        "Tensor target, Tensor? weight, str reduction, int ignore_index, float label_smoothing, "
-        "float temperature, float softcap, float z_loss"
-    )
+    parameters = "".join(f", float {parameter.name}" for parameter in spec.parameters)
+    others = f"Tensor target, Tensor? weight, str reduction, int ignore_index{parameters}"
     one, name = f"Tensor input, {others}", spec.name
     return {
         name: f"({one}, int site=0) -> Tensor",
@@ -78,7 +75,7 @@ def _composed(spec: RowLossSpec) -> dict[str, Callable[..., Any]]:
         input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, *settings: Any
     ) -> Tensor:
         # The number of the module, if there is one, is left out.
-        named = dict(zip(_SETTINGS, settings, strict=False))
+        named = dict(zip(spec.settings, settings, strict=False))
         return spec.reference(input, target, weight, reduction=reduction, **named)
 
     def backward(
@@ -89,7 +86,7 @@ def _composed(spec: RowLossSpec) -> dict[str, Callable[..., Any]]:
         reduction: str,
         *settings: Any,
     ) -> Tensor:
-        named = dict(zip(_SETTINGS, settings, strict=True))
+        named = dict(zip(spec.settings, settings, strict=True))
         return spec.gradient(grad_output, input, target, weight, reduction=reduction, **named)
 
     def with_grad(input: Tensor, *others: Any) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import operators
 from .calling import reduction_of
-from .module import NumberedModule, check_reduction
+from .module import NumberedModule, check_parameters, check_reduction
 from .reduction import reduce as reduced
 from .rows import RowLossSpec
 from .spec import Operand, Parameter
@@ -271,27 +271,31 @@ class CrossEntropyLoss(NumberedModule):
         super().__init__()
         reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
         check_reduction(reduction)
-        given = (label_smoothing, temperature, softcap, z_loss)
-        for parameter, value in zip(SPEC.parameters, given, strict=True):
-            if wrong := parameter.check(value):
-                raise ValueError(f"{SPEC.name}: {wrong}")
+        settings = {
+            "ignore_index": ignore_index,
+            "label_smoothing": label_smoothing,
+            "temperature": temperature,
+            "softcap": softcap,
+            "z_loss": z_loss,
+        }
+        check_parameters(SPEC.name, SPEC.parameters, settings)
         self.register_buffer("weight", weight)  # type: ignore[attr-defined]
-        self.reduction, self.ignore_index = reduction, ignore_index
-        self.label_smoothing, self.temperature = label_smoothing, temperature
-        self.softcap, self.z_loss = softcap, z_loss
+        self.reduction = reduction
+        for name, value in settings.items():
+            setattr(self, name, value)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of ``input`` against ``target``."""
-        settings = (self.reduction, *[getattr(self, name) for name in _SETTINGS])
+        settings = (self.reduction, *[getattr(self, name) for name in SPEC.settings])
         loss: Tensor = operators.cross_entropy(input, target, self.weight, *settings, self._site)
         return loss
 
     def extra_repr(self) -> str:
         """Show the settings where the module is printed."""
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in ("reduction", *_SETTINGS))
+        return ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in ("reduction", *SPEC.settings)
+        )
 
-
-_SETTINGS = ("ignore_index", "label_smoothing", "temperature", "softcap", "z_loss")
 
 SPEC = RowLossSpec(
     name="cross_entropy",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .calling import Arguments, Calls
 from .reduction import REDUCTIONS
-from .spec import LossSpec
+from .spec import LossSpec, Parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,6 +42,15 @@ def check_reduction(reduction: str) -> None:
         raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
 
 
+def check_parameters(
+    name: str, parameters: Sequence[Parameter], given: Mapping[str, float]
+) -> None:
+    """Raise ValueError for a parameter of a loss that is out of its domain."""
+    for parameter in parameters:
+        if wrong := parameter.check(given[parameter.name]):
+            raise ValueError(f"{name}: {wrong}")
+
+
 class LossModule(NumberedModule):
     """A loss with its settings, which raise ValueError when they are invalid."""
 
@@ -50,9 +60,7 @@ class LossModule(NumberedModule):
     def __init__(self, spec: LossSpec, reduction: str, **parameters: float) -> None:
         super().__init__()
         check_reduction(reduction)
-        for parameter in spec.parameters:
-            if wrong := parameter.check(parameters[parameter.name]):
-                raise ValueError(f"{spec.name}: {wrong}")
+        check_parameters(spec.name, spec.parameters, parameters)
         self.reduction = reduction
         for name, value in parameters.items():
             setattr(self, name, value)

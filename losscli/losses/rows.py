@@ -42,3 +42,8 @@ class RowLossSpec:
     """The public function that returns the gradient of the logits as well."""
     module: type[NumberedModule]
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names of what its operators take after the reduction, in their order."""
+        return ("ignore_index", *[parameter.name for parameter in self.parameters])
