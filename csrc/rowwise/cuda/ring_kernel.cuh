@@ -94,6 +94,13 @@ __device__ __forceinline__ void send(const Message& message, uint32_t place, uin
       : "memory");
 }
 
+// The same where a cluster is one block, whose barrier counts the arrivals: the instruction above
+// is defined between blocks alone.
+__device__ __forceinline__ void put(const Message& message, Message& place, uint32_t barrier) {
+  place = message;
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 }  // namespace ring
 
 // A row's part that bulk copies can take, by its addresses, and the pieces of it.
@@ -133,15 +140,16 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const RowScale scale(arguments.temperature);
 
   // Slots of all warps, messages of some rows, barriers of the slots, and of the messages.
-  const uint32_t base = ring::address_of(shared);
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
-  const uint32_t messages = base + warps * shape.slots * shape.slot_bytes;
+  Message* const received =
+      reinterpret_cast<Message*>(shared + warps * shape.slots * shape.slot_bytes);
+  const uint32_t messages = ring::address_of(received);
   const uint32_t barriers = messages + kRounds * all_warps * sizeof(Message);
   const uint32_t filled = barriers + warp * shape.slots * 8;
   const uint32_t told = barriers + warps * shape.slots * 8;
   if (threadIdx.x == 0) {
     for (int k = 0; k < warps * shape.slots; ++k) ring::initialise(barriers + 8 * k, 1);
-    for (int k = 0; k < kRounds; ++k) ring::initialise(told + 8 * k, 1);
+    for (int k = 0; k < kRounds; ++k) ring::initialise(told + 8 * k, blocks == 1 ? warps : 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
   }
@@ -208,17 +216,15 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const auto receive = [&](int turn) {
     const uint32_t round = turn % kRounds;
     ring::wait(told + 8 * round, turn / kRounds & 1);
-    const Message* const received =
-        reinterpret_cast<const Message*>(shared + warps * shape.slots * shape.slot_bytes) +
-        round * all_warps;
-    told_logit = received[0].logit;
-    told_row = received[0].row;
+    const Message* const of_turn = received + round * all_warps;
+    told_logit = of_turn[0].logit;
+    told_row = of_turn[0].row;
     if (!kGradient && self != 0) return;
     others = RowState();
     for (int from = lane; from < all_warps; from += 32) {
       RowState other;
-      other.top = received[from].top;
-      other.sum = received[from].sum;
+      other.top = of_turn[from].top;
+      other.sum = of_turn[from].sum;
       others.add(other, scale);
     }
     others = combine<32>(others, scale);
@@ -292,12 +298,19 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
 
     state = combine<32>(state, scale);
     const uint32_t round = turn % kRounds, barrier = told + 8 * round;
-    if (threadIdx.x == 0) ring::expect(barrier, all_warps * sizeof(Message));
-    logit = __shfl_sync(~0u, logit, 0);
-    claimed = __shfl_sync(~0u, claimed, 0);
-    if (lane < blocks)
-      ring::send({state.top, state.sum, logit, claimed + kAhead * clusters},
-                 messages + (round * all_warps + self) * sizeof(Message), barrier, lane);
+    const int place = round * all_warps + self;
+    if (blocks == 1) {
+      if (lane == 0)
+        ring::put({state.top, state.sum, logit, claimed + kAhead * clusters}, received[place],
+                  barrier);
+    } else {
+      if (threadIdx.x == 0) ring::expect(barrier, all_warps * sizeof(Message));
+      logit = __shfl_sync(~0u, logit, 0);
+      claimed = __shfl_sync(~0u, claimed, 0);
+      if (lane < blocks)
+        ring::send({state.top, state.sum, logit, claimed + kAhead * clusters},
+                   messages + place * sizeof(Message), barrier, lane);
+    }
     if (!kGradient) {
       // What the row before was told by all has arrived meanwhile.
       if (turn > 0) {
