@@ -3,8 +3,8 @@
 memcheck finds accesses out of bounds, racecheck races on shared memory between the threads of a
 block, initcheck reads of memory that was never written, and synccheck barriers that not all threads
 reach. Each tool prints a line; the exit code is 1 if one finds something, 4 where there is no
-compute-sanitizer or no GPU. `--tool NAME` runs only that tool, `--calls` makes the calls without a
-tool.
+compute-sanitizer or no GPU. `--tool NAME` runs only that tool, `--rows` makes only the calls of
+losses over rows, `--calls` makes the calls without a tool.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import row_calls
 from .kernels.layouts import LAYOUTS, Make
 from .machinery import MACHINERY
 
@@ -266,24 +267,41 @@ def make(call: Call) -> None:
         torch.autograd.grad(gradients, wanted, toward, allow_unused=True)
 
 
-def prepare() -> None:
-    """Build and load all kernels: a build under the sanitizer would be watched as well."""
+def prepare(only_rows: bool = False) -> None:
+    """Build and load the kernels: a build under the sanitizer would be watched as well."""
     from losscli.extension import load
+    from losscli.losses import ROW_LOSSES
 
+    for loss in ROW_LOSSES:
+        load.load_loss(loss, "cuda")
+    if only_rows:
+        return
     load.load("cuda")
     for loss in MACHINERY:
         load.load_loss(loss, "cuda", strategies=True)
 
 
-def make_all() -> int:
+def every_call(only_rows: bool = False) -> Iterator[tuple[object, Callable[[], None]]]:
+    """Yield what to print of each call, and what makes it."""
+    from losscli.losses import ROW_LOSSES
+
+    for loss in ROW_LOSSES:
+        for row_call in row_calls.calls(loss):
+            yield row_call, partial(row_calls.make, row_call, next(_sites))
+    if not only_rows:
+        for call in calls():
+            yield call, partial(make, call)
+
+
+def make_all(only_rows: bool = False) -> int:
     """Make every call; the sanitizer reports CUDA errors."""
     import torch
 
-    prepare()
+    prepare(only_rows)
     count = 0
-    for call in calls():
+    for call, run in every_call(only_rows):
         try:
-            make(call)
+            run()
             torch.cuda.synchronize()
         except RuntimeError as error:
             print(f"{call}: {error}", file=sys.stderr)
@@ -305,12 +323,12 @@ def find_sanitizer() -> str | None:
     return shutil.which("compute-sanitizer", path=os.pathsep.join(places))
 
 
-def run_tool(sanitizer: str, name: str) -> bool:
+def run_tool(sanitizer: str, name: str, only_rows: bool = False) -> bool:
     """Run the calls under one tool, print its line, and tell whether it found nothing."""
     # The allocator of PyTorch hands out parts of large blocks, whose ends no tool sees.
     environ = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     command = [sanitizer, "--tool", name, "--error-exitcode", str(EXIT_FOUND), *TOOLS[name]]
-    command += [sys.executable, "-m", "tests.sanitize", "--calls"]
+    command += [sys.executable, "-m", "tests.sanitize", "--calls", *["--rows"] * only_rows]
     started = time.monotonic()
     done = subprocess.run(
         command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -338,6 +356,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sanitize")
     parser.add_argument("--calls", action="store_true", help="make the calls, without a tool")
     parser.add_argument("--tool", choices=TOOLS, action="append", help="run this tool alone")
+    parser.add_argument("--rows", action="store_true", help="only the losses over rows")
     given = parser.parse_args(arguments)
     import torch
 
@@ -346,7 +365,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("sanitize: torch finds no GPU; run this where there is one", file=sys.stderr)
         return EXIT_UNFIT
     if given.calls:
-        return make_all()
+        return make_all(given.rows)
     if not sanitizer:
         print(
             "sanitize: there is no compute-sanitizer on the PATH, under CUDA_HOME or beside nvcc; "
@@ -354,8 +373,8 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return EXIT_UNFIT
-    prepare()
-    clean = [run_tool(sanitizer, name) for name in given.tool or TOOLS]
+    prepare(given.rows)
+    clean = [run_tool(sanitizer, name, given.rows) for name in given.tool or TOOLS]
     return 0 if all(clean) else EXIT_FOUND
 
 

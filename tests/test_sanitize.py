@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from losscli.losses import LOSSES, Operand
+from losscli.extension import load
+from losscli.losses import LOSSES, ROW_LOSSES, Operand
 from losscli.losses.domain import POSITIVE
-from tests import sanitize
+from tests import row_calls, sanitize
 from tests.machinery import MACHINERY
 from tests.standin import write_program
 
@@ -35,7 +36,7 @@ def gpu(monkeypatch, tmp_path):
     write_program(tmp_path / "compute-sanitizer", SANITIZER)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(sanitize, "prepare", lambda: None)
+    monkeypatch.setattr(sanitize, "prepare", lambda only_rows: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
@@ -50,6 +51,19 @@ def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
     assert {c.target for c in CALLS} == {"", *sanitize.MIXED}
     assert sanitize.STEPS in {c.incoming for c in CALLS}
     assert {(c.loss, c.order) for c in CALLS} == {(a, b) for a in LOSSES for b in (0, 1, 2)}
+
+
+@pytest.mark.parametrize("loss", ROW_LOSSES)
+def test_the_calls_of_a_loss_over_rows_cover_its_forms(monkeypatch, loss):
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    load.load_loss(loss, "cpu")
+    made = list(row_calls.calls(loss))
+    assert {(c.dtype, c.classes) for c in made} >= {
+        (dtype, classes) for dtype in row_calls.DTYPES for classes in row_calls.CLASSES
+    }
+    for call in made:
+        if call.classes == 9 and not call.wrong:
+            row_calls.make(call, 1)
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])

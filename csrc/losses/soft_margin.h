@@ -16,7 +16,8 @@ struct soft_margin {
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const { return softplus(-x[1] * x[0]); }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
-    const Real slope = -incoming * sigmoid(-x[1] * x[0]);
+    // Of the losses' gradients this has the most roundings.
+    const Real slope = -incoming * careful_sigmoid(-x[1] * x[0]);
     out[0] = slope * x[1];
     out[1] = slope * x[0];
   }

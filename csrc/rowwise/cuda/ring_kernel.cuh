@@ -22,7 +22,7 @@ constexpr int kLineBytes = 128;
 template <bool gradient>
 constexpr int kRoundsOf = gradient ? 2 : 4;
 
-struct Message {
+struct alignas(16) Message {
   float top, sum, logit;
   int row;
 };
@@ -299,6 +299,8 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     state = combine<32>(state, scale);
     const uint32_t round = turn % kRounds, barrier = told + 8 * round;
     const int place = round * all_warps + self;
+    // What all lanes have read of an earlier turn may be written over from here on.
+    __syncwarp();
     if (blocks == 1) {
       if (lane == 0)
         ring::put({state.top, state.sum, logit, claimed + kAhead * clusters}, received[place],
