@@ -11,6 +11,7 @@
 namespace losscli::cuda {
 
 enum class RowAccess {
+  teams,      // in the registers of a team of warps, and the next in its slots
   registers,  // a row in the registers of a group of threads
   ring,       // in the shared memory of a cluster
   any,        // read twice
@@ -23,8 +24,18 @@ struct RingShape {
   int piece_slots = 0;  // of a row
 };
 
+struct TeamShape {
+  int row_bytes = 0;
+  int slots = 0;       // of a warp
+  int slot_bytes = 0;  // a warp's part of a row
+};
+
 struct RowPolicy {
   RowAccess access = RowAccess::any;
+  // Teams: which of kTeams, and the warps of a block.
+  int team = 0;
+  int warps = 0;
+  TeamShape slots;
   // Registers: threads of a row, and the vectors of each.
   int threads = 0;
   int vectors = 0;
@@ -37,6 +48,19 @@ struct RegistersPolicy {
   int threads, vectors;
   int64_t bytes() const { return int64_t{16} * threads * vectors; }
 };
+
+struct TeamPolicy {
+  int warps, vectors;  // of a team, of a lane
+  int64_t bytes() const { return int64_t{16} * 32 * warps * vectors; }
+};
+
+// The first whose vectors hold a row of whole vectors.
+constexpr TeamPolicy kTeams[] = {{1, 1},  {1, 2},  {1, 4},  {1, 8},
+                                 {1, 16}, {2, 16}, {4, 16}, {8, 16}};
+constexpr int64_t kLeastTeamBytes = 256;
+// Warps of a block, for lanes of so many vectors.
+LOSSCLI_HOST_DEVICE constexpr int team_warps(int vectors) { return vectors > 2 ? 16 : 24; }
+constexpr int kMostTeamSlots = 8;
 
 // The first whose vectors hold a row.
 constexpr RegistersPolicy kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4}, {128, 2},

@@ -9,6 +9,7 @@
 // and the target's logit.
 #pragma once
 
+#include "rowwise/cuda/bulk_copy.cuh"
 #include "rowwise/cuda/incoming.cuh"
 #include "rowwise/cuda/policies.h"
 #include "rowwise/cuda/results.cuh"
@@ -28,41 +29,6 @@ struct alignas(16) Message {
 };
 
 namespace ring {
-
-__device__ __forceinline__ uint32_t address_of(const void* shared) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-}
-
-__device__ __forceinline__ void initialise(uint32_t barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
-}
-
-__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra finished;\n"
-      "bra again;\n"
-      "finished:\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
-__device__ __forceinline__ void copy(uint32_t to, const void* from, int bytes, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
 
 __device__ __forceinline__ uint32_t rank() {
   uint32_t rank;
@@ -143,15 +109,14 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
   Message* const received =
       reinterpret_cast<Message*>(shared + warps * shape.slots * shape.slot_bytes);
-  const uint32_t messages = ring::address_of(received);
+  const uint32_t messages = bulk::address_of(received);
   const uint32_t barriers = messages + kRounds * all_warps * sizeof(Message);
   const uint32_t filled = barriers + warp * shape.slots * 8;
   const uint32_t told = barriers + warps * shape.slots * 8;
   if (threadIdx.x == 0) {
-    for (int k = 0; k < warps * shape.slots; ++k) ring::initialise(barriers + 8 * k, 1);
-    for (int k = 0; k < kRounds; ++k) ring::initialise(told + 8 * k, blocks == 1 ? warps : 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async;" ::: "memory");
+    for (int k = 0; k < warps * shape.slots; ++k) bulk::initialise(barriers + 8 * k, 1);
+    for (int k = 0; k < kRounds; ++k) bulk::initialise(told + 8 * k, blocks == 1 ? warps : 1);
+    bulk::fence_barriers();
   }
   __syncthreads();
   ring::synchronise_cluster();
@@ -177,8 +142,6 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
       }
     }
   };
-  // After a slot was written to, and before it is filled again, by the other proxy.
-  const auto fence = [] { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); };
   int fill = 0;       // the next slot to fill
   int fill_part = 0;  // with which part of a row
   // By one lane: fills the next slot with the next part of a row.
@@ -187,9 +150,9 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     int bytes;
     part(RingRow<Stored>(arguments, row), fill_part, from, bytes);
     const uint32_t barrier = filled + 8 * fill;
-    ring::expect(barrier, bytes);
+    bulk::expect(barrier, bytes);
     if (bytes > 0)
-      ring::copy(ring::address_of(slots + fill * shape.slot_bytes),
+      bulk::copy(bulk::address_of(slots + fill * shape.slot_bytes),
                  reinterpret_cast<const void*>(from), bytes, barrier);
   };
   // The rows of this turn and the next three; at least `rows` where there is none.
@@ -215,7 +178,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   int told_row = 0;
   const auto receive = [&](int turn) {
     const uint32_t round = turn % kRounds;
-    ring::wait(told + 8 * round, turn / kRounds & 1);
+    bulk::wait(told + 8 * round, turn / kRounds & 1);
     const Message* const of_turn = received + round * all_warps;
     told_logit = of_turn[0].logit;
     told_row = of_turn[0].row;
@@ -276,7 +239,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
       uintptr_t from;
       int bytes;
       part(row, k, from, bytes);
-      ring::wait(filled + 8 * slot, phases >> slot & 1);
+      bulk::wait(filled + 8 * slot, phases >> slot & 1);
       phases ^= 1u << slot;
       unsigned char* const data = slots + slot * shape.slot_bytes;
       const bool holds_target = target_place - from < static_cast<uintptr_t>(bytes);
@@ -290,7 +253,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
       add_vectors(vectors, scale, state);
       if (!kGradient) {
         __syncwarp();
-        if (lane == 0 && holds_target) fence();
+        if (lane == 0 && holds_target) bulk::fence();
         load_ahead(turns_ahead(k));
       }
       slot = slot + 1 == shape.slots ? 0 : slot + 1;
@@ -306,7 +269,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         ring::put({state.top, state.sum, logit, claimed + kAhead * clusters}, received[place],
                   barrier);
     } else {
-      if (threadIdx.x == 0) ring::expect(barrier, all_warps * sizeof(Message));
+      if (threadIdx.x == 0) bulk::expect(barrier, all_warps * sizeof(Message));
       logit = __shfl_sync(~0u, logit, 0);
       claimed = __shfl_sync(~0u, claimed, 0);
       if (lane < blocks)
@@ -360,7 +323,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         __syncwarp();
         if (lane == 0 && target_place - from < static_cast<uintptr_t>(bytes)) {
           if (writes) narrow(factors.own, to[target.number]);
-          fence();
+          bulk::fence();
         }
         load_ahead(turns_ahead(k));
         slot = slot + 1 == shape.slots ? 0 : slot + 1;

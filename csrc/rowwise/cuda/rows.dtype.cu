@@ -9,6 +9,7 @@
 #include "rowwise/cuda/instance.h"
 #include "rowwise/cuda/registers_kernel.cuh"
 #include "rowwise/cuda/ring_kernel.cuh"
+#include "rowwise/cuda/team_kernel.cuh"
 #include "rowwise/cuda/totals.cuh"
 
 #define LOSSCLI_JOIN_(a, b) a##b
@@ -30,6 +31,44 @@ constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 bool may_be_done(const RowArguments& arguments) { return arguments.guess == Guess::check; }
+
+// Above what a launch has of itself.
+template <typename Kernel>
+Status allow_shared(Kernel kernel, int bytes, const char* name) {
+  return status_of(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+                   name);
+}
+
+template <int warps, int vectors, bool kGradient>
+Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context) {
+  const TeamShape& shape = policy.slots;
+  const int shared_bytes = policy.warps * shape.slots * (shape.slot_bytes + 8);
+  const auto kernel = team_kernel<Stored, warps, vectors, kGradient>;
+  const Status status = allow_shared(kernel, shared_bytes, "the shared memory of team_kernel");
+  if (!status.ok()) return status;
+  const int64_t blocks =
+      least(divide_up(arguments.rows(), policy.warps / warps), context.device.multiprocessors);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(32 * policy.warps));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = static_cast<cudaStream_t>(context.stream);
+  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape), "team_kernel",
+                       config.gridDim, 32 * policy.warps);
+}
+
+template <bool kGradient, size_t... k>
+Status choose_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context, std::index_sequence<k...>) {
+  Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
+  (void)((policy.team == static_cast<int>(k) &&
+          (status = launch_team<kTeams[k].warps, kTeams[k].vectors, kGradient>(arguments, policy,
+                                                                               memory, context),
+           true)) ||
+         ...);
+  return status;
+}
 
 template <int threads, int count, bool kGradient>
 Status launch_registers(const RowArguments& arguments, const RowMemory& memory,
@@ -63,9 +102,7 @@ Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const
       shape.warps * shape.slots * (shape.slot_bytes + 8) +
       kRoundsOf<kGradient> * (shape.warps * policy.cluster * static_cast<int>(sizeof(Message)) + 8);
   const auto kernel = ring_kernel<Stored, kGradient>;
-  Status status = status_of(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
-      "the shared memory of ring_kernel");
+  Status status = allow_shared(kernel, shared_bytes, "the shared memory of ring_kernel");
   if (!status.ok()) return status;
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -103,6 +140,9 @@ template <bool kGradient>
 Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   if constexpr (sizeof(Real) == 4) {
+    if (policy.access == RowAccess::teams)
+      return choose_team<kGradient>(arguments, policy, memory, context,
+                                    std::make_index_sequence<sizeof kTeams / sizeof *kTeams>());
     if (policy.access == RowAccess::registers)
       return choose_registers<kGradient>(
           arguments, policy, memory, context,

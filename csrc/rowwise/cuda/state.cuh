@@ -22,11 +22,13 @@ __device__ __forceinline__ float power_of_two(float x) {
 // What logits are multiplied by: log2(e) / temperature, in two parts.
 struct RowScale {
   float high, low;
+  float inverse;
 
   __device__ __forceinline__ explicit RowScale(double temperature) {
     const double scale = 1.4426950408889634 / temperature;
     high = static_cast<float>(scale);
     low = static_cast<float>(scale - high);
+    inverse = 1.0f / high;
   }
 
   // Finite where all logits are -inf, whose exponentials are then 0 and not NaN.
@@ -34,26 +36,27 @@ struct RowScale {
     return fmaxf(rintf(top * high), -FLT_MAX);
   }
 
-  // Whether whole numbers near it are exact in the arithmetic below.
-  __device__ __forceinline__ static bool is_exact(float reference) {
-    return fabsf(reference) < 2097152.0f;
+  // Whether whole numbers near it are exact in the arithmetic below, and the least logit finite.
+  __device__ __forceinline__ bool is_exact(float reference) const {
+    return fabsf(reference) < 1048576.0f && high > 0x1p-100f;
   }
 
-  // 2^(scale * x - reference), with the error of the exponential alone.
+  // 2^(scale * x - reference), with the error of the exponential alone; 0 below 2^-126, NaN of NaN.
   //
   // Rounding an exponent of -20 would cost a float 8 ulp. So the whole part is taken off first:
-  // what remains is in [0, 1), from one rounding. Where the difference is too large for that, or
-  // NaN, the power of its whole part is 0.
+  // what remains is in [0, 1), from one rounding. The power of the whole part is put together from
+  // its bits, where -127 makes 0: that of all lesser logits, which are taken for one in between.
   template <typename Stored>
   __device__ __forceinline__ float power(float x, float reference) const {
     if constexpr (sizeof(Stored) == 2) {
       return fast_power(x, reference);
     } else {
-      constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: a sum with it has no fraction
-      const float whole = __fmaf_rd(x, high, kWhole - reference) - kWhole;
-      float fraction = __fmaf_rn(x, high, -(reference + whole));
-      asm("fma.rn.sat.f32 %0, %1, %2, %0;" : "+f"(fraction) : "f"(x), "f"(low));
-      return power_of_two(fraction) * power_of_two(whole);
+      constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: the low bits of a sum with it are whole
+      const float shift = kWhole - reference, least = (reference - 126.5f) * inverse;
+      asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(least));
+      const float whole = __fmaf_rd(x, high, shift);
+      const float fraction = __fmaf_rn(x, low, __fmaf_rn(x, high, shift - whole));
+      return power_of_two(fraction) * __uint_as_float((__float_as_uint(whole) << 23) + 0x3f800000u);
     }
   }
 
@@ -226,19 +229,36 @@ __device__ __forceinline__ float add_powers(const Vector<Stored> (&vectors)[coun
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
+template <int count, typename Stored>
+__device__ __forceinline__ float sum_powers(const Vector<Stored> (&vectors)[count],
+                                            const RowScale& scale, float reference) {
+  return sizeof(Stored) == 2 || scale.is_exact(reference)
+             ? add_powers<true>(vectors, scale, reference)
+             : add_powers<false>(vectors, scale, reference);
+}
+
 // Adds so many vectors to a state.
 template <int count, typename Stored>
 __device__ __forceinline__ void add_vectors(const Vector<Stored> (&vectors)[count],
                                             const RowScale& scale, RowState& state) {
-  const float top = largest(vectors, state.top);
-  const float to = scale.reference(top);
+  const float top = largest(vectors, state.top), to = scale.reference(top);
   const float before = state.sum_for(scale, to);
   state.top = top;
-  if (sizeof(Stored) == 2 || RowScale::is_exact(to)) {
-    state.sum = before + add_powers<true>(vectors, scale, to);
-  } else {
-    state.sum = before + add_powers<false>(vectors, scale, to);
-  }
+  state.sum = before + sum_powers(vectors, scale, to);
+}
+
+// The same in chunks.
+template <int chunks, int count, typename Stored>
+__device__ __forceinline__ void add_vectors(const Vector<Stored> (&vectors)[chunks][count],
+                                            const RowScale& scale, RowState& state) {
+  float top = state.top;
+#pragma unroll
+  for (int c = 0; c < chunks; ++c) top = largest(vectors[c], top);
+  const float to = scale.reference(top);
+  state.sum = state.sum_for(scale, to);
+  state.top = top;
+#pragma unroll
+  for (int c = 0; c < chunks; ++c) state.sum += sum_powers(vectors[c], scale, to);
 }
 
 template <bool exact, int count, typename Stored>
@@ -266,7 +286,7 @@ template <int count, typename Stored>
 __device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count],
                                               const RowScale& scale, float reference,
                                               float factor) {
-  if (sizeof(Stored) == 2 || RowScale::is_exact(reference)) {
+  if (sizeof(Stored) == 2 || scale.is_exact(reference)) {
     multiply_powers<true>(vectors, scale, reference, factor);
   } else {
     multiply_powers<false>(vectors, scale, reference, factor);

@@ -1,0 +1,176 @@
+// Rows of whole vectors, for GPUs with bulk copies (compute capability 9.0 and newer): a row by a
+// team of warps, each element read once, and its gradient written once.
+//
+// The warps stay. Each has a ring of slots with its part of the team's rows to come, which bulk
+// copies fill while the warp has a row in its registers. The warps of a team meet once a row, for
+// its largest logit and sum; no team waits for another.
+#pragma once
+
+#include "rowwise/cuda/bulk_copy.cuh"
+#include "rowwise/cuda/incoming.cuh"
+#include "rowwise/cuda/policies.h"
+#include "rowwise/cuda/results.cuh"
+
+namespace losscli::cuda {
+
+// A row that is to be finished.
+struct PendingRow {
+  int row = -1;
+  int64_t number = 0;
+  float top = 0, sum = 0, logit = 0;
+};
+
+// `kVectors`: of a lane.
+template <typename Stored, int kWarps, int kVectors, bool kGradient>
+__global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
+    team_kernel(const __grid_constant__ RowArguments arguments,
+                const __grid_constant__ RowMemory memory, const TeamShape shape) {
+#if __CUDA_ARCH__ >= 900
+  using V = Vector<Stored>;
+  constexpr int kChunk = kVectors < 8 ? kVectors : 8, kChunks = kVectors / kChunk;
+  constexpr int kMostTeams = team_warps(kVectors) / kWarps;
+  extern __shared__ __align__(128) unsigned char shared[];
+  // What the warps of a team tell each other of a row; of the next while some still read.
+  __shared__ float4 told[2][kMostTeams][kWarps];
+  const RowIncoming incoming(arguments, memory);
+  if (kGradient && incoming.is_done) return;
+  const bool writes = kGradient && incoming.writes;
+
+  const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int teams = warps / kWarps, team = warp / kWarps, member = warp % kWarps;
+  const int rows = static_cast<int>(arguments.rows());
+  const int step = gridDim.x * teams;
+  const RowScale scale(arguments.temperature);
+  const int first = member * shape.slot_bytes;
+  const int bytes = min(shape.slot_bytes, shape.row_bytes - first);  // of this warp's part
+  unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
+  const uint32_t filled =
+      bulk::address_of(shared + warps * shape.slots * shape.slot_bytes) + warp * shape.slots * 8;
+  if (lane == 0) {
+    for (int k = 0; k < shape.slots; ++k) bulk::initialise(filled + 8 * k, 1);
+    bulk::fence_barriers();
+  }
+  __syncwarp();
+
+  const unsigned char* const logits = static_cast<const unsigned char*>(arguments.logits) + first;
+  const int64_t logits_step = arguments.logits_strides.outer * static_cast<int64_t>(sizeof(Stored));
+  // By one lane: fills a slot with this warp's part of a row.
+  const auto load = [&](int row, int slot) {
+    if (row >= rows) return;
+    bulk::expect(filled + 8 * slot, max(bytes, 0));
+    if (bytes > 0)
+      bulk::copy(bulk::address_of(slots + slot * shape.slot_bytes), logits + row * logits_step,
+                 bytes, filled + 8 * slot);
+  };
+  const auto read_number = [&](int row) {
+    return row < rows ? RowTarget<Stored>::read_number(arguments, row) : int64_t{0};
+  };
+  // Rows wait until each lane of the team's first warp has one: the logarithm of all at once.
+  PendingRow pending;
+  const auto finish = [&] {
+    if (pending.row < 0) return;
+    RowState state;
+    state.top = pending.top;
+    state.sum = pending.sum;
+    const RowTarget<Stored> target(arguments, pending.number);
+    const RowResult<Stored> result(state, pending.logit, scale);
+    finish_row(arguments, memory, pending.row, target, state, result, pending.logit, scale);
+    pending.row = -1;
+  };
+
+  int row = blockIdx.x * teams + team;
+  if (lane == 0)
+    for (int k = 0; k < shape.slots; ++k) load(row + k * step, k);
+  int64_t number = read_number(row), next_number = read_number(row + step);
+  uint32_t phase = 0;
+  int slot = 0;
+  for (int turn = 0; row < rows; row += step, ++turn) {
+    const int64_t then_number = read_number(row + 2 * step);
+    const RowTarget<Stored> target(arguments, number);
+    const int own = target.known ? static_cast<int>(number * sizeof(Stored)) - first : -1;
+    unsigned char* const data = slots + slot * shape.slot_bytes;
+    bulk::wait(filled + 8 * slot, phase);
+    // The target's own logit is added apart: nothing is left in its place.
+    float logit = 0;
+    if (own >= 0 && own < bytes) {
+      logit = widen(*reinterpret_cast<const Stored*>(data + own));
+      __syncwarp();
+      if (lane == 0) {
+        narrow(-INFINITY, *reinterpret_cast<Stored*>(data + own));
+        bulk::fence();
+      }
+      __syncwarp();
+    }
+    V vectors[kChunks][kChunk];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      V& vector = vectors[v / kChunk][v % kChunk];
+      const int at = (v * 32 + lane) * 16;
+      if (at < bytes) {
+        vector.set(*reinterpret_cast<const uint4*>(data + at));
+      } else {
+        vector.clear();
+      }
+    }
+    __syncwarp();
+    if (lane == 0) load(row + shape.slots * step, slot);
+    RowState state;
+    add_vectors(vectors, scale, state);
+    state = combine<32>(state, scale);
+    if constexpr (kWarps > 1) {
+      if (lane == 0) told[turn % 2][team][member] = make_float4(state.top, state.sum, logit, 0);
+      asm volatile("barrier.sync %0, %1;" ::"r"(team + 1), "n"(kWarps * 32) : "memory");
+      state = RowState();
+      logit = 0;
+#pragma unroll
+      for (int m = 0; m < kWarps; ++m) {
+        const float4 other = told[turn % 2][team][m];
+        RowState of_member;
+        of_member.top = other.x;
+        of_member.sum = other.y;
+        state.add(of_member, scale);
+        logit += other.z;
+      }
+    }
+    if (member == 0) {
+      if (lane == turn % 32) pending = {row, number, state.top, state.sum, logit};
+      if (turn % 32 == 31) finish();
+    }
+    if (writes) {
+      const RowResult<Stored> result(state, logit, scale);
+      RowFactors factors{0, 0};
+      if (!target.ignored)
+        factors =
+            factors_of(arguments, target, result, incoming.template of<float>(arguments, row));
+      unsigned char* const to =
+          static_cast<unsigned char*>(arguments.gradient) +
+          row * arguments.gradient_strides.outer * static_cast<int64_t>(sizeof(Stored)) + first;
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        // All of a chunk before the first is written: their powers overlap.
+        differentiate(vectors[c], scale, result.reference, factors.all);
+        if (target.ignored)
+#pragma unroll
+          for (V& vector : vectors[c]) vector = V{};
+#pragma unroll
+        for (int v = 0; v < kChunk; ++v) {
+          const int at = ((c * kChunk + v) * 32 + lane) * 16;
+          if (at < bytes) *reinterpret_cast<uint4*>(to + at) = vectors[c][v].raw();
+        }
+      }
+      __syncwarp();
+      if (own >= 0 && own < bytes && lane == 0)
+        narrow(factors.own, *reinterpret_cast<Stored*>(to + own));
+    }
+    number = next_number;
+    next_number = then_number;
+    if (++slot == shape.slots) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+  if (member == 0) finish();
+#endif
+}
+
+}  // namespace losscli::cuda
