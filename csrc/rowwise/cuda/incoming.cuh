@@ -24,6 +24,14 @@ __device__ __forceinline__ double read_incoming(const RowArguments& arguments, i
   }
 }
 
+// Whether gradients that were written ahead have been written for the number that came.
+__device__ __forceinline__ bool is_written(const RowArguments& arguments) {
+  if (arguments.guess != Guess::check) return false;
+  const uint64_t written = *const_cast<const volatile uint64_t*>(&arguments.expectation->written);
+  return written != kNothingWritten &&
+         written == static_cast<uint64_t>(__double_as_longlong(read_incoming(arguments, 0)));
+}
+
 // Read in all blocks of a launch before anything else.
 class RowIncoming {
  public:
@@ -43,12 +51,8 @@ class RowIncoming {
       number_ = read_incoming(arguments, 0);
     }
     if (arguments.guess == Guess::check || arguments.guess == Guess::learn) {
-      uint64_t written = kNothingWritten;
-      if (arguments.guess == Guess::check)
-        written = *const_cast<const volatile uint64_t*>(&arguments.expectation->written);
-      const uint64_t found = __double_as_longlong(number_);
-      if (leads) learn(*arguments.expectation, found);
-      is_done = found == written && written != kNothingWritten;
+      is_done = is_written(arguments);
+      if (leads) learn(*arguments.expectation, __double_as_longlong(number_));
     }
     if (is_done) return;
     if (memory.total_weight) number_ /= *memory.total_weight;

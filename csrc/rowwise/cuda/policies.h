@@ -59,7 +59,10 @@ constexpr TeamPolicy kTeams[] = {{1, 1},  {1, 2},  {1, 4},  {1, 8},
                                  {1, 16}, {2, 16}, {4, 16}, {8, 16}};
 constexpr int64_t kLeastTeamBytes = 256;
 // Warps of a block, for lanes of so many vectors.
-LOSSCLI_HOST_DEVICE constexpr int team_warps(int vectors) { return vectors > 2 ? 16 : 24; }
+LOSSCLI_HOST_DEVICE constexpr int team_warps(int vectors) {
+  return vectors > 8 ? 16 : vectors > 4 ? 20 : 24;
+}
+
 constexpr int kMostTeamSlots = 8;
 
 // The first whose vectors hold a row.

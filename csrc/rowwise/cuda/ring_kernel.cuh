@@ -60,10 +60,11 @@ __device__ __forceinline__ void send(const Message& message, uint32_t place, uin
       : "memory");
 }
 
-// The same where a cluster is one block, whose barrier counts the arrivals: the instruction above
-// is defined between blocks alone.
-__device__ __forceinline__ void put(const Message& message, Message& place, uint32_t barrier) {
-  place = message;
+// The same where a cluster is one block, whose barrier counts its threads: the instruction above is
+// defined between blocks alone.
+__device__ __forceinline__ void put(const Message& message, Message& place, uint32_t barrier,
+                                    bool leads) {
+  if (leads) place = message;
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const uint32_t told = barriers + warps * shape.slots * 8;
   if (threadIdx.x == 0) {
     for (int k = 0; k < warps * shape.slots; ++k) bulk::initialise(barriers + 8 * k, 1);
-    for (int k = 0; k < kRounds; ++k) bulk::initialise(told + 8 * k, blocks == 1 ? warps : 1);
+    for (int k = 0; k < kRounds; ++k) bulk::initialise(told + 8 * k, blocks == 1 ? blockDim.x : 1);
     bulk::fence_barriers();
   }
   __syncthreads();
@@ -262,13 +263,12 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     state = combine<32>(state, scale);
     const uint32_t round = turn % kRounds, barrier = told + 8 * round;
     const int place = round * all_warps + self;
-    // What all lanes have read of an earlier turn may be written over from here on.
-    __syncwarp();
     if (blocks == 1) {
-      if (lane == 0)
-        ring::put({state.top, state.sum, logit, claimed + kAhead * clusters}, received[place],
-                  barrier);
+      ring::put({state.top, state.sum, logit, claimed + kAhead * clusters}, received[place],
+                barrier, lane == 0);
     } else {
+      // What all lanes have read of an earlier turn may be written over from here on.
+      __syncwarp();
       if (threadIdx.x == 0) bulk::expect(barrier, all_warps * sizeof(Message));
       logit = __shfl_sync(~0u, logit, 0);
       claimed = __shfl_sync(~0u, claimed, 0);

@@ -2,7 +2,7 @@
 // losses, each in an order that does not change from run to run.
 #pragma once
 
-#include "rowwise/cuda/target.cuh"
+#include "rowwise/cuda/incoming.cuh"
 
 namespace losscli::cuda {
 
@@ -76,6 +76,7 @@ template <typename Stored>
 __global__ void __launch_bounds__(kTotalThreads)
     prepare_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, Totals* totals) {
+  if (is_written(arguments)) return;
   double loss, weight;
   if (!add_rows<Stored>(arguments, nullptr, true, totals, memory.arrived, loss, weight)) return;
   if (threadIdx.x == 0) *memory.total_weight = weight;
