@@ -127,6 +127,22 @@ DENSE = (
         losses=HINGE,
     ),
     Mutation(
+        "elementwise/cuda/rows.h",
+        "rows.operands |= 1u << n;",
+        "rows.operands = 1u << n;",
+        "only the last of several rows that repeat",
+        losses=("weighted_hinge",),
+        checks=("broadcasts", "layouts", "gradients"),
+    ),
+    Mutation(
+        "elementwise/cuda/rows.h",
+        "return operand_count == 2 ? n == 1 : (rows",
+        "return operand_count == 2 ? n == 1 : (2 * rows",
+        "the operand before a row that repeats",
+        losses=("weighted_hinge",),
+        checks=("broadcasts", "layouts", "gradients"),
+    ),
+    Mutation(
         "core/cuda/memory.cuh",
         "__float2bfloat16_rn",
         "__float2bfloat16_rz",
