@@ -20,8 +20,6 @@ namespace {
 
 using Stored = StoredAs<DType::LOSSCLI_DTYPE>::Type;
 using Real = RealOf<Stored>;
-// A float's differences need more digits than it has.
-using Wide = std::conditional_t<sizeof(Stored) == 2, float, double>;
 
 // Blocks that a launch without anything ahead of it has at most: those that wait for nothing more
 // than a look at the incoming gradient end at once.
@@ -126,7 +124,7 @@ Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const
                        config.gridDim, 32 * shape.warps);
 }
 
-template <int columns>
+template <typename Wide, int columns>
 Status launch_any(const RowArguments& arguments, const RowMemory& memory,
                   const LaunchContext& context) {
   const int64_t blocks = divide_up(arguments.rows(), columns);
@@ -134,6 +132,20 @@ Status launch_any(const RowArguments& arguments, const RowMemory& memory,
   return launch("any_kernel", any_kernel<Stored, Wide, columns>,
                 dim3(static_cast<unsigned>(least(blocks, most))), kAnyThreads, false,
                 context.stream, arguments, memory);
+}
+
+// Many rows a block, where neighbours in memory are of several rows, or rows are short.
+bool takes_columns(const RowArguments& arguments) {
+  const RowStrides& strides = arguments.logits_strides;
+  const int64_t next = arguments.inner > 1 ? strides.inner : strides.outer;
+  return arguments.classes <= kAnyThreads / 2 || next < strides.classes;
+}
+
+template <typename Wide>
+Status choose_any(const RowArguments& arguments, const RowMemory& memory,
+                  const LaunchContext& context) {
+  return takes_columns(arguments) ? launch_any<Wide, 32>(arguments, memory, context)
+                                  : launch_any<Wide, 1>(arguments, memory, context);
 }
 
 template <bool kGradient>
@@ -150,9 +162,10 @@ Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const
     if (policy.access == RowAccess::ring)
       return launch_ring<kGradient>(arguments, policy, memory, context);
   }
-  const bool columns = arguments.logits_strides.classes != 1 && arguments.inner > 1;
-  return columns ? launch_any<32>(arguments, memory, context)
-                 : launch_any<1>(arguments, memory, context);
+  // A float's rounding of a bent logit shows in its exponential.
+  if constexpr (sizeof(Stored) == 4)
+    if (arguments.softcap != 0) return choose_any<double>(arguments, memory, context);
+  return choose_any<Real>(arguments, memory, context);
 }
 
 // The grid of the kernels that sum over rows.
