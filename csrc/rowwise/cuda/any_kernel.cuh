@@ -61,17 +61,22 @@ __global__ void __launch_bounds__(kAnyThreads)
     };
     // Calls `each` with this thread's classes and their logits.
     const auto walk = [&](const auto& each) {
+      const int64_t apart = kLanes * step;
+      const Stored* from = logits + lane * step;
       for (int64_t start = lane; start < classes; start += kLanes * kAnyAhead) {
         Stored stored[kAnyAhead];
 #pragma unroll
         for (int u = 0; u < kAnyAhead; ++u)
-          if (start + u * kLanes < classes) stored[u] = logits[(start + u * kLanes) * step];
+          if (start + u * kLanes < classes) stored[u] = from[u * apart];
+        from += kAnyAhead * apart;
 #pragma unroll
         for (int u = 0; u < kAnyAhead; ++u)
           if (start + u * kLanes < classes) each(start + u * kLanes, stored[u]);
       }
     };
 
+    const Real own_weight =
+        has_target && weights ? static_cast<Real>(widen(weights[own_class])) : 1;
     // Before a gradient may be written over it.
     const Stored own_stored = has_target ? logits[own_class * step] : Stored();
     AnyState<Real> state;
@@ -79,13 +84,16 @@ __global__ void __launch_bounds__(kAnyThreads)
       walk([&](int64_t k, Stored stored) {
         const Real logit = logit_of(stored);
         state.raise(logit, powers);
-        if (k != own_class) state.sum += powers.power(logit, state.reference);
+        if (k != own_class)
+          state.template add_power<sizeof(Stored) == 4>(powers.power(logit, state.reference));
         if (spread) {
           const Real count = counts(k);
           state.counted += count;
           if (count != 0) state.below += count * (state.top - logit);
         }
       });
+    state.sum += state.lost;
+    state.lost = 0;
     if constexpr (columns == 1) {
 #pragma unroll
       for (int distance = 16; distance > 0; distance /= 2)
@@ -100,45 +108,50 @@ __global__ void __launch_bounds__(kAnyThreads)
     __syncthreads();
 
     const Real logit = logit_of(own_stored), reference = state.reference, others = state.sum;
-    const Real own = has_target ? powers.power(logit, reference) : 0;
-    const double sum = static_cast<double>(others) + static_cast<double>(own);
-    // From the largest logit to the logarithm of the sum.
-    const double above = log(sum) + (powers.natural(reference) - powers.over(state.top));
-    const double log_sum_exp = log(sum) + powers.natural(reference);
-    const double own_weight =
-        has_target && weights ? static_cast<double>(widen(weights[own_class])) : 1;
-    const double picked = has_target ? (1 - arguments.label_smoothing) * own_weight : 0;
-    double loss = 0;
-    if (has_target)
-      loss = picked * (own > others ? log1p(static_cast<double>(others) / own)
-                                    : log(sum) + (powers.natural(reference) - powers.over(logit)));
-    if (spread) loss += state.counted * above + state.below * powers.over(1);
-    if (arguments.z_loss != 0) loss += arguments.z_loss * log_sum_exp * log_sum_exp;
-    if (ignored) loss = 0;
-    if (unknown) loss = NAN;
-    if (is && lane == 0)
+    const Real own = has_target ? powers.power(logit, reference) : 0, sum = others + own;
+    // By one thread, for logarithms of double take as long as many elements.
+    if (is && lane == 0) {
+      // From the largest logit to the logarithm of the sum. The error of that one's power is in
+      // both.
+      const double above = log((static_cast<double>(others) + static_cast<double>(own)) /
+                               powers.power(state.top, reference));
+      const double log_sum_exp = above + powers.over(state.top);
+      double loss = 0;
+      if (has_target) {
+        loss = own > others ? log1p(static_cast<double>(others) / own)
+                            : above + (powers.over(state.top) - powers.over(logit));
+        loss *= (1 - arguments.label_smoothing) * own_weight;
+      }
+      if (spread) loss += state.counted * above + state.below * powers.over(1);
+      if (arguments.z_loss != 0) loss += arguments.z_loss * log_sum_exp * log_sum_exp;
+      if (ignored) loss = 0;
+      if (unknown) loss = NAN;
       write_row<Stored, RealOf<Stored>>(arguments, memory, row, loss, log_sum_exp,
                                         has_target && logit >= state.top);
+    }
 
     if (gradient && is) {
-      const double scale = incoming.template of<double>(arguments, row);
+      const Real scale = incoming.template of<Real>(arguments, row);
       Stored* const to = static_cast<Stored*>(arguments.gradient) +
                          arguments.gradient_strides.start(row, arguments.inner);
-      const double beyond =
-          state.counted + (arguments.z_loss == 0 ? 0 : 2 * arguments.z_loss * log_sum_exp);
-      // Times a power; of the target alone; times what a class counts.
-      const Real all = static_cast<Real>(scale * (picked + beyond) / sum);
-      const Real of_own =
-          static_cast<Real>(scale * (beyond * (own / sum) - picked * (others / sum)));
-      const Real of_count = static_cast<Real>(scale);
+      const Real picked = has_target ? kept * own_weight : 0;
+      Real beyond = state.counted;
+      if (arguments.z_loss != 0)
+        beyond += 2 * static_cast<Real>(arguments.z_loss) *
+                  (log(sum / powers.power(state.top, reference)) +
+                   static_cast<Real>(powers.over(state.top)));
+      const Real all = picked + beyond, inverse = 1 / sum;
+      const Real of_own = beyond * (own / sum) - picked * (others / sum);
       walk([&](int64_t k, Stored stored) {
         Real out = 0;
         if (unknown) {
           out = NAN;
         } else if (!ignored) {
-          out = k == own_class ? of_own : all * powers.power(logit_of(stored), reference);
-          if (spread) out -= of_count * counts(k);
-          out *= logit_of.slope(stored);
+          const Real power = powers.power(logit_of(stored), reference);
+          // The gradient of one class is exactly 0.
+          out = k == own_class ? of_own : all * (classes == 1 ? power / sum : power * inverse);
+          if (spread) out -= counts(k);
+          out *= scale * logit_of.slope(stored);
         }
         narrow(out, to[k * arguments.gradient_strides.classes]);
       });

@@ -23,10 +23,6 @@ class AnyPowers {
   __device__ __forceinline__ float between(float from, float to) const {
     return power_of_two(from - to);
   }
-  // The logarithm of a power of 1.
-  __device__ __forceinline__ double natural(float reference) const {
-    return reference * 0.6931471805599453;
-  }
   // A logit over the temperature, as the powers have it.
   __device__ __forceinline__ double over(float logit) const {
     return logit * (static_cast<double>(scale_.high) + scale_.low) * 0.6931471805599453;
@@ -48,7 +44,6 @@ class AnyPowers<Stored, double> {
     return exp(logit / temperature_ - reference);
   }
   __device__ __forceinline__ double between(double from, double to) const { return exp(from - to); }
-  __device__ __forceinline__ double natural(double reference) const { return reference; }
   __device__ __forceinline__ double over(double logit) const { return logit / temperature_; }
 
  private:
@@ -91,15 +86,29 @@ struct AnyState {
   Real sum = 0;      // of the powers, for the reference
   Real counted = 0;  // the sum of what each class counts
   Real below = 0;    // the sum of what each class counts times how far it is below the top
+  Real lost = 0;     // what the sum's roundings lost, of float
 
   template <typename Powers>
   __device__ __forceinline__ void raise(Real to, const Powers& powers) {
     if (!(to > top)) return;
-    const Real next = powers.reference(to);
-    sum *= powers.between(reference, next);
+    const Real next = powers.reference(to), less = powers.between(reference, next);
+    sum *= less;
+    lost *= less;
     if (counted != 0) below += counted * (to - top);
     top = to;
     reference = next;
+  }
+
+  // A thread may have thousands of them.
+  template <bool careful>
+  __device__ __forceinline__ void add_power(Real power) {
+    if constexpr (careful) {
+      const Real before = sum;
+      sum = before + power;
+      lost += power - (sum - before);
+    } else {
+      sum += power;
+    }
   }
 
   template <typename Powers>
