@@ -230,7 +230,8 @@ def _terms(
     import torch
 
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
-    dim, x, share = rows.dim, rows.logits, rows.shares(label_smoothing).abs()
+    dim, x = rows.dim, rows.logits
+    share = rows.shares(label_smoothing).abs().nan_to_num(nan=0.0, posinf=0.0)
     lse = torch.logsumexp(x, dim, keepdim=True)
     softmax = torch.softmax(x, dim)
     size = x.abs()
@@ -388,7 +389,16 @@ class CrossEntropyLoss(NumberedModule):
 
 _INPUT = Operand("input", "logits")
 _WEIGHT = Operand(
-    "weight", "of each class", shape=of_classes, domain=POSITIVE, shared=True, optional=True
+    "weight",
+    "of each class",
+    shape=of_classes,
+    domain=POSITIVE,
+    shared=True,
+    optional=True,
+    roundings=2,
+)
+_PROBABILITIES = Operand(
+    "target", "probability of each class", domain=PROBABILITIES, roundings=2
 )
 SPEC = RowLossSpec(
     name="cross_entropy",
@@ -405,13 +415,7 @@ SPEC = RowLossSpec(
         ),
         _WEIGHT,
     ),
-    forms={
-        "_with_probabilities": (
-            _INPUT,
-            Operand("target", "probability of each class", domain=PROBABILITIES),
-            _WEIGHT,
-        )
-    },
+    forms={"_with_probabilities": (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=(
         Parameter("label_smoothing", 0.0, 0.0, "share of all classes in a target", 0.1, 1.0),
         Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),

@@ -14,7 +14,7 @@ from typing import Any
 
 from .calling import WEIGHTED as PREFIX
 from .rows import RowLossSpec
-from .spec import CLASS_NUMBERS, Operand, Parameter
+from .spec import CLASS_NUMBERS, Operand, Parameter, Tolerance
 
 IGNORE_INDEX = Parameter(
     name="ignore_index",
@@ -53,8 +53,20 @@ def _form(spec: RowLossSpec, name: str, operands: tuple[Operand, ...]) -> RowLos
         counts=partial(_called, spec.counts) if spec.counts and numbered else None,
         loss=_named(spec.loss),
         loss_with_grad=_named(spec.loss_with_grad),
+        tolerance=_tolerance(spec.tolerance, operands),
         forms={},
     )
+
+
+def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Tolerance | None:
+    """Return the tolerance of a loss with the roundings that its operands add to four."""
+    adding = [operand for operand in operands if operand.roundings]
+    if not adding:
+        return own
+    reasons = [own.reason] if own else []
+    reasons += [f"the {each.name} adds {each.roundings} roundings to four" for each in adding]
+    factor = (own.factor if own else 1.0) + sum(each.roundings for each in adding) / 4
+    return Tolerance(factor, "; ".join(reasons))
 
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:

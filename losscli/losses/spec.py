@@ -137,6 +137,8 @@ class Operand:
     dimension."""
     optional: bool = False
     """Whether calls may leave it out."""
+    roundings: int = 0
+    """The roundings that it adds to the four of a loss over rows, or of its gradient."""
 
     def smoothed(self, values: Tensor, margin: float = 0.0) -> Tensor:
         """Return values where the loss is smooth, by a margin; those farther inside as they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from losscli.errors import UsageError, unknown
-from losscli.losses import LOSSES, WEIGHTED
+from losscli.losses import EVERY_LOSS
 from losscli.verify.checks import (
     accumulation,
     allocations,
@@ -70,9 +70,7 @@ CHECKS: dict[str, Check] = {
 def find_check(name: str) -> Check:
     """Look a check up by its name, or that of one of its results; UsageError lists the names."""
     for check in CHECKS.values():
-        results = (
-            result for spec in (LOSSES | WEIGHTED).values() for result in check.results(spec)
-        )
+        results = (result for spec in EVERY_LOSS.values() for result in check.results(spec))
         if name == check.name or name in results:
             return check
     raise UsageError(unknown("check", name, CHECKS))
