@@ -175,10 +175,14 @@ class Case(Record, frozen=True):
         return math.prod(self.unreduced_shape) * self.loss_item_bytes
 
     @property
-    def large_operands(self) -> dict[str, str]:
-        """The dtypes of the operands that are as large as the prediction, by their names."""
-        dtypes, elements = self.dtypes, self.elements
-        return {n: dtypes[n] for n, s in self.shapes.items() if math.prod(s) == elements}
+    def large_operands(self) -> int:
+        """Number of the operands that are as large as the prediction, which is one of them."""
+        return sum(math.prod(shape) == self.elements for shape in self.shapes.values())
+
+    @property
+    def mixes_dtypes(self) -> bool:
+        """Whether the target has another floating dtype than the prediction."""
+        return self.target_dtype in ITEM_BYTES and self.target_dtype != self.dtype
 
     @property
     def operand_bytes(self) -> dict[str, int]:

@@ -190,7 +190,7 @@ def functional(
     }
     has_numbers = not target.is_floating_point()
     if z_loss or (weight is not None and weight.requires_grad and has_numbers):
-        extras = {"temperature": temperature, "softcap": softcap, "z_loss": z_loss}
+        extras: dict[str, Any] = {"temperature": temperature, "softcap": softcap, "z_loss": z_loss}
         return reference(input, target, weight, **settings, **extras)
     logits = input if temperature == 1 else input / temperature
     logits = softcap * torch.tanh(logits / softcap) if softcap else logits
@@ -397,9 +397,7 @@ _WEIGHT = Operand(
     optional=True,
     roundings=2,
 )
-_PROBABILITIES = Operand(
-    "target", "probability of each class", domain=PROBABILITIES, roundings=2
-)
+_PROBABILITIES = Operand("target", "probability of each class", domain=PROBABILITIES, roundings=2)
 SPEC = RowLossSpec(
     name="cross_entropy",
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",

@@ -357,7 +357,8 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     """
     dimensions = max(map(len, shapes), default=0)
     whole = []
-    for extents in zip(*[(1,) * (dimensions - len(shape)) + shape for shape in shapes], strict=True):
+    full = [(1,) * (dimensions - len(shape)) + shape for shape in shapes]
+    for extents in zip(*full, strict=True):
         own = {*extents} - {1}
         if len(own) > 1:
             raise ValueError(f"the shapes {shapes} do not broadcast")

@@ -1,9 +1,9 @@
 """The oracle of losses over rows: the reference formula in float64, in blocks of whole rows.
 
 As that of losses over elements it copies no whole tensor to float64. An operand that all rows
-share, the weight of each class, has a gradient that is summed over the blocks; each row's share in
-such a gradient is taken to have one sign, so that the sum of magnitudes is the gradient for incoming
-gradients without their signs.
+share, the weight of each class, has a gradient that is summed over the blocks. Each row's share in
+it is taken to have one sign: then the sum of magnitudes is the gradient for incoming gradients
+without their signs.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ Its sums are measured at the sum of these magnitudes.
 
 **Rows.** A row's loss is the log of a sum of exponentials (``lse``) less its logits. Each of these
 is a term, and so is 1: the sum is rounded beside it, and its logarithm moves as far. A gradient
-element is ``w * p - q``, of terms ``w * p`` and ``q``, where ``p = exp(x - lse)`` is off by what its
-exponent is off by: half a unit in the last place of ``x - lse``, so by ``abs(x - lse)`` half units
-of ``p`` itself, and by 2 ``abs(x)`` more where a temperature or a cap computes ``x``. What is left
-is a handful of roundings: 4 ULP of the largest term. The sum of C exponentials is added up by many
-lanes; one lane alone, or one tile, would lose ``sqrt(C)`` roundings, at most ``sqrt(16384) = 128``:
-64 ULP. Between the two bars: WARN; in float64, where the oracle's own sum is rounded, PASS. 16-bit
-results are those of float32 rounded once: 1 ULP, or 4 ULP of float32 of the largest term.
+element is ``w * p - q``, of terms ``w * p`` and ``q``. As ``p = exp(x - lse)`` is off by what its
+exponent is off by, ``abs(x - lse)`` ULP of ``p`` are added for the rounding of that, and 2
+``abs(x)`` where a temperature or a cap computes ``x``. What is left is a handful of roundings:
+4 ULP of the largest term. The sum of C exponentials is added up by many lanes; one lane alone, or
+one tile, would lose ``sqrt(C)`` roundings, at most ``sqrt(16384) = 128``: 64 ULP. Between the two
+bars: WARN; in float64, where the oracle's own sum is rounded, PASS. 16-bit results are those of
+float32 rounded once: 1 ULP, or 4 ULP of float32 of the largest term.
 
 **The value of mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums
 tiles of 16,384 elements in float32 and carries the tiles in wider precision adds a random walk of
