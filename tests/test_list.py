@@ -16,7 +16,6 @@ from losscli.losses import LOSSES, ROW_FORMS, Operand, Parameter
 from losscli.losses.domain import PROBABILITIES
 from losscli.machine import devices
 
-
 LISTED = LOSSES | {n: spec for n, spec in ROW_FORMS.items() if not n.startswith("weighted_")}
 
 

@@ -246,6 +246,9 @@ def _terms(
     whole = share.sum(dim, keepdim=True) + 2 * z_loss * of_sum
     slope = (whole * softmax * (1 + exponent / 4)).fmax(share) / temperature
     found = {LOSS: loss, "input": slope}
+    if weight is not None:
+        plain = _rows(input, target, None, ignore_index, label_smoothing, temperature, softcap)
+        found["weight"] = plain.shares(label_smoothing) * surprise
     if rows.probabilities is not None:
         found["target"] = surprise if rows.weight is None else surprise * rows.weight
     return found
@@ -397,7 +400,7 @@ _WEIGHT = Operand(
     optional=True,
     roundings=2,
 )
-_PROBABILITIES = Operand("target", "probability of each class", domain=PROBABILITIES, roundings=2)
+_PROBABILITIES = Operand("target", "probability of each class", domain=PROBABILITIES, roundings=4)
 SPEC = RowLossSpec(
     name="cross_entropy",
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",

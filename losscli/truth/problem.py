@@ -33,6 +33,7 @@ from losscli.truth.tolerances import (
     judge_rows,
     judge_sums,
     judge_value,
+    lost_in_sum,
 )
 
 ORACLES: Mapping[Unit, type[Oracle]] = {ELEMENT: Oracle, ROW: RowOracle}
@@ -297,7 +298,7 @@ class Problem:
         def verdict_of(errors: Errors) -> Verdict:
             if not self.oracle.is_summed(name):
                 return self.judge_units(errors, operand.dtype)
-            return judge_sums(errors, operand.dtype, self.granted)
+            return judge_sums(errors, operand.dtype, self._granted_sum(operand.dtype))
 
         verdict = verdict_of(errors)
         if verdict.status == FAIL and self._may_be_excused:
@@ -311,6 +312,13 @@ class Problem:
             length = self.case.spec.terms_in_sum(tuple(self.prediction.shape))
             return judge_rows(errors, dtype, length, self.granted)
         return judge_elements(errors, self.granted)
+
+    def _granted_sum(self, dtype: torch.dtype) -> float | None:
+        """ULP that are granted to a gradient that is a sum; see tolerances.py."""
+        if self.case.spec.unit != ROW or dtype.itemsize < 4:
+            return self.granted
+        lost = lost_in_sum(self.oracle.unreduced_shape.numel())
+        return max(self.granted or 0.0, ELEMENT_ULP + lost)
 
     @property
     def _may_be_excused(self) -> bool:

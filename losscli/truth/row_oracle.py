@@ -2,8 +2,7 @@
 
 As that of losses over elements it copies no whole tensor to float64. An operand that all rows
 share, the weight of each class, has a gradient that is summed over the blocks. Each row's share in
-it is taken to have one sign: then the sum of magnitudes is the gradient for incoming gradients
-without their signs.
+it is measured at the terms that the spec names; without them at itself, taken to have one sign.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class RowOracle(Oracle):
         if self.is_summed(name):
             yield self._gradient_of_shared(name, grad_output)
             return
-        share = terms_share(self.operands[name].dtype, rounds_once=self.spec.rounds_once)
+        share = self._share(self.operands[name].dtype)
         for block in self._blocks(self.unreduced_shape):
             values = self._read(block)
             values[name] = values[name].clone().requires_grad_()
@@ -95,9 +94,10 @@ class RowOracle(Oracle):
         operand = self.operands[name]
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude = torch.zeros_like(value)
-        mean = 0.0
+        mean = mean_scale = 0.0
         if self.case.reduction == "mean" and self.spec.counts:
-            mean = float(next(iter(self.value())).value)
+            of_mean = next(iter(self.value()))
+            mean, mean_scale = float(of_mean.value), abs(float(of_mean.scale))
         for block in self._blocks(self.unreduced_shape):
             values = self._read(block)
             values[name] = values[name].clone().requires_grad_()
@@ -107,13 +107,27 @@ class RowOracle(Oracle):
                 counts = self._counts(values) if mean else None
             (own,) = torch.autograd.grad(elements, values[name], incoming, retain_graph=True)
             value += own
-            magnitude += torch.autograd.grad(elements, values[name], incoming.abs())[0].abs()
+            terms = self.spec.terms
+            found = terms.of(*values.values(), **self.case.params).get(name) if terms else None
+            if found is None:
+                found = torch.autograd.grad(elements, values[name], incoming.abs())[0]
+            else:
+                found = _summed(found.detach() * _spread(incoming, found), operand)
+            magnitude += found.abs().nan_to_num(nan=0.0, posinf=0.0)
             if counts is not None and counts.requires_grad:
                 (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
-                value -= mean * own
+                # Where no row counts the mean is NaN, and moves nothing.
+                value -= torch.where(own == 0, own, mean * own)
                 (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
-                magnitude += abs(mean) * own.abs()
+                magnitude += torch.where(own == 0, own, mean_scale * own).abs()
         return Truth(tuple(slice(0, extent) for extent in operand.shape), value, magnitude)
+
+    def _share(self, dtype: torch.dtype) -> float:
+        """Return what the terms of a result are multiplied by."""
+        if not self.spec.rounds_once:
+            return 1.0
+        own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
+        return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
 
     @property
     def _shared_operands(self) -> tuple[str, ...]:
@@ -150,7 +164,7 @@ class RowOracle(Oracle):
         """Return the loss of each row of a block."""
         values = self._read(block)
         elements = self._elements(values)
-        share = terms_share(self.dtype, rounds_once=self.spec.rounds_once)
+        share = self._share(self.dtype)
         terms = largest_terms(self.case, LOSS, values, elements, share=share)
         return Truth(block, elements, terms)
 
@@ -166,6 +180,12 @@ class RowOracle(Oracle):
         """Return what each row counts in a mean."""
         assert self.spec.counts
         return self.spec.counts(*values.values(), **self.case.params)
+
+
+def _summed(terms: Tensor, shared: Tensor) -> Tensor:
+    """Return the sum of magnitudes over all rows, which lie along dimension 1, in a shared shape."""
+    by_class = terms.abs().movedim(min(terms.dim() - 1, 1), 0)
+    return by_class.reshape(len(by_class), -1).sum(1).view(shared.shape)
 
 
 def _spread(incoming: Tensor, like: Tensor) -> Tensor:

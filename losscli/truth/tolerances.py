@@ -25,7 +25,7 @@ exponent is off by, ``abs(x - lse)`` ULP of ``p`` are added for the rounding of 
 4 ULP of the largest term. The sum of C exponentials is added up by many lanes; one lane alone, or
 one tile, would lose ``sqrt(C)`` roundings, at most ``sqrt(16384) = 128``: 64 ULP. Between the two
 bars: WARN; in float64, where the oracle's own sum is rounded, PASS. 16-bit results are those of
-float32 rounded once: 1 ULP, or 4 ULP of float32 of the largest term.
+float32 rounded once: 1 ULP, or the wider bar of float32 at the largest term.
 
 **The value of mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums
 tiles of 16,384 elements in float32 and carries the tiles in wider precision adds a random walk of
@@ -37,7 +37,8 @@ where they exceed the bound.)
 
 **The gradient of a broadcast operand** is a sum of terms of both signs in the operand's dtype. It
 is measured at the sum of their magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL,
-between the two WARN.
+between the two WARN. That of an operand which all rows share is composed of PyTorch's operators,
+which add up row after row: ``sqrt(rows)`` roundings more.
 
 In float64 there is no wider type to carry tiles in, and the oracle rounds as well: a sum passes
 within the bound, and nothing warns.
@@ -98,15 +99,26 @@ def judge_elements(errors: Errors, loosened: float | None = None) -> Verdict:
     return Verdict(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp {of}")
 
 
-def terms_share(dtype: torch.dtype, *, rounds_once: bool) -> float:
+def lost_in_sum(length: int) -> float:
+    """Return the ULP that a sum of so many terms may lose: those of a row, or those of all rows."""
+    return math.sqrt(min(length, TILE_ELEMENTS)) / 2
+
+
+def terms_share(dtype: torch.dtype, length: int, factor: float = 1.0) -> float:
     """Return what the terms of a row are multiplied by, where a result has fewer bits than they.
 
-    So that as many ULP of a result as it may be off by are 4 ULP of the terms in float32.
+    So that as many ULP of a result as it may be off by are those of the terms in float32: four, and
+    what the sum may lose.
+
+    Args:
+        dtype: of the result.
+        length: of the row.
+        factor: of the loss's own tolerance.
     """
-    if not rounds_once or dtype.itemsize >= 4:
+    if dtype.itemsize >= 4:
         return 1.0
     wider = torch.finfo(torch.float32).eps / torch.finfo(dtype).eps
-    return wider * ELEMENT_ULP / ONCE_ROUNDED_ULP
+    return wider * (factor * ELEMENT_ULP + lost_in_sum(length)) / ONCE_ROUNDED_ULP
 
 
 def judge_rows(
@@ -115,7 +127,7 @@ def judge_rows(
     """Judge results of rows of a length: a loss each, or gradient elements."""
     once = dtype.itemsize < 4
     bar = ONCE_ROUNDED_ULP if once else ELEMENT_ULP
-    lost = 0.0 if once else math.sqrt(min(length, TILE_ELEMENTS)) / 2
+    lost = 0.0 if once else lost_in_sum(length)
     passing = max(bar, loosened or 0.0) + (lost if dtype == torch.float64 else 0.0)
     if errors.ulp <= passing:
         return Verdict(PASS)

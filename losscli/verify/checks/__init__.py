@@ -25,12 +25,16 @@ from losscli.verify.checks import (
     parts,
     retained,
     rounding,
+    row_layouts,
+    row_lengths,
+    row_values,
     second_derivatives,
     sizes,
     specials,
     steps,
     streams,
     value,
+    wrong_targets,
 )
 from losscli.verify.checks.check import Check
 
@@ -43,6 +47,10 @@ CHECKS: dict[str, Check] = {
         branches.CHECK,
         layouts.CHECK,
         sizes.CHECK,
+        row_values.CHECK,
+        row_lengths.CHECK,
+        row_layouts.CHECK,
+        wrong_targets.CHECK,
         broadcasts.CHECK,
         bulk.CHECK,
         rounding.CHECK,
