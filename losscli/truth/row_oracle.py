@@ -183,7 +183,7 @@ class RowOracle(Oracle):
 
 
 def _summed(terms: Tensor, shared: Tensor) -> Tensor:
-    """Return the sum of magnitudes over all rows, which lie along dimension 1, in a shared shape."""
+    """Return the sum of magnitudes over all rows, which lie along dimension 1, as an operand."""
     by_class = terms.abs().movedim(min(terms.dim() - 1, 1), 0)
     return by_class.reshape(len(by_class), -1).sum(1).view(shared.shape)
 
