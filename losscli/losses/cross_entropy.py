@@ -398,7 +398,7 @@ _WEIGHT = Operand(
     domain=POSITIVE,
     shared=True,
     optional=True,
-    roundings=2,
+    roundings=4,
 )
 _PROBABILITIES = Operand("target", "probability of each class", domain=PROBABILITIES, roundings=4)
 SPEC = RowLossSpec(
