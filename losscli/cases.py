@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr, replace
 
 from losscli import layouts
 from losscli.axes import (
+    BROADCAST_MIDDLE,
     CONTIGUOUS,
     FORWARD_BACKWARD,
     MIXED_DTYPE,
@@ -19,12 +20,15 @@ from losscli.axes import (
     Layout,
     PassName,
 )
-from losscli.losses import LossSpec, Reduction, Shape, find_loss
+from losscli.losses import CLASS_NUMBERS, ROW, Reduction, Shape, Spec, find_loss
 from losscli.reasons import Reason
 from losscli.record import Record
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
+INTEGER_BYTES = {"int64": 8, "int32": 4}
+"""Of class numbers, which are no axis of a run: int64, and int32 where dtypes are mixed."""
+_BYTES = ITEM_BYTES | INTEGER_BYTES
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The incoming gradients of successive calls for ``changing``: all different, and of few bits, so
 that every dtype holds them."""
@@ -87,7 +91,7 @@ class Case(Record, frozen=True):
             force_setattr(self, "params", Parameters(self.params))
 
     @property
-    def spec(self) -> LossSpec:
+    def spec(self) -> Spec:
         """The loss itself, with the operands that it has for the parameters."""
         return find_loss(self.loss).given(self.params)
 
@@ -107,6 +111,20 @@ class Case(Record, frozen=True):
         return math.prod(self.shape)
 
     @property
+    def unreduced_shape(self) -> Shape:
+        """The shape of the loss without a reduction.
+
+        Raises:
+            ValueError: the shapes of the operands do not broadcast.
+        """
+        return self.spec.loss_shape(list(self.shapes.values()))
+
+    @property
+    def classes(self) -> int:
+        """Number of the classes of a row, for operands that hold class numbers."""
+        return self.spec.terms_in_sum(self.shape)
+
+    @property
     def size(self) -> Shape:
         """The size as a config names it."""
         return layouts.size_of(self.shape, self.layout)
@@ -115,6 +133,11 @@ class Case(Record, frozen=True):
     def impossible(self) -> Reason | None:
         """Why the size cannot have the layout; None if it can."""
         text = layouts.impossible(self.size, self.layout)
+        if self.spec.unit == ROW:
+            if self.layout == BROADCAST_MIDDLE:
+                return Reason("layout", f"{self.layout}: rows of {self.loss} do not broadcast")
+            if not self.shape or not self.classes:
+                return Reason("layout", f"{self.loss} needs rows of at least one class")
         return Reason("layout", text) if text else None
 
     @property
@@ -123,36 +146,56 @@ class Case(Record, frozen=True):
         return ITEM_BYTES[self.dtype]
 
     @property
-    def target_dtype(self) -> DType:
+    def target_dtype(self) -> str:
         """The dtype of the target."""
+        if self.spec.operands[1].kind == CLASS_NUMBERS:
+            return "int32" if self.layout == MIXED_DTYPE else "int64"
         if self.layout != MIXED_DTYPE:
             return self.dtype
         return "float32" if self.item_bytes == 2 else "bfloat16"
 
     @property
-    def dtypes(self) -> dict[str, DType]:
+    def dtypes(self) -> dict[str, str]:
         """The dtype of each operand by its name; only the target's may be another."""
         prediction, target, *others = self.spec.names
-        dtypes = {prediction: self.dtype, target: self.target_dtype}
-        return dtypes | dict.fromkeys(others, self.dtype)
+        dtypes = {prediction: str(self.dtype), target: self.target_dtype}
+        return dtypes | dict.fromkeys(others, str(self.dtype))
 
     @property
     def loss_item_bytes(self) -> int:
-        """Bytes of one element of the loss, whose dtype is the operands', promoted."""
-        return max(self.item_bytes, ITEM_BYTES[self.target_dtype])
+        """Bytes of one element of the loss, whose dtype is that of its operands, promoted."""
+        dtypes = self.dtypes
+        return max(ITEM_BYTES[dtypes[name]] for name in self.spec.promoted)
+
+    @property
+    def loss_bytes(self) -> int:
+        """Bytes of the loss where it has a shape; 0 of one number."""
+        if self.reduction != "none":
+            return 0
+        return math.prod(self.unreduced_shape) * self.loss_item_bytes
+
+    @property
+    def large_operands(self) -> int:
+        """Number of the operands that are as large as the prediction, which is one of them."""
+        return sum(math.prod(shape) == self.elements for shape in self.shapes.values())
+
+    @property
+    def mixes_dtypes(self) -> bool:
+        """Whether the target has another floating dtype than the prediction."""
+        return self.target_dtype in ITEM_BYTES and self.target_dtype != self.dtype
 
     @property
     def operand_bytes(self) -> dict[str, int]:
         """Bytes of the elements of each operand by its name."""
         dtypes = self.dtypes
-        return {n: math.prod(s) * ITEM_BYTES[dtypes[n]] for n, s in self.shapes.items()}
+        return {n: math.prod(s) * _BYTES[dtypes[n]] for n, s in self.shapes.items()}
 
     @property
     def stored_bytes(self) -> int:
         """Bytes of the operands' storage, which for a view is larger than the view."""
         dtypes = self.dtypes
         return sum(
-            layouts.stored_elements(shape, self.layout) * ITEM_BYTES[dtypes[name]]
+            layouts.stored_elements(shape, self.layout) * _BYTES[dtypes[name]]
             for name, shape in self.shapes.items()
         )
 
@@ -202,7 +245,7 @@ class Case(Record, frozen=True):
         """
         input = self.elements * self.item_bytes
         operands = sum(self.operand_bytes.values())
-        loss = self.elements * self.loss_item_bytes if self.reduction == "none" else 0
+        loss = self.loss_bytes
         moved = operands + loss
         if pass_ == FORWARD_BACKWARD:
             moved += input

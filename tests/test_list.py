@@ -12,9 +12,11 @@ import pytest
 from losscli.cli import main
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, Operand, Parameter
+from losscli.losses import LOSSES, ROW_FORMS, Operand, Parameter
 from losscli.losses.domain import PROBABILITIES
 from losscli.machine import devices
+
+LISTED = LOSSES | {n: spec for n, spec in ROW_FORMS.items() if not n.startswith("weighted_")}
 
 
 def listing(capsys, *arguments):
@@ -42,6 +44,7 @@ def blocks(capsys):
         words = re.split("  +", line.strip())
         if not line.startswith(" "):
             name, _, formula = line.partition(": ")
+            name = name.removesuffix(", by row")
             found[name] = [[formula]]
         elif line.startswith(" " * 5):  # of a line that did not fit
             found[name][-1][-1] += f" {words[0]}"
@@ -52,8 +55,8 @@ def blocks(capsys):
 
 def test_list_of_losses_has_operands_and_parameters_with_their_domains(capsys):
     found = blocks(capsys)
-    assert list(found) == list(LOSSES)
-    for spec, (formula, *lines) in zip(LOSSES.values(), found.values(), strict=True):
+    assert list(found) == list(LISTED)
+    for spec, (formula, *lines) in zip(LISTED.values(), found.values(), strict=True):
         assert formula == [spec.formula]
         assert [line[0] for line in lines] == [*spec.names, *(p.name for p in spec.parameters)]
         for operand, (_, kind, domain, role) in zip(spec.operands, lines, strict=False):
@@ -89,6 +92,7 @@ def test_list_of_losses_in_json_has_the_same_as_data(capsys):
     losses = json.loads(listing(capsys, "losses", "--format", "json"))["losses"]
     assert losses["hinge"] == {
         "formula": "max(margin - x * y, 0)",
+        "unit": "element",
         "operands": [
             {"name": "input", "role": "predictions", "domain": "any number", "gradient": True},
             {"name": "target", "role": "labels", "domain": "-1 or 1", "gradient": True},
@@ -104,6 +108,14 @@ def test_list_of_losses_in_json_has_the_same_as_data(capsys):
     }
 
 
+def test_list_says_which_losses_are_of_rows(capsys):
+    lines = listing(capsys, "losses").splitlines()
+    named = {line.partition(", by row: ")[0] for line in lines if ", by row: " in line}
+    assert named == {"cross_entropy", "cross_entropy_with_probabilities"}
+    losses = json.loads(listing(capsys, "losses", "--format", "json"))["losses"]
+    assert {name for name, loss in losses.items() if loss["unit"] == "row"} == named
+
+
 def test_list_without_a_kind_has_all_kinds(capsys):
     lines = listing(capsys).splitlines()
     heads = [line for line in lines if not line.startswith(" ")]
@@ -113,7 +125,7 @@ def test_list_without_a_kind_has_all_kinds(capsys):
 def test_list_in_json_has_all_kinds(capsys):
     everything = json.loads(listing(capsys, "--format", "json"))
     assert list(everything) == ["losses", "implementations", "devices", "configs"]
-    assert list(everything["losses"]) == list(LOSSES)
+    assert list(everything["losses"]) == list(LISTED)
 
 
 class FakeDriver:

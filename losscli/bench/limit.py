@@ -71,11 +71,12 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     Without a reduction the incoming gradient is known only when the loss is there, so that the
     operands are read twice.
     """
-    operands = sum(math.prod(shape) == case.elements for shape in case.shapes.values())
+    operands = case.large_operands
     if case.reduction != "none":
         return (Mix(operands, int(pass_ == "forward_backward")),)
-    forward = Mix(operands, 1)
-    return (forward,) if pass_ == "forward" else (forward, Mix(operands + 1, 1))
+    large = int(math.prod(case.unreduced_shape) == case.elements)  # the loss, and what comes in
+    forward = Mix(operands, large)
+    return (forward,) if pass_ == "forward" else (forward, Mix(operands + large, 1))
 
 
 _Key = tuple[tuple[Mix, ...], int, Timer]
@@ -199,7 +200,7 @@ class Limits:
 
 def scaled(limit: Limit, case: Case, pass_: PassName) -> Limit:
     """Return the limit of a case's own bytes, from that of arrays that are all of one dtype."""
-    if limit.seconds is None or case.target_dtype == case.dtype:
+    if limit.seconds is None or not case.mixes_dtypes:
         return limit
     alike = msgspec.structs.replace(case, layout=CONTIGUOUS)
     share = case.floor_bytes(pass_) / alike.floor_bytes(pass_)

@@ -49,7 +49,7 @@ def plan_memory(
     """Return what timing these implementations side by side will take."""
     graphs = mode == GRAPH
     tensor = case.elements * case.item_bytes
-    loss = case.elements * case.loss_item_bytes if case.reduction == "none" else 0
+    loss = case.loss_bytes
     inputs = case.stored_bytes
     outputs = len(implementations) * loss
     if pass_ == "forward_backward":
@@ -59,7 +59,7 @@ def plan_memory(
             inputs += loss * len(implementations)
     if case.device == "cpu" and outputs:  # there what moves the bytes alone is sampled beside them
         outputs += tensor
-    if case.device == "cpu" and case.target_dtype != case.dtype:  # what it reads for the target
+    if case.device == "cpu" and case.mixes_dtypes:  # what it reads for the target
         inputs += tensor
     temporaries = {i.name: i.temporary_bytes(case) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE

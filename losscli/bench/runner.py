@@ -145,7 +145,9 @@ class Runner:
         outcomes: dict[str, Outcome] = {}
         entries: list[_Entry] = []
         operands = tuple(contents.operands.values())
-        passes = PassFactory(pass_, case.reduction, operands, case.grad_output)
+        passes = PassFactory(
+            pass_, case.reduction, operands, case.grad_output, case.unreduced_shape
+        )
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         if any(implementation.file for implementation in implementations):

@@ -12,7 +12,8 @@ import click
 from losscli.cli.options import listing_format, one_of
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, LossSpec
+from losscli.losses import LOSSES, ROW, ROW_FORMS, Spec
+from losscli.losses.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
 from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
 from losscli.units import format_bytes
@@ -27,13 +28,15 @@ ROOM = WIDTH - len(BELOW_ITS_KIND)
 
 def _losses() -> Entries:
     """Name each loss with its formula, operands and parameters."""
-    return {spec.name: _described(spec) for spec in LOSSES.values()}
+    rows = [spec for name, spec in ROW_FORMS.items() if not is_weighted(name)]
+    return {spec.name: _described(spec) for spec in (*LOSSES.values(), *rows)}
 
 
-def _described(spec: LossSpec) -> dict[str, Any]:
+def _described(spec: Spec) -> dict[str, Any]:
     """Return what JSON holds of a loss."""
     return {
         "formula": spec.formula,
+        "unit": spec.unit,
         "operands": [
             {
                 "name": operand.name,
@@ -95,7 +98,9 @@ def _table_of_losses(losses: Entries) -> str:
             (each["name"], kind, each["domain"], each["role"])
             for each, kind in zip(described, kinds, strict=True)
         ]
-        title = textwrap.fill(f"{name}: {loss['formula']}", ROOM, subsequent_indent=2 * INDENT)
+        unit = f", by {ROW}" if loss["unit"] == ROW else ""
+        title = f"{name}{unit}: {loss['formula']}"
+        title = textwrap.fill(title, ROOM, subsequent_indent=2 * INDENT)
         blocks.append(f"{title}\n{textwrap.indent(_wrapped(rows), INDENT)}")
     return "\n".join(blocks)
 

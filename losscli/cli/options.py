@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,11 +21,11 @@ from losscli.config.fields import (
 )
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config
-from losscli.config.schema import ALL_WEIGHTED, Config
+from losscli.config.schema import ALL_ROWS, ALL_WEIGHTED, Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
-from losscli.losses import LOSSES, REDUCTIONS, WEIGHTED
+from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
 
@@ -145,8 +145,8 @@ def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) ->
 
 
 def _losses(text: str) -> tuple[str, ...]:
-    """Read the name of a loss, ``all``, or ``weighted`` for all with a weight."""
-    groups = {"all": LOSSES, ALL_WEIGHTED: WEIGHTED}
+    """Read the name of a loss, or of a group: ``all``, ``weighted`` or ``rows``."""
+    groups: dict[str, Iterable[str]] = {"all": LOSSES, ALL_WEIGHTED: WEIGHTED, ALL_ROWS: ROW_FORMS}
     return tuple(groups[text]) if text in groups else (check_loss(text),)
 
 
@@ -172,7 +172,7 @@ _GRAD_OUTPUT_HELP = (
 )
 _LOSS_HELP = (
     f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
-    "weighted is all of these."
+    f"weighted is all of these. Losses over rows are {', '.join(ROW_FORMS)}; rows is all of these."
 )
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 _AXES = (

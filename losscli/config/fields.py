@@ -22,6 +22,7 @@ from losscli.axes import (
 )
 from losscli.config.positions import Located
 from losscli.config.schema import (
+    ALL_ROWS,
     ALL_WEIGHTED,
     MOST_PROCESSES,
     OFF_DEFAULT,
@@ -35,7 +36,16 @@ from losscli.config.schema import (
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
-from losscli.losses import LOSSES, REDUCTIONS, WEIGHTED, LossSpec, Shape, find_loss
+from losscli.losses import (
+    EVERY_LOSS,
+    LOSSES,
+    REDUCTIONS,
+    ROW_FORMS,
+    WEIGHTED,
+    Shape,
+    Spec,
+    find_loss,
+)
 from losscli.units import parse_fraction, parse_seconds
 
 T = TypeVar("T")
@@ -174,19 +184,22 @@ def _losses(node: Located) -> tuple[LossChoice, ...]:
     """Read a name, names with parameters, or a list of them.
 
     ``all`` adds those not named, ``off_default`` adds them with parameters that are no defaults,
-    ``weighted`` adds each with a weight, and with such parameters.
+    ``weighted`` adds each with a weight, and with such parameters. ``rows`` adds every loss over
+    rows, in each of its forms.
     """
     choices: list[LossChoice] = []
     every = ""
     for item in [node] if isinstance(node.value, dict) else _items(node, "a loss"):
         if isinstance(item.value, dict):
-            known = LOSSES | {n: s for n, s in WEIGHTED.items() if n in item.value}
+            known = LOSSES | {n: s for n, s in EVERY_LOSS.items() if n in item.value}
             entries = check_mapping(item, "a loss", known, "loss")
             found = [LossChoice(n, _parameters(entries[n], find_loss(n))) for n in entries]
         elif item.value in ("all", OFF_DEFAULT):
             every, found = item.value, []
         elif item.value == ALL_WEIGHTED:
             found = list(map(_off_default, WEIGHTED.values()))
+        elif item.value == ALL_ROWS:
+            found = list(map(LossChoice, ROW_FORMS))
         else:
             found = [LossChoice(_loss_name(item))]
         choices += [choice for choice in found if choice not in choices]
@@ -197,7 +210,7 @@ def _losses(node: Located) -> tuple[LossChoice, ...]:
     return (*choices, *(LossChoice(spec.name) for spec in others))
 
 
-def _off_default(spec: LossSpec) -> LossChoice:
+def _off_default(spec: Spec) -> LossChoice:
     return LossChoice(spec.name, {name: (value,) for name, value in off_default(spec).items()})
 
 
@@ -210,7 +223,7 @@ def _loss_name(node: Located) -> str:
     return _at(node, check_loss)
 
 
-def _parameters(node: Located, spec: LossSpec) -> Mapping[str, tuple[float, ...]]:
+def _parameters(node: Located, spec: Spec) -> Mapping[str, tuple[float, ...]]:
     """Read the parameters of a loss: a number or a list of numbers each."""
     if node.value is None:
         return {}

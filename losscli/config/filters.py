@@ -12,7 +12,7 @@ from losscli.config.schema import Condition, Filter
 from losscli.config.sizes import parse_size
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, REDUCTIONS, WEIGHTED
+from losscli.losses import EVERY_LOSS, REDUCTIONS
 
 Read = Callable[[str], tuple[object, ...]]
 
@@ -63,7 +63,7 @@ def _parameter(text: str) -> tuple[float]:
 
 
 _AXES: Mapping[str, Read] = {
-    "loss": _named("loss", (*LOSSES, *WEIGHTED)),
+    "loss": _named("loss", EVERY_LOSS),
     "size": parse_size,
     "dtype": _named("dtype", DTYPES),
     "reduction": _named("reduction", REDUCTIONS),
@@ -73,7 +73,7 @@ _AXES: Mapping[str, Read] = {
     "layout": _named("layout", LAYOUTS),
     "grad_output": lambda text: (check_grad_output(text),),
     "table": lambda text: (text,),
-    **{p.name: _parameter for spec in LOSSES.values() for p in spec.parameters},
+    **{p.name: _parameter for spec in EVERY_LOSS.values() for p in spec.parameters},
 }
 
 _CHOSEN: Mapping[str, str] = {

@@ -19,7 +19,7 @@ from losscli.axes import (
     PassName,
 )
 from losscli.implementations import CUSTOM
-from losscli.losses import LossSpec, Reduction, Shape
+from losscli.losses import Reduction, Shape, Spec
 from losscli.units import format_size
 
 
@@ -32,11 +32,13 @@ class LossChoice:
 
 
 ALL_WEIGHTED = "weighted"
+ALL_ROWS = "rows"
+"""In a list of losses: every loss with a weight, and every loss over rows in all of its forms."""
 OFF_DEFAULT = "off_default"
 """In a list of losses: every loss that is not named, with parameters off their defaults."""
 
 
-def off_default(spec: LossSpec) -> dict[str, float]:
+def off_default(spec: Spec) -> dict[str, float]:
     """Return parameters that all differ from their defaults, which a kernel may assume."""
     return {parameter.name: parameter.off_default for parameter in spec.parameters}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
 from losscli.implementations.implementation import CUSTOM, Implementation
+from losscli.losses import ROW
 from losscli.reasons import Reason
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
 
 
 def _needs_no_sum(case: Case) -> Reason | None:
+    if case.spec.unit == ROW:
+        return Reason("not_applicable", "the sum over rows has one way to finish")
     if case.reduction != "none":
         return None
     return Reason("not_applicable", "without a reduction there is no sum to finish")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from losscli.errors import UsageError
-from losscli.losses import LOSSES, LossSpec
+from losscli.losses import EVERY_LOSS, LOSSES, Spec
 from losscli.reasons import Reason
 
 MODULE = "ModelNew"
@@ -154,7 +154,7 @@ class UserFile:
         return found[wanted[0]]
 
     def unavailable(
-        self, loss: str, reduction: str, spec: LossSpec, parameters: Mapping[str, float]
+        self, loss: str, reduction: str, spec: Spec, parameters: Mapping[str, float]
     ) -> Reason | None:
         """Return why what it defines cannot run a case; None if it can."""
         try:
@@ -235,7 +235,7 @@ def _at_revision(path: Path, revision: str) -> bytes:
 @cache
 def _function_name(loss: str) -> str:
     """Return what the public function of a loss is called; of no known loss what it would be."""
-    return LOSSES[loss].function_name if loss in LOSSES else f"{loss}_loss"
+    return EVERY_LOSS[loss].function_name if loss in EVERY_LOSS else f"{loss}_loss"
 
 
 def _definitions(source: str, path: str) -> Mapping[str, Definition]:

@@ -13,7 +13,7 @@ import torch
 from losscli.axes import FORWARD_BACKWARD, PassName
 from losscli.cases import grad_output_values
 from losscli.implementations.capture import capture
-from losscli.losses import Reduction
+from losscli.losses import Reduction, Shape
 from losscli.machine.allocations import measure_peak
 
 if TYPE_CHECKING:
@@ -176,14 +176,27 @@ class PassFactory:
         reduction: Reduction,
         operands: Iterable[Tensor],
         grad_output: GradOutput = 1.0,
+        unreduced: Shape | None = None,
     ) -> None:
-        """``operands``: in the spec's order, the prediction first."""
+        """Take the operands of a case.
+
+        Args:
+            pass_: which pass.
+            reduction: of the loss.
+            operands: in the spec's order, the prediction first.
+            grad_output: what comes in.
+            unreduced: the shape of the loss without a reduction; None is what operands broadcast
+                to.
+        """
         first, *others = operands
         self.pass_ = pass_
         self.grad_outputs: list[Incoming] = []
         if pass_ == FORWARD_BACKWARD:
-            shape = torch.broadcast_tensors(first, *others)[0].shape
-            dtype = reduce(torch.promote_types, (each.dtype for each in (first, *others)))
+            shape = unreduced
+            if shape is None:
+                shape = tuple(torch.broadcast_tensors(first, *others)[0].shape)
+            given = (each.dtype for each in (first, *others) if each.is_floating_point())
+            dtype = reduce(torch.promote_types, given)
             like = torch.empty(0, dtype=dtype, device=first.device)
             first = first.detach().requires_grad_()
             due = shape if reduction == "none" else ()

@@ -10,14 +10,30 @@ from losscli.errors import UsageError, unknown
 
 from .domain import DOMAINS, Domain
 from .reduction import REDUCTIONS, Reduction, reduce
+from .row_forms import forms
 from .rows import RowLossSpec
-from .spec import LOSS, LossFunction, LossSpec, Operand, Parameter, Shape, Terms, Tolerance
+from .spec import (
+    CLASS_NUMBERS,
+    ELEMENT,
+    FLOATING,
+    LOSS,
+    ROW,
+    LossFunction,
+    LossSpec,
+    Operand,
+    Parameter,
+    Shape,
+    Spec,
+    Terms,
+    Tolerance,
+    Unit,
+)
 from .weighting import is_weighted, weighted
 
-Spec = TypeVar("Spec", LossSpec, RowLossSpec)
+Kind = TypeVar("Kind", LossSpec, RowLossSpec)
 
 
-def _find(kind: type[Spec]) -> dict[str, Spec]:
+def _find(kind: type[Kind]) -> dict[str, Kind]:
     """Return the specs of a kind in the files of this folder, by name."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     specs = [getattr(import_module(f"{__name__}.{name}"), "SPEC", None) for name in names]
@@ -35,27 +51,40 @@ ROW_LOSSES: dict[str, RowLossSpec] = _find(RowLossSpec)
 """The losses over rows, which have operators and kernels of their own shape."""
 
 
-def find_loss(name: str) -> LossSpec:
-    """Return the spec of a loss, with a weight or without.
+ROW_FORMS: dict[str, RowLossSpec] = {
+    form.name: form for spec in ROW_LOSSES.values() for form in forms(spec)
+}
+"""The losses over rows in each form that is tested: to be chosen by name, and no part of ``all``.
+"""
+EVERY_LOSS: dict[str, Spec] = {**LOSSES, **WEIGHTED, **ROW_FORMS}
+"""All that a case may name."""
+
+
+def find_loss(name: str) -> Spec:
+    """Return the spec of a loss, with a weight or without, over elements or over rows.
 
     Raises:
         UsageError: there is none of that name.
     """
-    found = LOSSES.get(name) or WEIGHTED.get(name)
-    if found is None and name in ROW_LOSSES:
-        raise UsageError(
-            f"{name} is a loss over rows: it can be called, but not yet be tested here"
-        )
+    found = EVERY_LOSS.get(name)
     if found is None:
-        raise UsageError(unknown("loss", name, WEIGHTED if is_weighted(name) else LOSSES))
+        weighted = [each for each in EVERY_LOSS if is_weighted(each)]
+        known = [each for each in EVERY_LOSS if not is_weighted(each)]
+        raise UsageError(unknown("loss", name, weighted if is_weighted(name) else known))
     return found
 
 
 __all__ = [
+    "CLASS_NUMBERS",
     "DOMAINS",
+    "ELEMENT",
+    "EVERY_LOSS",
+    "FLOATING",
     "LOSS",
     "LOSSES",
     "REDUCTIONS",
+    "ROW",
+    "ROW_FORMS",
     "ROW_LOSSES",
     "WEIGHTED",
     "Domain",
@@ -66,8 +95,10 @@ __all__ = [
     "Reduction",
     "RowLossSpec",
     "Shape",
+    "Spec",
     "Terms",
     "Tolerance",
+    "Unit",
     "find_loss",
     "reduce",
 ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import operators
 from .calling import reduction_of
+from .domain import CLASSES, POSITIVE, PROBABILITIES
 from .module import NumberedModule, check_parameters, check_reduction
 from .reduction import reduce as reduced
-from .rows import RowLossSpec
-from .spec import Operand, Parameter
+from .rows import RowLossSpec, of_classes, of_rows
+from .spec import CLASS_NUMBERS, LOSS, Operand, Parameter, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +45,21 @@ class _Rows(NamedTuple):
             return 1.0
         found: Tensor = self.weight.flatten()[self.number]
         return found
+
+    def shares(self, label_smoothing: float) -> Tensor:
+        """Return what multiplies the surprise of each class in the loss of its row."""
+        import torch
+
+        if self.probabilities is not None:
+            share = self.probabilities
+            return share if self.weight is None else share * self.weight
+        assert self.number is not None
+        assert self.kept is not None
+        index = self.number.unsqueeze(self.dim)
+        share = torch.zeros_like(self.logits).scatter(self.dim, index, 1 - label_smoothing)
+        share = share + label_smoothing / self.logits.shape[self.dim]
+        share = share if self.weight is None else share * self.weight
+        return share * self.kept.unsqueeze(self.dim)
 
 
 def _rows(
@@ -134,17 +151,7 @@ def gradient(
 
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
     dim = rows.dim
-    # What multiplies the surprise of each class in the loss of its row.
-    if rows.probabilities is not None:
-        share = rows.probabilities
-        share = share if rows.weight is None else share * rows.weight
-    else:
-        assert rows.number is not None
-        assert rows.kept is not None
-        hot = torch.zeros_like(rows.logits).scatter(dim, rows.number.unsqueeze(dim), 1.0)
-        share = hot * (1 - label_smoothing) + label_smoothing / input.shape[dim]
-        share = share if rows.weight is None else share * rows.weight
-        share = share * rows.kept.unsqueeze(dim)
+    share = rows.shares(label_smoothing)
     softmax = torch.softmax(rows.logits, dim)
     slope = share.sum(dim, keepdim=True) * softmax - share
     if z_loss:
@@ -159,6 +166,92 @@ def gradient(
     elif reduction == "mean":
         incoming = incoming / rows.divisor
     return (incoming * slope / temperature).to(input.dtype)
+
+
+def functional(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """torch.nn.functional.cross_entropy, where it has what is asked for; else the reference."""
+    import torch
+
+    settings: dict[str, Any] = {
+        "reduction": reduction,
+        "ignore_index": ignore_index,
+        "label_smoothing": label_smoothing,
+    }
+    has_numbers = not target.is_floating_point()
+    if z_loss or (weight is not None and weight.requires_grad and has_numbers):
+        extras: dict[str, Any] = {"temperature": temperature, "softcap": softcap, "z_loss": z_loss}
+        return reference(input, target, weight, **settings, **extras)
+    logits = input if temperature == 1 else input / temperature
+    logits = softcap * torch.tanh(logits / softcap) if softcap else logits
+    target = target.long() if has_numbers else target
+    return torch.nn.functional.cross_entropy(logits, target, weight, **settings)
+
+
+def counts(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    **_: float,
+) -> Tensor:
+    """Return what each row counts in a mean over class numbers: the weight of its class."""
+    import torch
+
+    kept = target != ignore_index
+    ones = torch.ones_like(target, dtype=input.dtype)
+    found = ones if weight is None else weight[torch.where(kept, target, 0).long()]
+    return torch.where(kept, found, torch.zeros_like(found))
+
+
+def _terms(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Mapping[str, Tensor]:
+    """Return the magnitudes at which errors are measured; see losscli/truth/tolerances.py."""
+    import torch
+
+    rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
+    dim, x = rows.dim, rows.logits
+    share = rows.shares(label_smoothing).abs().nan_to_num(nan=0.0, posinf=0.0)
+    lse = torch.logsumexp(x, dim, keepdim=True)
+    softmax = torch.softmax(x, dim)
+    size = x.abs()
+    # A sum of exponentials is rounded beside 1, and so is its logarithm.
+    of_sum = lse.abs().fmax((softmax * size).nansum(dim, keepdim=True)).clamp(min=1.0)
+    surprise = of_sum.fmax(size)
+    loss = (share * surprise).nansum(dim) + (2 * z_loss * lse.abs() * of_sum).squeeze(dim)
+    # The exponent of a class is off by its own rounding, and by that of what it is computed from.
+    exponent = (lse - x).abs()
+    if temperature != 1 or softcap:
+        exponent = exponent + 2 * size
+    whole = share.sum(dim, keepdim=True) + 2 * z_loss * of_sum
+    slope = (whole * softmax * (1 + exponent / 4)).fmax(share) / temperature
+    found = {LOSS: loss, "input": slope}
+    if weight is not None:
+        plain = _rows(input, target, None, ignore_index, label_smoothing, temperature, softcap)
+        found["weight"] = plain.shares(label_smoothing) * surprise
+    if rows.probabilities is not None:
+        found["target"] = surprise if rows.weight is None else surprise * rows.weight
+    return found
 
 
 def cross_entropy(
@@ -297,23 +390,47 @@ class CrossEntropyLoss(NumberedModule):
         )
 
 
+_INPUT = Operand("input", "logits")
+_WEIGHT = Operand(
+    "weight",
+    "of each class",
+    shape=of_classes,
+    domain=POSITIVE,
+    shared=True,
+    optional=True,
+    roundings=4,
+)
+_PROBABILITIES = Operand("target", "probability of each class", domain=PROBABILITIES, roundings=4)
 SPEC = RowLossSpec(
     name="cross_entropy",
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
     operands=(
-        Operand("input", "logits"),
-        Operand("target", "class numbers or probabilities"),
-        Operand("weight", "of each class"),
+        _INPUT,
+        Operand(
+            "target",
+            "class numbers",
+            differentiable=False,
+            shape=of_rows,
+            domain=CLASSES,
+            kind=CLASS_NUMBERS,
+        ),
+        _WEIGHT,
     ),
+    forms={"_with_probabilities": (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=(
         Parameter("label_smoothing", 0.0, 0.0, "share of all classes in a target", 0.1, 1.0),
         Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),
-        Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for none", 3.7),
+        Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for none", 3.7, other=3.7),
         Parameter("z_loss", 0.0, 0.0, "weight of the squared log of the sum", 1e-4),
     ),
     reference=reference,
+    functional=functional,
     gradient=gradient,
+    counts=counts,
     loss=cross_entropy,
     loss_with_grad=cross_entropy_with_grad,
     module=CrossEntropyLoss,
+    temporaries=6,
+    widens=True,
+    terms=Terms(_terms, "a row's loss is the log of a sum of exponentials less its logits"),
 )

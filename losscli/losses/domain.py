@@ -104,4 +104,6 @@ COUNTS = Domain(
 LOG_PROBABILITIES = Domain(
     "at most 0", _into_negative, high=0.0, short=(0.0, -1.0, -0.5, -0.25), quiet=0.0
 )
+CLASSES = Domain("a class: 0, 1, ...", low=0.0, discrete=True, always_uniform=True)
+"""The numbers of the classes of a row, which are drawn where the number of classes is known."""
 DOMAINS = (REAL, WEIGHTS, SIGNS, PROBABILITIES, POSITIVE, COUNTS, LOG_PROBABILITIES)

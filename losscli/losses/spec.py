@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from .branches import difference, no_kinks, smooth
 from .domain import REAL, Domain
@@ -13,9 +13,17 @@ from .domain import REAL, Domain
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .module import LossModule
+    from .module import LossModule, NumberedModule
 
 Shape = tuple[int, ...]
+DtypeKind = Literal["floating", "class numbers"]
+FLOATING: DtypeKind = "floating"
+CLASS_NUMBERS: DtypeKind = "class numbers"
+"""The dtype of an operand: the dtype of the case, or integers that name one class of each row."""
+Unit = Literal["element", "row"]
+ELEMENT: Unit = "element"
+ROW: Unit = "row"
+"""What has a loss of its own: each element, or each row."""
 LossFunction = Callable[..., "Tensor"]
 """``f(*operands, reduction, **parameters) -> loss``, with the operands in the spec's order."""
 
@@ -38,12 +46,17 @@ class Parameter:
     """Whether the smallest and the largest value are not allowed themselves."""
     is_switch: bool = False
     """Whether it is 0 or 1, for off or on."""
+    is_integer: bool = False
+    """Whether it is an integer."""
+    other: float | None = None
+    """The value that differs from the default in generated cases; None for 0.1 more."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
         inside = math.isfinite(value) and self.minimum <= value <= self.maximum
         at_end = value in self.ends
-        if inside and (at_end or not self.is_switch) and not (at_end and self.open):
+        whole = not self.is_integer or float(value).is_integer()
+        if inside and whole and (at_end or not self.is_switch) and not (at_end and self.open):
             return None
         return f"{self.name} must be {self.domain}, but is {value:g}"
 
@@ -57,6 +70,8 @@ class Parameter:
         """The values allowed, in words."""
         if self.is_switch:
             return "0 or 1"
+        if self.is_integer:
+            return "an integer"
         bounds = []
         if self.minimum > -math.inf:
             bounds.append(f"{'above' if self.open else 'at least'} {self.minimum:g}")
@@ -70,6 +85,8 @@ class Parameter:
 
         float32 cannot represent it: a kernel that rounds it to float32 first is off.
         """
+        if self.other is not None:
+            return self.other
         return 1.0 - self.default if self.is_switch else self.default + 0.1
 
 
@@ -113,6 +130,15 @@ class Operand:
     smooth: Domain | None = None
     """Where the loss has the finite derivatives that differences of it show, if that is not the
     whole domain."""
+    kind: DtypeKind = FLOATING
+    """Its kind of dtype. Class numbers have no gradient and no domain: the case has the classes."""
+    shared: bool = False
+    """Whether all rows of a loss over rows share it; the others have the rows in their first
+    dimension."""
+    optional: bool = False
+    """Whether calls may leave it out."""
+    roundings: int = 0
+    """The roundings that it adds to the four of a loss over rows, or of its gradient."""
 
     def smoothed(self, values: Tensor, margin: float = 0.0) -> Tensor:
         """Return values where the loss is smooth, by a margin; those farther inside as they are."""
@@ -163,26 +189,30 @@ LOSS = "loss"
 """The name of the loss itself among its terms and derivatives."""
 
 
-@dataclass(frozen=True)
-class LossSpec:
+@dataclass(frozen=True, kw_only=True)
+class Spec:
     """One loss: its name everywhere, its formula, and the PyTorch code that defines it.
 
     From this the operators are defined, and from this inputs, oracle, checks, configs and tables
     follow. The reference is the oracle: computed in float64, its value and its own gradients (those
     that autograd derives from it) have to be right within 4 ulp of float64, or the checks blame the
     kernels for the reference's error. Write it so that nothing cancels and nothing overflows early.
+
+    :class:`LossSpec` is a loss of each element, ``RowLossSpec`` one of each row.
     """
 
+    unit: ClassVar[Unit]
+    """What has a loss of its own."""
     name: str
     """Stem of the functor's header, name of the op, YAML key and command-line argument."""
     formula: str
-    """One element's loss, as a person writes it."""
+    """One element's loss, or one row's, as a person writes it."""
     operands: tuple[Operand, ...]
     """The tensors that it takes, the prediction first."""
     parameters: tuple[Parameter, ...]
     reference: LossFunction
     """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
-    functional: LossFunction | None
+    functional: LossFunction | None = None
     """What PyTorch has, or what one writes with it, where it differs from the reference.
 
     torch.nn.functional's own function where there is one, without what makes the reference a truth:
@@ -192,7 +222,7 @@ class LossSpec:
     """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
     """The public function that returns the gradient of the prediction as well."""
-    module: type[LossModule]
+    module: type[NumberedModule]
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = no_kinks
     """Where the derivative jumps, in units of ``branch_coordinate``."""
@@ -216,12 +246,12 @@ class LossSpec:
 
     operands_of: Callable[[Mapping[str, float]], tuple[Operand, ...]] | None = None
     """The operands for parameters, where their domains depend on these."""
-    _given: dict[tuple[tuple[str, float], ...], LossSpec] = field(
+    _given: dict[tuple[tuple[str, float], ...], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The specs that were made for parameters: a case asks for its own thousands of times."""
 
-    def given(self, parameters: Mapping[str, float]) -> LossSpec:
+    def given(self, parameters: Mapping[str, float]) -> Self:
         """Return the spec with the operands for these parameters."""
         if self.operands_of is None:
             return self
@@ -229,7 +259,8 @@ class LossSpec:
         if key not in self._given:
             operands = self.operands_of(self.resolve(parameters))
             self._given[key] = replace(self, operands=operands, operands_of=None)
-        return self._given[key]
+        found: Self = self._given[key]
+        return found
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""
@@ -253,6 +284,19 @@ class LossSpec:
     def differentiable(self) -> tuple[str, ...]:
         """The names of the operands that have a gradient, in their order."""
         return tuple(operand.name for operand in self.operands if operand.differentiable)
+
+    @property
+    def promoted(self) -> tuple[str, ...]:
+        """The names of the operands whose promoted dtype the loss has."""
+        return tuple(o.name for o in self.operands if o.kind == FLOATING and not o.shared)
+
+    def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Return the shape of the loss without a reduction, from those of the operands."""
+        raise NotImplementedError
+
+    def terms_in_sum(self, shape: Shape) -> int:
+        """Return how many terms the loss of one unit sums, from the shape of the prediction."""
+        raise NotImplementedError
 
     @property
     def term_tensors(self) -> int:
@@ -287,3 +331,36 @@ class LossSpec:
         found: Tensor = (coordinate - intercept) / slope
         domain = self.operands[0].domain
         return found if domain.is_real else domain.of_draws(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSpec(Spec):
+    """A loss of each element of its operands, which broadcast."""
+
+    unit: ClassVar[Unit] = ELEMENT
+    module: type[LossModule]
+
+    def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Return the shape that the operands broadcast to."""
+        return broadcast(shapes)
+
+    def terms_in_sum(self, shape: Shape) -> int:
+        """Return 1: an element has its loss to itself."""
+        return 1
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that shapes broadcast to.
+
+    Raises:
+        ValueError: they do not.
+    """
+    dimensions = max(map(len, shapes), default=0)
+    whole = []
+    full = [(1,) * (dimensions - len(shape)) + shape for shape in shapes]
+    for extents in zip(*full, strict=True):
+        own = {*extents} - {1}
+        if len(own) > 1:
+            raise ValueError(f"the shapes {shapes} do not broadcast")
+        whole.append(own.pop() if own else 1)
+    return tuple(whole)

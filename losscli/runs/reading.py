@@ -13,7 +13,7 @@ import msgspec
 from losscli.axes import CHANGING
 from losscli.cases import Case
 from losscli.errors import UsageError
-from losscli.losses import LOSSES, WEIGHTED
+from losscli.losses import EVERY_LOSS
 from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value
 from losscli.runs.records import (
     RESULTS,
@@ -131,8 +131,7 @@ def _check(result: BenchResult) -> None:
 
 
 def _check_case(case: Case) -> None:
-    known = case.loss in LOSSES or case.loss in WEIGHTED
-    if not known or case.params.keys() != {p.name for p in case.spec.parameters}:
+    if case.loss not in EVERY_LOSS or case.params.keys() != {p.name for p in case.spec.parameters}:
         raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
     grad_output = case.grad_output
     valid = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)

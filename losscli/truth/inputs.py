@@ -16,6 +16,9 @@ Distributions (``scale`` multiplies every prediction, except at a boundary):
   that holds it;
 - ``impulse``: zeros, and every 997th value large.
 
+Rows of logits at a boundary are multiples of 1/16, so that several classes tie. Class numbers are
+drawn with equal chances; every 997th row, from the 32nd on, is ignored where the loss ignores one.
+
 Each operand has values of its domain (losscli/losses/domain.py) in all of them: draws are brought
 into it, and every 101st value is one of its ends, the next one the other. Targets of -1 and 1 are
 drawn with equal chances.
@@ -31,14 +34,13 @@ import math
 from collections.abc import Callable
 from functools import reduce
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
-from losscli.losses import Domain
+from losscli.losses import CLASS_NUMBERS, ELEMENT, Domain
 from losscli.truth.blocks import blocks, part
 from losscli.truth.streams import OTHERS, Stream, make_generator
 
@@ -48,6 +50,10 @@ IMPULSE_EVERY = 997
 """A prime, so that impulses meet every position of a vector and of a tile."""
 ENDS_EVERY = 101
 """A prime, for the same reason."""
+IGNORED_EVERY, FIRST_IGNORED = 997, 31
+"""So few rows are ignored that their bytes do not show in a time."""
+NO_CLASS = -(2**31)
+"""What lies beside class numbers in memory."""
 BOUNDARY_GRID = 16
 """Targets at a boundary are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 
@@ -60,10 +66,14 @@ def make_inputs(case: Case) -> Operands:
     first, *others = case.spec.operands
     operands: Operands = {first.name: _empty_input(case)}
     for number, operand in enumerate(others):
-        draw = _Source(case, OTHERS[number]).of(operand.domain, case.distribution)
+        source = _Source(case, OTHERS[number])
+        if operand.kind == CLASS_NUMBERS:
+            draw = source.classes_of(case.classes, case.params.get("ignore_index"))
+        else:
+            draw = source.of(operand.domain, case.distribution)
         operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
     source = _Source(case, "input")
-    if case.distribution == "boundary":
+    if case.distribution == "boundary" and case.spec.unit == ELEMENT:
         _fill_boundary(case, operands, source)
     else:
         draw = source.of(first.domain, case.distribution, case.scale)
@@ -73,14 +83,14 @@ def make_inputs(case: Case) -> Operands:
 
 def loss_dtype(case: Case) -> torch.dtype:
     """Return the dtype of a case's loss: the operands', promoted."""
-    dtypes: list[torch.dtype] = [getattr(torch, name) for name in case.dtypes.values()]
+    named = case.dtypes
+    dtypes: list[torch.dtype] = [getattr(torch, named[name]) for name in case.spec.promoted]
     return reduce(torch.promote_types, dtypes)
 
 
 def make_grad_output(case: Case) -> Tensor:
     """Return an incoming gradient for a loss without a reduction: standard normal values."""
-    shape = np.broadcast_shapes(*case.shapes.values())
-    empty = torch.empty(shape, dtype=loss_dtype(case), device=case.device)
+    empty = torch.empty(case.unreduced_shape, dtype=loss_dtype(case), device=case.device)
     return _fill(empty, _Source(case, "incoming gradient").normal)
 
 
@@ -104,9 +114,9 @@ def _empty_other(case: Case, name: str) -> Tensor:
 
 
 def _wider(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
-    """Allocate a tensor that is one longer in the last dimension, NaN at both of its ends."""
+    """Allocate a tensor that is one longer in the last dimension, with no value at its ends."""
     wider = torch.empty((*shape[:-1], shape[-1] + 1), dtype=dtype, device=device)
-    wider[..., 0] = wider[..., -1] = math.nan
+    wider[..., 0] = wider[..., -1] = math.nan if dtype.is_floating_point else NO_CLASS
     return wider
 
 
@@ -136,6 +146,20 @@ class _Source:
                 at_end = self.places(shape, offset) % ENDS_EVERY == number
                 values = values.masked_fill(at_end, end)
             return values
+
+        return drawn
+
+    def classes_of(self, count: int, ignored: float | None) -> Draw:
+        """Return draws of class numbers, of which some rows have the one that is ignored."""
+
+        def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
+            values = torch.randint(
+                count, shape, generator=self.generator, device=self.device, dtype=torch.int64
+            )
+            if ignored is None:
+                return values
+            places = self.places(shape, offset) % IGNORED_EVERY
+            return values.masked_fill(places == FIRST_IGNORED, int(ignored))
 
         return drawn
 

@@ -70,11 +70,26 @@ class Oracle:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the loss: the operands', promoted."""
-        return reduce(torch.promote_types, (each.dtype for each in self.operands.values()))
+        promoted = self.case.spec.promoted
+        return reduce(torch.promote_types, (self.operands[name].dtype for name in promoted))
+
+    @property
+    def unreduced_shape(self) -> torch.Size:
+        """The shape of the loss without a reduction."""
+        return self.shape
 
     def loss_shape(self) -> torch.Size:
         """The shape of the loss."""
-        return self.shape if self.case.reduction == "none" else torch.Size()
+        return self.unreduced_shape if self.case.reduction == "none" else torch.Size()
+
+    @property
+    def divisor(self) -> float:
+        """What the sum of the losses is divided by."""
+        return float(self.shape.numel()) if self.case.reduction == "mean" else 1.0
+
+    def is_summed(self, name: str) -> bool:
+        """Tell whether the elements of an operand's gradient are sums over those of the loss."""
+        return self.operands[name].shape != self.shape
 
     @property
     def device(self) -> torch.device:
@@ -84,20 +99,19 @@ class Oracle:
     def value(self) -> Iterator[Truth]:
         """Yield the loss: block by block without a reduction, else one scalar."""
         if self.case.reduction == "none":
-            for block in self._blocks(self.shape):
+            for block in self._blocks(self.unreduced_shape):
                 yield self._loss(block)
             return
         sums: list[float] = []
         magnitudes: list[float] = []
-        for block in self._blocks(self.shape):
+        for block in self._blocks(self.unreduced_shape):
             truth = self._loss(block)
             elements = truth.value
             sums.append(_exact_sum(elements))
             own = truth.magnitude is None
             one_sign = own and (elements.numel() == 0 or bool(elements.min() >= 0))
             magnitudes.append(sums[-1] if one_sign else _exact_sum(truth.scale.abs()))
-        divisor = float(self.shape.numel()) if self.case.reduction == "mean" else 1.0
-        totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / divisor
+        totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / self.divisor
         yield Truth((), *totals.to(self.device))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:

@@ -16,6 +16,7 @@ from losscli.cases import Case, grad_output_values
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.caller import Subject
+from losscli.losses import ELEMENT, ROW, Unit
 from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit
@@ -23,15 +24,19 @@ from losscli.truth.excuse import excused
 from losscli.truth.fingerprint import Mark
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.row_oracle import RowOracle
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     VALUE_ULP,
     Verdict,
     judge_elements,
+    judge_rows,
     judge_sums,
     judge_value,
+    lost_in_sum,
 )
 
+ORACLES: Mapping[Unit, type[Oracle]] = {ELEMENT: Oracle, ROW: RowOracle}
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation instead of recomputed."""
 
@@ -120,19 +125,20 @@ class Problem:
         """ULP that the config grants this case by name, or that belong to its loss."""
         own = self.case.spec.tolerance
         given = [] if self.loosened is None else [self.loosened]
-        if own:
+        # The roundings of a row in 16 bits are those of float32, which its terms allow for.
+        if own and not (self.case.spec.unit == ROW and self.case.item_bytes == 2):
             given.append(own.factor * ELEMENT_ULP)
         return max(given, default=None)
 
     @cached_property
     def oracle(self) -> Oracle:
         """The truth."""
-        return Oracle(self.case, self.operands)
+        return ORACLES[self.case.spec.unit](self.case, self.operands)
 
     @cached_property
     def _constant(self) -> Oracle:
         """The truth of the contents that the operands have now, for results that are kept."""
-        return Oracle(self.case, self.operands, constant=True)
+        return ORACLES[self.case.spec.unit](self.case, self.operands, constant=True)
 
     @cached_property
     def reference_errors(self) -> Errors:
@@ -234,7 +240,7 @@ class Problem:
         if not half:
             factors.insert(0, (float(_LARGEST_SCALE), self.wrt[:1]))
         elif self.case.reduction == "mean":
-            power = int(math.log2(max(self.oracle.shape.numel(), 1)))
+            power = int(math.log2(max(self.oracle.unreduced_shape.numel(), 1)))
             factors.append((float(min(2**power, _LARGEST_SCALE)), self.wrt))
         return tuple(
             Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
@@ -251,7 +257,7 @@ class Problem:
 
         def verdict_of(errors: Errors) -> Verdict:
             if self.case.reduction == "none":
-                return judge_elements(errors, self.granted)
+                return self.judge_units(errors, dtype)
             # PyTorch's own error is worth a run only where it can change the verdict.
             reference = self.reference_errors if errors.ulp > VALUE_ULP else Errors()
             return judge_value(errors, reference, dtype, self.granted)
@@ -290,15 +296,29 @@ class Problem:
         errors = compare(gradient, truths())
 
         def verdict_of(errors: Errors) -> Verdict:
-            if operand.shape == self.oracle.shape:
-                return judge_elements(errors, self.granted)
-            return judge_sums(errors, operand.dtype, self.granted)
+            if not self.oracle.is_summed(name):
+                return self.judge_units(errors, operand.dtype)
+            return judge_sums(errors, operand.dtype, self._granted_sum(operand.dtype))
 
         verdict = verdict_of(errors)
         if verdict.status == FAIL and self._may_be_excused:
             torchs = [own.gradients.get(name) for own in self._torchs_answers(incoming)]
             verdict = excused(verdict, gradient, truths, torchs, verdict_of)
         return verdict, errors
+
+    def judge_units(self, errors: Errors, dtype: torch.dtype) -> Verdict:
+        """Judge what belongs to one element, or to one row, each."""
+        if self.case.spec.unit == ROW:
+            length = self.case.spec.terms_in_sum(tuple(self.prediction.shape))
+            return judge_rows(errors, dtype, length, self.granted)
+        return judge_elements(errors, self.granted)
+
+    def _granted_sum(self, dtype: torch.dtype) -> float | None:
+        """ULP that are granted to a gradient that is a sum; see tolerances.py."""
+        if self.case.spec.unit != ROW or dtype.itemsize < 4:
+            return self.granted
+        lost = lost_in_sum(self.oracle.unreduced_shape.numel())
+        return max(self.granted or 0.0, ELEMENT_ULP + lost)
 
     @property
     def _may_be_excused(self) -> bool:

@@ -10,7 +10,12 @@ from losscli.implementations.call_data import Operands
 
 
 def largest_terms(
-    case: Case, part: str, values: Operands, elements: Tensor, incoming: Tensor | float = 1.0
+    case: Case,
+    part: str,
+    values: Operands,
+    elements: Tensor,
+    incoming: Tensor | float = 1.0,
+    share: float = 1.0,
 ) -> Tensor | None:
     """Return the magnitude of the largest of each element and its terms; None for its own.
 
@@ -20,6 +25,7 @@ def largest_terms(
         values: the operands in float64, of shapes that broadcast to that of the elements.
         elements: the correct values.
         incoming: what the derivative is multiplied by.
+        share: what the terms, but not the elements, are multiplied by besides.
     """
     if case.spec.terms is None:
         return None
@@ -28,5 +34,5 @@ def largest_terms(
         if found is None:
             return None
         # Beside a term out of float64's range every result would pass.
-        terms = (found * incoming).abs().nan_to_num(nan=0.0, posinf=0.0)
+        terms = (found * incoming * share).abs().nan_to_num(nan=0.0, posinf=0.0)
         return terms.fmax(elements.abs())

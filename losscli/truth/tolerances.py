@@ -17,6 +17,16 @@ magnitude, and so is their difference. So an element of a loss whose spec names 
 (``LossSpec.terms``) may be off by 4 ULP of the largest of them, or of itself where it is larger.
 Its sums are measured at the sum of these magnitudes.
 
+**Rows.** A row's loss is the log of a sum of exponentials (``lse``) less its logits. Each of these
+is a term, and so is 1: the sum is rounded beside it, and its logarithm moves as far. A gradient
+element is ``w * p - q``, of terms ``w * p`` and ``q``. As ``p = exp(x - lse)`` is off by what its
+exponent is off by, ``abs(x - lse)`` ULP of ``p`` are added for the rounding of that, and 2
+``abs(x)`` where a temperature or a cap computes ``x``. What is left is a handful of roundings:
+4 ULP of the largest term. The sum of C exponentials is added up by many lanes; one lane alone, or
+one tile, would lose ``sqrt(C)`` roundings, at most ``sqrt(16384) = 128``: 64 ULP. Between the two
+bars: WARN; in float64, where the oracle's own sum is rounded, PASS. 16-bit results are those of
+float32 rounded once: 1 ULP, or the wider bar of float32 at the largest term.
+
 **The value of mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums
 tiles of 16,384 elements in float32 and carries the tiles in wider precision adds a random walk of
 ``sqrt(16384) = 128`` roundings at worst: the bound ``u_out + 128 * u_acc``, relative to the sum of
@@ -27,7 +37,8 @@ where they exceed the bound.)
 
 **The gradient of a broadcast operand** is a sum of terms of both signs in the operand's dtype. It
 is measured at the sum of their magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL,
-between the two WARN.
+between the two WARN. That of an operand which all rows share is composed of PyTorch's operators,
+which add up row after row: ``sqrt(rows)`` roundings more.
 
 In float64 there is no wider type to carry tiles in, and the oracle rounds as well: a sum passes
 within the bound, and nothing warns.
@@ -51,6 +62,7 @@ from losscli.runs.records import FAIL, PASS, WARN, VerifyStatus
 from losscli.truth.distances import Errors
 
 ELEMENT_ULP = 4.0
+ONCE_ROUNDED_ULP = 1.0
 VALUE_ULP = 2.0
 REFERENCE_FACTOR = 4.0
 TILE_ELEMENTS = 16384
@@ -85,6 +97,45 @@ def judge_elements(errors: Errors, loosened: float | None = None) -> Verdict:
     of_terms = errors.scale > abs(errors.expected)
     of = f"of its largest term, {errors.scale:.3g}" if of_terms else "an element"
     return Verdict(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp {of}")
+
+
+def lost_in_sum(length: int) -> float:
+    """Return the ULP that a sum of so many terms may lose: those of a row, or those of all rows."""
+    return math.sqrt(min(length, TILE_ELEMENTS)) / 2
+
+
+def terms_share(dtype: torch.dtype, length: int, factor: float = 1.0) -> float:
+    """Return what the terms of a row are multiplied by, where a result has fewer bits than they.
+
+    So that as many ULP of a result as it may be off by are those of the terms in float32: four, and
+    what the sum may lose.
+
+    Args:
+        dtype: of the result.
+        length: of the row.
+        factor: of the loss's own tolerance.
+    """
+    if dtype.itemsize >= 4:
+        return 1.0
+    wider = torch.finfo(torch.float32).eps / torch.finfo(dtype).eps
+    return wider * (factor * ELEMENT_ULP + lost_in_sum(length)) / ONCE_ROUNDED_ULP
+
+
+def judge_rows(
+    errors: Errors, dtype: torch.dtype, length: int, loosened: float | None = None
+) -> Verdict:
+    """Judge results of rows of a length: a loss each, or gradient elements."""
+    once = dtype.itemsize < 4
+    bar = ONCE_ROUNDED_ULP if once else ELEMENT_ULP
+    lost = 0.0 if once else lost_in_sum(length)
+    passing = max(bar, loosened or 0.0) + (lost if dtype == torch.float64 else 0.0)
+    if errors.ulp <= passing:
+        return Verdict(PASS)
+    allowed = max(passing, bar + lost)
+    if errors.ulp <= allowed:
+        return Verdict(WARN, f"{describe(errors)}; a careful sum stays within {passing:g} ulp")
+    of = f"; allowed: {allowed:.3g} ulp of its largest term, {errors.scale:.3g}"
+    return Verdict(FAIL, f"{describe(errors)}{of}")
 
 
 def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Verdict:

@@ -44,8 +44,7 @@ def needed_bytes(
     one. Beside it, in float64: the sums of the gradient of a broadcast operand, and the oracle's
     blocks.
     """
-    input, promoted = case.elements * case.item_bytes, case.elements * case.loss_item_bytes
-    loss = promoted if case.reduction == "none" else 0
+    input, loss = case.elements * case.item_bytes, case.loss_bytes
     names = case.spec.differentiable[1:]
     others = sum(case.operand_bytes[name] for name in names)
     backward = pass_ == "forward_backward"

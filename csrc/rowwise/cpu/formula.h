@@ -5,7 +5,7 @@
 // where one class holds nearly all of the weight, and so does lse - x_t, a sum of two numbers of at
 // least zero. With S = 1 + r, the gradient of logit c is p_c * A - q_c for p_c = e^(x_c - max) / S,
 // where q_c is what class c weighs in the loss and A the sum of all q plus what the z-loss adds;
-// that of the largest logit is (A - q) - A * r / S, whose A - q is the sum of the other q.
+// that of the largest logit is also (A - q) - A * r / S, whose A - q is the sum of the other q.
 #pragma once
 
 #include "core/vector_math.h"
@@ -56,9 +56,10 @@ LOSSCLI_HOST_DEVICE RowResult finish(const Formula& formula, const RowSums& row)
   const double lse = row.max + logarithm;
   RowResult result;
   result.log_sum_exp = lse;
-  double all, all_but_largest;
+  double all, all_but_largest, of_largest;
   if constexpr (kKind == Kind::probabilities) {
     all_but_largest = row.others;
+    of_largest = row.largest;
     all = row.others + row.largest;
     result.hard = 0;
     result.loss = row.distance + all * logarithm;
@@ -68,10 +69,12 @@ LOSSCLI_HOST_DEVICE RowResult finish(const Formula& formula, const RowSums& row)
     result.loss = hard * (row.gap + logarithm);
     all = hard;
     all_but_largest = row.on_top ? 0 : hard;
+    of_largest = row.on_top ? hard : 0;
     if constexpr (kKind == Kind::smoothed) {
       result.loss += formula.share * (row.distance + formula.total_weight * logarithm);
       all += formula.share * formula.total_weight;
       all_but_largest += formula.share * (formula.total_weight - row.top);
+      of_largest += formula.share * row.top;
     }
   }
   // Without a z-loss an infinite lse must not count.
@@ -80,7 +83,10 @@ LOSSCLI_HOST_DEVICE RowResult finish(const Formula& formula, const RowSums& row)
   all += slope;
   all_but_largest += slope;
   result.factor = all / whole;
-  result.largest = all_but_largest - all * (row.rest / whole);
+  // Where the largest logit holds the smaller part, r / S is near 1, and the other form keeps
+  // digits.
+  result.largest =
+      row.rest > 1 ? result.factor - of_largest : all_but_largest - all * (row.rest / whole);
   return result;
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from losscli.errors import UsageError, unknown
-from losscli.losses import LOSSES, WEIGHTED
+from losscli.losses import EVERY_LOSS
 from losscli.verify.checks import (
     accumulation,
     allocations,
@@ -25,12 +25,16 @@ from losscli.verify.checks import (
     parts,
     retained,
     rounding,
+    row_layouts,
+    row_lengths,
+    row_values,
     second_derivatives,
     sizes,
     specials,
     steps,
     streams,
     value,
+    wrong_targets,
 )
 from losscli.verify.checks.check import Check
 
@@ -43,6 +47,10 @@ CHECKS: dict[str, Check] = {
         branches.CHECK,
         layouts.CHECK,
         sizes.CHECK,
+        row_values.CHECK,
+        row_lengths.CHECK,
+        row_layouts.CHECK,
+        wrong_targets.CHECK,
         broadcasts.CHECK,
         bulk.CHECK,
         rounding.CHECK,
@@ -70,9 +78,7 @@ CHECKS: dict[str, Check] = {
 def find_check(name: str) -> Check:
     """Look a check up by its name, or that of one of its results; UsageError lists the names."""
     for check in CHECKS.values():
-        results = (
-            result for spec in (LOSSES | WEIGHTED).values() for result in check.results(spec)
-        )
+        results = (result for spec in EVERY_LOSS.values() for result in check.results(spec))
         if name == check.name or name in results:
             return check
     raise UsageError(unknown("check", name, CHECKS))

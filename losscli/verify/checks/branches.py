@@ -22,7 +22,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
-from losscli.losses import Shape
+from losscli.losses import ELEMENT, Shape
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -151,4 +151,5 @@ CHECK = Check(
     _run,
     asks=has_branches,
     needs="losses with a kink, and cases with elements",
+    units=(ELEMENT,),
 )

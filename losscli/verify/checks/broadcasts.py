@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from losscli.implementations.caller import Subject
-from losscli.losses import Shape
+from losscli.losses import ELEMENT, Shape
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
@@ -85,4 +85,5 @@ CHECK = Check(
     adapt=sizes_case,
     once=True,
     mean_for_sum=True,
+    units=(ELEMENT,),
 )

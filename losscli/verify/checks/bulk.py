@@ -17,6 +17,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import Call
 from losscli.implementations.caller import Subject
+from losscli.losses import ELEMENT
 from losscli.runs.records import VerifyResult
 from losscli.truth.fingerprint import bits
 from losscli.truth.problem import Problem
@@ -90,4 +91,5 @@ CHECK = Check(
     once=True,
     asks=lambda case: case.reduction == "none",
     needs="losses without a reduction",
+    units=(ELEMENT,),
 )

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject, SubjectError
+from losscli.losses import ROW
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -50,6 +51,8 @@ CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
 def changed_case(case: Case) -> Case:
     """Return a small case of two dimensions, with a target of one row."""
     shape = layout_case(case).shape
+    if case.spec.unit == ROW:
+        return case.reshaped(shape, distribution="normal")
     return case.reshaped(shape, shape[-1:], distribution="normal")
 
 

@@ -11,7 +11,7 @@ from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.caller import Subject
-from losscli.losses import LossSpec
+from losscli.losses import ELEMENT, ROW, Spec, Unit
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.distances import Errors
@@ -43,8 +43,10 @@ class Check:
     needs_gpu: bool = False
     held: Callable[[Case], Held] = lambda case: Held()
     """What it holds in memory at once."""
-    results: Callable[[LossSpec], tuple[str, ...]] = lambda spec: ()
+    results: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
     """The names of its results of a loss, if they differ from the check's name."""
+    units: tuple[Unit, ...] = (ELEMENT, ROW)
+    """Whether the check applies to losses of elements, of rows, or both."""
     asks: Callable[[Case], bool] = lambda case: True
     """Tell whether the check applies to a case."""
     concerns: Callable[[Implementation], bool] = lambda implementation: True
@@ -60,6 +62,10 @@ class Check:
 
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
         """Return the reason that the check does not apply, or None if it does."""
+        if case.spec.unit not in self.units:
+            (unit,) = self.units
+            text = f"the check {self.name} applies only to losses that each {unit} has"
+            return Reason("not_applicable", text)
         if self.asks(case) and self.concerns(implementation):
             return None
         return Reason("not_applicable", f"the check {self.name} applies only to {self.needs}")

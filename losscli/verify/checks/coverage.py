@@ -21,7 +21,7 @@ from torch import Tensor
 
 from losscli.implementations.call_data import Answer
 from losscli.implementations.caller import Subject
-from losscli.losses import LOSS
+from losscli.losses import ELEMENT, LOSS
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.blocks import Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, compare, misfit
@@ -273,4 +273,5 @@ CHECK = Check(
     _run,
     once=True,
     held=lambda case: Held(operands=2, results=2),
+    units=(ELEMENT,),
 )

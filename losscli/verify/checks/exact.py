@@ -22,6 +22,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
+from losscli.losses import ELEMENT
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.distances import misfit
 from losscli.truth.problem import Problem
@@ -177,4 +178,5 @@ CHECK = Check(
     _run,
     adapt=exact_case,
     once=True,
+    units=(ELEMENT,),
 )

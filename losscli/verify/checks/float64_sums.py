@@ -21,6 +21,7 @@ from losscli.axes import Distribution
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject
+from losscli.losses import ELEMENT
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -95,4 +96,5 @@ CHECK = Check(
     asks=lambda case: case.reduction != "none" and case.dtype == "float64",
     needs="sums of float64",
     concerns=lambda implementation: implementation.exact_sums,
+    units=(ELEMENT,),
 )

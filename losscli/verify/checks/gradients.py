@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from losscli.implementations.caller import Subject
-from losscli.losses import LossSpec
+from losscli.losses import Spec
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst, to_error
@@ -35,7 +35,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         yield worst[name].result(problem, subject.name, f"{name}_gradient", error)
 
 
-def _results(spec: LossSpec) -> tuple[str, ...]:
+def _results(spec: Spec) -> tuple[str, ...]:
     """Return the names of the results of a loss."""
     return tuple(f"{name}_gradient" for name in spec.differentiable)
 

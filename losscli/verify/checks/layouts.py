@@ -21,7 +21,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject
-from losscli.losses import Shape
+from losscli.losses import ELEMENT, Shape
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Incoming, Problem
@@ -158,7 +158,8 @@ def layout_case(case: Case) -> Case:
     if len(case.shape) == 2 and min(case.shape) > 1:
         rows, columns = min(case.shape[0], ROWS), min(case.shape[1], COLUMNS)
         shape = (rows, columns if columns != rows else columns - 1 if columns > 2 else 3)
-    return case.reshaped(shape, shape, distribution="normal")
+    target = shape if case.spec.unit == ELEMENT else None
+    return case.reshaped(shape, target, distribution="normal")
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
@@ -264,4 +265,5 @@ CHECK = Check(
     adapt=layout_case,
     once=True,
     mean_for_sum=True,
+    units=(ELEMENT,),
 )

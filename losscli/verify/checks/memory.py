@@ -27,6 +27,7 @@ from losscli.implementations.call_data import Call
 from losscli.implementations.caller import Subject
 from losscli.implementations.inspection import GROWTH_CALLS
 from losscli.runs.records import FAIL, VerifyResult
+from losscli.truth.inputs import NO_CLASS
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst
@@ -57,7 +58,8 @@ class _Guarded:
 
     @classmethod
     def around(cls, values: Tensor, fill: float) -> _Guarded:
-        """Copy values between two bands."""
+        """Copy values between two bands; beside class numbers there are none."""
+        fill = fill if values.is_floating_point() else NO_CLASS
         whole = values.new_full((values.numel() + 2 * BAND,), fill)
         view = whole[BAND : BAND + values.numel()].view(values.shape)
         view.copy_(values)

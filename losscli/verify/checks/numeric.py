@@ -16,7 +16,7 @@ where the config asks for float64: no other dtype has the digits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from msgspec.structs import replace
@@ -58,8 +58,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         along = {
             name: (torch.randint(2, each.shape, generator=generator) * 2.0 - 1.0).to(each)
             for name, each in own.operands.items()
+            if name in moved
         }
-        along = {name: along[name] for name in moved}
         got = 0.0
         for name, direction in along.items():
             gradient = gradients[name]
@@ -108,17 +108,30 @@ def _judge(
 
 def _away_from_kinks(problem: Problem) -> Problem:
     """Return the problem with its inputs where no step meets a kink or leaves a domain."""
+    spec, kinks = problem.case.spec, problem.case.spec.kinks(problem.case.params)
+    values = problem.operands
+    if kinks:
+        values = {**values, spec.names[0]: _moved(problem, kinks)}
+    return problem.like(
+        {
+            each.name: each.smoothed(values[each.name], 2 * STEP)
+            if each.differentiable
+            else values[each.name]
+            for each in spec.operands
+        }
+    )
+
+
+def _moved(problem: Problem, kinks: Sequence[float]) -> Tensor:
+    """Return the prediction where no step meets a kink."""
     spec, shape = problem.case.spec, problem.oracle.shape
     x, *others = (operand.expand(shape) for operand in problem.operands.values())
     _, slope = spec.branch_line(*others)
-    for kink in spec.kinks(problem.case.params):
+    for kink in kinks:
         distance = spec.branch_coordinate(x, *others) - kink
         moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope
         x = torch.where(distance.abs() < MARGIN, moved, x)
-    values = {**problem.operands, spec.names[0]: x.contiguous()}
-    return problem.like(
-        {each.name: each.smoothed(values[each.name], 2 * STEP) for each in spec.operands}
-    )
+    return x.contiguous()
 
 
 CHECK = Check(

@@ -20,6 +20,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.caller import Subject
+from losscli.losses import ROW
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_grad_output
 from losscli.truth.problem import Incoming, Problem
@@ -48,7 +49,9 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         for incoming in _incoming(problem):
             answer = subject.answer(problem.call(incoming))
             _add(tally, problem, incoming, f"{_ROWWISE}{incoming.name}", answer)
-    for name, rows in SPLITS.items():
+    # The mean over rows of which some are ignored is no mean of the parts' means.
+    splits = {} if problem.case.spec.unit == ROW and problem.case.reduction == "mean" else SPLITS
+    for name, rows in splits.items():
         incoming = problem.usual
         answer = _joined(problem, incoming, subject, rows)
         _add(tally, problem, incoming, name, answer)
@@ -72,6 +75,14 @@ def _incoming(problem: Problem) -> list[Incoming]:
         "with a first row of zeros": zeros,
         "with a first row alone": normal - zeros,
         "of negative values": -normal.abs(),
+    }
+    if normal.dim() == 1:
+        values |= {
+            "of one number, with stride 0": normal[:1].expand(normal.shape),
+            "of every second of more": normal.repeat_interleave(2)[::2],
+        }
+        return [Incoming(name, problem.wrt, value) for name, value in values.items()]
+    values |= {
         "of one row, with stride 0": normal[:1].expand(normal.shape),
         "of one column, with stride 0": normal[:, :1].expand(normal.shape),
         "of one number, with stride 0": normal[:1, :1].expand(normal.shape),
@@ -90,7 +101,7 @@ def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) 
     for count in rows:
         cut = slice(start, start := start + count)
         operands = {
-            name: each[cut] if each.dim() == len(shape) and each.shape[0] > 1 else each
+            name: each[cut] if _is_split(problem, name) else each
             for name, each in problem.operands.items()
         }
         share = count / shape[0] if case.reduction == "mean" else 1.0
@@ -106,12 +117,20 @@ def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) 
     return Answer(loss, {name: _together(problem, name, own) for name, own in found.items()})
 
 
+def _is_split(problem: Problem, name: str) -> bool:
+    """Tell whether the parts of a batch have parts of an operand, not the whole."""
+    if problem.case.spec.unit == ROW:
+        return not problem.oracle.is_summed(name)
+    operand = problem.operands[name]
+    return operand.dim() == problem.prediction.dim() and operand.shape[0] > 1
+
+
 def _together(problem: Problem, name: str, parts: list[Tensor]) -> Tensor | None:
     """Return the gradient of an operand: side by side, or added up where it met all parts."""
     if not parts:
         return None
     operand = problem.operands[name]
-    if operand.dim() == problem.prediction.dim() and operand.shape[0] > 1:
+    if _is_split(problem, name):
         return torch.cat(parts)
     return torch.stack([part.double() for part in parts]).sum(0).to(operand.dtype)
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
 from losscli.implementations.caller import NoSecondDerivativesError, Subject
+from losscli.losses import ROW
 from losscli.runs.records import (
     FAIL,
     NO_WORSE_THAN_TORCH,
@@ -67,7 +68,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     if missing:
         yield replace(result, status=SKIPPED, reason=f"no second derivatives: {missing}")
         return
-    for name, truth in _truth(problem, curvature).items():
+    truths = _truth_of_rows if problem.case.spec.unit == ROW else _truth
+    for name, truth in truths(problem, curvature).items():
         wrong = _judge(found[name], truth)
         if wrong:
             reason = f"of the {name}: {wrong}"
@@ -156,6 +158,44 @@ def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
         magnitude = magnitude.sum_to_size(operand.shape)
         largest = float(magnitude.max()) if magnitude.numel() else 0.0
         truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest)
+    return truths
+
+
+def _truth_of_rows(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
+    """Return the truth by float64 autograd through the reference as it reduces the rows.
+
+    A derivative is measured at the largest of its tensor, and that for the incoming gradient at the
+    magnitudes of the products that it sums.
+    """
+    case = problem.case
+    wide = {
+        name: (each.double() if each.is_floating_point() else each).requires_grad_(
+            name in asked.toward
+        )
+        for name, each in ((n, e.detach().clone()) for n, e in asked.operands.items())
+    }
+    g = asked.grad_output.double().contiguous().requires_grad_()
+    leaves = [wide[name] for name in asked.toward]
+    formula = case.spec.second_order or case.spec.reference
+    loss = formula(*wide.values(), reduction=case.reduction, **case.spec.resolve(case.params))
+    gradients = torch.autograd.grad(loss, leaves, g, create_graph=True)
+    products = [
+        gradient * toward.double()
+        for gradient, toward in zip(gradients, asked.toward.values(), strict=True)
+    ]
+    total = reduce(torch.add, [product.sum() for product in products])
+    found = torch.autograd.grad(total, (*leaves, g), allow_unused=True)
+    asked_of = {name: asked.operands[name] for name in asked.toward}
+    asked_of[INCOMING_GRADIENT] = asked.grad_output
+    truths = {}
+    for (name, operand), value in zip(asked_of.items(), found, strict=True):
+        value = torch.zeros(operand.shape, dtype=torch.float64) if value is None else value
+        magnitude = value.abs().max()
+        if name == INCOMING_GRADIENT:
+            rows = max(loss.numel(), 1)
+            terms = sum(float(product.detach().abs().sum()) for product in products)
+            magnitude = magnitude.clamp(min=terms / rows)
+        truths[name] = _Truth(operand, value.to(operand.device), float(magnitude))
     return truths
 
 

@@ -13,6 +13,7 @@ from functools import partial
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
+from losscli.losses import ELEMENT
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
@@ -61,4 +62,5 @@ CHECK = Check(
     adapt=sizes_case,
     once=True,
     mean_for_sum=True,
+    units=(ELEMENT,),
 )

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
+from losscli.losses import ROW
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
@@ -71,6 +72,8 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
         for where, planted in places.items():
             if any(_is_refused(problem, name, value) for name in planted):
                 continue
+            if problem.case.spec.unit == ROW and len(planted) > 2 and 1 < value < math.inf:
+                continue  # the product of a probability and a weight is out of range by itself
             variant = _planted(problem, value, planted)
             if _is_taken(variant):
                 yield f"{title} in {where}", variant

@@ -9,8 +9,11 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
-from losscli.verify.selftest.formula import unreduced
+from losscli.losses import ELEMENT, ROW
+from losscli.reasons import Reason
+from losscli.verify.selftest.formula import simple, unreduced
 from losscli.verify.selftest.surgery import graft
+from losscli.verify.selftest.wrong.rows import online
 
 _LANES = 1024
 
@@ -79,8 +82,21 @@ def _two_passes(values: Tensor) -> Tensor:
     return _lanes(values).sum(1).sum(dtype=torch.float64)
 
 
+def _has_other_rows(case: Case) -> Reason | None:
+    if case.spec.unit == ELEMENT:
+        return None
+    return Reason("not_applicable", "a mean over rows is one over what they count")
+
+
+def _has_elements(case: Case) -> Reason | None:
+    if case.spec.unit == ROW:
+        return None
+    return Reason("not_applicable", "the losses of elements have no rows")
+
+
 def _own(name: str, description: str, add: object) -> Implementation:
-    return Implementation(f"honest:{name}", description, _by(add))  # type: ignore[arg-type]
+    bind = _by(add)
+    return Implementation(f"honest:{name}", description, bind, _has_other_rows)  # type: ignore[arg-type]
 
 
 HONEST: tuple[Implementation, ...] = (
@@ -89,4 +105,7 @@ HONEST: tuple[Implementation, ...] = (
     _own("float64", "a float64 accumulator", _float64),
     _own("any order", "block sums as they arrive", _any_order),
     _own("two passes", "block sums, then their sum", _two_passes),
+    Implementation(
+        "honest:online", "a row in parts, with a running maximum", simple(online), _has_elements
+    ),
 )

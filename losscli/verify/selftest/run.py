@@ -9,7 +9,7 @@ from losscli.cases import Case
 from losscli.config.schema import off_default
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation
-from losscli.losses import LOSSES, Reduction, Shape
+from losscli.losses import LOSSES, Reduction, Shape, find_loss
 from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
@@ -20,6 +20,11 @@ SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
 """By reduction: odd rows and tails."""
 LONG = (512, 2048)
 """Where a sum needs digits."""
+ROWS: dict[str, dict[str, float]] = {
+    "cross_entropy": {"label_smoothing": 0.1, "ignore_index": 3},
+    "weighted_cross_entropy": {"label_smoothing": 0.1},
+}
+"""The losses over rows, with their parameters: those that the mistakes know."""
 COMPILED = next(iter(LOSSES))
 """The only loss that is compiled: compiling takes longer than all the rest."""
 NOT_COMPILED = ("layouts", "sizes", "broadcasts", "steps", "changed_operands")
@@ -49,10 +54,10 @@ class SelfTest:
 def plan(device: str) -> list[SelfTest]:
     """Return every implementation with every loss that it applies to."""
     tests = []
-    for loss in LOSSES:
+    for loss in (*LOSSES, *ROWS):
         cases = tuple(_cases(loss, device))
         for wrong in WRONG:
-            own = tuple(case for case in cases if wrong.applies(case))
+            own = tuple(case for case in cases if wrong.applies_to(case))
             if own:
                 tests.append(SelfTest(wrong.implementation(), own, honest=False))
         for implementation in HONEST:
@@ -66,16 +71,17 @@ def plan(device: str) -> list[SelfTest]:
 
 
 def _cases(loss: str, device: str) -> Iterator[Case]:
+    spec = find_loss(loss)
     own: tuple[tuple[Reduction, Shape], ...] = (*SHAPES.items(), ("mean", LONG))
     for reduction, shape in own:
         yield Case(
             loss=loss,
             shape=shape,
-            target_shape=LOSSES[loss].default_target_shape(shape),
+            target_shape=spec.default_target_shape(shape),
             dtype="float32",
             reduction=reduction,
             device=device,
-            params=off_default(LOSSES[loss]),
+            params=spec.resolve(ROWS[loss] if loss in ROWS else off_default(spec)),
             distribution="normal",
             seed=0,
             scale=2.0,

@@ -9,10 +9,11 @@ import torch
 
 from losscli.cases import Case
 from losscli.implementations import Implementation
+from losscli.losses import ELEMENT, ROW, Unit
 from losscli.reasons import Reason
 from losscli.verify.checks.exact import has_exact_values
 from losscli.verify.selftest.formula import Make, simple, unreduced
-from losscli.verify.selftest.wrong import behaviour, gradients, values
+from losscli.verify.selftest.wrong import behaviour, gradients, rows, values
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,12 @@ class Wrong:
     temporaries: int | None = None
     """The claims of the implementation, as the next field; see :class:`Implementation`."""
     held_to_oracle: bool = False
+    units: tuple[Unit, ...] = (ELEMENT,)
+    """Whether it is planted into losses of elements, of rows, or both."""
+
+    def applies_to(self, case: Case) -> bool:
+        """Tell whether it is a mistake in a case."""
+        return case.spec.unit in self.units and self.applies(case)
 
     def implementation(self) -> Implementation:
         """Return the mistake as an implementation."""
@@ -40,7 +47,7 @@ class Wrong:
         )
 
     def _unavailable(self, case: Case) -> Reason | None:
-        if self.applies(case):
+        if self.applies_to(case):
             return None
         return Reason("not_applicable", f"{self.name} is no mistake here")
 
@@ -86,15 +93,26 @@ def _broadcasts(case: Case) -> bool:
     return case.target_shape != case.shape
 
 
+def _is_weighted(case: Case) -> bool:
+    return "weight" in case.spec.names
+
+
+_BOTH: tuple[Unit, ...] = (ELEMENT, ROW)
+_ROWS: tuple[Unit, ...] = (ROW,)
+
 WRONG: tuple[Wrong, ...] = (
-    Wrong("constant", "returns a number of its own", simple(values.constant)),
-    Wrong("zeros", "gradients of zero", simple(gradients.zeros)),
+    Wrong("constant", "returns a number of its own", simple(values.constant), units=_BOTH),
+    Wrong("zeros", "gradients of zero", simple(gradients.zeros), units=_BOTH),
     Wrong("one percent", "reads every hundredth row", simple(values.one_percent)),
     Wrong(
         "dropped tail", "leaves out what does not fill a vector of 8", simple(values.dropped_tail)
     ),
     Wrong(
-        "ignored parameter", "takes the default", simple(values.ignored_parameters), _has_parameters
+        "ignored parameter",
+        "takes the default",
+        simple(values.ignored_parameters),
+        _has_parameters,
+        units=_BOTH,
     ),
     Wrong(
         "rounded parameters",
@@ -119,14 +137,17 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("sum for mean", "does not divide", simple(values.sum_for_mean), _is_mean),
     Wrong("1/rows for 1/N", "divides by the rows", simple(values.rows_for_elements), _is_mean),
     Wrong(
-        "ignored incoming", "the incoming gradient counts as 1", simple(gradients.ignored_incoming)
+        "ignored incoming",
+        "the incoming gradient counts as 1",
+        simple(gradients.ignored_incoming),
+        units=_BOTH,
     ),
-    Wrong("squared incoming", "counts twice", simple(gradients.squared_incoming)),
+    Wrong("squared incoming", "counts twice", simple(gradients.squared_incoming), units=_BOTH),
     Wrong("small gradients lost", "below 1e-6", simple(gradients.underflow), _is_mean),
     Wrong("wrong sign", "of the target's gradient", simple(gradients.wrong_sign)),
     Wrong("absent gradient", "of the target", simple(gradients.absent_target)),
-    Wrong("detached", "the loss has no history", simple(gradients.detached)),
-    Wrong("float16 inside", "computes in float16", simple(values.half_inside)),
+    Wrong("detached", "the loss has no history", simple(gradients.detached), units=_BOTH),
+    Wrong("float16 inside", "computes in float16", simple(values.half_inside), units=_BOTH),
     Wrong(
         "narrow accumulator",
         "adds up in few digits",
@@ -140,30 +161,46 @@ WRONG: tuple[Wrong, ...] = (
         simple(values.scrubbed),
         _takes_anything,
     ),
-    Wrong("in place", "writes over its input", simple(behaviour.in_place)),
-    Wrong("cached", "remembers results by address", behaviour.cached),
-    Wrong("first call only", "right once", behaviour.first_call_only),
-    Wrong("uninitialised", "returns what was in the memory", simple(behaviour.uninitialised)),
+    Wrong("in place", "writes over its input", simple(behaviour.in_place), units=_BOTH),
+    Wrong("cached", "remembers results by address", behaviour.cached, units=_BOTH),
+    Wrong("first call only", "right once", behaviour.first_call_only, units=_BOTH),
+    Wrong(
+        "uninitialised",
+        "returns what was in the memory",
+        simple(behaviour.uninitialised),
+        units=_BOTH,
+    ),
     Wrong("beyond the end", "reads one element too many", simple(behaviour.beyond_the_end)),
-    Wrong("unsteady", "other results from run to run", simple(behaviour.unsteady)),
-    Wrong("wrong when recording", "right without gradients", simple(behaviour.recording)),
-    Wrong("shape (1,)", "for ()", simple(values.shape_of_one), _is_reduced),
-    Wrong("other dtype", "float64 for float32", simple(values.other_dtype)),
-    Wrong("no curvature", "second derivatives of zero", simple(gradients.no_curvature)),
+    Wrong("unsteady", "other results from run to run", simple(behaviour.unsteady), units=_BOTH),
+    Wrong(
+        "wrong when recording", "right without gradients", simple(behaviour.recording), units=_BOTH
+    ),
+    Wrong("shape (1,)", "for ()", simple(values.shape_of_one), _is_reduced, units=_BOTH),
+    Wrong("other dtype", "float64 for float32", simple(values.other_dtype), units=_BOTH),
+    Wrong(
+        "no curvature", "second derivatives of zero", simple(gradients.no_curvature), units=_BOTH
+    ),
     Wrong(
         "scales in place",
         "the gradient that it stores",
         simple(gradients.scales_in_place),
         _is_reduced,
+        units=_BOTH,
     ),
-    Wrong("clears .grad", "so that nothing accumulates", simple(gradients.clears_gradients)),
-    Wrong("last incoming", "the gradient of the call before", gradients.last_incoming),
-    Wrong("habit", "what came three times comes again", gradients.habit, _is_reduced),
+    Wrong(
+        "clears .grad",
+        "so that nothing accumulates",
+        simple(gradients.clears_gradients),
+        units=_BOTH,
+    ),
+    Wrong("last incoming", "the gradient of the call before", gradients.last_incoming, units=_BOTH),
+    Wrong("habit", "what came three times comes again", gradients.habit, _is_reduced, units=_BOTH),
     Wrong(
         "skips in a capture",
         "1 comes in when replayed",
         simple(gradients.skips_in_a_capture),
         _on_a_gpu,
+        units=_BOTH,
     ),
     Wrong("transposed gradient", "in the order of storage", simple(gradients.transposed_gradient)),
     Wrong("wrong middle", "broadcasts the middle to the front", simple(values.wrong_middle)),
@@ -178,6 +215,23 @@ WRONG: tuple[Wrong, ...] = (
     ),
     Wrong("one number", "where a stride is 0", gradients.one_number, _is_not_reduced),
     Wrong("mean of means", "of 16 rows each, or fewer", simple(values.mean_of_means), _is_mean),
+    Wrong("counts ignored rows", "in a mean", simple(rows.counts_ignored), _is_mean, units=_ROWS),
+    Wrong("weight forgotten", "takes 1", simple(rows.without_weight), _is_weighted, units=_ROWS),
+    Wrong("softmax alone", "no -1 for the target", simple(rows.sum_of_softmax), units=_ROWS),
+    Wrong("maximum kept", "exponentials overflow", simple(rows.without_maximum), units=_ROWS),
+    Wrong("dropped classes", "beyond vectors of 8", simple(rows.dropped_classes), units=_ROWS),
+    Wrong("narrow sum of a row", "in bfloat16", simple(rows.narrow_sum), units=_ROWS),
+    Wrong("smooths the others", "1/(C-1) for 1/C", simple(rows.smooths_the_others), units=_ROWS),
+    Wrong("gradient of ignored rows", "is not 0", simple(rows.gradient_of_ignored), units=_ROWS),
+    Wrong("classes last", "whatever lies behind them", simple(rows.last_dimension), units=_ROWS),
+    Wrong(
+        "incoming of the first row",
+        "for all rows",
+        simple(rows.incoming_of_first_row),
+        _is_not_reduced,
+        units=_ROWS,
+    ),
+    Wrong("clamps targets", "that are no class", simple(rows.clamps_targets), units=_ROWS),
     *(
         Wrong(f"leaves {name}", "changed for all that comes after", behaviour.leaves(change))
         for name, change in behaviour.LEFT_BEHIND.items()

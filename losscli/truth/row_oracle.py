@@ -1,0 +1,196 @@
+"""The oracle of losses over rows: the reference formula in float64, in blocks of whole rows.
+
+As that of losses over elements it copies no whole tensor to float64. An operand that all rows
+share, the weight of each class, has a gradient that is summed over the blocks. Each row's share in
+it is measured at the terms that the spec names; without them at itself, taken to have one sign.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from losscli.implementations.call_data import Operands
+from losscli.losses import LOSS, RowLossSpec
+from losscli.truth.blocks import Block, block_elements
+from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.terms import largest_terms
+from losscli.truth.tolerances import terms_share
+
+
+@dataclass(frozen=True)
+class RowOracle(Oracle):
+    """The oracle of one case of a loss over rows."""
+
+    @cached_property
+    def shape(self) -> torch.Size:
+        """The shape of the prediction."""
+        return next(iter(self.operands.values())).shape
+
+    @property
+    def spec(self) -> RowLossSpec:
+        """The loss."""
+        spec = self.case.spec
+        assert isinstance(spec, RowLossSpec)
+        return spec
+
+    @property
+    def unreduced_shape(self) -> torch.Size:
+        """The shape of the rows."""
+        shapes = [tuple(operand.shape) for operand in self.operands.values()]
+        return torch.Size(self.spec.loss_shape(shapes))
+
+    @cached_property
+    def divisor(self) -> float:
+        """What the rows count together in a mean."""
+        if self.case.reduction != "mean":
+            return 1.0
+        if self.spec.counts is None:
+            return float(self.unreduced_shape.numel())
+        blocks = self._blocks(self.unreduced_shape)
+        return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
+
+    def is_summed(self, name: str) -> bool:
+        """Tell whether the elements of an operand's gradient are sums over rows."""
+        return name in self._shared_operands
+
+    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
+        """Return the gradients of operands for an incoming gradient, each whole."""
+        return {name: tuple(self.gradient(name, grad_output)) for name in names}
+
+    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
+        """Yield the gradient of an operand, block by block, for an incoming gradient.
+
+        Args:
+            name: which operand.
+            grad_output: of the shape of the loss.
+        """
+        if self.is_summed(name):
+            yield self._gradient_of_shared(name, grad_output)
+            return
+        share = self._share(self.operands[name].dtype)
+        for block in self._blocks(self.unreduced_shape):
+            values = self._read(block)
+            values[name] = values[name].clone().requires_grad_()
+            with torch.enable_grad():
+                elements = self._elements(values)
+            incoming = self._incoming(block, grad_output)
+            (gradient,) = torch.autograd.grad(elements, values[name], incoming)
+            terms = largest_terms(
+                self.case, name, values, gradient, _spread(incoming, gradient), share
+            )
+            yield Truth(self._place(block, self.operands[name]), gradient, terms)
+
+    def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
+        """Return the gradient of an operand that all rows share.
+
+        A mean is divided by what the rows count, which may depend on the operand as well.
+        """
+        operand = self.operands[name]
+        value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
+        magnitude = torch.zeros_like(value)
+        mean = mean_scale = 0.0
+        if self.case.reduction == "mean" and self.spec.counts:
+            of_mean = next(iter(self.value()))
+            mean, mean_scale = float(of_mean.value), abs(float(of_mean.scale))
+        for block in self._blocks(self.unreduced_shape):
+            values = self._read(block)
+            values[name] = values[name].clone().requires_grad_()
+            incoming = self._incoming(block, grad_output)
+            with torch.enable_grad():
+                elements = self._elements(values)
+                counts = self._counts(values) if mean else None
+            (own,) = torch.autograd.grad(elements, values[name], incoming, retain_graph=True)
+            value += own
+            terms = self.spec.terms
+            found = terms.of(*values.values(), **self.case.params).get(name) if terms else None
+            if found is None:
+                found = torch.autograd.grad(elements, values[name], incoming.abs())[0]
+            else:
+                found = _summed(found.detach() * _spread(incoming, found), operand)
+            magnitude += found.abs().nan_to_num(nan=0.0, posinf=0.0)
+            if counts is not None and counts.requires_grad:
+                (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
+                # Where no row counts the mean is NaN, and moves nothing.
+                value -= torch.where(own == 0, own, mean * own)
+                (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
+                magnitude += torch.where(own == 0, own, mean_scale * own).abs()
+        return Truth(tuple(slice(0, extent) for extent in operand.shape), value, magnitude)
+
+    def _share(self, dtype: torch.dtype) -> float:
+        """Return what the terms of a result are multiplied by."""
+        if not self.spec.rounds_once:
+            return 1.0
+        own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
+        return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
+
+    @property
+    def _shared_operands(self) -> tuple[str, ...]:
+        return tuple(operand.name for operand in self.spec.operands if operand.shared)
+
+    def _blocks(self, shape: torch.Size) -> Iterator[Block]:
+        """Cut the shape of the rows along its first dimension, into blocks of whole rows."""
+        if not shape:
+            yield ()
+            return
+        limit = block_elements(self.device.type)
+        most = max(limit // max(math.prod(self.shape[1:]), 1), 1)
+        rest = tuple(slice(0, extent) for extent in shape[1:])
+        for start in range(0, max(shape[0], 1), most):
+            yield (slice(start, min(start + most, shape[0])), *rest)
+
+    def _place(self, block: Block, operand: Tensor) -> Block:
+        """Return the place of a block of rows in an operand."""
+        return tuple(block[:1]) + tuple(
+            slice(0, extent) for extent in operand.shape[len(block[:1]) :]
+        )
+
+    def _read(self, block: Block) -> Operands:
+        """Return the operands' values for a block; what is no number of its own stays as it is."""
+        values: Operands = {}
+        for name, operand in self.operands.items():
+            whole = operand.detach()
+            if not self.is_summed(name):
+                whole = whole[self._place(block, operand)]
+            values[name] = whole.double() if whole.is_floating_point() else whole
+        return values
+
+    def _loss(self, block: Block) -> Truth:
+        """Return the loss of each row of a block."""
+        values = self._read(block)
+        elements = self._elements(values)
+        share = self._share(self.dtype)
+        terms = largest_terms(self.case, LOSS, values, elements, share=share)
+        return Truth(block, elements, terms)
+
+    def _incoming(self, block: Block, grad_output: Tensor) -> Tensor:
+        """Return the incoming gradient of each row of a block, in float64."""
+        whole = grad_output.detach().double()
+        if self.case.reduction == "none":
+            return whole[block]
+        extent = [cut.stop - cut.start for cut in block]
+        return (whole / self.divisor if self.case.reduction == "mean" else whole).expand(extent)
+
+    def _counts(self, values: Operands) -> Tensor:
+        """Return what each row counts in a mean."""
+        assert self.spec.counts
+        return self.spec.counts(*values.values(), **self.case.params)
+
+
+def _summed(terms: Tensor, shared: Tensor) -> Tensor:
+    """Return the sum of magnitudes over all rows, which lie along dimension 1, as an operand."""
+    known = terms.abs().nan_to_num(nan=0.0, posinf=0.0)  # beside infinity every result would pass
+    by_class = known.movedim(min(terms.dim() - 1, 1), 0)
+    return by_class.reshape(len(by_class), -1).sum(1).view(shared.shape)
+
+
+def _spread(incoming: Tensor, like: Tensor) -> Tensor:
+    """Return incoming gradients of rows for each element of these, which lie along dimension 1."""
+    if incoming.dim() == like.dim():
+        return incoming
+    return incoming.unsqueeze(min(like.dim() - 1, 1))

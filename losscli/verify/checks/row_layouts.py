@@ -1,0 +1,147 @@
+"""Checks rows of other strides, with dimensions behind the classes, and targets of other dtypes.
+
+Catches: a kernel that assumes that classes lie side by side, that rows begin at an aligned address
+or follow each other without a gap; that takes the last dimension for the classes where others
+follow them; that reads class numbers of one dtype as another. Gaps and memory before offsets hold
+NaN, and what is no class. One size is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.implementations.call_data import Operands
+from losscli.implementations.caller import Subject
+from losscli.losses import CLASS_NUMBERS, ROW, Shape
+from losscli.runs.records import VerifyResult
+from losscli.truth.inputs import NO_CLASS
+from losscli.truth.problem import Problem
+from losscli.verify.checks.check import Check, Tally
+from losscli.verify.checks.layouts import STORED, Place
+
+SHAPE = (13, 101)
+"""Odd, so that rows begin at any place of a vector; of as many classes as any integer counts."""
+INPUTS = {
+    "both operands transposed": "input transposed",
+    "every second column of a wider input": "every second column of a wider input",
+    "operands cut out of larger ones": "input cut out of a larger one",
+    "one row expanded to the input": "one row expanded to the input",
+    "input one element off its alignment": "input one element off its alignment",
+    "input without its last column, target without its first": "input without its last column",
+}
+"""The layouts of predictions as losses of elements have them, by what they are called here."""
+BEHIND: dict[str, Shape] = {
+    "one row alone": (101,),
+    "a dimension behind the classes": (5, 101, 3),
+    "a dimension of 1 behind the classes": (5, 101, 1),
+    "two dimensions behind the classes": (3, 17, 2, 5),
+    "no row behind the classes": (3, 17, 0),
+}
+LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
+    "classes side by side, though not last": ((5, 101, 3), (0, 2, 1)),
+    "classes the slowest": ((5, 101, 3), (1, 2, 0)),
+    "the batch between": ((3, 17, 2, 5), (2, 0, 3, 1)),
+}
+"""Shapes, and the order in which the dimensions of the prediction are stored."""
+NUMBERS = (torch.int64, torch.int32, torch.uint8)
+"""The dtypes of class numbers."""
+
+
+def layout_case(case: Case) -> Case:
+    """Return the case with a small shape."""
+    return case.reshaped(SHAPE, distribution="normal", scale=1.0)
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
+    tally = Tally()
+    for name, make in _variants(problem):
+        variant = problem.variant(name, make)
+        fresh = subject.again()
+        for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
+            answer = fresh.answer(variant.call(incoming))
+            tally.add(name, "loss", variant.judge_loss(answer.loss))
+            for operand in incoming.wrt:
+                judged = variant.judge_gradient(operand, answer.gradients[operand], incoming)
+                tally.add(name, f"{operand} gradient for {incoming.name}", judged)
+    yield tally.result(problem, subject.name, CHECK.name)
+
+
+def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
+    """Yield each layout by its name."""
+    first, *others = problem.case.spec.operands
+    for known, name in INPUTS.items():
+        yield name, partial(_placed, problem, first.name, STORED[known][0])
+    for operand in others:
+        if operand.kind == CLASS_NUMBERS or operand.shared:
+            yield (
+                f"{operand.name} of every second of more",
+                partial(_placed, problem, operand.name, _every_second),
+            )
+        if operand.kind == CLASS_NUMBERS:
+            yield (
+                f"{operand.name} of one number, repeated",
+                partial(_placed, problem, operand.name, _repeated),
+            )
+            for dtype in NUMBERS:
+                name = f"{operand.name} of {str(dtype).removeprefix('torch.')}"
+                yield name, partial(_numbered, problem, operand.name, dtype)
+        elif not operand.shared:
+            for known, name in INPUTS.items():
+                title = name.replace("input", operand.name)
+                yield title, partial(_placed, problem, operand.name, STORED[known][0])
+    for name, shape in BEHIND.items():
+        yield name, partial(_shaped, problem, shape)
+    for name, (shape, order) in LAST.items():
+        yield name, partial(_stored, problem, shape, order)
+
+
+def _every_second(values: Tensor) -> Tensor:
+    gaps = float("nan") if values.is_floating_point() else NO_CLASS
+    return values.new_full((2 * len(values),), gaps)[::2].copy_(values)
+
+
+def _repeated(values: Tensor) -> Tensor:
+    return values[:1].expand(values.shape)
+
+
+def _placed(problem: Problem, name: str, place: Place) -> Problem:
+    return problem.like({**problem.operands, name: place(problem.operands[name])})
+
+
+def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
+    """Return the problem with class numbers of a dtype; unsigned ones ignore nothing."""
+    values = problem.operands[name]
+    values = values.clamp(min=0) if dtype == torch.uint8 else values
+    return problem.like({**problem.operands, name: values.to(dtype)})
+
+
+def _shaped(problem: Problem, shape: Shape) -> Problem:
+    return Problem.of(problem.case.reshaped(shape), problem.loosened)
+
+
+def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
+    """Return the problem of a shape with the dimensions of its prediction in another order."""
+    own = _shaped(problem, shape)
+    first = own.case.spec.names[0]
+    back = [order.index(dimension) for dimension in range(len(order))]
+    values = own.operands[first].permute(order).contiguous().permute(back)
+    operands: Operands = {**own.operands, first: values}
+    return own.like(operands)
+
+
+CHECK = Check(
+    "row_layouts",
+    "forward_backward",
+    "kernels that assume classes side by side, dimensions behind the classes",
+    _run,
+    adapt=layout_case,
+    once=True,
+    mean_for_sum=True,
+    units=(ROW,),
+)

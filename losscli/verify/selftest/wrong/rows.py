@@ -1,0 +1,175 @@
+"""Losses over rows of class numbers that are wrong on purpose: their value or their gradients.
+
+The reference is kept, and what the mistake changes in a row is added to it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.losses.row_forms import IGNORE_INDEX
+from losscli.verify.selftest.formula import formula, unreduced
+from losscli.verify.selftest.surgery import graft, regrade
+
+_VECTOR = 8
+
+
+def reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
+    """Reduce the losses of rows as the case asks for; a mean over what the rows count."""
+    if case.reduction == "none":
+        return rows
+    total = rows.sum()
+    return total / _counts(case, *operands).sum() if case.reduction == "mean" else total
+
+
+def _counts(case: Case, input: Tensor, target: Tensor, *weight: Tensor) -> Tensor:
+    """Return what each row counts: the weight of its class, or 0."""
+    kept = _kept(case, target)
+    found = weight[0][torch.where(kept, target, 0).long()] if weight else torch.ones_like(input[:1])
+    ones = found if weight else found.new_ones(target.shape)
+    return torch.where(kept, ones, torch.zeros_like(ones))
+
+
+def _kept(case: Case, target: Tensor) -> Tensor:
+    return target != int(case.params[IGNORE_INDEX.name])
+
+
+def _class_dimension(input: Tensor) -> int:
+    return min(input.dim() - 1, 1)
+
+
+def log_sum(input: Tensor) -> Tensor:
+    """Return the log of the sum of exponentials of each row."""
+    return torch.logsumexp(input, _class_dimension(input))
+
+
+def _changed(case: Case, by: Tensor, *operands: Tensor) -> Tensor:
+    """Return the loss where the log of each row's sum is off."""
+    _, target, *weight = operands
+    smoothing = case.params["label_smoothing"]
+    share = (1 - smoothing) * _counts(case, *operands)
+    if weight:
+        share = share + smoothing * weight[0].mean() * _kept(case, target)
+    elif smoothing:
+        share = share + smoothing * _kept(case, target)
+    zeros = torch.zeros_like(by)
+    rows = unreduced(case, *operands) + torch.where((share == 0) | (by == 0), zeros, share * by)
+    return reduced_rows(case, rows, *operands)
+
+
+def counts_ignored(case: Case, *operands: Tensor) -> Tensor:
+    """Divides the sum by all rows, those that are ignored included."""
+    rows = unreduced(case, *operands)
+    return rows.sum() / max(rows.numel(), 1)
+
+
+def without_weight(case: Case, input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Takes 1 for each weight."""
+    return formula(case, input, target, torch.ones_like(weight) + 0 * weight)
+
+
+def sum_of_softmax(case: Case, *operands: Tensor) -> Tensor:
+    """The gradient is that of the log of the sum alone, without -1 for the target."""
+    input, target, *_ = operands
+    dimension = _class_dimension(input)
+    number = torch.where(_kept(case, target), target, 0).long().unsqueeze(dimension)
+    picked = input.gather(dimension, number).squeeze(dimension)
+    picked = picked * _counts(case, *operands).detach() * (1 - case.params["label_smoothing"])
+    loss = formula(case, *operands)
+    return graft(loss, loss + reduced_rows(case, picked, *(each.detach() for each in operands)))
+
+
+def without_maximum(case: Case, *operands: Tensor) -> Tensor:
+    """Adds up exponentials as they are, which overflow."""
+    input = operands[0]
+    naive = input.exp().sum(_class_dimension(input)).log()
+    return _changed(case, naive - log_sum(input), *operands)
+
+
+def dropped_classes(case: Case, *operands: Tensor) -> Tensor:
+    """Leaves out the classes that do not fill a vector of 8."""
+    input = operands[0]
+    dimension = _class_dimension(input)
+    whole = input.shape[dimension] // _VECTOR * _VECTOR
+    seen = input.narrow(dimension, 0, whole or input.shape[dimension])
+    return _changed(case, log_sum(seen) - log_sum(input), *operands)
+
+
+def narrow_sum(case: Case, *operands: Tensor) -> Tensor:
+    """Adds up exponentials in bfloat16."""
+    input = operands[0]
+    largest = input.detach().amax(_class_dimension(input), keepdim=True)
+    exponentials = (input - largest).exp().bfloat16()
+    total = exponentials.float().cumsum(_class_dimension(input)).bfloat16().to(input.dtype)
+    last = total.select(_class_dimension(input), -1).log() + largest.squeeze(
+        _class_dimension(input)
+    )
+    return graft(
+        _changed(case, (last - log_sum(input)).detach(), *operands), formula(case, *operands)
+    )
+
+
+def smooths_the_others(case: Case, *operands: Tensor) -> Tensor:
+    """Shares the smoothing among C - 1 classes, but gives it to all C."""
+    input, target, *weight = operands
+    dimension = _class_dimension(input)
+    classes = input.shape[dimension]
+    surprise = log_sum(input).unsqueeze(dimension) - input
+    if weight:
+        surprise = surprise * weight[0].view(-1, *[1] * (input.dim() - dimension - 1))
+    more = case.params["label_smoothing"] * (1 / max(classes - 1, 1) - 1 / classes)
+    rows = unreduced(case, *operands) + more * surprise.sum(dimension) * _kept(case, target)
+    return reduced_rows(case, rows, *operands)
+
+
+def gradient_of_ignored(case: Case, *operands: Tensor) -> Tensor:
+    """The gradient of ignored rows is not 0."""
+    input, target, *_ = operands
+    ignored = torch.where(_kept(case, target), 0.0, 1.0).to(input.dtype)
+    loss = formula(case, *operands)
+    fixed = [each.detach() for each in operands]
+    return graft(loss, loss + reduced_rows(case, log_sum(input) * ignored, *fixed))
+
+
+def last_dimension(case: Case, input: Tensor, *others: Tensor) -> Tensor:
+    """Reads the classes as if they lay in the last dimension."""
+    if input.dim() < 3:
+        return formula(case, input, *others)
+    moved = (input.shape[0], *input.shape[2:], input.shape[1])
+    return formula(case, input.reshape(moved).movedim(-1, 1), *others)
+
+
+def incoming_of_first_row(case: Case, *operands: Tensor) -> Tensor:
+    """Takes the incoming gradient of the first row for all rows."""
+    return regrade(formula(case, *operands), lambda g: g[:1].expand(g.shape) if g.dim() else g)
+
+
+def clamps_targets(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+    """Takes the nearest class for a number that is none."""
+    classes = input.shape[_class_dimension(input)]
+    clamped = torch.where(_kept(case, target), target.clamp(0, classes - 1), target)
+    return formula(case, input, clamped, *others)
+
+
+def online(case: Case, *operands: Tensor) -> Tensor:
+    """Right: finds the log of the sum in one pass over parts of a row, with a running maximum."""
+    input = operands[0].detach()
+    dimension = _class_dimension(input)
+    wide = input.to(torch.promote_types(input.dtype, torch.float32))
+    total = largest = None
+    for part in wide.split(64, dimension):
+        own = part.amax(dimension)
+        above = own if largest is None else torch.maximum(largest, own)
+        level = above.nan_to_num(nan=0.0, neginf=0.0, posinf=0.0)
+        added = (part - level.unsqueeze(dimension)).exp().sum(dimension)
+        if total is not None and largest is not None:
+            added = added + total * (largest - level).exp()
+        total, largest = added, above
+    assert total is not None
+    assert largest is not None
+    found = total.log() + largest.nan_to_num(nan=0.0, neginf=0.0, posinf=0.0)
+    fixed = [each.detach() for each in operands]
+    by = (found - log_sum(wide)).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    return graft(_changed(case, by, *fixed).to(input.dtype), formula(case, *operands))
