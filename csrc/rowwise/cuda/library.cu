@@ -31,15 +31,15 @@ bool is_plain(const RowArguments& arguments) {
 }
 
 // Teams of warps, if rows fit.
-bool choose_team(const RowArguments& arguments, RowPolicy& policy) {
-  const int64_t bytes = arguments.classes * item_bytes(arguments.dtype);
+bool choose_team(const RowArguments& arguments, bool whole, RowPolicy& policy) {
+  const int64_t bytes = arguments.classes * item_bytes(arguments.dtype) / 16 * 16;
   if (bytes < kLeastTeamBytes) return false;
   for (const TeamPolicy& team : kTeams) {
     if (bytes <= team.bytes()) {
       policy.access = RowAccess::teams;
       policy.team = static_cast<int>(&team - kTeams);
       policy.warps = team_warps(team.vectors);
-      policy.slots.row_bytes = static_cast<int>(bytes);
+      policy.whole = whole;
       const int64_t part = divide_up(divide_up(bytes, int64_t{team.warps}), int64_t{16}) * 16;
       policy.slots.slot_bytes = static_cast<int>(part);
       const int64_t slots = kRingBytes / policy.warps / (part + 8);
@@ -116,7 +116,7 @@ RowPolicy policy_of(const RowArguments& arguments, bool clusters) {
   // Only whole vectors, which begin at multiples of 16 bytes.
   const bool whole = reinterpret_cast<uintptr_t>(arguments.logits) % 16 == 0 && bytes % 16 == 0 &&
                      arguments.logits_strides.outer * item_bytes(arguments.dtype) % 16 == 0;
-  if (clusters && whole && arguments.rows() < int64_t{1} << 30 && choose_team(arguments, policy))
+  if (clusters && arguments.rows() < int64_t{1} << 30 && choose_team(arguments, whole, policy))
     return policy;
   for (const RegistersPolicy& registers : kRegisters)
     if (bytes <= registers.bytes() && (whole || registers.threads >= 32)) {

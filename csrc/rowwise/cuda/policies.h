@@ -25,7 +25,6 @@ struct RingShape {
 };
 
 struct TeamShape {
-  int row_bytes = 0;
   int slots = 0;       // of a warp
   int slot_bytes = 0;  // a warp's part of a row
 };
@@ -35,6 +34,7 @@ struct RowPolicy {
   // Teams: which of kTeams, and the warps of a block.
   int team = 0;
   int warps = 0;
+  bool whole = false;  // rows of whole vectors
   TeamShape slots;
   // Registers: threads of a row, and the vectors of each.
   int threads = 0;
@@ -54,7 +54,7 @@ struct TeamPolicy {
   int64_t bytes() const { return int64_t{16} * 32 * warps * vectors; }
 };
 
-// The first whose vectors hold a row of whole vectors.
+// The first whose vectors hold a row.
 constexpr TeamPolicy kTeams[] = {{1, 1},  {1, 2},  {1, 4},  {1, 8},
                                  {1, 16}, {2, 16}, {4, 16}, {8, 16}};
 constexpr int64_t kLeastTeamBytes = 256;

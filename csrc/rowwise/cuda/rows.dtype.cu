@@ -37,12 +37,12 @@ Status allow_shared(Kernel kernel, int bytes, const char* name) {
                    name);
 }
 
-template <int warps, int vectors, bool kGradient>
+template <int warps, int vectors, bool kGradient, bool kWhole>
 Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   const TeamShape& shape = policy.slots;
   const int shared_bytes = policy.warps * shape.slots * (shape.slot_bytes + 8);
-  const auto kernel = team_kernel<Stored, warps, vectors, kGradient>;
+  const auto kernel = team_kernel<Stored, warps, vectors, kGradient, kWhole>;
   const Status status = allow_shared(kernel, shared_bytes, "the shared memory of team_kernel");
   if (!status.ok()) return status;
   const int64_t blocks =
@@ -56,13 +56,13 @@ Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const
                        config.gridDim, 32 * policy.warps);
 }
 
-template <bool kGradient, size_t... k>
+template <bool kGradient, bool kWhole, size_t... k>
 Status choose_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context, std::index_sequence<k...>) {
   Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
   (void)((policy.team == static_cast<int>(k) &&
-          (status = launch_team<kTeams[k].warps, kTeams[k].vectors, kGradient>(arguments, policy,
-                                                                               memory, context),
+          (status = launch_team<kTeams[k].warps, kTeams[k].vectors, kGradient, kWhole>(
+               arguments, policy, memory, context),
            true)) ||
          ...);
   return status;
@@ -152,9 +152,12 @@ template <bool kGradient>
 Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   if constexpr (sizeof(Real) == 4) {
-    if (policy.access == RowAccess::teams)
-      return choose_team<kGradient>(arguments, policy, memory, context,
-                                    std::make_index_sequence<sizeof kTeams / sizeof *kTeams>());
+    if (policy.access == RowAccess::teams) {
+      const std::make_index_sequence<sizeof kTeams / sizeof *kTeams> teams;
+      return policy.whole
+                 ? choose_team<kGradient, true>(arguments, policy, memory, context, teams)
+                 : choose_team<kGradient, false>(arguments, policy, memory, context, teams);
+    }
     if (policy.access == RowAccess::registers)
       return choose_registers<kGradient>(
           arguments, policy, memory, context,

@@ -10,7 +10,9 @@ namespace losscli::cuda {
 template <typename Stored>
 struct RowSpan {
   using V = Vector<Stored>;
-  int heads, tails, vectors;
+  int heads = 0, tails = 0, vectors = 0;
+
+  RowSpan() = default;
 
   __device__ __forceinline__ RowSpan(const Stored* row, int64_t classes) {
     const uintptr_t start = reinterpret_cast<uintptr_t>(row);

@@ -1,4 +1,4 @@
-// Rows of whole vectors, for GPUs with bulk copies (compute capability 9.0 and newer): a row by a
+// Rows of up to 64 KiB, for GPUs with bulk copies (compute capability 9.0 and newer): a row by a
 // team of warps, each element read once, and its gradient written once.
 //
 // The warps stay. Each has a ring of slots with its part of the team's rows to come, which bulk
@@ -10,6 +10,7 @@
 #include "rowwise/cuda/incoming.cuh"
 #include "rowwise/cuda/policies.h"
 #include "rowwise/cuda/results.cuh"
+#include "rowwise/cuda/span.cuh"
 
 namespace losscli::cuda {
 
@@ -20,8 +21,9 @@ struct PendingRow {
   float top = 0, sum = 0, logit = 0;
 };
 
-// `kVectors`: of a lane.
-template <typename Stored, int kWarps, int kVectors, bool kGradient>
+// `kVectors`: of a lane. `kWhole`: rows of whole vectors; otherwise the first warp of a team takes
+// the elements before and after them as well, one a lane, which it asks for a turn before.
+template <typename Stored, int kWarps, int kVectors, bool kGradient, bool kWhole>
 __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     team_kernel(const __grid_constant__ RowArguments arguments,
                 const __grid_constant__ RowMemory memory, const TeamShape shape) {
@@ -41,8 +43,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   const int rows = static_cast<int>(arguments.rows());
   const int step = gridDim.x * teams;
   const RowScale scale(arguments.temperature);
-  const int first = member * shape.slot_bytes;
-  const int bytes = min(shape.slot_bytes, shape.row_bytes - first);  // of this warp's part
+  const int first = member * shape.slot_bytes;  // where this warp's part begins
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
   const uint32_t filled =
       bulk::address_of(shared + warps * shape.slots * shape.slot_bytes) + warp * shape.slots * 8;
@@ -52,15 +53,33 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   }
   __syncwarp();
 
-  const unsigned char* const logits = static_cast<const unsigned char*>(arguments.logits) + first;
-  const int64_t logits_step = arguments.logits_strides.outer * static_cast<int64_t>(sizeof(Stored));
+  const auto logits_of = [&](int row) {
+    return static_cast<const Stored*>(arguments.logits) + row * arguments.logits_strides.outer;
+  };
+  const auto span_of = [&](int row) {
+    return kWhole ? RowSpan<Stored>() : RowSpan<Stored>(logits_of(row), arguments.classes);
+  };
+  // The bytes of this warp's part.
+  const int row_bytes = static_cast<int>(arguments.classes * sizeof(Stored));
+  const auto part_of = [&](const RowSpan<Stored>& span) {
+    return min(shape.slot_bytes, (kWhole ? row_bytes : span.vectors * 16) - first);
+  };
   // By one lane: fills a slot with this warp's part of a row.
   const auto load = [&](int row, int slot) {
     if (row >= rows) return;
+    const RowSpan<Stored> span = span_of(row);
+    const int bytes = part_of(span);
     bulk::expect(filled + 8 * slot, max(bytes, 0));
     if (bytes > 0)
-      bulk::copy(bulk::address_of(slots + slot * shape.slot_bytes), logits + row * logits_step,
-                 bytes, filled + 8 * slot);
+      bulk::copy(bulk::address_of(slots + slot * shape.slot_bytes),
+                 reinterpret_cast<const unsigned char*>(logits_of(row) + span.heads) + first, bytes,
+                 filled + 8 * slot);
+  };
+  // A lane's element besides the vectors.
+  const auto read_extra = [&](int row) {
+    if (kWhole || member != 0 || row >= rows) return -INFINITY;
+    const int extra = span_of(row).extra(lane);
+    return extra >= 0 ? static_cast<float>(widen(logits_of(row)[extra])) : -INFINITY;
   };
   const auto read_number = [&](int row) {
     return row < rows ? RowTarget<Stored>::read_number(arguments, row) : int64_t{0};
@@ -82,12 +101,19 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   if (lane == 0)
     for (int k = 0; k < shape.slots; ++k) load(row + k * step, k);
   int64_t number = read_number(row), next_number = read_number(row + step);
+  float extra_logit = read_extra(row);
   uint32_t phase = 0;
   int slot = 0;
   for (int turn = 0; row < rows; row += step, ++turn) {
     const int64_t then_number = read_number(row + 2 * step);
+    const float next_extra_logit = read_extra(row + step);
+    const RowSpan<Stored> span = span_of(row);
+    const int bytes = part_of(span);
     const RowTarget<Stored> target(arguments, number);
-    const int own = target.known ? static_cast<int>(number * sizeof(Stored)) - first : -1;
+    const int own =
+        target.known
+            ? (static_cast<int>(number) - span.heads) * static_cast<int>(sizeof(Stored)) - first
+            : -1;
     unsigned char* const data = slots + slot * shape.slot_bytes;
     bulk::wait(filled + 8 * slot, phase);
     // The target's own logit is added apart: nothing is left in its place.
@@ -100,6 +126,15 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
         bulk::fence();
       }
       __syncwarp();
+    }
+    // The lane that has it besides the vectors, if there is one.
+    int owner = -1;
+    if (!kWhole && target.known && member == 0) {
+      owner = RowPlace(span, number).thread;
+      if (owner >= 0) {
+        logit = __shfl_sync(~0u, extra_logit, owner);
+        if (lane == owner) extra_logit = -INFINITY;
+      }
     }
     V vectors[kChunks][kChunk];
 #pragma unroll
@@ -115,6 +150,10 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     __syncwarp();
     if (lane == 0) load(row + shape.slots * step, slot);
     RowState state;
+    if (!kWhole) {
+      state.top = fmaxf(extra_logit, -FLT_MAX);
+      state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
+    }
     add_vectors(vectors, scale, state);
     state = combine<32>(state, scale);
     if constexpr (kWarps > 1) {
@@ -142,9 +181,9 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
       if (!target.ignored)
         factors =
             factors_of(arguments, target, result, incoming.template of<float>(arguments, row));
-      unsigned char* const to =
-          static_cast<unsigned char*>(arguments.gradient) +
-          row * arguments.gradient_strides.outer * static_cast<int64_t>(sizeof(Stored)) + first;
+      Stored* const gradient =
+          static_cast<Stored*>(arguments.gradient) + row * arguments.gradient_strides.outer;
+      unsigned char* const to = reinterpret_cast<unsigned char*>(gradient + span.heads) + first;
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         // All of a chunk before the first is written: their powers overlap.
@@ -158,12 +197,21 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
           if (at < bytes) *reinterpret_cast<uint4*>(to + at) = vectors[c][v].raw();
         }
       }
+      const int extra = kWhole || member != 0 ? -1 : span.extra(lane);
+      if (extra >= 0) {
+        const float out =
+            lane == owner
+                ? factors.own
+                : scale.template any_power<Stored>(extra_logit, result.reference) * factors.all;
+        narrow(target.ignored ? 0.0f : out, gradient[extra]);
+      }
       __syncwarp();
       if (own >= 0 && own < bytes && lane == 0)
         narrow(factors.own, *reinterpret_cast<Stored*>(to + own));
     }
     number = next_number;
     next_number = then_number;
+    extra_logit = next_extra_logit;
     if (++slot == shape.slots) {
       slot = 0;
       phase ^= 1;
