@@ -16,6 +16,7 @@ from torch.testing import assert_close
 
 from losscli import functional
 from losscli.losses import ROW_LOSSES
+from losscli.machine.memory import free_bytes
 from losscli.nn import CrossEntropyLoss
 
 SPEC = ROW_LOSSES["cross_entropy"]
@@ -568,3 +569,28 @@ def test_deprecated_arguments_say_what_to_write(device: str) -> None:
         loss = OURS(input, target, size_average=False)
     assert caught[0].filename == __file__
     assert_close(loss, TORCHS(input, target, reduction="sum"))
+
+
+# Of each length of row that has kernels of its own, and rows that any kernel takes.
+@pytest.mark.gpu
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("rows", "classes"),
+    [(2**27 + 3, 17), (2**20 + 3, 2049), (2**16 + 3, 2**15 + 8), (8197, 262144)],
+)
+def test_rows_are_right_beyond_2_to_the_31_elements(
+    rows: int, classes: int, smoothing: float
+) -> None:
+    if free_bytes("cuda:0") < 5 * rows * classes:
+        pytest.skip(f"needs {5 * rows * classes} bytes of GPU memory")
+    input = torch.empty(rows, classes, dtype=torch.bfloat16, device="cuda").normal_()
+    input.requires_grad_()
+    target = numbers(classes, rows, device="cuda")
+    loss = OURS(input, target, reduction="none", label_smoothing=smoothing)
+    got = both(loss, input, incoming=ramp(loss))
+    for part in (slice(0, 5), slice(rows // 2, rows // 2 + 5), slice(rows - 5, rows)):
+        exact = input.detach()[part].double().requires_grad_()
+        due = TORCHS(exact, target[part], reduction="none", label_smoothing=smoothing)
+        expected = both(due, exact, incoming=ramp(loss)[part].double())
+        for ours, theirs in zip(got, expected, strict=True):
+            assert_close(ours[part].double(), theirs, rtol=2**-7, atol=2**-7)
