@@ -106,7 +106,8 @@ def test_pytorchs_own_formula_passes_all_checks(make_case, loss, reduction, dtyp
         for check in CHECKS.values()
         if case.spec.unit in check.units
         and check.asks(case)
-        and check.concerns(implementation) and not check.missing(case)
+        and check.concerns(implementation)
+        and not check.missing(case)
     }
     assert "scale_gradient" in {result.check for result in results}
     assert [(r.check, r.reason) for r in results if r.status not in (PASS, WARN)] == []
