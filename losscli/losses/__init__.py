@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pkgutil
+from collections import ChainMap
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from losscli.errors import UsageError, unknown
 
@@ -56,7 +58,9 @@ ROW_FORMS: dict[str, RowLossSpec] = {
 }
 """The losses over rows in each form that is tested: to be chosen by name, and no part of ``all``.
 """
-EVERY_LOSS: dict[str, Spec] = {**LOSSES, **WEIGHTED, **ROW_FORMS}
+EVERY_LOSS: Mapping[str, Spec] = ChainMap(
+    *cast("list[dict[str, Spec]]", [LOSSES, WEIGHTED, ROW_FORMS])
+)
 """All that a case may name."""
 
 
@@ -68,9 +72,9 @@ def find_loss(name: str) -> Spec:
     """
     found = EVERY_LOSS.get(name)
     if found is None:
-        weighted = [each for each in EVERY_LOSS if is_weighted(each)]
-        known = [each for each in EVERY_LOSS if not is_weighted(each)]
-        raise UsageError(unknown("loss", name, weighted if is_weighted(name) else known))
+        every = (*LOSSES, *WEIGHTED, *ROW_FORMS)
+        candidates = [each for each in every if is_weighted(each) == is_weighted(name)]
+        raise UsageError(unknown("loss", name, candidates))
     return found
 
 

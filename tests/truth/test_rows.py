@@ -1,0 +1,190 @@
+"""Cases of losses over rows: their forms, operands, oracle and tolerances."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from losscli.cases import Case
+from losscli.losses import CLASS_NUMBERS, LOSSES, ROW, ROW_FORMS, ROW_LOSSES, find_loss
+from losscli.truth import row_oracle
+from losscli.truth.distances import Errors
+from losscli.truth.inputs import make_inputs
+from losscli.truth.problem import Problem
+from losscli.truth.row_oracle import RowOracle
+from losscli.truth.tolerances import judge_rows, terms_share
+
+SETTINGS = {"label_smoothing": 0.1, "temperature": 1.3, "softcap": 3.7, "z_loss": 0.01}
+
+
+def make_case(loss: str, shape: tuple[int, ...] = (40, 7), **changes: object) -> Case:
+    spec = find_loss(loss)
+    given = {
+        "dtype": "float32",
+        "reduction": "mean",
+        "device": "cpu",
+        "distribution": "normal",
+        "seed": 0,
+    } | changes
+    params = spec.resolve(given.pop("params", {}))
+    return Case(loss, shape, spec.default_target_shape(shape), params=params, **given)
+
+
+def test_each_loss_over_rows_has_its_forms() -> None:
+    assert [*ROW_FORMS][:4] == [
+        "cross_entropy",
+        "cross_entropy_with_probabilities",
+        "weighted_cross_entropy",
+        "weighted_cross_entropy_with_probabilities",
+    ]
+    assert not {*ROW_FORMS} & {*LOSSES}
+    for spec in ROW_FORMS.values():
+        assert (spec.unit, find_loss(spec.name)) == (ROW, spec)
+        numbered = any(operand.kind == CLASS_NUMBERS for operand in spec.operands)
+        assert ("ignore_index" in {p.name for p in spec.parameters}) == numbered
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"), [((5, 7), (5,)), ((7,), ()), ((5, 7, 3), (5, 3)), ((0, 7), (0,))]
+)
+def test_a_loss_has_the_shape_of_the_rows(shape: tuple[int, ...], rows: tuple[int, ...]) -> None:
+    case = make_case("weighted_cross_entropy", shape)
+
+    assert case.unreduced_shape == case.target_shape == rows
+    assert case.classes == 7
+    assert case.shapes["weight"] == (7,)
+
+
+def test_bytes_count_class_numbers_and_one_loss_for_each_row() -> None:
+    case = make_case("cross_entropy", (10, 1000), dtype="bfloat16", reduction="none")
+
+    assert case.operand_bytes == {"input": 20_000, "target": 80}
+    assert (case.loss_item_bytes, case.loss_bytes) == (2, 20)
+    assert case.floor_bytes("forward") == 20_000 + 80 + 20
+    mean = replace(case, reduction="mean")
+    assert mean.floor_bytes("forward_backward") == 40_000 + 80
+    assert replace(mean, layout="mixed_dtype").operand_bytes["target"] == 40
+
+
+def test_rows_do_not_broadcast_in_the_middle() -> None:
+    reason = make_case("cross_entropy", layout="broadcast_middle").impossible
+
+    assert reason is not None
+    assert "broadcast" in reason.text
+
+
+@pytest.mark.parametrize("params", [{}, {"ignore_index": 3}])
+def test_class_numbers_are_classes_of_which_a_few_rows_are_ignored(params: dict) -> None:
+    case = make_case("cross_entropy", (4000, 7), params=params)
+
+    target = make_inputs(case)["target"]
+
+    ignored = target == int(case.params["ignore_index"])
+    assert target.dtype == torch.int64
+    assert {*target[~ignored].tolist()} | {3} == {*range(7)}
+    planted = torch.arange(4000) % 997 == 31
+    assert bool(ignored[planted].all())
+    if not params:
+        assert torch.equal(ignored, planted)
+
+
+def test_a_sliced_target_has_no_class_beside_it() -> None:
+    target = make_inputs(make_case("cross_entropy", layout="sliced"))["target"]
+
+    whole = torch.empty(0, dtype=target.dtype).set_(target.untyped_storage())
+    assert len(whole) == len(target) + 1
+    assert whole[0] < 0
+    assert int(whole[0]) != -100
+
+
+@pytest.mark.parametrize("settings", [{}, SETTINGS], ids=["plain", "settings"])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [(40, 7), (7,), (5, 7, 3)], ids=str)
+@pytest.mark.parametrize("loss", ROW_FORMS)
+def test_oracle_in_blocks_is_the_reference_as_a_whole(
+    loss: str, shape: tuple[int, ...], reduction: str, settings: dict, monkeypatch
+) -> None:
+    monkeypatch.setattr(row_oracle, "block_elements", lambda device: 50)
+    case = make_case(loss, shape, reduction=reduction, params=settings)
+    problem = Problem.of(case)
+    exact = {
+        name: (each.double() if each.is_floating_point() else each).requires_grad_(
+            name in problem.wrt
+        )
+        for name, each in problem.operands.items()
+    }
+    whole = case.spec.reference(*exact.values(), reduction=reduction, **case.params)
+    incoming = torch.randn(whole.shape, generator=torch.Generator().manual_seed(0)).double()
+    gradients = torch.autograd.grad(whole, [exact[name] for name in problem.wrt], incoming)
+
+    assert isinstance(problem.oracle, RowOracle)
+    got = torch.full_like(whole, math.nan)
+    for truth in problem.oracle.value():
+        got[truth.block] = truth.value
+        assert bool((truth.scale.abs() >= truth.value.abs()).all())
+    torch.testing.assert_close(got, whole, rtol=1e-12, atol=0)
+    for name, gradient in zip(problem.wrt, gradients, strict=True):
+        got = torch.full_like(gradient, math.nan)
+        for truth in problem.oracle.gradient(name, incoming):
+            got[truth.block] = truth.value
+        torch.testing.assert_close(got, gradient, rtol=1e-11, atol=1e-14)
+
+
+def test_oracle_reads_no_more_than_a_block_of_whole_rows(monkeypatch) -> None:
+    monkeypatch.setattr(row_oracle, "block_elements", lambda device: 50)
+    problem = Problem.of(make_case("cross_entropy", (40, 7), reduction="none"))
+
+    blocks = [truth.block for truth in problem.oracle.value()]
+
+    assert [(cut.start, cut.stop) for (cut,) in blocks] == [
+        (start, min(start + 7, 40)) for start in range(0, 40, 7)
+    ]
+
+
+def test_mean_of_ignored_rows_alone_is_nan_and_has_no_gradient() -> None:
+    problem = Problem.of(make_case("weighted_cross_entropy"))
+    problem.operands["target"].fill_(-100)
+
+    (loss,) = problem.oracle.value()
+    one = torch.ones((), dtype=torch.float32)
+    gradients = [truth.value for n in problem.wrt for truth in problem.oracle.gradient(n, one)]
+
+    assert bool(loss.value.isnan())
+    assert not any(bool(gradient.any()) for gradient in gradients)
+
+
+def test_float32_rows_pass_within_four_ulp_and_fail_beyond_what_a_sum_loses() -> None:
+    statuses = [
+        judge_rows(Errors(ulp=ulp, scale=1.0), torch.float32, 100, None).status
+        for ulp in (4.0, 4.1, 9.0, 9.1)
+    ]
+
+    assert statuses == ["pass", "warn", "warn", "fail"]
+    assert judge_rows(Errors(ulp=9.0, scale=1.0), torch.float64, 100).status == "pass"
+    assert judge_rows(Errors(ulp=6.0, scale=1.0), torch.float32, 100, 6.0).status == "pass"
+
+
+def test_16_bit_rows_are_rounded_once() -> None:
+    assert judge_rows(Errors(ulp=1.0), torch.bfloat16, 10**6).status == "pass"
+    assert judge_rows(Errors(ulp=1.01), torch.bfloat16, 10**6).status == "fail"
+    # 4 ULP of float32 and what a sum of 16,384 terms loses, in ULP of bfloat16.
+    assert terms_share(torch.bfloat16, 10**6) == (4 + 64) * 2.0**-16
+    assert terms_share(torch.float32, 10**6) == 1.0
+
+
+def test_records_hold_the_ignored_class_as_any_number() -> None:
+    case = make_case("cross_entropy", params={"ignore_index": 3.0})
+    operands = make_inputs(case).values()
+
+    torchs = case.spec.functional(*operands, reduction="mean", **case.params)
+    written = case.spec.reference(*operands, reduction="mean", **case.params)
+
+    torch.testing.assert_close(torchs, written, rtol=1e-6, atol=0)
+
+
+def test_operators_are_defined_from_one_spec_for_all_forms() -> None:
+    assert {*ROW_LOSSES} == {"cross_entropy"}
+    assert all(form.module is ROW_LOSSES["cross_entropy"].module for form in ROW_FORMS.values())

@@ -1,0 +1,146 @@
+"""The checks of losses over rows: what each catches, and what passes all of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from losscli.cases import Case
+from losscli.implementations import Implementation, find_implementation
+from losscli.losses import ELEMENT, ROW, ROW_FORMS, find_loss
+from losscli.runs.records import FAIL, PASS
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
+from losscli.verify.selftest.honest import HONEST
+from losscli.verify.selftest.wrong import find_wrong
+
+CAUGHT = {
+    "counts ignored rows": "value",
+    "weight forgotten": "value",
+    "dropped classes": "row_lengths",
+    "maximum kept": "row_values",
+    "smooths the others": "value",
+    "softmax alone": "gradients",
+    "gradient of ignored rows": "row_values",
+    "classes last": "row_layouts",
+    "incoming of the first row": "parts",
+    "clamps targets": "wrong_targets",
+    "narrow sum of a row": "row_lengths",
+    "ignored incoming": "gradients",
+    "scales in place": "retained",
+}
+"""A check that catches a mistake, by itself."""
+UNREDUCED = {"incoming of the first row"}
+
+
+def make_case(loss: str = "weighted_cross_entropy", **changes: object) -> Case:
+    spec = find_loss(loss)
+    shape = (37, 101)
+    given = {
+        "dtype": "float32",
+        "reduction": "mean",
+        "device": "cpu",
+        "params": spec.resolve({"label_smoothing": 0.1}),
+        "distribution": "normal",
+        "seed": 0,
+        "scale": 2.0,
+    }
+    return Case(loss, shape, spec.default_target_shape(shape), **(given | changes))
+
+
+def results(case: Case, implementation: Implementation, *checks: str) -> list[tuple[str, str]]:
+    """Return the status of each result with its reason."""
+    trials = [(implementation, CHECKS[name]) for name in checks or CHECKS]
+    found = [r for job in runner.split(case, trials) for r in runner.run(job)]
+    return [(result.status, f"{result.check}: {result.reason}") for result in found]
+
+
+@pytest.mark.parametrize(("mistake", "check"), CAUGHT.items())
+def test_check_catches_the_mistake(mistake: str, check: str) -> None:
+    case = make_case(reduction="none" if mistake in UNREDUCED else "mean")
+
+    found = results(case, find_wrong(mistake).implementation(), check)
+
+    assert FAIL in {status for status, _ in found}
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("name", ["reference", "honest:online"])
+def test_correct_implementations_pass(name: str, reduction: str) -> None:
+    online = next(each for each in HONEST if each.name == "honest:online")
+    implementation = online if name == online.name else find_implementation(name)
+
+    found = results(make_case(reduction=reduction), implementation)
+
+    assert [text for status, text in found if status == FAIL] == []
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("loss", ROW_FORMS)
+def test_the_reference_of_each_form_passes_in_other_dtypes(loss: str, dtype: str) -> None:
+    case = make_case(loss, dtype=dtype, reduction="none")
+
+    found = results(case, find_implementation("reference"))
+
+    assert [text for status, text in found if status == FAIL] == []
+
+
+def test_checks_of_elements_do_not_apply_to_rows_and_say_so() -> None:
+    reference = find_implementation("reference")
+    elements, rows = make_case("mse", params={}), make_case()
+    only = {
+        unit: {name for name, check in CHECKS.items() if check.units == (unit,)}
+        for unit in (ELEMENT, ROW)
+    }
+
+    assert only[ROW] == {"row_values", "row_lengths", "row_layouts", "wrong_targets"}
+    assert {"layouts", "sizes", "broadcasts", "coverage"} <= only[ELEMENT]
+    for name, check in CHECKS.items():
+        assert (name in only[ELEMENT]) == (
+            "losses that each element" in _why(check, rows, reference)
+        )
+        assert (name in only[ROW]) == ("losses that each row" in _why(check, elements, reference))
+
+
+def _why(check, case: Case, implementation: Implementation) -> str:
+    reason = check.why_not(case, implementation)
+    return reason.text if reason else ""
+
+
+def test_a_target_that_is_no_class_has_to_raise() -> None:
+    def takes_anything(case: Case):
+        return lambda *operands: operands[0].sum() * 0 + torch.tensor(1.0)
+
+    silent = Implementation("silent", "raises nothing", takes_anything)
+
+    found = results(make_case("cross_entropy"), silent, "wrong_targets")
+
+    ((status, text),) = found
+    assert status == FAIL
+    assert "target of -1: expected an error, got none" in text
+
+
+def test_rows_where_all_are_ignored_have_to_be_nan() -> None:
+    def zero_for_nan(case: Case):
+        spec = case.spec
+
+        def loss(*operands):
+            found = spec.reference(*operands, reduction=case.reduction, **case.params)
+            return torch.where(found.isnan(), 0.0, found)
+
+        return loss
+
+    scrubbed = Implementation("scrubbed", "0 for NaN", zero_for_nan)
+
+    found = results(make_case("cross_entropy"), scrubbed, "row_values")
+
+    assert [status for status, _ in found] == [FAIL]
+    assert "all rows ignored" in found[0][1]
+
+
+def test_repeat_takes_a_loss_over_rows(capsys) -> None:
+    from losscli.verify import repeat
+
+    repeat("reference", "value", "cross_entropy", (5, 9), ignore_index=3)
+
+    assert capsys.readouterr().out.startswith(f"{PASS.upper()} cross_entropy ignore_index=3 5x9")
