@@ -27,11 +27,11 @@ def _liger(case: Case) -> BoundLoss:
     import torch
     from liger_kernel.transformers.functional import liger_cross_entropy
 
-    params = case.params
+    params = case.settings
     call = partial(
         liger_cross_entropy,
         reduction=case.reduction,
-        ignore_index=int(params["ignore_index"]),
+        ignore_index=params["ignore_index"],
         label_smoothing=params["label_smoothing"],
         lse_square_scale=params["z_loss"],
         softcap=params["softcap"] or None,
@@ -49,7 +49,7 @@ def _liger(case: Case) -> BoundLoss:
 def _quack(case: Case) -> BoundLoss:
     from quack.cross_entropy import cross_entropy
 
-    settings = {"reduction": case.reduction, "ignore_index": int(case.params["ignore_index"])}
+    settings = {"reduction": case.reduction, "ignore_index": case.settings["ignore_index"]}
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         found: Tensor = cross_entropy(input, target, **settings)

@@ -10,7 +10,7 @@ import torch
 
 from losscli.bench import memory_plan as bench_memory
 from losscli.implementations import IMPLEMENTATIONS, Implementation, find_implementation
-from losscli.losses import LOSS, LOSSES, REDUCTIONS, Operand, Terms, find_loss
+from losscli.losses import LOSS, LOSSES, REDUCTIONS, Operand, Terms
 from losscli.losses.domain import POSITIVE
 from losscli.losses.reduction import reduce
 from losscli.losses.weighting import weighted
