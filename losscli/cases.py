@@ -96,6 +96,12 @@ class Case(Record, frozen=True):
         return find_loss(self.loss).given(self.params)
 
     @property
+    def settings(self) -> dict[str, float]:
+        """The parameters as a function takes them: those that are integers are of type int."""
+        integers = {each.name for each in self.spec.parameters if each.is_integer}
+        return {n: int(v) if n in integers else v for n, v in self.params.items()}
+
+    @property
     def shapes(self) -> dict[str, Shape]:
         """The shape of each operand by its name, in the spec's order.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
 from losscli.implementations.implementation import CUSTOM, Implementation
+from losscli.implementations.peers import PEERS
 from losscli.losses import ROW
 from losscli.reasons import Reason
 
@@ -123,6 +124,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
             )
             for strategy, description in STRATEGIES.items()
         ),
+        *PEERS,
     )
 }
 

@@ -129,7 +129,8 @@ class UserFile:
                     "nothing_to_judge", f"{self.named}: there is no '{self.name}'. {_told(found)}"
                 )
             return found[self.name]
-        wanted = [name for name in (_function_name(loss), loss, MODULE) if name in found]
+        known = dict.fromkeys((_function_name(loss), loss, MODULE))
+        wanted = [name for name in known if name in found]
         if not wanted:
             public = [name for name in found if not name.startswith("_")]
             losses = [name for name in public if name.endswith("_loss")] or public

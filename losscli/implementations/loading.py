@@ -70,7 +70,7 @@ def bind(
 
 def _given(signature: Any, case: Case) -> dict[str, Any]:
     """Return reduction and parameters as far as they can be given."""
-    known = {"reduction": case.reduction, **case.params}
+    known = {"reduction": case.reduction, **case.settings}
     return {name: value for name, value in known.items() if signature.takes(name)}
 
 

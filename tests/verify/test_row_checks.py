@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -33,10 +35,10 @@ CAUGHT = {
 UNREDUCED = {"incoming of the first row"}
 
 
-def make_case(loss: str = "weighted_cross_entropy", **changes: object) -> Case:
+def make_case(loss: str = "weighted_cross_entropy", **changes: Any) -> Case:
     spec = find_loss(loss)
     shape = (37, 101)
-    given = {
+    given: dict[str, Any] = {
         "dtype": "float32",
         "reduction": "mean",
         "device": "cpu",

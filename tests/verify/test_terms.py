@@ -10,7 +10,7 @@ import torch
 
 from losscli.bench import memory_plan as bench_memory
 from losscli.implementations import IMPLEMENTATIONS, Implementation, find_implementation
-from losscli.losses import LOSS, LOSSES, REDUCTIONS, Operand, Terms, find_loss
+from losscli.losses import LOSS, LOSSES, REDUCTIONS, Operand, Terms
 from losscli.losses.domain import POSITIVE
 from losscli.losses.reduction import reduce
 from losscli.losses.weighting import weighted
@@ -246,7 +246,7 @@ def test_mistakes_in_a_term_are_found(make_case, loss, reduction, mistake):
 
 
 def test_weighted_loss_has_the_terms_of_the_loss_times_the_weight(loss):
-    spec = weighted(find_loss(loss))
+    spec = weighted(LOSSES[loss])
     x, y, weight = torch.tensor([[0.5, 2.0], [3.0, 1.0], [-2.0, 0.25]], dtype=torch.float64)
 
     found, own = spec.terms.of(x, y, weight), terms_of(x, y)
