@@ -19,8 +19,10 @@ struct RowMemory {
 
 template <typename Stored>
 struct RowTarget {
+  using Real = RealOf<Stored>;
+
   int64_t number = 0;
-  float weight = 0;
+  Real weight = 0;
   bool ignored = false;
   bool known = false;  // whether it is the number of a class
 
@@ -43,8 +45,8 @@ struct RowTarget {
     known = !ignored && number >= 0 && number < arguments.classes;
     if (known)
       weight = arguments.weight
-                   ? static_cast<float>(widen(static_cast<const Stored*>(arguments.weight)[number]))
-                   : 1.0f;
+                   ? static_cast<Real>(widen(static_cast<const Stored*>(arguments.weight)[number]))
+                   : Real(1);
   }
 };
 
