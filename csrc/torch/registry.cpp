@@ -14,6 +14,8 @@ void implement_loss(LossDefinition& loss);
 void implement_kernels(LossDefinition& loss, DeviceKind device, bool strategies);
 void implement_row_loss(RowLoss& loss);
 void implement_row_kernels(RowLoss& loss, DeviceKind device);
+void implement_functor_loss(FunctorLoss& loss);
+void implement_functor_kernels(FunctorLoss& loss, DeviceKind device);
 
 namespace {
 
@@ -35,11 +37,12 @@ Loss* find(const std::string& name) {
   return nullptr;
 }
 
-// Reads the names of operands and parameters off the operator's definition.
-LossDefinition& define(const std::string& name) {
+// A loss with the names of operands and parameters that its operator's definition has.
+template <typename Loss>
+Loss& read_names(const std::string& name) {
   const auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(("losscli::" + name).c_str(), "");
-  LossDefinition& loss = all<LossDefinition>().emplace_back();
+  Loss& loss = all<Loss>().emplace_back();
   loss.name = name;
   bool operands = true;
   for (const c10::Argument& argument : handle.schema().arguments()) {
@@ -50,10 +53,28 @@ LossDefinition& define(const std::string& name) {
     else if (argument.name() != "site")
       loss.parameter_names.push_back(argument.name());
   }
+  for (const std::string& word : loss.operand_names) loss.operand_words.push_back(word.c_str());
+  return loss;
+}
+
+LossDefinition& define(const std::string& name) {
+  auto& loss = read_names<LossDefinition>(name);
   TORCH_CHECK(loss.operands() <= kMostOperands && loss.parameters() <= kMostParameters, name,
               " has more operands or parameters than the kernels take: raise kMostOperands or "
               "kMostParameters");
-  for (const std::string& word : loss.operand_names) loss.operand_words.push_back(word.c_str());
+  return loss;
+}
+
+FunctorLoss& define_functor(const std::string& name, const std::string& roles,
+                            const std::string& doubling, bool second_dimension) {
+  auto& loss = read_names<FunctorLoss>(name);
+  loss.roles = roles;
+  loss.second_dimension = second_dimension;
+  for (size_t p = 0; p < loss.parameters(); ++p)
+    if (loss.parameter_names[p] == doubling) loss.doubling = static_cast<int>(p);
+  TORCH_CHECK(loss.roles.size() == loss.operands() && loss.rows() <= kMostRows &&
+                  loss.parameters() <= kMostRowParameters,
+              name, " has other operands or more parameters than the kernels of rows take");
   return loss;
 }
 
@@ -144,6 +165,32 @@ LOSSCLI_EXPORT const char* losscli_attach_row_kernels(const char* name, const ch
     const DeviceKind kind = device_kind(device);
     if (loss->kernels[static_cast<int>(kind)].exchange(kernels)) return;
     implement_row_kernels(*loss, kind);
+  });
+}
+
+LOSSCLI_EXPORT const char* losscli_attach_functor(const char* name, const char* roles,
+                                                  const char* doubling, int second_dimension) {
+  using namespace losscli;
+  return guarded([&] {
+    if (find<FunctorLoss>(name)) return;
+    implement_functor_loss(define_functor(name, roles, doubling, second_dimension != 0));
+  });
+}
+
+LOSSCLI_EXPORT const char* losscli_attach_functor_kernels(const char* name, const char* device,
+                                                          const losscli::FunctorKernels* kernels) {
+  using namespace losscli;
+  return guarded([&] {
+    auto* const loss = find<FunctorLoss>(name);
+    TORCH_CHECK(loss, "there is no functor over rows ", name, " to attach kernels to");
+    check_interface(loss->name, kernels->interface);
+    TORCH_CHECK(kernels->rows == static_cast<int32_t>(loss->rows()) &&
+                    kernels->parameters == static_cast<int32_t>(loss->parameters()),
+                name, ": the functor in csrc/losses/rows/", name,
+                ".h has other operands or parameters than losscli/losses/", name, ".py");
+    const DeviceKind kind = device_kind(device);
+    if (loss->kernels[static_cast<size_t>(kind)].exchange(kernels)) return;
+    implement_functor_kernels(*loss, kind);
   });
 }
 

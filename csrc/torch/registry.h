@@ -11,6 +11,7 @@
 
 #include "core/runtime.h"
 #include "elementwise/kernels.h"
+#include "rowwise/functors/kernels.h"
 #include "rowwise/kernels.h"
 
 namespace losscli {
@@ -44,6 +45,33 @@ struct LossDefinition {
 struct RowLoss {
   std::string name;
   std::array<std::atomic<const RowKernels*>, kDeviceKinds> kernels{};  // null: not attached yet
+};
+
+// What an operand of a functor over rows is, as `roles` has it.
+constexpr char kRowRole = 'r';     // rows, which have a gradient
+constexpr char kLabelRole = 'l';   // the number of a class for each row
+constexpr char kTargetRole = 't';  // another number for each row
+constexpr char kMaskRole = 'm';    // whether a row counts; may be left out
+constexpr char kWeightRole = 'w';  // a number for each class; may be left out
+
+// One functor over rows as its operators were defined: `losscli::NAME(Tensor..., str reduction,
+// float..., ...)`. Never destroyed.
+struct FunctorLoss {
+  std::string name;
+  std::string roles;              // of each operand
+  bool second_dimension = false;  // rows lie along dimension 1, as classes do; else along the last
+  int doubling = -1;              // the parameter that asks for two values of a row; -1: none
+  std::vector<std::string> operand_names;
+  std::vector<const char*> operand_words;  // the same, for messages
+  std::vector<std::string> parameter_names;
+  std::array<std::atomic<const FunctorKernels*>, kDeviceKinds> kernels{};  // null: not attached yet
+
+  size_t operands() const { return operand_names.size(); }
+  size_t parameters() const { return parameter_names.size(); }
+  size_t rows() const {
+    const size_t others = roles.find_first_not_of(kRowRole);
+    return others == std::string::npos ? roles.size() : others;
+  }
 };
 
 // What a device keeps for all losses, or null where it needs nothing or none is attached.

@@ -209,15 +209,18 @@ def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
     native = _NATIVE_FLAG.get(platform.machine(), ())
     flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *native)
     if target.part in (LOSS, STRATEGIES) and not target.is_rowwise:
-        flags = (*flags, *_loss_flags(target.loss))
+        flags = (
+            *flags,
+            *_loss_flags(target.loss, "losses/rows" if target.is_functor else "losses"),
+        )
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
 
 
-def _loss_flags(loss: str) -> tuple[str, ...]:
+def _loss_flags(loss: str, folder: str) -> tuple[str, ...]:
     """Return the macros that name a loss and its header, and where it is weighted the inner one."""
     inner = inner_name(loss)
     if not is_weighted(loss):
-        return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="losses/{loss}.h"'
+        return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{folder}/{loss}.h"'
     return (
         *(f"-DLOSSCLI_LOSS={loss}", '-DLOSSCLI_LOSS_HEADER="losses/weighted.h"'),
         *(f"-DLOSSCLI_WEIGHTED={inner}", f'-DLOSSCLI_WEIGHTED_HEADER="losses/{inner}.h"'),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from losscli.losses import ROW_LOSSES
+from losscli.losses import ROW_FUNCTORS, ROW_LOSSES
 from losscli.losses.weighting import inner_name, is_weighted
 
 CPU, CUDA = "cpu", "cuda"
@@ -53,11 +53,17 @@ class Target:
         return self.part == LOSS and self.loss in ROW_LOSSES
 
     @property
+    def is_functor(self) -> bool:
+        """Whether these are the kernels of a functor over rows."""
+        return self.part == LOSS and self.loss in ROW_FUNCTORS
+
+    @property
     def unit_folder(self) -> str:
         """The folder of csrc whose .cpp and .cu files are compiled into the library."""
         if self.part == TORCH:
             return "torch/"
-        kernels = "rowwise" if self.is_rowwise else "elementwise"
+        rowwise = "rowwise/functors" if self.is_functor else "rowwise"
+        kernels = rowwise if self.is_rowwise or self.is_functor else "elementwise"
         folder = {RUNTIME: "core", BENCH: "bench"}.get(self.part, kernels)
         return f"{folder}/{self.device}/"
 
@@ -65,15 +71,22 @@ class Target:
     def headers(self) -> tuple[str, ...]:
         """The folders and files of csrc whose headers the library may include."""
         if self.part == TORCH:
-            interfaces = ("elementwise/kernels.h", "rowwise/kernels.h", "bench/probe.h")
-            return ("core/", "torch/", "losses/loss.h", *interfaces)
+            interfaces = (
+                *("elementwise/kernels.h", "rowwise/kernels.h", "rowwise/functors/kernels.h"),
+                *("bench/probe.h", "losses/loss.h", "losses/rows/functor.h"),
+            )
+            return ("core/", "torch/", *interfaces)
         if self.part == RUNTIME:
             return ("core/",)
         if self.part == BENCH:
             return ("core/", "bench/", "elementwise/", "reduce/", "losses/loss.h")
         if self.is_rowwise:
             # How elements are converted, gathered and streamed is the same.
-            return ("core/", "reduce/", "elementwise/", "rowwise/")
+            return ("core/", "reduce/", "elementwise/", "rowwise/kernels.h")
+        if self.is_functor:
+            functor = ("losses/rows/functor.h", f"losses/rows/{self.loss}.h")
+            shared = ("rowwise/kernels.h", "rowwise/cpu/", "rowwise/cuda/", "rowwise/functors/")
+            return ("core/", "reduce/", "elementwise/", *shared, *functor)
         own = [f"losses/{inner_name(self.loss)}.h"]
         own += ["losses/weighted.h"] if is_weighted(self.loss) else []
         return ("core/", "reduce/", "elementwise/", "losses/loss.h", *own)
@@ -97,7 +110,7 @@ def production(losses: Iterable[str], device: str) -> list[Target]:
 
 def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
     """Return the libraries that only benchmarks use: the probe, and other ways to finish a sum."""
-    summed = [loss for loss in losses if loss not in ROW_LOSSES]
+    summed = [loss for loss in losses if loss not in {*ROW_LOSSES, *ROW_FUNCTORS}]
     return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in summed)]
 
 

@@ -13,6 +13,7 @@ from losscli.errors import UsageError, unknown
 from .domain import DOMAINS, Domain
 from .reduction import REDUCTIONS, Reduction, reduce
 from .row_forms import forms
+from .row_functors import RowFunctorSpec
 from .rows import RowLossSpec
 from .spec import (
     CLASS_NUMBERS,
@@ -32,7 +33,7 @@ from .spec import (
 )
 from .weighting import is_weighted, weighted
 
-Kind = TypeVar("Kind", LossSpec, RowLossSpec)
+Kind = TypeVar("Kind", LossSpec, RowLossSpec, RowFunctorSpec)
 
 
 def _find(kind: type[Kind]) -> dict[str, Kind]:
@@ -51,6 +52,10 @@ WEIGHTED: dict[str, LossSpec] = {
 
 ROW_LOSSES: dict[str, RowLossSpec] = _find(RowLossSpec)
 """The losses over rows, which have operators and kernels of their own shape."""
+
+
+ROW_FUNCTORS: dict[str, RowFunctorSpec] = _find(RowFunctorSpec)
+"""The losses over rows whose kernels are a functor each."""
 
 
 ROW_FORMS: dict[str, RowLossSpec] = {
@@ -89,6 +94,7 @@ __all__ = [
     "REDUCTIONS",
     "ROW",
     "ROW_FORMS",
+    "ROW_FUNCTORS",
     "ROW_LOSSES",
     "WEIGHTED",
     "Domain",
@@ -97,6 +103,7 @@ __all__ = [
     "Operand",
     "Parameter",
     "Reduction",
+    "RowFunctorSpec",
     "RowLossSpec",
     "Shape",
     "Spec",

@@ -103,7 +103,7 @@ class Calls:
         def loss(*given: Any, **named: Any) -> Tensor:
             return self.loss(arguments(*given, **named))
 
-        _show(loss, inspect.signature(arguments), "Tensor")
+        show(loss, inspect.signature(arguments), "Tensor")
         return loss
 
     def with_grad(self, function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -126,7 +126,7 @@ class Calls:
         name = f"{arguments.__name__}_with_grad"
         loss_with_grad.__name__ = loss_with_grad.__qualname__ = name
         loss_with_grad.__doc__ = WITH_GRAD.format(name=arguments.__name__)
-        _show(loss_with_grad, signature, "tuple[Tensor, Tensor]")
+        show(loss_with_grad, signature, "tuple[Tensor, Tensor]")
         return loss_with_grad
 
     def _warn(self, operands: tuple[Tensor, ...]) -> None:
@@ -162,7 +162,7 @@ Returns:
 """
 
 
-def _show(function: Any, signature: inspect.Signature, returns: str) -> None:
+def show(function: Any, signature: inspect.Signature, returns: str) -> None:
     """Have a public function shown and pickled as what it is to its users."""
     function.__signature__ = signature.replace(return_annotation=returns)
     function.__module__ = "losscli.functional"

@@ -1,0 +1,59 @@
+// Generalised Jensen-Shannon divergence of the distributions of two sets of logits: with q and p
+// the softmax of input and target over the temperature and m = beta * p + (1 - beta) * q,
+//   beta * sum of p * log(p / m) + (1 - beta) * sum of q * log(q / m).
+#pragma once
+
+#include "losses/rows/functor.h"
+
+namespace losscli {
+
+template <typename Real>
+struct js_divergence : RowFunctor<2, 2> {
+  static constexpr bool logits = true;
+  static constexpr int later_sums = 2;  // of the divergences of q and p from m
+
+  LOSSCLI_HOST_DEVICE explicit js_divergence(const double* parameters)
+      : inverse(static_cast<Real>(1 / parameters[0])),
+        of_target(static_cast<Real>(parameters[1])),
+        of_input(static_cast<Real>(1 - parameters[1])) {}
+
+  // log(a / m) as that of 1 + (a - m) / m, which keeps its digits where the two are near.
+  LOSSCLI_HOST_DEVICE void logarithms(const RowElement<Real, 2>& e, Real (&logs)[2]) const {
+    const Real q = e.p[0], p = e.p[1], m = of_target * p + of_input * q;
+    const Real inverse_m = Real(1) / m;
+    logs[0] = log_of_one_plus(of_target * (q - p) * inverse_m);
+    logs[1] = log_of_one_plus(of_input * (p - q) * inverse_m);
+  }
+
+  LOSSCLI_HOST_DEVICE void add_later(const RowElement<Real, 2>& e, Real (&out)[2]) const {
+    Real logs[2];
+    logarithms(e, logs);
+    out[0] = select(e.p[0] == Real(0), Real(0), e.p[0] * logs[0]);
+    out[1] = select(e.p[1] == Real(0), Real(0), e.p[1] * logs[1]);
+  }
+
+  LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,
+                                             const Real (&incoming)[kMostOutputs]) const {
+    RowFinish<Real> result;
+    result.values[0] = of_input * totals.later[0] + of_target * totals.later[1];
+    result.factors[0] = incoming[0] * inverse * of_input;
+    result.factors[1] = incoming[0] * inverse * of_target;
+    result.factors[2] = totals.later[0];
+    result.factors[3] = totals.later[1];
+    return result;
+  }
+
+  LOSSCLI_HOST_DEVICE void gradient(const RowFacts<Real>&, const RowFinish<Real>& finish,
+                                    const RowElement<Real, 2>& e, Real (&out)[2]) const {
+    Real logs[2];
+    logarithms(e, logs);
+    for (int k = 0; k < 2; ++k) {
+      const Real slope = e.p[k] * (logs[k] - finish.factors[2 + k]);
+      out[k] = finish.factors[k] * select(e.p[k] == Real(0), Real(0), slope);
+    }
+  }
+
+  Real inverse, of_target, of_input;
+};
+
+}  // namespace losscli

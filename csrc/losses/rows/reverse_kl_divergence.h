@@ -1,0 +1,36 @@
+// Kullback-Leibler divergence of the target's distribution from the input's: with p and q the
+// softmax of input and target over the temperature, the sum of p * log(p / q).
+#pragma once
+
+#include "losses/rows/functor.h"
+
+namespace losscli {
+
+template <typename Real>
+struct reverse_kl_divergence : RowFunctor<2, 1> {
+  static constexpr bool logits = true;
+  static constexpr DistanceSum distance{0, {-1, 1}};
+
+  LOSSCLI_HOST_DEVICE explicit reverse_kl_divergence(const double* parameters)
+      : inverse(static_cast<Real>(1 / parameters[0])) {}
+
+  LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,
+                                             const Real (&incoming)[kMostOutputs]) const {
+    RowFinish<Real> result;
+    result.values[0] = totals.distance + (totals.logarithm[1] - totals.logarithm[0]);
+    result.factors[0] = incoming[0] * inverse;
+    result.factors[1] = totals.distance;
+    return result;
+  }
+
+  LOSSCLI_HOST_DEVICE void gradient(const RowFacts<Real>&, const RowFinish<Real>& finish,
+                                    const RowElement<Real, 2>& e, Real (&out)[2]) const {
+    const Real beyond = (e.d[1] - e.d[0]) - finish.factors[1];
+    out[0] = finish.factors[0] * select(e.p[0] == Real(0), Real(0), e.p[0] * beyond);
+    out[1] = finish.factors[0] * (e.p[1] - e.p[0]);
+  }
+
+  Real inverse;
+};
+
+}  // namespace losscli

@@ -1,0 +1,90 @@
+// max(0, d(anchor, positive) - d(anchor, negative) + margin), with d(a, b) the p-norm of
+// a - b + eps. With a swap the negative is the nearer of those of the anchor and of the positive.
+#pragma once
+
+#include "losses/rows/functor.h"
+
+namespace losscli {
+
+template <typename Real>
+struct triplet_margin : RowFunctor<3, 4> {
+  static constexpr int sums = 3;  // of the powers of each difference
+
+  LOSSCLI_HOST_DEVICE explicit triplet_margin(const double* parameters)
+      : margin(static_cast<Real>(parameters[0])),
+        p(static_cast<Real>(parameters[1])),
+        eps(static_cast<Real>(parameters[2])),
+        swap(parameters[3] != 0) {}
+
+  LOSSCLI_HOST_DEVICE void differences(const RowElement<Real, 3>& e, Real (&out)[3]) const {
+    out[0] = (e.x[0] - e.x[1]) + eps;
+    out[1] = (e.x[0] - e.x[2]) + eps;
+    out[2] = (e.x[1] - e.x[2]) + eps;
+  }
+
+  LOSSCLI_HOST_DEVICE void add(const RowFacts<Real>&, const RowElement<Real, 3>& e,
+                               Real (&out)[3]) const {
+    Real found[3];
+    differences(e, found);
+    if (p == Real(2)) {
+      for (int k = 0; k < 3; ++k) out[k] = found[k] * found[k];
+    } else if (p == Real(1)) {
+      for (int k = 0; k < 3; ++k) out[k] = size_of(found[k]);
+    } else {
+      for (int k = 0; k < 3; ++k) out[k] = power(size_of(found[k]), p);
+    }
+  }
+
+  LOSSCLI_HOST_DEVICE Real norm(Real sum) const {
+    return p == Real(2) ? root(sum) : p == Real(1) ? sum : power(sum, Real(1) / p);
+  }
+
+  LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,
+                                             const Real (&incoming)[kMostOutputs]) const {
+    Real norms[3], shares[3] = {Real(1), Real(1), Real(0)};
+    for (int k = 0; k < 3; ++k) norms[k] = norm(totals.sums[k]);
+    Real negative = norms[1];
+    if (swap) {
+      // Equal ones have half of the gradient each, as PyTorch's minimum.
+      shares[1] = norms[1] == norms[2] ? Real(0.5) : Real(!(norms[2] < norms[1]));
+      shares[2] = Real(1) - shares[1];
+      negative = norms[2] < norms[1] ? norms[2] : norms[1];
+    }
+    const Real beyond = (norms[0] - negative) + margin;
+    const Real slope = beyond < Real(0) ? Real(0) : incoming[0];
+    RowFinish<Real> result;
+    result.values[0] = beyond < Real(0) ? Real(0) : beyond;
+    for (int k = 0; k < 3; ++k) {
+      const Real scale = p == Real(1)   ? Real(1)
+                         : p == Real(2) ? Real(1) / norms[k]
+                                        : power(norms[k], Real(1) - p);
+      result.factors[k] =
+          norms[k] == Real(0) ? Real(0) : (k == 0 ? slope : -slope) * shares[k] * scale;
+    }
+    return result;
+  }
+
+  LOSSCLI_HOST_DEVICE void gradient(const RowFacts<Real>&, const RowFinish<Real>& finish,
+                                    const RowElement<Real, 3>& e, Real (&out)[3]) const {
+    Real found[3];
+    differences(e, found);
+    for (int k = 0; k < 3; ++k) {
+      Real slope = found[k];
+      if (p == Real(1)) {
+        slope = sign_of(slope);
+      } else if (p != Real(2)) {
+        const Real size = power(size_of(slope), p - Real(1));
+        slope = select(slope == Real(0), Real(0), sign_of(slope) * size);
+      }
+      found[k] = select(finish.factors[k] == Real(0), Real(0), slope * finish.factors[k]);
+    }
+    out[0] = found[0] + found[1];
+    out[1] = found[2] - found[0];
+    out[2] = -(found[1] + found[2]);
+  }
+
+  Real margin, p, eps;
+  bool swap;
+};
+
+}  // namespace losscli

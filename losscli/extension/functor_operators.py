@@ -1,0 +1,158 @@
+"""Defines the operators of a loss over rows that is a functor.
+
+For a loss ``NAME`` of rows ``input, target``, a mask and a parameter ``temperature``::
+
+    losscli::NAME(Tensor input, Tensor target, Tensor? mask, str reduction, float temperature,
+        int site=0) -> Tensor
+    losscli::NAME_backward(Tensor grad_output, Tensor input, Tensor target, Tensor? mask,
+        str reduction, float temperature, bool[2] wanted) -> (Tensor, Tensor)
+    losscli::NAME_with_grad(Tensor input, Tensor target, Tensor? mask, str reduction,
+        float temperature) -> (Tensor, Tensor)
+    losscli::NAME_reference, losscli::NAME_backward_reference: the loss and the gradients composed
+        of PyTorch's operators
+
+The kernels have the first derivatives of the rows. All else is composed of the reference: under
+``torch.func.vmap`` and other transforms, in forward mode, for second derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from losscli.losses import ROW_FUNCTORS, RowFunctorSpec
+
+_BATCHED, _COMPOSED = "FuncTorchBatched", "CompositeImplicitAutograd"
+_KERNELS, _AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
+_OPTIONAL = "mw"
+
+
+def schemas(spec: RowFunctorSpec) -> dict[str, str]:
+    """Return the schema of each operator of a loss by its name in the namespace."""
+    operands = ", ".join(
+        f"Tensor{'?' if role in _OPTIONAL else ''} {operand.name}"
+        for role, operand in zip(spec.roles, spec.operands, strict=True)
+    )
+    parameters = "".join(f", float {parameter.name}" for parameter in spec.parameters)
+    one, name = f"{operands}, str reduction{parameters}", spec.name
+    backward = f"(Tensor grad_output, {one}, bool[{spec.rows}] wanted) -> {_tensors(spec.rows)}"
+    return {
+        name: f"({one}, int site=0) -> Tensor",
+        f"{name}_backward": backward,
+        f"{name}_with_grad": f"({one}) -> (Tensor, Tensor)",
+        f"{name}_reference": f"({one}) -> Tensor",
+        f"{name}_backward_reference": backward,
+    }
+
+
+def _tensors(count: int) -> str:
+    return f"({', '.join(['Tensor'] * count)})" if count > 1 else "Tensor"
+
+
+def bound_names() -> list[str]:
+    """Return the names of the operators that functions and modules call."""
+    return [f"{name}{suffix}" for name in ROW_FUNCTORS for suffix in ("", "_with_grad")]
+
+
+def define(spec: RowFunctorSpec, library: torch.library.Library, stub: Callable[..., Any]) -> None:
+    """Define the operators of a loss, with fake implementations, rules of vmap and stubs."""
+    composed = _Composed(spec)
+    for name, schema in schemas(spec).items():
+        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+        suffix = name.removeprefix(spec.name)
+        if suffix.endswith("_reference"):
+            library.impl(name, composed.of(suffix.removesuffix("_reference")), _COMPOSED)
+            continue
+        library.impl(name, stub(name, spec.name, _KERNELS), _KERNELS)
+        library.impl(name, stub(name, spec.name, _AUTOGRAD), _AUTOGRAD)
+        torch.library.register_fake(f"losscli::{name}", _Fakes(spec).of(suffix), lib=library)
+        if suffix == "":
+            library.impl(name, composed.of(suffix), _BATCHED)
+        else:
+            operator = getattr(torch.ops.losscli, name).default
+            rule = partial(_one_by_one, operator)
+            torch.library.register_vmap(f"losscli::{name}", rule, lib=library)
+
+
+class _Composed:
+    """What the operators of a loss compute by PyTorch's operators."""
+
+    def __init__(self, spec: RowFunctorSpec) -> None:
+        self.spec, self.count = spec, len(spec.operands)
+
+    def of(self, suffix: str) -> Callable[..., Any]:
+        """Return the function of an operator."""
+        return {"": self.loss, "_backward": self.backward}[suffix]
+
+    def loss(self, *arguments: Any) -> Tensor:
+        operands, reduction = arguments[: self.count], arguments[self.count]
+        names = [parameter.name for parameter in self.spec.parameters]
+        # The number of the module, if there is one, is left out.
+        named = dict(zip(names, arguments[self.count + 1 :], strict=False))
+        return self.spec.reference(*operands, reduction=reduction, **named)
+
+    def backward(self, grad_output: Tensor, *arguments: Any) -> Any:
+        *given, wanted = arguments
+        rows, others = given[: self.spec.rows], given[self.spec.rows :]
+        value, pull = torch.func.vjp(lambda *rows: self.loss(*rows, *others), *rows)
+        found = pull(grad_output.to(value.dtype))
+        results = tuple(
+            gradient if wants else row.new_empty(0)
+            for gradient, row, wants in zip(found, rows, wanted, strict=True)
+        )
+        return results if len(results) > 1 else results[0]
+
+
+class _Fakes:
+    """Fake implementations of the operators of a loss."""
+
+    def __init__(self, spec: RowFunctorSpec) -> None:
+        self.spec, self.count = spec, len(spec.operands)
+
+    def of(self, suffix: str) -> Callable[..., Any]:
+        """Return the function of an operator."""
+        return {"": self.loss, "_backward": self.backward, "_with_grad": self.with_grad}[suffix]
+
+    def loss(self, *arguments: Any, **_: Any) -> Tensor:
+        first = arguments[0]
+        dtype = first.dtype
+        for row in arguments[1 : self.spec.rows]:
+            dtype = torch.promote_types(dtype, row.dtype)
+        if arguments[self.count] != "none":
+            return first.new_empty((), dtype=dtype)
+        dimension = self.spec.row_dimension(first.dim())
+        shape = (*first.shape[:dimension], *first.shape[dimension + 1 :])
+        names = [parameter.name for parameter in self.spec.parameters]
+        named = dict(zip(names, arguments[self.count + 1 :], strict=False))
+        doubled = self.spec.doubling and named[self.spec.doubling]
+        return first.new_empty((2, *shape) if doubled else shape, dtype=dtype)
+
+    def backward(self, grad_output: Tensor, *arguments: Any) -> Any:
+        results = tuple(
+            torch.empty_like(row) if wants else row.new_empty(0)
+            for row, wants in zip(arguments[: self.spec.rows], arguments[-1], strict=True)
+        )
+        return results if len(results) > 1 else results[0]
+
+    def with_grad(self, *arguments: Any) -> tuple[Tensor, Tensor]:
+        return self.loss(*arguments), torch.empty_like(arguments[0])
+
+
+def _one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
+    """Call an operator for each sample of a batch: of derivatives, which vmap asks for rarely."""
+    results = []
+    for sample in range(info.batch_size):
+        given = [
+            argument
+            if dim is None or not isinstance(argument, Tensor)
+            else argument.select(dim, sample)
+            for argument, dim in zip(arguments, dims, strict=True)
+        ]
+        results.append(operator(*given))
+    if isinstance(results[0], Tensor):
+        return torch.stack(results), 0
+    return tuple(map(torch.stack, zip(*results, strict=True))), (0,) * len(results[0])
