@@ -86,19 +86,21 @@ class _Composed:
 
     def of(self, suffix: str) -> Callable[..., Any]:
         """Return the function of an operator."""
-        return {"": self.loss, "_backward": self.backward}[suffix]
+        functions: dict[str, Callable[..., Any]] = {"": self.loss, "_backward": self.backward}
+        return functions[suffix]
 
     def loss(self, *arguments: Any) -> Tensor:
         operands, reduction = arguments[: self.count], arguments[self.count]
         names = [parameter.name for parameter in self.spec.parameters]
         # The number of the module, if there is one, is left out.
         named = dict(zip(names, arguments[self.count + 1 :], strict=False))
-        return self.spec.reference(*operands, reduction=reduction, **named)
+        loss: Tensor = self.spec.reference(*operands, reduction=reduction, **named)
+        return loss
 
     def backward(self, grad_output: Tensor, *arguments: Any) -> Any:
         *given, wanted = arguments
         rows, others = given[: self.spec.rows], given[self.spec.rows :]
-        value, pull = torch.func.vjp(lambda *rows: self.loss(*rows, *others), *rows)
+        value, pull, *_ = torch.func.vjp(lambda *rows: self.loss(*rows, *others), *rows)
         found = pull(grad_output.to(value.dtype))
         results = tuple(
             gradient if wants else row.new_empty(0)
@@ -115,21 +117,27 @@ class _Fakes:
 
     def of(self, suffix: str) -> Callable[..., Any]:
         """Return the function of an operator."""
-        return {"": self.loss, "_backward": self.backward, "_with_grad": self.with_grad}[suffix]
+        functions: dict[str, Callable[..., Any]] = {
+            "": self.loss,
+            "_backward": self.backward,
+            "_with_grad": self.with_grad,
+        }
+        return functions[suffix]
 
     def loss(self, *arguments: Any, **_: Any) -> Tensor:
         first = arguments[0]
         dtype = first.dtype
         for row in arguments[1 : self.spec.rows]:
             dtype = torch.promote_types(dtype, row.dtype)
-        if arguments[self.count] != "none":
-            return first.new_empty((), dtype=dtype)
-        dimension = self.spec.row_dimension(first.dim())
-        shape = (*first.shape[:dimension], *first.shape[dimension + 1 :])
+        shape: tuple[int, ...] = ()
+        if arguments[self.count] == "none":
+            dimension = self.spec.row_dimension(first.dim())
+            shape = (*first.shape[:dimension], *first.shape[dimension + 1 :])
         names = [parameter.name for parameter in self.spec.parameters]
         named = dict(zip(names, arguments[self.count + 1 :], strict=False))
-        doubled = self.spec.doubling and named[self.spec.doubling]
-        return first.new_empty((2, *shape) if doubled else shape, dtype=dtype)
+        doubled = bool(self.spec.doubling and named[self.spec.doubling])
+        empty: Tensor = first.new_empty((2, *shape) if doubled else shape, dtype=dtype)
+        return empty
 
     def backward(self, grad_output: Tensor, *arguments: Any) -> Any:
         results = tuple(

@@ -116,7 +116,11 @@ Returns:
 
 
 class RowModule(NumberedModule):
-    """A functor over rows with its settings, which raise ValueError when they are invalid."""
+    """A functor over rows with its settings, which raise ValueError when they are invalid.
+
+    Its ``forward`` takes the operands, and calls :meth:`_loss` with those of the function in its
+    order.
+    """
 
     function: ClassVar[Callable[..., Tensor]]
     calls: ClassVar[RowCalls]
@@ -130,11 +134,7 @@ class RowModule(NumberedModule):
             setattr(self, name, value)
         self._settings = tuple(settings)
 
-    def forward(self, *operands: Tensor, **others: Tensor | None) -> Tensor:
-        """Return the loss of the operands, which are those of the function in its order."""
-        return self._loss(operands, others)
-
-    def _loss(self, operands: tuple[Tensor, ...], others: dict[str, Tensor | None]) -> Tensor:
+    def _loss(self, *operands: Tensor, **others: Tensor | None) -> Any:
         settings = {name: getattr(self, name) for name in self._settings}
         arguments: Callable[..., Arguments] = inspect.unwrap(self.function)
         return self.calls.loss(arguments(*operands, **others, **settings), self._site)

@@ -73,7 +73,8 @@ class SoftCrossEntropy(RowModule):
 
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the loss of ``input`` and ``target``."""
-        return self._loss((input, target), {"mask": mask})
+        loss: Tensor = self._loss(input, target, mask=mask)
+        return loss
 
 
 SPEC = RowFunctorSpec(

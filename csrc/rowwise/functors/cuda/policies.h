@@ -1,0 +1,40 @@
+// How rows of a length are shared among threads: data, chosen for an H200 and not yet measured.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "core/platform.h"
+
+namespace losscli::cuda {
+
+// Packs of 16 bytes that a thread asks for before it computes: with two operands and 1,024 threads
+// on a multiprocessor 64 KiB are under way, twice what a memory of 4.6 TB/s delivers in its
+// latency.
+constexpr int kPacksAhead = 2;
+
+// Rows of a warp each, in a block.
+constexpr int kWarpRowThreads = 256;
+
+LOSSCLI_HOST_DEVICE constexpr int block_threads(int threads) {
+  return threads == 32 ? kWarpRowThreads : threads;
+}
+
+// Packs of a row up to which a warp takes it, and up to which a small block does: four a thread.
+constexpr int64_t kWarpPacks = 4 * 32;
+constexpr int64_t kSmallBlockPacks = 4 * 128;
+constexpr int kSmallBlock = 128;
+constexpr int kLargeBlock = 512;
+
+// Shared memory of a block, so that two are on a multiprocessor: while one waits for memory the
+// other computes.
+constexpr int64_t kHeldBytes = 110 * 1024;
+
+struct FunctorPolicy {
+  int threads = 32;  // that share a row, in each block
+  int cluster = 1;   // blocks that share a row
+  int resident = 0;  // packs of each operand that a thread holds
+};
+
+}  // namespace losscli::cuda

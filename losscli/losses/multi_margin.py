@@ -1,0 +1,155 @@
+"""Multi-class margin loss of rows of scores."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from .calling import Arguments, reduction_of
+from .domain import CLASSES, POSITIVE
+from .reduction import reduce as reduced
+from .row_functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
+from .spec import CLASS_NUMBERS, Operand, Parameter
+from .widening import widened
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PARAMETERS = (
+    Parameter("p", 1.0, 1.0, "the power, 1 or 2", 2.0, maximum=2.0, is_integer=True, other=2.0),
+    Parameter("margin", 1.0, -math.inf, "how much higher the class is to score", 0.7),
+)
+CALLS = RowCalls("multi_margin", PARAMETERS)
+
+
+def reference(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    p: float = 1.0,
+    margin: float = 1.0,
+) -> Tensor:
+    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    import torch
+
+    (scores,), dtype = widened(input)
+    number = target.long().unsqueeze(-1)
+    beyond = torch.relu(margin - scores.gather(-1, number) + scores)
+    others = torch.ones_like(scores).scatter(-1, number, 0.0)
+    loss = (others * (beyond if p == 1 else beyond * beyond)).sum(-1) / input.shape[-1]
+    if weight is not None:
+        loss = loss * weight.to(loss.dtype)[target.long()]
+    return reduced(loss, reduction).to(dtype)
+
+
+@CALLS.function
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Arguments:
+    """Multi-class margin loss, as torch.nn.functional.multi_margin_loss, with fused backward.
+
+    With y the class of a row of C scores, its loss is the sum over the other classes i of
+    ``weight[y] * max(0, margin - x[y] + x[i])**p``, divided by C. At the kink the derivative is 0.
+
+    Args:
+        input: scores, ``(N, C)`` or ``(C)``; differentiable.
+        target: the number of each row's class in int64, int32 or uint8, ``(N)`` or ``()``.
+        p: 1 or 2.
+        margin: how much higher the class of a row is to score than any other.
+        weight: a number for each class, ``(C)``; not differentiable.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: deprecated, as ``size_average``.
+        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
+
+    Raises:
+        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
+            that row are NaN.
+        ValueError: for another p, or a weight that is not one-dimensional.
+        RuntimeError: for other shapes and dtypes that do not fit.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if p not in (1, 2):
+        raise ValueError(f"multi_margin: p must be 1 or 2, but is {p!r}")
+    if weight is not None and weight.dim() != 1:
+        raise ValueError(
+            f"multi_margin: weight must be one-dimensional, but has shape {tuple(weight.shape)}"
+        )
+    if input.dim() == 1 and target.shape == (1,):
+        target = target.squeeze(0)
+    if input.dim() > 2:
+        raise RuntimeError(
+            f"multi_margin: input must have shape (N, C) or (C), but has {tuple(input.shape)}"
+        )
+    return Arguments((input, target, weight), reduction, (p, margin))  # type: ignore[arg-type]
+
+
+multi_margin_loss_with_grad = CALLS.with_grad(multi_margin_loss)
+
+
+class MultiMarginLoss(RowModule):
+    """See :func:`losscli.functional.multi_margin_loss`."""
+
+    calls = CALLS
+    function = multi_margin_loss
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        reduction = settled(reduction, size_average, reduce)
+        if p not in (1, 2):
+            raise ValueError(f"multi_margin: p must be 1 or 2, but is {p!r}")
+        super().__init__(p=p, margin=margin, reduction=reduction)
+        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``input`` against ``target``."""
+        loss: Tensor = self._loss(input, target, weight=self.weight)
+        return loss
+
+
+SPEC = RowFunctorSpec(
+    name="multi_margin",
+    formula="sum over i != y of w[y] * max(0, margin - x[y] + x[i])^p / C",
+    operands=(
+        Operand("input", "scores"),
+        Operand(
+            "target",
+            "class numbers",
+            differentiable=False,
+            shape=of_last_rows,
+            domain=CLASSES,
+            kind=CLASS_NUMBERS,
+        ),
+        Operand(
+            "weight",
+            "of each class",
+            differentiable=False,
+            domain=POSITIVE,
+            shared=True,
+            optional=True,
+        ),
+    ),
+    roles="rlw",
+    parameters=PARAMETERS,
+    reference=reference,
+    loss=multi_margin_loss,
+    loss_with_grad=multi_margin_loss_with_grad,
+    module=MultiMarginLoss,
+    widens=True,
+)

@@ -1,0 +1,172 @@
+"""Triplet margin loss of rows."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from .calling import Arguments, reduction_of
+from .row_functors import RowCalls, RowFunctorSpec, RowModule, settled
+from .spec import Operand, Parameter, switch
+from .widening import widened
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PARAMETERS = (
+    Parameter("margin", 1.0, 0.0, "how much nearer the positive is to be", 0.7, open=True),
+    Parameter("p", 2.0, -math.inf, "degree of the norm", 1.0, other=1.0),
+    Parameter("eps", 1e-6, -math.inf, "added to each difference", 1e-5, other=1e-3),
+    switch("swap", False, "take the nearer of the two negatives"),
+)
+
+
+class _Calls(RowCalls):
+    """The calls of a loss whose kernels have norms of a finite degree above 0."""
+
+    def loss(self, given: Arguments, *site: int) -> Tensor:
+        if 0 < given.parameters[1] < math.inf:
+            return super().loss(given, *site)
+        return _composed(given)
+
+    def loss_with_grad(
+        self, given: Arguments, grad_output: Tensor | float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        import torch
+
+        if 0 < given.parameters[1] < math.inf:
+            return super().loss_with_grad(given, grad_output)
+        with torch.enable_grad():
+            first = given.operands[0].detach().requires_grad_()
+            others = [operand.detach() for operand in given.operands[1:]]
+            loss = _composed(given._replace(operands=(first, *others)))
+            (gradient,) = torch.autograd.grad(loss.sum(), first)
+        return loss.detach(), gradient
+
+
+CALLS = _Calls("triplet_margin", PARAMETERS)
+
+
+def reference(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    reduction: str,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: float = 0.0,
+) -> Tensor:
+    """torch.nn.functional.triplet_margin_loss; 16 bits in float32."""
+    import torch
+
+    (first, second, third), dtype = widened(anchor, positive, negative)
+    named: dict[str, Any] = {"margin": margin, "p": p, "eps": eps, "swap": bool(swap)}
+    loss = torch.nn.functional.triplet_margin_loss(
+        first, second, third, reduction=reduction, **named
+    )
+    return loss.to(dtype)
+
+
+def _composed(given: Arguments) -> Tensor:
+    names = [parameter.name for parameter in PARAMETERS]
+    named: dict[str, Any] = dict(zip(names, given.parameters, strict=True))
+    anchor, positive, negative = given.operands
+    return reference(anchor, positive, negative, reduction=given.reduction, **named)
+
+
+@CALLS.function
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Arguments:
+    """Triplet margin loss, as torch.nn.functional.triplet_margin_loss, with fused backward.
+
+    A row's loss is ``max(0, d(anchor, positive) - d(anchor, negative) + margin)``, with ``d(a, b)``
+    the p-norm of ``a - b + eps``. As in PyTorch, the derivative where the two sides meet is that of
+    the left side, and that of a norm of 0 is 0.
+
+    Args:
+        anchor: vectors, ``(..., D)``; differentiable.
+        positive: vectors that broadcast with ``anchor``; differentiable.
+        negative: vectors that broadcast with ``anchor``; differentiable.
+        margin: how much nearer the positive is to be; above 0.
+        p: the degree of the norm. PyTorch's operators compute those of infinity or of at most 0.
+        eps: added to each difference.
+        swap: take for ``d(anchor, negative)`` the smaller one of it and ``d(positive, negative)``.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: deprecated, as ``size_average``.
+        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
+
+    Raises:
+        ValueError: for a margin that is not above 0.
+        RuntimeError: for operands of different numbers of dimensions.
+    """
+    import torch
+
+    reduction = reduction_of(reduction, size_average, reduce)
+    if not anchor.dim() == positive.dim() == negative.dim():
+        raise RuntimeError(
+            "triplet_margin: anchor, positive and negative must have the same number of "
+            f"dimensions, but have shapes {tuple(anchor.shape)}, {tuple(positive.shape)} and "
+            f"{tuple(negative.shape)}"
+        )
+    operands = (anchor, positive, negative)
+    if not anchor.shape == positive.shape == negative.shape:
+        operands = tuple(torch.broadcast_tensors(*operands))
+    return Arguments(operands, reduction, (margin, p, eps, swap))
+
+
+triplet_margin_loss_with_grad = CALLS.with_grad(triplet_margin_loss)
+
+
+class TripletMarginLoss(RowModule):
+    """See :func:`losscli.functional.triplet_margin_loss`."""
+
+    calls = CALLS
+    function = triplet_margin_loss
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        reduction = settled(reduction, size_average, reduce)
+        super().__init__(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """Return the loss of ``anchor`` beside ``positive`` and ``negative``."""
+        loss: Tensor = self._loss(anchor, positive, negative)
+        return loss
+
+
+SPEC = RowFunctorSpec(
+    name="triplet_margin",
+    formula="max(0, |a - b + eps|_p - |a - c + eps|_p + margin)",
+    operands=(
+        Operand("anchor", "vectors"),
+        Operand("positive", "vectors"),
+        Operand("negative", "vectors"),
+    ),
+    roles="rrr",
+    parameters=PARAMETERS,
+    reference=reference,
+    loss=triplet_margin_loss,
+    loss_with_grad=triplet_margin_loss_with_grad,
+    module=TripletMarginLoss,
+    widens=True,
+)
