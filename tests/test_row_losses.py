@@ -1,0 +1,736 @@
+"""Losses over rows that are functors: each of the registry is what its reference says."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from losscli import functional, nn
+from losscli.losses import ROW_FUNCTORS, RowFunctorSpec
+from losscli.machine.memory import free_bytes
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+REDUCTIONS = ("none", "mean", "sum")
+LENGTHS = (1, 3, 7, 31, 33, 1000, 4097)
+"""One element, tails of every kind of vector, and rows of a warp, a block and several packs."""
+LOGITS = ("kl_divergence", "reverse_kl_divergence", "soft_cross_entropy", "total_variation")
+LOGITS = (*LOGITS, "js_divergence", "token_log_probs")
+OPS = torch.ops.losscli
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=ROW_FUNCTORS)
+def spec(request: pytest.FixtureRequest) -> RowFunctorSpec:
+    return ROW_FUNCTORS[request.param]
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+class Call(NamedTuple):
+    """The arguments of an operator, without the reduction."""
+
+    spec: RowFunctorSpec
+    operands: tuple[Tensor | None, ...]
+    parameters: dict[str, float]
+
+    @property
+    def rows(self) -> tuple[Tensor, ...]:
+        return tuple(o for o in self.operands[: self.spec.rows] if o is not None)
+
+    def of(self, function: Callable[..., Any], reduction: str, *more: Any) -> Any:
+        """Call an operator."""
+        return function(*self.operands, reduction, *self.parameters.values(), *more)
+
+    def ours(self, reduction: str = "mean") -> Tensor:
+        """Return the loss that the kernels compute."""
+        loss: Tensor = self.of(getattr(OPS, self.spec.name), reduction)
+        return loss
+
+    def due(self, reduction: str = "mean") -> Tensor:
+        """Return the loss that the reference computes."""
+        return self.spec.reference(*self.operands, reduction=reduction, **self.parameters)
+
+    def exact(self) -> Call:
+        """Return the same call on the same values in float64."""
+        operands = tuple(
+            operand
+            if operand is None or not operand.is_floating_point()
+            else operand.detach().double().requires_grad_(operand.requires_grad)
+            for operand in self.operands
+        )
+        return self._replace(operands=operands)
+
+
+def make(
+    spec: RowFunctorSpec,
+    *shape: int,
+    device: str,
+    dtype: torch.dtype = torch.float32,
+    optional: bool = False,
+    parameters: dict[str, float] | None = None,
+    scale: float = 1.0,
+) -> Call:
+    """Draw the operands of a call with rows of a shape, which lie along the last dimension."""
+    shape = tuple(shape)
+    if spec.second_dimension and len(shape) > 2:
+        shape = (shape[0], shape[-1], *shape[1:-1])
+    over = spec.loss_shape([shape])
+    classes = spec.terms_in_sum(shape)
+    operands: list[Tensor | None] = []
+    for role in spec.roles:
+        if role == "r":
+            rows = (scale * torch.randn(shape, device=device)).to(dtype).requires_grad_()
+            operands.append(rows)
+        elif role == "l":
+            operands.append(torch.randint(max(classes, 1), over, device=device))
+        elif role == "t":
+            operands.append(torch.randint(2, over, device=device).mul(2).sub(1).to(dtype))
+        elif not optional:
+            operands.append(None)
+        elif role == "m":
+            operands.append(torch.rand(over, device=device) < 0.7)
+        else:
+            operands.append((0.5 + torch.rand(classes, device=device)).to(dtype))
+    return Call(spec, tuple(operands), spec.resolve(parameters or {}))
+
+
+def reductions(spec: RowFunctorSpec) -> tuple[str, ...]:
+    """Return the reductions that the public function has."""
+    return ("none",) if spec.doubling else REDUCTIONS
+
+
+def examples(spec: RowFunctorSpec) -> dict[str, float]:
+    """Return parameters that are not the defaults."""
+    return {parameter.name: parameter.example for parameter in spec.parameters}
+
+
+def ramp(loss: Tensor) -> Tensor:
+    """Return incoming gradients that are not 1, and differ by row."""
+    ones = torch.arange(loss.numel(), device=loss.device) % 5 - 2.5
+    return ones.view(loss.shape).to(loss.dtype)
+
+
+def both(loss: Tensor, *leaves: Tensor, incoming: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Return a loss and the gradients of leaves."""
+    return (loss.detach(), *torch.autograd.grad(loss, leaves, incoming))
+
+
+def judge(call: Call, reduction: str) -> None:
+    """Compare losses and gradients with those of the reference in float64."""
+    dtype, length = call.rows[0].dtype, call.spec.terms_in_sum(call.rows[0].shape)
+    loss = call.ours(reduction)
+    exact = call.exact()
+    due = both(exact.due(reduction), *exact.rows, incoming=ramp(loss).double())
+    found = both(loss, *call.rows, incoming=ramp(loss))
+    # Of the loss: some ulp of terms about as large as the logarithm of the length, or the norm.
+    terms = max(1.0, math.log(length), largest(due[0]))
+    for place, (ours, exactly) in enumerate(zip(found, due, strict=True)):
+        assert ours.dtype == dtype
+        if dtype.itemsize == 2:
+            rtol = 0.6 * torch.finfo(dtype).eps
+            least = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+            atol = 2**-20 * (terms if place == 0 else largest(exactly)) + least
+        else:
+            rtol = 4 * torch.finfo(dtype).eps
+            scale = terms if place == 0 else largest(exactly)
+            atol = 8 * torch.finfo(dtype).eps * scale
+        assert_close(ours.double(), exactly, rtol=rtol, atol=atol, equal_nan=True)
+
+
+def largest(values: Tensor) -> float:
+    """Return the largest magnitude of what is finite."""
+    return float(values.abs().nan_to_num(0, 0, 0).max()) if values.numel() else 0.0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_losses_and_gradients_equal_the_references(
+    spec: RowFunctorSpec, length: int, dtype: torch.dtype, device: str
+) -> None:
+    for reduction in reductions(spec):
+        for parameters in ({}, examples(spec)):
+            call = make(spec, 5, length, device=device, dtype=dtype, parameters=parameters)
+            judge(call, reduction)
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 5), (2, 3, 4, 5), (300, 9)])
+def test_rows_may_have_any_number_of_dimensions(
+    spec: RowFunctorSpec, shape: tuple[int, ...], device: str
+) -> None:
+    judge(make(spec, *shape, device=device), "none")
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_masks_and_weights_count(spec: RowFunctorSpec, reduction: str, device: str) -> None:
+    if not {"m", "w"} & {*spec.roles}:
+        pytest.skip("it takes no optional operand")
+    judge(make(spec, 40, 33, device=device, optional=True), reduction)
+
+
+def views(x: Tensor) -> dict[str, Tensor]:
+    """Return the same values in other layouts."""
+    wide = x.new_zeros(x.shape[0], 2, x.shape[1] + 3)
+    wide[:, 1, 3:] = x
+    between = x.new_zeros(*x.shape, 2)
+    between[..., 1] = x
+    return {
+        "rows apart": wide[:, 1, 3:],
+        "transposed": x.t().contiguous().t(),
+        "elements apart": between[..., 1],
+    }
+
+
+@pytest.mark.parametrize("length", [33, 1000])
+@pytest.mark.parametrize("view", ["rows apart", "transposed", "elements apart"])
+def test_strides_do_not_matter(spec: RowFunctorSpec, view: str, length: int, device: str) -> None:
+    plain = make(spec, 6, length, device=device)
+    reduction = reductions(spec)[-1]
+    due = both(loss := plain.ours(reduction), *plain.rows, incoming=ramp(loss))
+    for place in range(spec.rows):
+        operands = list(plain.operands)
+        operands[place] = views(plain.rows[place].detach())[view].requires_grad_()
+        call = plain._replace(operands=tuple(operands))
+        found = both(loss := call.ours(reduction), *call.rows, incoming=ramp(loss))
+        for ours, theirs in zip(found, due, strict=True):
+            assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (0, 3, 4)])
+def test_loss_without_rows_is_the_references(
+    spec: RowFunctorSpec, shape: tuple[int, ...], device: str
+) -> None:
+    for reduction in reductions(spec):
+        call = make(spec, *shape, device=device)
+        loss = call.ours(reduction)
+        assert_close(loss, call.due(reduction), equal_nan=True)
+        gradients = torch.autograd.grad(loss.sum(), call.rows)
+        assert [gradient.shape for gradient in gradients] == [row.shape for row in call.rows]
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_all_rows_masked(reduction: str, device: str) -> None:
+    for name in ("kl_divergence", "js_divergence", "total_variation"):
+        call = make(ROW_FUNCTORS[name], 4, 9, device=device)
+        mask = torch.zeros(4, dtype=torch.bool, device=device)
+        call = call._replace(operands=(*call.operands[:2], mask))
+        found = both(loss := call.ours(reduction), *call.rows, incoming=torch.ones_like(loss))
+        assert bool(found[0].isnan().all()) == (reduction == "mean")
+        assert all(not gradient.any() for gradient in found[1:])
+
+
+def test_masked_rows_may_hold_anything(device: str) -> None:
+    for name in ("kl_divergence", "js_divergence", "soft_cross_entropy"):
+        call = make(ROW_FUNCTORS[name], 3, 9, device=device)
+        input, target, _ = call.operands
+        assert input is not None
+        mask = torch.tensor([True, False, True], device=device)
+        due = Call(call.spec, (input, target, mask), call.parameters).ours()
+        wild = input.detach().clone()
+        wild[1] = math.nan
+        wild.requires_grad_()
+        found = both(Call(call.spec, (wild, target, mask), call.parameters).ours(), wild)
+        assert_close(found[0], due.detach())
+        assert found[1].isfinite().all()
+        assert not found[1][1].any()
+
+
+@pytest.mark.parametrize("scale", [1e-3, 30.0, 1e4])
+@pytest.mark.parametrize("name", LOGITS)
+def test_small_and_large_logits(name: str, scale: float, device: str) -> None:
+    call = make(ROW_FUNCTORS[name], 8, 100, device=device, scale=scale)
+    loss = call.ours("none")
+    exact = call.exact()
+    found = both(loss, *call.rows, incoming=torch.ones_like(loss))
+    due = both(exact.due("none"), *exact.rows, incoming=torch.ones_like(loss).double())
+    for ours, theirs in zip(found, due, strict=True):
+        size = max(float(theirs.abs().max()), 1.0)
+        assert_close(ours.double(), theirs, rtol=2e-6, atol=1e-6 * size)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", LOGITS)
+def test_a_shift_of_the_logits_changes_nothing(name: str, dtype: torch.dtype, device: str) -> None:
+    call = make(ROW_FUNCTORS[name], 6, 50, device=device, dtype=dtype)
+    # Numbers that a shift leaves exact.
+    rows = [(row.detach() * 8).round() / 8 for row in call.rows]
+    others = call.operands[len(rows) :]
+    plain = call._replace(operands=(*rows, *others)).ours("none")
+    shifted = call._replace(operands=(*[row + 16 for row in rows], *others)).ours("none")
+    assert_close(shifted, plain, rtol=4 * torch.finfo(dtype).eps, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", LOGITS)
+@pytest.mark.parametrize("length", [20, 3000])
+def test_logits_of_minus_infinity_have_no_weight(
+    name: str, length: int, dtype: torch.dtype, device: str
+) -> None:
+    spec = ROW_FUNCTORS[name]
+    call = make(spec, 4, length, device=device, dtype=dtype)
+    rows = [row.detach().clone() for row in call.rows]
+    for row in rows:
+        row[:, 3:9] = -math.inf
+    operands = [row.requires_grad_() for row in rows]
+    others = list(call.operands[len(rows) :])
+    if spec.roles[1:] == "l":
+        others = [torch.full((4,), 2, device=device)]
+    judge(call._replace(operands=(*operands, *others)), "none")
+
+
+def test_a_class_that_only_the_target_has_makes_the_divergence_infinite(device: str) -> None:
+    input = torch.zeros(2, 5, device=device)
+    input[0, 2] = -math.inf
+    loss = functional.kl_divergence(input, torch.zeros(2, 5, device=device), reduction="none")
+    assert loss.tolist() == [math.inf, 0.0]
+    back = functional.reverse_kl_divergence(
+        torch.zeros(2, 5, device=device), input, reduction="none"
+    )
+    assert back.tolist() == [math.inf, 0.0]
+
+
+def test_one_class_that_holds_all_the_weight_keeps_its_gradient(device: str) -> None:
+    logits = torch.zeros(1, 50, device=device)
+    logits[0, 7] = 30.0
+    logits.requires_grad_()
+    tokens = torch.tensor([7], device=device)
+    found = both(functional.token_log_probs(logits, tokens), logits)
+    exact = logits.detach().double().requires_grad_()
+    due = both(torch.log_softmax(exact, -1)[:, 7], exact)
+    for ours, theirs in zip(found, due, strict=True):
+        assert_close(ours.double(), theirs, rtol=1e-6, atol=0)
+
+
+def test_relations_between_losses(device: str) -> None:
+    x, y = (torch.randn(6, 40, device=device, dtype=torch.float64) for _ in range(2))
+    assert_close(functional.kl_divergence(x, y), functional.reverse_kl_divergence(y, x))
+    assert_close(functional.js_divergence(x, y), functional.js_divergence(y, x))
+    assert_close(functional.total_variation(x, y), functional.total_variation(y, x))
+    _, entropy = functional.token_log_probs(
+        y, torch.zeros(6, dtype=torch.int64, device=device), entropy=True
+    )
+    assert_close(
+        functional.soft_cross_entropy(x, y) - entropy.mean(), functional.kl_divergence(x, y)
+    )
+    for function in (functional.kl_divergence, functional.js_divergence):
+        assert_close(function(x, x), torch.zeros((), device=device, dtype=torch.float64))
+
+
+# --- derivatives ---
+
+
+def test_derivative_tests_pass(spec: RowFunctorSpec, device: str) -> None:
+    for reduction in reductions(spec):
+        call = make(
+            spec, 3, 4, device=device, dtype=torch.float64, optional=True,
+            parameters=examples(spec),
+        )  # fmt: skip
+        others = call.operands[spec.rows :]
+
+        def loss(*rows: Tensor, others: Any = others, reduction: str = reduction) -> Tensor:
+            return Call(spec, (*rows, *others), call.parameters).ours(reduction)  # noqa: B023
+
+        assert torch.autograd.gradcheck(
+            loss,
+            call.rows,
+            check_batched_grad=True,
+            check_forward_ad=True,
+            check_batched_forward_grad=True,
+        )
+        assert torch.autograd.gradgradcheck(loss, call.rows, gen_non_contig_grad_outputs=True)
+
+
+def test_gradient_of_one_operand_alone(spec: RowFunctorSpec, device: str) -> None:
+    whole = make(spec, 5, 33, device=device)
+    reduction = reductions(spec)[-1]
+    due = both(loss := whole.ours(reduction), *whole.rows, incoming=torch.ones_like(loss))
+    for place in range(spec.rows):
+        rows = [row.detach().requires_grad_(k == place) for k, row in enumerate(whole.rows)]
+        call = whole._replace(operands=(*rows, *whole.operands[spec.rows :]))
+        found = both(loss := call.ours(reduction), rows[place], incoming=torch.ones_like(loss))
+        assert torch.equal(found[1], due[1 + place])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_bits_do_not_depend_on_what_was_expected(
+    spec: RowFunctorSpec, reduction: str, device: str
+) -> None:
+    if spec.doubling:
+        pytest.skip("it has no reduction")
+    call = make(spec, 37, 65, device=device, optional=True)
+    operator = getattr(OPS, spec.name)
+    seen: dict[float, tuple[Tensor, ...]] = {}
+    for factor in (1.0, 1.0, 3.0, 3.0, 3.0, 0.1, 7.0, 0.1, 1.0, 1.0, 1.0):
+        loss = call.of(operator, reduction, 991)
+        found = torch.autograd.grad(factor * loss, call.rows)
+        due = seen.setdefault(factor, found)
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, due, strict=True))
+
+
+def test_retained_graphs_give_the_gradient_again(spec: RowFunctorSpec, device: str) -> None:
+    call = make(spec, 9, 33, device=device)
+    loss = call.ours(reductions(spec)[-1]).sum()
+    first = torch.autograd.grad(loss, call.rows, retain_graph=True)
+    again = torch.autograd.grad(2 * loss, call.rows)
+    for a, b in zip(first, again, strict=True):
+        assert_close(2 * a, b)
+
+
+def test_runs_give_the_same_bits(spec: RowFunctorSpec, device: str) -> None:
+    call = make(spec, 70, 5000, device=device)
+    reduction = reductions(spec)[-1]
+    runs = []
+    for _ in range(2):
+        loss = call.ours(reduction)
+        runs.append(both(loss, *call.rows, incoming=torch.ones_like(loss)))
+    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+
+
+def test_with_grad_returns_the_gradient(spec: RowFunctorSpec, device: str) -> None:
+    for reduction in reductions(spec):
+        call = make(spec, 6, 33, device=device, optional=True)
+        operator = getattr(OPS, f"{spec.name}_with_grad")
+        due = both(loss := call.ours(reduction), call.rows[0], incoming=torch.ones_like(loss))
+        found = call.of(operator, reduction)
+        for ours, theirs in zip(found, due, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_transforms_compose(spec: RowFunctorSpec, device: str) -> None:
+    call = make(spec, 4, 5, device=device, dtype=torch.float64)
+    others = call.operands[1:]
+
+    def ours(row: Tensor) -> Tensor:
+        return call._replace(operands=(row, *others)).ours("none").sum()
+
+    def due(row: Tensor) -> Tensor:
+        return call._replace(operands=(row, *others)).due("none").sum()
+
+    row = call.rows[0].detach()
+    for transform in (
+        torch.func.grad,
+        torch.func.hessian,
+        lambda f: lambda x: torch.func.jvp(f, (x,), (x + 1,))[1],
+        lambda f: lambda x: torch.func.vmap(f)(torch.stack([x, 2 * x])),
+    ):
+        assert_close(transform(ours)(row), transform(due)(row))
+
+
+# --- compilers, autocast, modules ---
+
+
+def test_operators_pass_opcheck(spec: RowFunctorSpec, device: str) -> None:
+    for reduction in reductions(spec):
+        call = make(spec, 4, 5, device=device, optional=True)
+        arguments = call.of(lambda *given: given, reduction)
+        torch.library.opcheck(getattr(OPS, spec.name).default, arguments)
+        plain = call._replace(
+            operands=tuple(o if o is None else o.detach() for o in call.operands)
+        ).of(lambda *given: given, reduction)
+        torch.library.opcheck(getattr(OPS, f"{spec.name}_with_grad").default, plain)
+        grad_output = torch.ones_like(call.ours(reduction))
+        wanted = [True] * spec.rows
+        torch.library.opcheck(
+            getattr(OPS, f"{spec.name}_backward").default, (grad_output, *arguments, wanted)
+        )
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_training_step_equals_the_eager_one(
+    spec: RowFunctorSpec, dynamic: bool, device: str
+) -> None:
+    torch._dynamo.reset()
+    reduction = reductions(spec)[-1]
+
+    def step(*operands: Any) -> Tensor:
+        first = 2 * operands[0]
+        operator = getattr(OPS, spec.name)
+        loss: Tensor = operator(first, *operands[1:], reduction, *spec.resolve({}).values())
+        return loss.sum()
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for rows in (3, 6):
+        call = make(spec, rows, 5, device=device)
+        found = both(compiled(*call.operands), *call.rows)
+        assert_close(found, both(step(*call.operands), *call.rows))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_computes_in_float32(
+    spec: RowFunctorSpec, dtype: torch.dtype, device: str
+) -> None:
+    call = make(spec, 4, 7, device=device, dtype=dtype)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        loss = call.ours("none")
+    assert loss.dtype == torch.float32
+
+
+def test_mixed_dtypes_are_promoted(spec: RowFunctorSpec, device: str) -> None:
+    if spec.rows < 2:
+        pytest.skip("it has one operand")
+    call = make(spec, 4, 7, device=device)
+    rows = list(call.rows)
+    rows[1] = rows[1].detach().half().requires_grad_()
+    mixed = call._replace(operands=(*rows, *call.operands[spec.rows :]))
+    found = both(mixed.ours(), *rows)
+    assert [each.dtype for each in found[1:3]] == [torch.float32, torch.float16]
+    assert_close(found[0], mixed.due().detach())
+
+
+MODULES: dict[str, dict[str, Any]] = {
+    "kl_divergence": {"temperature": 2.0},
+    "reverse_kl_divergence": {"temperature": 2.0},
+    "soft_cross_entropy": {"temperature": 2.0},
+    "total_variation": {"temperature": 2.0},
+    "js_divergence": {"beta": 0.3},
+    "token_log_probs": {"entropy": True},
+    "cosine_similarity": {"eps": 1e-3},
+    "cosine_embedding": {"margin": 0.2},
+    "triplet_margin": {"p": 1.0, "swap": True},
+    "multi_margin": {"p": 2},
+    "nll": {"ignore_index": 1},
+}
+
+
+def test_modules_are_the_functions(spec: RowFunctorSpec, device: str) -> None:
+    settings = MODULES[spec.name]
+    call = make(spec, 4, 7, device=device)
+    module = getattr(nn, spec.module.__name__)(**settings)
+    assert isinstance(module, torch.nn.Module)
+    operands = [operand for operand in call.operands if operand is not None]
+    assert_close(module(*operands), spec.loss(*operands, **settings))
+    assert copy.deepcopy(module)._site != module._site
+    assert all(name in repr(module) for name in settings)
+
+
+@pytest.mark.parametrize("name", LOGITS)
+def test_parameters_out_of_their_domain_are_refused(name: str, device: str) -> None:
+    spec = ROW_FUNCTORS[name]
+    call = make(spec, 4, 7, device=device)
+    operands = [operand for operand in call.operands if operand is not None]
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        spec.loss(*operands, temperature=0.0)
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        getattr(nn, spec.module.__name__)(temperature=-1.0)
+
+
+def test_shapes_that_do_not_fit_are_refused(device: str) -> None:
+    x = torch.randn(3, 4, device=device)
+    with pytest.raises(RuntimeError, match="target must have the shape of input"):
+        functional.kl_divergence(x, x[:, :3])
+    with pytest.raises(RuntimeError, match="mask must have the shape of the rows of input"):
+        functional.kl_divergence(x, x, mask=torch.ones(4, dtype=torch.bool, device=device))
+    with pytest.raises(RuntimeError, match="mask must be bool"):
+        functional.kl_divergence(x, x, mask=torch.ones(3, device=device))
+    with pytest.raises(RuntimeError, match="tokens must hold class numbers"):
+        functional.token_log_probs(x, x[:, 0])
+    with pytest.raises(TypeError, match="float32, float64, float16 or bfloat16"):
+        functional.kl_divergence(x.long(), x.long())
+
+
+@pytest.mark.parametrize("wrong", [5, -1])
+@pytest.mark.parametrize("name", ["token_log_probs", "multi_margin", "nll"])
+def test_class_that_is_none_is_an_index_error_on_the_cpu(name: str, wrong: int) -> None:
+    target = torch.tensor([1, wrong, 2])
+    with pytest.raises(IndexError, match=f"target {wrong} of row 1 is not one of the 5 classes"):
+        ROW_FUNCTORS[name].loss(torch.randn(3, 5), target)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["token_log_probs", "multi_margin", "nll"])
+def test_class_that_is_none_makes_nan_on_a_gpu(name: str) -> None:
+    call = make(ROW_FUNCTORS[name], 3, 5, device="cuda")
+    target = torch.tensor([1, 9, 2], device="cuda")
+    call = call._replace(operands=(call.rows[0], target, *call.operands[2:]))
+    found = both(loss := call.ours("none"), *call.rows, incoming=torch.ones_like(loss))
+    assert found[0].isnan().tolist() == [False, True, False]
+    assert found[1].isnan().any(1).tolist() == [False, True, False]
+
+
+# --- torch's own functions ---
+
+TORCHS: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
+    "nll": ("nll_loss", ({}, {"ignore_index": 2})),
+    "multi_margin": ("multi_margin_loss", ({}, {"p": 2, "margin": 0.3})),
+    "cosine_embedding": ("cosine_embedding_loss", ({}, {"margin": 0.2})),
+    "triplet_margin": (
+        "triplet_margin_loss",
+        ({}, {"p": 1}, {"p": 3.5, "swap": True}, {"p": math.inf}, {"swap": True, "eps": 1e-3}),
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", [(7,), (6, 7), (1, 1), (33, 1000)])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", TORCHS)
+def test_torchs_functions_are_replaced(
+    name: str, reduction: str, shape: tuple[int, ...], device: str
+) -> None:
+    function, every = TORCHS[name]
+    for named in every:
+        call = make(ROW_FUNCTORS[name], *shape, device=device)
+        operands = [operand for operand in call.operands if operand is not None]
+        results = []
+        for module in (functional, torch.nn.functional):
+            loss = getattr(module, function)(*operands, reduction=reduction, **named)
+            results.append(both(loss, *call.rows, incoming=ramp(loss)))
+        for ours, theirs in zip(*results, strict=True):
+            assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 2), (2, 3, 4, 5)])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_nll_takes_any_class_dimension(
+    reduction: str, weighted: bool, shape: tuple[int, ...], device: str
+) -> None:
+    input = torch.randn(shape, device=device, requires_grad=True)
+    target = torch.randint(shape[1], (shape[0], *shape[2:]), device=device)
+    weight = torch.rand(shape[1], device=device) if weighted else None
+    results = []
+    for function in (functional.nll_loss, torch.nn.functional.nll_loss):
+        loss = function(input, target, weight, reduction=reduction, ignore_index=1)
+        results.append(both(loss, input, incoming=ramp(loss)))
+    for ours, theirs in zip(*results, strict=True):
+        assert_close(ours, theirs)
+
+
+def test_operands_broadcast_as_torchs(device: str) -> None:
+    a, b, c = (torch.randn(n, 5, device=device, requires_grad=True) for n in (4, 1, 4))
+    results = []
+    for module in (functional, torch.nn.functional):
+        results.append(both(module.triplet_margin_loss(a, b, c), a, b, c))
+    for ours, theirs in zip(*results, strict=True):
+        assert_close(ours, theirs)
+    x, y = torch.randn(4, 5, 6, device=device), torch.randn(5, 1, device=device)
+    for dim in (0, 1, -1):
+        due = 1 - torch.nn.functional.cosine_similarity(x, y, dim)
+        found = functional.cosine_similarity_loss(x, y, dim, reduction="none")
+        assert_close(found, due)
+
+
+ERRORS: dict[str, tuple[str, Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]]] = {
+    "batch size of nll": (
+        "nll_loss",
+        lambda: ((torch.randn(3, 5), torch.tensor([1, 2])), {}),
+    ),
+    "weight of nll": (
+        "nll_loss",
+        lambda: ((torch.randn(2, 5), torch.tensor([1, 2]), torch.ones(4)), {}),
+    ),
+    "p of multi margin": (
+        "multi_margin_loss",
+        lambda: ((torch.randn(2, 5), torch.tensor([1, 2])), {"p": 3}),
+    ),
+    "weight of multi margin": (
+        "multi_margin_loss",
+        lambda: ((torch.randn(2, 5), torch.tensor([1, 2])), {"weight": torch.ones(1, 5)}),
+    ),
+    "target of cosine embedding": (
+        "cosine_embedding_loss",
+        lambda: ((torch.randn(2, 5), torch.randn(2, 5), torch.ones(2, 1)), {}),
+    ),
+    "dimensions of triplets": (
+        "triplet_margin_loss",
+        lambda: ((torch.randn(2, 5), torch.randn(5), torch.randn(2, 5)), {}),
+    ),
+    "reduction": (
+        "triplet_margin_loss",
+        lambda: ((torch.randn(2, 5),) * 3, {"reduction": "max"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_torchs_errors_are_raised(what: str) -> None:
+    function, arguments = ERRORS[what]
+    given, named = arguments()
+    kinds = []
+    for module in (functional, torch.nn.functional):
+        with pytest.raises((ValueError, RuntimeError)) as caught:
+            getattr(module, function)(*given, **named)
+        kinds.append(caught.type)
+    assert kinds[0] is kinds[1]
+
+
+def test_deprecated_arguments_say_what_to_write(device: str) -> None:
+    call = make(ROW_FUNCTORS["nll"], 4, 5, device=device)
+    input, target, _ = call.operands
+    with pytest.warns(UserWarning, match="reduction='sum'"):
+        loss = functional.nll_loss(input, target, size_average=False)
+    assert_close(loss, torch.nn.functional.nll_loss(input, target, reduction="sum"))
+
+
+# --- what only a GPU shows ---
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("rows", "length"), [(3, 32768), (300, 40001), (9, 151936), (2, 300001)])
+def test_long_rows_of_blocks_and_clusters(
+    spec: RowFunctorSpec, rows: int, length: int, dtype: torch.dtype
+) -> None:
+    judge(make(spec, rows, length, device="cuda", dtype=dtype), "none")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["kl_divergence", "token_log_probs", "cosine_similarity"])
+def test_rows_are_right_beyond_2_to_the_31_elements(name: str) -> None:
+    spec, rows, length = ROW_FUNCTORS[name], 16400, 131072
+    if free_bytes("cuda:0") < 5 * spec.rows * rows * length:
+        pytest.skip(f"needs {5 * spec.rows * rows * length} bytes of GPU memory")
+    drawn = [
+        torch.empty(rows, length, dtype=torch.bfloat16, device="cuda").normal_().requires_grad_()
+        for _ in range(spec.rows)
+    ]
+    others: list[Any] = [None] * (len(spec.roles) - spec.rows)
+    if "l" in spec.roles:
+        others = [torch.randint(length, (rows,), device="cuda")]
+    call = Call(spec, (*drawn, *others), spec.resolve({}))
+    loss = call.ours("none")
+    found = both(loss, *drawn, incoming=ramp(loss))
+    for part in (slice(0, 3), slice(rows // 2, rows // 2 + 3), slice(rows - 3, rows)):
+        cut = tuple(o if o is None else o.detach()[part] for o in call.operands)
+        cut = tuple(
+            o.requires_grad_() if o is not None and o.is_floating_point() else o for o in cut
+        )
+        exact = call._replace(operands=cut).exact()
+        due = both(exact.due("none"), *exact.rows, incoming=ramp(loss)[part].double())
+        for ours, theirs in zip(found, due, strict=True):
+            size = float(theirs.abs().max())
+            assert_close(ours[part].double(), theirs, rtol=2**-8, atol=2**-18 * size)
+
+
+@pytest.mark.gpu
+def test_a_training_step_can_be_captured(spec: RowFunctorSpec) -> None:
+    call = make(spec, 33, 1000, device="cuda")
+    reduction = reductions(spec)[-1]
+    due = both(loss := call.ours(reduction), *call.rows, incoming=torch.ones_like(loss))
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            both(loss := call.ours(reduction), *call.rows, incoming=torch.ones_like(loss))
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = call.ours(reduction)
+        found = both(loss, *call.rows, incoming=torch.ones_like(loss))
+    for _ in range(2):
+        graph.replay()
+        assert all(torch.equal(a, b) for a, b in zip(found, due, strict=True))
