@@ -117,6 +117,8 @@ void check_call(const FunctorCall& call, const FunctorOperands& operands) {
                   " must hold class numbers in int64, int32 or uint8, but is ", type);
     }
   }
+  TORCH_CHECK(call.outputs() == 1 || call.reduction == Reduction::none, call.name(),
+              ": two values of a row have no reduction");
   const auto type = type_of(call, operands);
   TORCH_CHECK_TYPE(is_computable(type), call.name(), ": ", first_name,
                    " must be float32, float64, float16 or bfloat16, but is ", type,

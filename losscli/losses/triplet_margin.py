@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .calling import Arguments, reduction_of
+from .reduction import reduce as reduced
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, settled
 from .spec import Operand, Parameter, switch
 from .widening import widened
@@ -58,15 +59,19 @@ def reference(
     eps: float = 1e-6,
     swap: float = 0.0,
 ) -> Tensor:
-    """torch.nn.functional.triplet_margin_loss; 16 bits in float32."""
+    """The formula as a person writes it in PyTorch; 16 bits in float32."""
     import torch
 
     (first, second, third), dtype = widened(anchor, positive, negative)
-    named: dict[str, Any] = {"margin": margin, "p": p, "eps": eps, "swap": bool(swap)}
-    loss = torch.nn.functional.triplet_margin_loss(
-        first, second, third, reduction=reduction, **named
-    )
-    return loss.to(dtype)
+
+    def distance(a: Tensor, b: Tensor) -> Tensor:
+        found: Tensor = torch.norm(a - b + eps, p, -1)
+        return found
+
+    other = distance(first, third)
+    if swap:
+        other = torch.minimum(other, distance(second, third))
+    return reduced((distance(first, second) - other + margin).clamp_min(0), reduction).to(dtype)
 
 
 def _composed(given: Arguments) -> Tensor:

@@ -110,6 +110,18 @@ LOSSCLI_HOST_DEVICE Real select(bool condition, Real a, Real b) {
   return condition ? a : b;
 }
 
+// One of two numbers: the host computes both, for the vectoriser, the device the one it needs.
+template <typename Real, typename First, typename Second>
+LOSSCLI_HOST_DEVICE Real either(bool condition, First first, Second second) {
+#ifdef __CUDA_ARCH__
+  if (condition) return first();
+  return second();
+#else
+  const Real one = first(), other = second();
+  return condition ? one : other;
+#endif
+}
+
 LOSSCLI_HOST_DEVICE float root(float x) { return __builtin_sqrtf(x); }
 LOSSCLI_HOST_DEVICE double root(double x) { return __builtin_sqrt(x); }
 LOSSCLI_HOST_DEVICE float size_of(float x) { return __builtin_fabsf(x); }

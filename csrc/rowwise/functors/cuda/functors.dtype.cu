@@ -34,7 +34,7 @@ FunctorPolicy choose(const FunctorArguments& arguments, bool again, const Device
   const auto held = [&] { return divide_up(packs, int64_t{policy.threads} * policy.cluster); };
   if (policy.threads == kLargeBlock && device.clusters) {
     while (policy.cluster < 8 && again && held() > most) policy.cluster *= 2;
-    while (policy.cluster < 8 && held() >= 2 * kPacksAhead &&
+    while (policy.cluster < 8 && held() >= 2 * packs_ahead(Loss::rows) &&
            arguments.rows() * policy.cluster * 2 <= device.multiprocessors)
       policy.cluster *= 2;
   }

@@ -37,11 +37,19 @@ struct PackedRow {
     return first >= 0 && first + kCount <= length;
   }
 
+  // The same of the packs from one to another.
+  __device__ __forceinline__ bool are_whole(int64_t from, int64_t to) const {
+    return (from > 0 || shift == 0) && (to + 1) * kCount <= shift + length;
+  }
+
+  __device__ __forceinline__ Pack<Stored> read_whole_pack(const Stored* row, int64_t pack) const {
+    return read<true>(reinterpret_cast<const Pack<Stored>*>(row + first_of(pack)));
+  }
+
   __device__ __forceinline__ Pack<Stored> read_pack(const Stored* row, int64_t stride, bool packed,
                                                     int64_t pack, Stored padding) const {
     const int64_t first = first_of(pack);
-    if (packed && is_whole(first))
-      return read<true>(reinterpret_cast<const Pack<Stored>*>(row + first));
+    if (packed && is_whole(first)) return read_whole_pack(row, pack);
     Pack<Stored> found;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {

@@ -3,22 +3,29 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/platform.h"
 
 namespace losscli::cuda {
 
-// Packs of 16 bytes that a thread asks for before it computes: with two operands and 1,024 threads
-// on a multiprocessor 64 KiB are under way, twice what a memory of 4.6 TB/s delivers in its
+// Packs of 16 bytes of each operand that a thread asks for before it computes: with 1,024 threads
+// on a multiprocessor 64 KiB are under way or more, twice what a memory of 4.6 TB/s delivers in its
 // latency.
-constexpr int kPacksAhead = 2;
+LOSSCLI_HOST_DEVICE constexpr int packs_ahead(int rows) { return rows == 1 ? 4 : 2; }
 
 // Rows of a warp each, in a block.
 constexpr int kWarpRowThreads = 256;
 
 LOSSCLI_HOST_DEVICE constexpr int block_threads(int threads) {
   return threads == 32 ? kWarpRowThreads : threads;
+}
+
+// Blocks on a multiprocessor, of which the registers of a thread follow: 64 for the largest, for
+// two of which there is shared memory, and 80 for the others.
+LOSSCLI_HOST_DEVICE constexpr int least_blocks(int threads, size_t item) {
+  return item == 8 ? 1 : threads == 512 ? 2 : 768 / block_threads(threads);
 }
 
 // Packs of a row up to which a warp takes it, and up to which a small block does: four a thread.

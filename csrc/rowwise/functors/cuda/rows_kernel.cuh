@@ -20,7 +20,7 @@ class FunctorRows {
   using Row = PackedRow<Stored>;
   using Powers = FunctorPowers<Stored, Real>;
   static constexpr int kRows = Loss::rows, kCount = Row::kCount;
-  static constexpr int kAhead = sizeof(Stored) == 8 ? 1 : kPacksAhead;
+  static constexpr int kAhead = sizeof(Stored) == 8 ? 1 : packs_ahead(kRows);
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
 
@@ -57,8 +57,12 @@ class FunctorRows {
       strides_[k] = a_.strides[k].classes;
     }
     const Row packed(rows_[0], strides_[0], a_.length);
+    all_packed_ = true;
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) packed_[k] = packed.lies_so(rows_[k], strides_[k]);
+    for (int k = 0; k < kRows; ++k) {
+      packed_[k] = packed.lies_so(rows_[k], strides_[k]);
+      all_packed_ = all_packed_ && packed_[k];
+    }
     if (!known.counts || !known.known) {
       const Real nothing = known.counts ? static_cast<Real>(NAN) : Real(0);
       write_values(row, nothing, nothing);
@@ -116,6 +120,13 @@ class FunctorRows {
       if (is_held) {
 #pragma unroll
         for (int k = 0; k < kRows; ++k) packs[0][k] = held(turn, k);
+      } else if (all_packed_ && row.are_whole(pack, pack + (kTurns - 1) * step)) {
+        // No branch between them: all are asked for before the first is waited for.
+#pragma unroll
+        for (int u = 0; u < kTurns; ++u)
+#pragma unroll
+          for (int k = 0; k < kRows; ++k)
+            packs[u][k] = row.read_whole_pack(rows_[k], pack + u * step);
       } else {
 #pragma unroll
         for (int u = 0; u < kTurns; ++u)
@@ -415,6 +426,7 @@ class FunctorRows {
   const Stored* rows_[kRows];
   int64_t strides_[kRows];
   bool packed_[kRows];
+  bool all_packed_ = true;
   RowFacts<Real> facts_;
   RowTotals<Real> totals_;
   RowFinish<Real> finish_;
@@ -422,8 +434,7 @@ class FunctorRows {
 };
 
 template <template <typename> class Functor, typename Stored, int threads, bool kGradient>
-__global__ void __launch_bounds__(block_threads(threads),
-                                  sizeof(Stored) == 8 ? 1 : 1024 / block_threads(threads))
+__global__ void __launch_bounds__(block_threads(threads), least_blocks(threads, sizeof(Stored)))
     functor_kernel(const __grid_constant__ FunctorArguments arguments,
                    const __grid_constant__ FunctorMemory memory, const int resident) {
   extern __shared__ __align__(16) unsigned char shared[];
