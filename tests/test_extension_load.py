@@ -14,7 +14,7 @@ from losscli.extension import load
 from losscli.extension.plan import TorchInstall, installed_torch
 from losscli.extension.targets import TORCH, Target
 from losscli.extension.toolbox import Toolbox
-from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
+from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES, WEIGHTED
 
 # Writes down what is attached; refuses a loss that it is told to.
 TORCH_CPP = r"""
@@ -41,6 +41,16 @@ EXPORT const char* losscli_attach_row_kernels(const char* name, const char* devi
   return note(std::string("row kernels ") + name + " " + device + " " +
               std::to_string(value(kernels)));
 }
+EXPORT const char* losscli_attach_functor(const char* name, const char* roles, const char* doubling,
+                                          int second_dimension) {
+  return note(std::string("functor ") + name + " " + roles + " " + doubling + " " +
+              std::to_string(second_dimension));
+}
+EXPORT const char* losscli_attach_functor_kernels(const char* name, const char* device,
+                                                  const void* kernels) {
+  return note(std::string("functor kernels ") + name + " " + device + " " +
+              std::to_string(value(kernels)));
+}
 EXPORT const char* losscli_attach_probe(const char* device, const void* probe) {
   return note(std::string("probe ") + device + " " + std::to_string(value(probe)));
 }
@@ -62,6 +72,9 @@ def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "torch/ops.cpp": TORCH_CPP.replace("REFUSED", '""'),
         "elementwise/cpu/engine.cpp": TABLE_CPP.replace("NUMBER", "41").replace("NAME", "kernels"),
         "rowwise/cpu/run.cpp": TABLE_CPP.replace("NUMBER", "43").replace("NAME", "row_kernels"),
+        "rowwise/functors/cpu/library.cpp": TABLE_CPP.replace("NUMBER", "44").replace(
+            "NAME", "functor_kernels"
+        ),
         "bench/cpu/probe.cpp": TABLE_CPP.replace("NUMBER", "42").replace("NAME", "probe"),
     }
     for name, text in sources.items():
@@ -74,6 +87,18 @@ def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     toolbox = Toolbox(installed_torch())
     monkeypatch.setattr(load, "_toolbox", lambda: toolbox)
     return tmp_path / "csrc"
+
+
+def every_loss() -> list[str]:
+    """Return what is attached of all losses when the operators are loaded."""
+    return [
+        *(f"loss {name}" for name in (*LOSSES, *WEIGHTED)),
+        *(f"row loss {name}" for name in ROW_LOSSES),
+        *(
+            f"functor {spec.name} {spec.roles} {spec.doubling} {int(spec.second_dimension)}"
+            for spec in ROW_FUNCTORS.values()
+        ),
+    ]
 
 
 def history() -> list[str]:
@@ -91,8 +116,7 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(
 
     monkeypatch.setattr("losscli.extension.toolbox.find_nvcc", no_nvcc)
     load.load_loss("mse", "cpu")
-    attached = [f"loss {name}" for name in (*LOSSES, *WEIGHTED)]
-    attached += [f"row loss {name}" for name in ROW_LOSSES]
+    attached = every_loss()
     assert history() == [*attached, "kernels mse cpu 0 41"]
     assert capfd.readouterr().err == "losscli: building for this machine: torch, mse_cpu\n"
     load.load_loss("mse", "cpu")
@@ -107,13 +131,13 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(
 
 def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path) -> None:
     load.load()
-    attached = [f"loss {name}" for name in (*LOSSES, *WEIGHTED)]
-    attached += [f"row loss {name}" for name in ROW_LOSSES]
+    attached = every_loss()
     assert history() == attached
     load.load("cpu")
     assert history()[len(attached) :] == [
         *(f"kernels {name} cpu 0 41" for name in LOSSES),
         *(f"row kernels {name} cpu 43" for name in ROW_LOSSES),
+        *(f"functor kernels {name} cpu 44" for name in ROW_FUNCTORS),
     ]
 
 

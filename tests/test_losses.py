@@ -11,7 +11,15 @@ import torch
 
 from losscli import losses
 from losscli.cases import Case
-from losscli.losses import LOSSES, REDUCTIONS, ROW_LOSSES, WEIGHTED, Parameter, Tolerance
+from losscli.losses import (
+    LOSSES,
+    REDUCTIONS,
+    ROW_FUNCTORS,
+    ROW_LOSSES,
+    WEIGHTED,
+    Parameter,
+    Tolerance,
+)
 from losscli.truth.inputs import make_inputs
 from tests import handmade
 
@@ -182,6 +190,6 @@ def test_functional_takes_a_target_of_one_row_and_of_another_dtype(spec, dtype) 
 
 def test_a_file_with_a_spec_is_a_loss() -> None:
     folder = Path(losses.__file__).parent
-    assert {*LOSSES, *ROW_LOSSES} == {
+    assert {*LOSSES, *ROW_LOSSES, *ROW_FUNCTORS} == {
         p.stem for p in folder.glob("*.py") if "\nSPEC = " in p.read_text()
     }
