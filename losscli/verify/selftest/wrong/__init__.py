@@ -80,10 +80,6 @@ def _on_a_gpu(case: Case) -> bool:
     return case.device != "cpu"
 
 
-def _on_a_cpu(case: Case) -> bool:
-    return case.device == "cpu"
-
-
 def _has_parameters(case: Case) -> bool:
     return bool(case.spec.parameters)
 
@@ -239,11 +235,7 @@ WRONG: tuple[Wrong, ...] = (
         "clamps targets",
         "that are no class",
         simple(rows.clamps_targets),
-<<<<<<< HEAD
         held_to_oracle=True,  # on a GPU the check is of what promises NaN
-=======
-        _on_a_cpu,  # where PyTorch raises an error, and does not end the use of the device
->>>>>>> rowcases
         units=_ROWS,
     ),
     *(
