@@ -12,7 +12,9 @@ from losscli.errors import UsageError, unknown
 
 from .domain import DOMAINS, Domain
 from .reduction import REDUCTIONS, Reduction, reduce
+from .row_distances import SPECS as _DISTANCES
 from .row_forms import forms
+from .row_functors import RowFunctorSpec
 from .rows import RowLossSpec
 from .spec import (
     CLASS_NUMBERS,
@@ -53,6 +55,10 @@ ROW_LOSSES: dict[str, RowLossSpec] = _find(RowLossSpec)
 """The losses over rows, which have operators and kernels of their own shape."""
 
 
+FUNCTOR_LOSSES: dict[str, RowFunctorSpec] = {spec.name: spec for spec in _DISTANCES}
+"""The losses over rows whose kernels are made from a functor: no cases, and no part of ``all``."""
+
+
 ROW_FORMS: dict[str, RowLossSpec] = {
     form.name: form for spec in ROW_LOSSES.values() for form in forms(spec)
 }
@@ -84,6 +90,7 @@ __all__ = [
     "ELEMENT",
     "EVERY_LOSS",
     "FLOATING",
+    "FUNCTOR_LOSSES",
     "LOSS",
     "LOSSES",
     "REDUCTIONS",
@@ -97,6 +104,7 @@ __all__ = [
     "Operand",
     "Parameter",
     "Reduction",
+    "RowFunctorSpec",
     "RowLossSpec",
     "Shape",
     "Spec",
