@@ -123,7 +123,7 @@ def test_rows_that_the_mask_leaves_out_are_not_read(spec: RowFunctorSpec, device
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("scale", [1e-3, 100.0])
+@pytest.mark.parametrize("scale", [0.05, 100.0])
 def test_small_and_large_logits(
     spec: RowFunctorSpec, scale: float, dtype: torch.dtype, device: str
 ) -> None:
