@@ -234,7 +234,7 @@ def define(spec: RowFunctorSpec, library: torch.library.Library) -> None:
         def function(input: Tensor, target: Tensor) -> Tensor:
             return spec.reference(input, target, *others)
 
-        _, pull = torch.func.vjp(function, input, target)
+        pull: Any = torch.func.vjp(function, input, target)[1]
         first, second = (
             gradient if each else gradient.new_empty(0)
             for gradient, each in zip(pull(grad_output), wanted, strict=True)
