@@ -22,6 +22,8 @@ namespace losscli::rowfunctors {
 
 template <typename Real>
 constexpr Real kLeast = -std::numeric_limits<Real>::infinity();
+template <typename Real>
+constexpr Real kNaN = std::numeric_limits<Real>::quiet_NaN();
 
 // e^x for x <= 0, 0 where that is no normal number, so that e^-inf is 0 in any case.
 template <typename Real>

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from losscli.errors import BuildError, UsageError
-from losscli.losses import FUNCTOR_LOSSES, LOSSES, ROW_LOSSES, WEIGHTED
+from losscli.losses import FUNCTORS, LOSSES, ROW_LOSSES, WEIGHTED
 
 from .targets import (
     BENCH,
@@ -41,9 +41,7 @@ def load(device: str | None = None) -> None:
     kind = device.partition(":")[0] if device else None
     if kind and kind not in DEVICES:
         raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")
-    load_targets(
-        production((*LOSSES, *ROW_LOSSES, *FUNCTOR_LOSSES), kind) if kind else [Target(TORCH)]
-    )
+    load_targets(production((*LOSSES, *ROW_LOSSES, *FUNCTORS), kind) if kind else [Target(TORCH)])
 
 
 def load_torch() -> None:

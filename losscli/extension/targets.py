@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from losscli.losses import FUNCTOR_LOSSES, ROW_LOSSES
+from losscli.losses import FUNCTORS, ROW_LOSSES
 from losscli.losses.weighting import inner_name, is_weighted
 
 CPU, CUDA = "cpu", "cuda"
@@ -55,7 +55,7 @@ class Target:
     @property
     def is_functor(self) -> bool:
         """Whether these are the kernels of a loss over rows that are made from a functor."""
-        return self.part == LOSS and self.loss in FUNCTOR_LOSSES
+        return self.part == LOSS and self.loss in FUNCTORS
 
     @property
     def unit_folder(self) -> str:

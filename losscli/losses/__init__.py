@@ -58,6 +58,9 @@ ROW_LOSSES: dict[str, RowLossSpec] = _find(RowLossSpec)
 FUNCTOR_LOSSES: dict[str, RowFunctorSpec] = {spec.name: spec for spec in _DISTANCES}
 """The losses over rows whose kernels are made from a functor: no cases, and no part of ``all``."""
 
+FUNCTORS = (*FUNCTOR_LOSSES, "token_log_probs")
+"""All functors over rows, losses or not."""
+
 
 ROW_FORMS: dict[str, RowLossSpec] = {
     form.name: form for spec in ROW_LOSSES.values() for form in forms(spec)
@@ -90,6 +93,7 @@ __all__ = [
     "ELEMENT",
     "EVERY_LOSS",
     "FLOATING",
+    "FUNCTORS",
     "FUNCTOR_LOSSES",
     "LOSS",
     "LOSSES",

@@ -89,7 +89,7 @@ class Rows {
     if constexpr (Loss::kTokens) {
       const int64_t number = call_.tokens[row];
       token = number < 0 || number >= call_.classes
-                  ? std::numeric_limits<Real>::quiet_NaN()
+                  ? kNaN<Real>
                   : softmax.of(cpu::to_value<Real>(logits[number]) * scale_);
     }
     loss_.values(sums, token, values);
@@ -104,6 +104,8 @@ class Rows {
       incoming[v] =
           call_.incoming[v] ? static_cast<const Real*>(call_.incoming[v])[row] * scale_ : Real(0);
     const int64_t token = Loss::kTokens ? call_.tokens[row] : -1;
+    if (Loss::kTokens && (token < 0 || token >= call_.classes))
+      for (Real& each : incoming) each = kNaN<Real>;
     Real group[kOperands][kGroup], found[kOperands][kGroup];
     for (int64_t first = 0; first < call_.classes; first += kGroup) {
       int64_t count = 0;

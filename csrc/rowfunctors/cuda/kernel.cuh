@@ -202,7 +202,7 @@ struct Team {
     if constexpr (Loss::kTokens) {
       const int64_t number = call.tokens[row];
       token = number < 0 || number >= call.classes
-                  ? std::numeric_limits<Real>::quiet_NaN()
+                  ? kNaN<Real>
                   : softmax.of(cuda::widen(start(0, row)[number]) * scale);
     }
     loss.values(sums, token, values);
@@ -219,6 +219,8 @@ struct Team {
       incoming[v] =
           call.incoming[v] ? static_cast<const Real*>(call.incoming[v])[row] * scale : Real(0);
     const int64_t token = Loss::kTokens ? call.tokens[row] : -1;
+    if (Loss::kTokens && (token < 0 || token >= call.classes))
+      for (Real& each : incoming) each = kNaN<Real>;
     for (int64_t group = 0; group < groups(); ++group) {
       Pack found[kOperands];
       each(row, group, softmax, [&](int j, const Real* log_p, const Real* p) {
