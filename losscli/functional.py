@@ -26,13 +26,15 @@ from __future__ import annotations
 from typing import Any
 
 from losscli.extension import operators as operators  # defines torch.ops.losscli
-from losscli.losses import LOSSES, ROW_LOSSES, LossSpec, RowLossSpec
+from losscli.losses import FUNCTOR_LOSSES, LOSSES, ROW_LOSSES, LossSpec, RowLossSpec
+from losscli.losses.token_log_probs import token_log_probs
 
 _specs: tuple[LossSpec | RowLossSpec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
 _functions = {
     function.__name__: function for spec in _specs for function in (spec.loss, spec.loss_with_grad)
 }
-__all__ = list(_functions)
+_functions |= {spec.loss.__name__: spec.loss for spec in FUNCTOR_LOSSES.values()}
+__all__ = [*_functions, "token_log_probs"]
 globals().update(_functions)
 
 

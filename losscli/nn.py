@@ -13,16 +13,20 @@ from typing import Any
 import torch
 
 from losscli.extension import operators as operators  # defines torch.ops.losscli
-from losscli.losses import LOSSES, ROW_LOSSES, LossSpec, RowLossSpec
+from losscli.losses import FUNCTOR_LOSSES, LOSSES, ROW_LOSSES, LossSpec, RowLossSpec
 
 _specs: tuple[LossSpec | RowLossSpec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
+_bases: tuple[type, ...] = (
+    *(spec.module for spec in _specs),
+    *(spec.module for spec in FUNCTOR_LOSSES.values()),
+)
 _modules = {
-    spec.module.__name__: type(
-        spec.module.__name__,
-        (spec.module, torch.nn.Module),
-        {"__module__": __name__, "__doc__": spec.module.__doc__},
+    base.__name__: type(
+        base.__name__,
+        (base, torch.nn.Module),
+        {"__module__": __name__, "__doc__": base.__doc__},
     )
-    for spec in _specs
+    for base in _bases
 }
 __all__ = list(_modules)
 globals().update(_modules)

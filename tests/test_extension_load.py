@@ -12,9 +12,9 @@ import pytest
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.extension import load
 from losscli.extension.plan import TorchInstall, installed_torch
-from losscli.extension.targets import TORCH, Target
+from losscli.extension.targets import CPU, LOSS, TORCH, Target
 from losscli.extension.toolbox import Toolbox
-from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
+from losscli.losses import FUNCTOR_LOSSES, LOSSES, ROW_LOSSES, WEIGHTED
 
 # Writes down what is attached; refuses a loss that it is told to.
 TORCH_CPP = r"""
@@ -62,6 +62,7 @@ def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "torch/ops.cpp": TORCH_CPP.replace("REFUSED", '""'),
         "elementwise/cpu/engine.cpp": TABLE_CPP.replace("NUMBER", "41").replace("NAME", "kernels"),
         "rowwise/cpu/run.cpp": TABLE_CPP.replace("NUMBER", "43").replace("NAME", "row_kernels"),
+        "rowfunctors/cpu/library.cpp": 'extern "C" const char* losscli_row_functor() { return 0; }',
         "bench/cpu/probe.cpp": TABLE_CPP.replace("NUMBER", "42").replace("NAME", "probe"),
     }
     for name, text in sources.items():
@@ -115,6 +116,8 @@ def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path
         *(f"kernels {name} cpu 0 41" for name in LOSSES),
         *(f"row kernels {name} cpu 43" for name in ROW_LOSSES),
     ]
+    # These have no table to attach: their operators call the libraries themselves.
+    assert {Target(LOSS, CPU, name) for name in FUNCTOR_LOSSES} <= load._loaded.keys()
 
 
 def test_load_of_an_unknown_device_lists_the_devices() -> None:

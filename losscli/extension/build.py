@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from losscli.errors import BuildError, UnfitError
-from losscli.losses import LOSSES, ROW_LOSSES
+from losscli.losses import FUNCTORS, LOSSES, ROW_LOSSES
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 
@@ -164,7 +164,7 @@ def build(
     force: bool = False,
     notify: Notify,
     progress: Progress,
-    losses: Sequence[str] = (*LOSSES, *ROW_LOSSES),
+    losses: Sequence[str] = (*LOSSES, *ROW_LOSSES, *FUNCTORS),
     cache: Cache | None = None,
     csrc: Path | None = None,
 ) -> list[Outcome]:

@@ -9,16 +9,17 @@ import ctypes
 import functools
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from losscli.errors import BuildError, UsageError
-from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
+from losscli.losses import FUNCTORS, LOSSES, ROW_LOSSES, WEIGHTED
 
 from .targets import (
     BENCH,
     DEVICES,
+    LOSS,
     RUNTIME,
     STRATEGIES,
     TORCH,
@@ -40,7 +41,7 @@ def load(device: str | None = None) -> None:
     kind = device.partition(":")[0] if device else None
     if kind and kind not in DEVICES:
         raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")
-    load_targets(production((*LOSSES, *ROW_LOSSES), kind) if kind else [Target(TORCH)])
+    load_targets(production((*LOSSES, *ROW_LOSSES, *FUNCTORS), kind) if kind else [Target(TORCH)])
 
 
 def load_torch() -> None:
@@ -51,6 +52,16 @@ def load_torch() -> None:
 def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
     """Load the libraries that a call of a loss on ``cpu`` or ``cuda`` needs."""
     load_targets(needed(loss, device, strategies=strategies))
+
+
+def row_functor(loss: str, device: str) -> Callable[..., bytes | None]:
+    """Return the entry point of a loss made from a functor, building its library if need be."""
+    target = Target(LOSS, device, loss)
+    if target not in _loaded:
+        load_targets([target])
+    function = _loaded[target].losscli_row_functor
+    function.restype = ctypes.c_char_p
+    return cast("Callable[..., bytes | None]", function)
 
 
 def load_probe(device: str) -> None:
@@ -112,6 +123,8 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
         for loss in ROW_LOSSES:
             _call(library, "losscli_attach_row_loss", loss.encode())
         return
+    if target.is_functor:
+        return  # its operators call it by itself
     torch, device = _loaded[Target(TORCH)], target.device.encode()
     if target.part == RUNTIME:
         _call(torch, "losscli_attach_runtime", device, _table(library, "losscli_runtime"))

@@ -32,10 +32,10 @@ import torch
 from torch import Tensor
 
 from losscli.errors import BuildError
-from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec
+from losscli.losses import FUNCTOR_LOSSES, LOSSES, ROW_LOSSES, WEIGHTED, LossSpec
 from losscli.losses import operators as bound
 
-from . import batching, fake, load, row_operators
+from . import batching, fake, load, row_functors, row_operators, token_operators
 from .late import when_imported
 from .targets import DEVICES
 
@@ -193,11 +193,14 @@ _LIBRARIES = {
 }
 for _row_spec in ROW_LOSSES.values():
     row_operators.define(_row_spec, _LIBRARIES[NAMESPACE], partial(_Stub, NAMESPACE))
+for _functor_spec in FUNCTOR_LOSSES.values():
+    row_functors.define(_functor_spec, _LIBRARIES[NAMESPACE])
+token_operators.define(_LIBRARIES[NAMESPACE])
 for _spec in _SPECS:
     _define(_spec)
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
         setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
-for _name in row_operators.bound_names():
+for _name in (*row_operators.bound_names(), *row_functors.bound_names(), token_operators.NAME):
     setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", _take_dtensors)

@@ -208,6 +208,10 @@ def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
         return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
     native = _NATIVE_FLAG.get(platform.machine(), ())
     flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *native)
+    if target.is_functor:
+        header = f'-DLOSSCLI_FUNCTOR_HEADER="rowfunctors/losses/{target.loss}.h"'
+        flags = (*flags, f"-DLOSSCLI_FUNCTOR={target.loss}", header)
+        return (*flags, "-fopenmp") if target.device == CPU else flags
     if target.part in (LOSS, STRATEGIES) and not target.is_rowwise:
         flags = (*flags, *_loss_flags(target.loss))
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags

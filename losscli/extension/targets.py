@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from losscli.losses import ROW_LOSSES
+from losscli.losses import FUNCTORS, ROW_LOSSES
 from losscli.losses.weighting import inner_name, is_weighted
 
 CPU, CUDA = "cpu", "cuda"
@@ -53,10 +53,17 @@ class Target:
         return self.part == LOSS and self.loss in ROW_LOSSES
 
     @property
+    def is_functor(self) -> bool:
+        """Whether these are the kernels of a loss over rows that are made from a functor."""
+        return self.part == LOSS and self.loss in FUNCTORS
+
+    @property
     def unit_folder(self) -> str:
         """The folder of csrc whose .cpp and .cu files are compiled into the library."""
         if self.part == TORCH:
             return "torch/"
+        if self.is_functor:
+            return f"rowfunctors/{self.device}/"
         kernels = "rowwise" if self.is_rowwise else "elementwise"
         folder = {RUNTIME: "core", BENCH: "bench"}.get(self.part, kernels)
         return f"{folder}/{self.device}/"
@@ -74,6 +81,10 @@ class Target:
         if self.is_rowwise:
             # How elements are converted, gathered and streamed is the same.
             return ("core/", "reduce/", "elementwise/", "rowwise/")
+        if self.is_functor:
+            common = ("rowfunctors/call.h", "rowfunctors/row.h")
+            conversions = "elementwise/cpu/convert.h"
+            return ("core/", conversions, *common, f"rowfunctors/losses/{self.loss}.h")
         own = [f"losses/{inner_name(self.loss)}.h"]
         own += ["losses/weighted.h"] if is_weighted(self.loss) else []
         return ("core/", "reduce/", "elementwise/", "losses/loss.h", *own)

@@ -12,7 +12,9 @@ from losscli.errors import UsageError, unknown
 
 from .domain import DOMAINS, Domain
 from .reduction import REDUCTIONS, Reduction, reduce
+from .row_distances import SPECS as _DISTANCES
 from .row_forms import forms
+from .row_functors import RowFunctorSpec
 from .rows import RowLossSpec
 from .spec import (
     CLASS_NUMBERS,
@@ -53,6 +55,13 @@ ROW_LOSSES: dict[str, RowLossSpec] = _find(RowLossSpec)
 """The losses over rows, which have operators and kernels of their own shape."""
 
 
+FUNCTOR_LOSSES: dict[str, RowFunctorSpec] = {spec.name: spec for spec in _DISTANCES}
+"""The losses over rows whose kernels are made from a functor: no cases, and no part of ``all``."""
+
+FUNCTORS = (*FUNCTOR_LOSSES, "token_log_probs")
+"""All functors over rows, losses or not."""
+
+
 ROW_FORMS: dict[str, RowLossSpec] = {
     form.name: form for spec in ROW_LOSSES.values() for form in forms(spec)
 }
@@ -90,6 +99,8 @@ __all__ = [
     "ELEMENT",
     "EVERY_LOSS",
     "FLOATING",
+    "FUNCTORS",
+    "FUNCTOR_LOSSES",
     "JUDGED",
     "LOSS",
     "LOSSES",
@@ -104,6 +115,7 @@ __all__ = [
     "Operand",
     "Parameter",
     "Reduction",
+    "RowFunctorSpec",
     "RowLossSpec",
     "Shape",
     "Spec",

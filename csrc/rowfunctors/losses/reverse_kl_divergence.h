@@ -1,0 +1,30 @@
+// KL(softmax(input) || softmax(target)).
+#pragma once
+
+#include "rowfunctors/row.h"
+
+namespace losscli::rowfunctors {
+
+template <typename Real>
+struct reverse_kl_divergence {
+  static constexpr int kOperands = 2, kSums = 1, kValues = 1;
+  static constexpr bool kTokens = false;
+
+  LOSSCLI_HOST_DEVICE explicit reverse_kl_divergence(const Call&) {}
+  LOSSCLI_HOST_DEVICE bool needs_sums() const { return true; }
+  LOSSCLI_HOST_DEVICE void add(const Real* log_p, const Real* p, Real* sums) const {
+    const Real term = p[0] * (log_p[0] - log_p[1]);
+    sums[0] += p[0] == Real(0) ? Real(0) : term;
+  }
+  LOSSCLI_HOST_DEVICE void values(const Real* sums, Real, Real* values) const {
+    values[0] = sums[0];
+  }
+  LOSSCLI_HOST_DEVICE void gradients(const Real* log_p, const Real* p, const Real* sums, bool,
+                                     const Real* incoming, Real* gradients) const {
+    const Real of_input = p[0] * ((log_p[0] - log_p[1]) - sums[0]);
+    gradients[0] = incoming[0] * (p[0] == Real(0) ? Real(0) : of_input);
+    gradients[1] = incoming[0] * (p[1] - p[0]);
+  }
+};
+
+}  // namespace losscli::rowfunctors
