@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from losscli import functional
+from losscli.extension import row_functors
 from losscli.losses.token_log_probs import reference, token_log_probs
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")

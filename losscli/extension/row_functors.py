@@ -28,6 +28,9 @@ from . import load
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """In the order of csrc/core/dtype.h."""
+PROVEN = ["cpu"]
+"""The devices whose kernels have passed their tests. CUDA's compile, but no GPU has run them yet: a
+tensor there takes PyTorch's operators, but in the tests that are for a GPU."""
 
 
 class _Call(ctypes.Structure):
@@ -125,8 +128,15 @@ def _dense_mask(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else mask.contiguous()
 
 
+def is_proven(tensor: Tensor) -> bool:
+    """Tell whether the kernels for a tensor's device may be used."""
+    return tensor.device.type in PROVEN
+
+
 def _is_composed(tensors: Sequence[Tensor | None]) -> bool:
     """Tell a call whose derivative is not the kernels': in a transform, or in forward mode."""
+    if not all(tensor is None or is_proven(tensor) for tensor in tensors):
+        return True
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return True
     return forward_ad._current_level >= 0 and any(
@@ -159,6 +169,8 @@ def define(spec: RowFunctorSpec, library: torch.library.Library) -> None:
         input: Tensor, target: Tensor, mask: Tensor | None, reduction: str, *settings: float
     ) -> Tensor:
         dtype = _check(name, input, target, mask)
+        if not is_proven(input):  # in inference mode, which autograd does not see
+            return spec.reference(input, target, mask, reduction, *settings)
         wide = torch.promote_types(dtype, torch.float32)
         rows = input.new_empty(input.shape[:-1], dtype=wide)
         operands = [_as_rows(logits, dtype) for logits in (input, target)]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from losscli.losses.token_log_probs import reference
 
-from .row_functors import _DTYPES, _as_rows, _is_composed, _launch, _wants_grad
+from .row_functors import _DTYPES, _as_rows, _is_composed, _launch, _wants_grad, is_proven
 
 NAME = "token_log_probs"
 Pair = tuple[Tensor, Tensor]
@@ -42,6 +42,8 @@ def _check(logits: Tensor, tokens: Tensor) -> None:
 
 def _forward(logits: Tensor, tokens: Tensor, temperature: float, entropy: bool) -> Pair:
     _check(logits, tokens)
+    if not is_proven(logits):  # in inference mode, which autograd does not see
+        return reference(logits, tokens, temperature, entropy)
     found, entropies = _fake_forward(logits, tokens, temperature, entropy)
     values = (found, entropies if entropy else None)
     rows = [_as_rows(logits, logits.dtype)]
