@@ -87,7 +87,9 @@ struct RowState {
   float sum = 0;         // of the powers of all logits, for the reference of `top`
 
   __device__ __forceinline__ float sum_for(const RowScale& scale, float reference) const {
-    return sum * power_of_two(scale.reference(top) - reference);
+    // The powers of logits as low as -1e10, of which the largest are, may be infinite in 16 bits.
+    const float finite = sum > FLT_MAX ? FLT_MAX : sum;
+    return finite * power_of_two(scale.reference(top) - reference);
   }
 
   __device__ __forceinline__ void add(const RowState& other, const RowScale& scale) {
