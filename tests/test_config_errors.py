@@ -6,7 +6,7 @@ import pytest
 
 from losscli.config.loader import load_config
 from losscli.errors import EXIT_USAGE, ConfigError, UsageError
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, ROW_FORMS
 
 BAD_CONFIGS = sorted((Path(__file__).parent / "data" / "bad_configs").glob("*.yaml"))
 
@@ -14,7 +14,9 @@ BAD_CONFIGS = sorted((Path(__file__).parent / "data" / "bad_configs").glob("*.ya
 @pytest.mark.parametrize("path", BAD_CONFIGS, ids=lambda path: path.stem)
 def test_bad_config_gets_the_message_of_its_first_line(path):
     expected = path.read_text().splitlines()[0].removeprefix("# ")
+    rows = [name for name in ROW_FORMS if not name.startswith("weighted_")]
     expected = expected.replace("{losses}", ", ".join(LOSSES))
+    expected = expected.replace("{every_loss}", ", ".join([*LOSSES, *rows]))
     with pytest.raises(ConfigError) as caught:
         load_config(str(path), {})
     separator = "" if expected[0].isdigit() else " "
@@ -58,7 +60,8 @@ def test_a_missing_config_lists_the_shipped_ones():
     with pytest.raises(
         UsageError,
         match=r"'nope' does not exist.*: default, full, losses-cpu, losses-selection, "
-        "losses-sizes, losses, peers-cpu, peers, quick, smoke, thorough",
+        "losses-sizes, losses, peers-cpu, peers, quick, rows, smoke, "
+        "thorough",
     ):
         load_config("nope", {})
 

@@ -27,7 +27,7 @@ from losscli.config.loader import (
 )
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing, Tolerance
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import LOSSES, REDUCTIONS, ROW_LOSSES
 from tests.machinery import MACHINERY
 
 FULL = """
@@ -180,7 +180,7 @@ def test_tolerance_of_the_parent_may_name_a_dropped_case(tmp_path):
 def test_each_shipped_config_loads(name):
     first, *others = load_config(name, {}).blocks
     names = {choice.name.removeprefix("weighted_") for choice in first.losses}
-    assert names in ({*LOSSES}, {*MACHINERY})
+    assert names in ({*LOSSES}, {*MACHINERY}, {*ROW_LOSSES})
     assert all(any(expand(block, "cpu")) for block in (first, *others))
 
 

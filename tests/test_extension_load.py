@@ -42,9 +42,9 @@ EXPORT const char* losscli_attach_row_kernels(const char* name, const char* devi
               std::to_string(value(kernels)));
 }
 EXPORT const char* losscli_attach_functor(const char* name, const char* roles, const char* doubling,
-                                          int second_dimension) {
+                                          int second_dimension, int wide) {
   return note(std::string("functor ") + name + " " + roles + " " + doubling + " " +
-              std::to_string(second_dimension));
+              std::to_string(second_dimension) + " " + std::to_string(wide));
 }
 EXPORT const char* losscli_attach_functor_kernels(const char* name, const char* device,
                                                   const void* kernels) {
@@ -95,7 +95,8 @@ def every_loss() -> list[str]:
         *(f"loss {name}" for name in (*LOSSES, *WEIGHTED)),
         *(f"row loss {name}" for name in ROW_LOSSES),
         *(
-            f"functor {spec.name} {spec.roles} {spec.doubling} {int(spec.second_dimension)}"
+            f"functor {spec.name} {spec.roles} {spec.doubling} {int(spec.second_dimension)} "
+            f"{int(spec.wide)}"
             for spec in ROW_FUNCTORS.values()
         ),
     ]

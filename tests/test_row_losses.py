@@ -13,15 +13,17 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from losscli import functional, nn
-from losscli.losses import ROW_FUNCTORS, RowFunctorSpec
+from losscli.losses import ROW_FUNCTORS, RowFunctorSpec, row_functors
 from losscli.machine.memory import free_bytes
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 REDUCTIONS = ("none", "mean", "sum")
 LENGTHS = (1, 3, 7, 31, 33, 1000, 4097)
 """One element, tails of every kind of vector, and rows of a warp, a block and several packs."""
-LOGITS = ("kl_divergence", "reverse_kl_divergence", "soft_cross_entropy", "total_variation")
-LOGITS = (*LOGITS, "js_divergence", "token_log_probs")
+LOGITS = (
+    *("kl_divergence", "reverse_kl_divergence", "soft_cross_entropy", "total_variation"),
+    *("js_divergence", "token_log_probs"),
+)
 OPS = torch.ops.losscli
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -38,7 +40,9 @@ def spec(request: pytest.FixtureRequest) -> RowFunctorSpec:
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The kernels are what is tested, and not PyTorch's operators in their place.
+    monkeypatch.setattr(row_functors, "PROVEN", {"cpu", "cuda"})
     torch.manual_seed(0)
 
 
@@ -156,7 +160,8 @@ def judge(call: Call, reduction: str) -> None:
     found = both(loss, *call.rows, incoming=ramp(loss))
     of_loss, of_gradient = terms(exact, due)
     for place, (ours, exactly) in enumerate(zip(found, due, strict=True)):
-        assert ours.dtype == dtype
+        is_wide = place == 0 and call.spec.wide
+        assert ours.dtype == (torch.promote_types(dtype, torch.float32) if is_wide else dtype)
         if dtype.itemsize == 2:
             rtol = 0.6 * torch.finfo(dtype).eps
             least = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
@@ -490,6 +495,37 @@ def test_compiled_training_step_equals_the_eager_one(
         assert_close(found, both(step(*call.operands), *call.rows))
 
 
+def test_compiled_step_calls_the_kernels(spec: RowFunctorSpec, device: str) -> None:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+
+    torch._dynamo.reset()
+    seen: list[str] = []
+
+    def backend(module: torch.fx.GraphModule, example: list[Tensor]) -> Any:
+        seen.extend(str(node.target) for node in module.graph.nodes)
+        return make_boxed_func(module.forward)
+
+    call = make(spec, 3, 5, device=device)
+    operands = [operand for operand in call.operands if operand is not None]
+    step = torch.compile(spec.loss, fullgraph=True, backend=aot_autograd(fw_compiler=backend))
+    step(*operands).sum().backward()
+    assert f"losscli.{spec.name}.default" in seen
+    assert f"losscli.{spec.name}_backward.default" in seen
+
+
+def test_functions_without_proven_kernels_are_composed(
+    spec: RowFunctorSpec, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = make(spec, 4, 7, device=device)
+    operands = [operand for operand in call.operands if operand is not None]
+    due = (spec.loss(*operands), *spec.loss_with_grad(*operands))
+    monkeypatch.setattr(row_functors, "PROVEN", set())
+    found = (spec.loss(*operands), *spec.loss_with_grad(*operands))
+    for ours, theirs in zip(found, due, strict=True):
+        assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_autocast_computes_in_float32(
     spec: RowFunctorSpec, dtype: torch.dtype, device: str
@@ -690,7 +726,8 @@ def test_torchs_errors_are_raised(what: str) -> None:
 
 def test_deprecated_arguments_say_what_to_write(device: str) -> None:
     call = make(ROW_FUNCTORS["nll"], 4, 5, device=device)
-    input, target, _ = call.operands
+    input, target = call.rows[0], call.operands[1]
+    assert target is not None
     with pytest.warns(UserWarning, match="reduction='sum'"):
         loss = functional.nll_loss(input, target, size_average=False)
     assert_close(loss, torch.nn.functional.nll_loss(input, target, reduction="sum"))

@@ -154,7 +154,8 @@ class FunctorWalk {
   }
 
   Tensor value() {
-    Tensor value = at::empty(loss_shape(), operands_[0].options().dtype(type_));
+    Tensor value = at::empty(loss_shape(), operands_[0].options().dtype(value_type()));
+    arguments.wide = call_.loss->wide;
     arguments.value = value.mutable_data_ptr();
     return value;
   }
@@ -253,6 +254,10 @@ class FunctorWalk {
       arguments.labels_dtype = dtype_of(tensor.scalar_type());
       arguments.labels_strides = strides;
     }
+  }
+
+  at::ScalarType value_type() const {
+    return call_.loss->wide && type_ != at::kDouble ? at::kFloat : type_;
   }
 
   // One number where rows are reduced.

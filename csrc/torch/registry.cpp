@@ -66,10 +66,11 @@ LossDefinition& define(const std::string& name) {
 }
 
 FunctorLoss& define_functor(const std::string& name, const std::string& roles,
-                            const std::string& doubling, bool second_dimension) {
+                            const std::string& doubling, bool second_dimension, bool wide) {
   auto& loss = read_names<FunctorLoss>(name);
   loss.roles = roles;
   loss.second_dimension = second_dimension;
+  loss.wide = wide;
   for (size_t p = 0; p < loss.parameters(); ++p)
     if (loss.parameter_names[p] == doubling) loss.doubling = static_cast<int>(p);
   TORCH_CHECK(loss.roles.size() == loss.operands() && loss.rows() <= kMostRows &&
@@ -169,11 +170,12 @@ LOSSCLI_EXPORT const char* losscli_attach_row_kernels(const char* name, const ch
 }
 
 LOSSCLI_EXPORT const char* losscli_attach_functor(const char* name, const char* roles,
-                                                  const char* doubling, int second_dimension) {
+                                                  const char* doubling, int second_dimension,
+                                                  int wide) {
   using namespace losscli;
   return guarded([&] {
     if (find<FunctorLoss>(name)) return;
-    implement_functor_loss(define_functor(name, roles, doubling, second_dimension != 0));
+    implement_functor_loss(define_functor(name, roles, doubling, second_dimension != 0, wide != 0));
   });
 }
 

@@ -60,6 +60,7 @@ struct FunctorLoss {
   std::string name;
   std::string roles;              // of each operand
   bool second_dimension = false;  // rows lie along dimension 1, as classes do; else along the last
+  bool wide = false;              // whether 16 bits give a loss in float32
   int doubling = -1;              // the parameter that asks for two values of a row; -1: none
   std::vector<std::string> operand_names;
   std::vector<const char*> operand_words;  // the same, for messages

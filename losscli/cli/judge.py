@@ -25,7 +25,7 @@ from losscli.errors import (
     UnfitError,
     UsageError,
 )
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import JUDGED, REDUCTIONS
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @click.argument("files", nargs=-1, metavar="FILE...")
 @click.option(
     "--loss",
-    type=one_of("loss", LOSSES),
+    type=one_of("loss", JUDGED),
     metavar="NAME",
-    help=f"Judge against losscli's oracle of a loss: {', '.join(LOSSES)}.",
+    help=f"Judge against losscli's oracle of a loss: {', '.join(JUDGED)}.",
 )
 @click.option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @click.option(

@@ -55,7 +55,9 @@ def _tensors(count: int) -> str:
 
 def bound_names() -> list[str]:
     """Return the names of the operators that functions and modules call."""
-    return [f"{name}{suffix}" for name in ROW_FUNCTORS for suffix in ("", "_with_grad")]
+    return [
+        f"{name}{suffix}" for name in ROW_FUNCTORS for suffix in ("", "_with_grad", "_reference")
+    ]
 
 
 def define(spec: RowFunctorSpec, library: torch.library.Library, stub: Callable[..., Any]) -> None:
@@ -129,6 +131,8 @@ class _Fakes:
         dtype = first.dtype
         for row in arguments[1 : self.spec.rows]:
             dtype = torch.promote_types(dtype, row.dtype)
+        if self.spec.wide:
+            dtype = torch.promote_types(dtype, torch.float32)
         shape: tuple[int, ...] = ()
         if arguments[self.count] == "none":
             dimension = self.spec.row_dimension(first.dim())

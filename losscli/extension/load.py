@@ -114,7 +114,13 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
             _call(library, "losscli_attach_row_loss", loss.encode())
         for spec in ROW_FUNCTORS.values():
             words = (spec.name.encode(), spec.roles.encode(), spec.doubling.encode())
-            _call(library, "losscli_attach_functor", *words, int(spec.second_dimension))
+            _call(
+                library,
+                "losscli_attach_functor",
+                *words,
+                int(spec.second_dimension),
+                int(spec.wide),
+            )
         return
     torch, device = _loaded[Target(TORCH)], target.device.encode()
     if target.part == RUNTIME:

@@ -113,6 +113,11 @@ CHECK_ADVICE: dict[str, str] = {
     "streams": "Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
     "graphs": "Do not synchronise, allocate outside PyTorch or read values on the host.",
     "captured_backward": "Launch all work of backward on the current stream.",
+    "row_values": "Subtract the largest logit before the exponential, and take a class of -inf and "
+    "a row that is ignored as what they are.",
+    "row_lengths": "Handle rows of any length: the last classes, one class, more than a block has.",
+    "row_layouts": "Use the strides of rows and classes; the classes are dimension 1.",
+    "wrong_targets": "Look whether a target is a class before it is an index.",
 }
 """What to change where a check failed, by the name of its result."""
 

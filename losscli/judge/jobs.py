@@ -18,7 +18,7 @@ from losscli.implementations.files import NotJudgeableError, read_file
 from losscli.judge.job import Job, Limits
 from losscli.judge.unjudged import not_judged
 from losscli.judge.verdict import Verdict
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import JUDGED, REDUCTIONS
 from losscli.record import Record
 from losscli.runs.decoding import UNREADABLE, RecordError, read_value
 
@@ -140,7 +140,7 @@ def _refuse_unknown(value: Mapping[str, Any], kind: type[Record]) -> None:
 
 
 def _check_parameters(job: Job) -> None:
-    spec = LOSSES[check_name("loss", job.loss, LOSSES)]
+    spec = JUDGED[check_name("loss", job.loss, JUDGED)]
     known = {parameter.name: parameter for parameter in spec.parameters}
     for name, value in job.parameters.items():
         if name not in known:

@@ -51,7 +51,7 @@ from losscli.judge.verdict import (
     Stage,
     Verdict,
 )
-from losscli.losses import LOSSES, REDUCTIONS
+from losscli.losses import JUDGED, REDUCTIONS
 from losscli.machine import devices
 from losscli.machine.description import describe
 from losscli.runs.records import FAIL, FAILED, OK, SKIPPED, WARN, BenchResult, VerifyResult
@@ -362,7 +362,7 @@ class _Judging:
         self, sizes: tuple[Any, ...], *, every: bool = False, distribution: Distribution = "normal"
     ) -> Config:
         """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
-        job, spec = self.job, LOSSES[self.loss]
+        job, spec = self.job, JUDGED[self.loss]
         takes = self.definition.takes
         choices = [LossChoice(self.loss, {n: (v,) for n, v in job.parameters.items()})]
         if every:
@@ -425,12 +425,12 @@ def _by_reference(job: Job, file: UserFile, device: str, found: Findings) -> Job
 
 def _loss_of(file: UserFile) -> str:
     """Return the loss that a file defines by its name."""
-    functions = {name: spec.function_name for name, spec in LOSSES.items()}
+    functions = {name: spec.function_name for name, spec in JUDGED.items()}
     named = [loss for loss, name in functions.items() if file.defines(name) or file.name == name]
     named = [loss for loss in named if file.name in ("", functions[loss])] or named
     if len(named) == 1:
         return named[0]
-    losses = ", ".join(LOSSES)
+    losses = ", ".join(JUDGED)
     if named:
         text = f"{file.named} defines several losses: {', '.join(named)}. Choose one with --loss"
         raise NotJudgeableError("ambiguous", text)

@@ -11,7 +11,7 @@ from .domain import CLASSES, POSITIVE, PROBABILITIES
 from .module import NumberedModule, check_parameters, check_reduction
 from .reduction import reduce as reduced
 from .rows import RowLossSpec, of_classes, of_rows
-from .spec import CLASS_NUMBERS, LOSS, Operand, Parameter, Terms
+from .spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,8 @@ class _Rows(NamedTuple):
         assert self.kept is not None
         index = self.number.unsqueeze(self.dim)
         share = torch.zeros_like(self.logits).scatter(self.dim, index, 1 - label_smoothing)
-        share = share + label_smoothing / self.logits.shape[self.dim]
+        if label_smoothing:
+            share = share + label_smoothing / self.logits.shape[self.dim]
         share = share if self.weight is None else share * self.weight
         return share * self.kept.unsqueeze(self.dim)
 
@@ -80,7 +81,7 @@ def _rows(
         for other in (target,) if weight is None else (target, weight):
             dtype = torch.promote_types(dtype, other.dtype)
     wide = torch.promote_types(dtype, torch.float32)
-    raw = input.to(wide) / temperature
+    raw = input.to(wide) if temperature == 1 else input.to(wide) / temperature
     logits = softcap * torch.tanh(raw / softcap) if softcap else raw
     if weight is not None:
         weight = weight.to(wide).view(-1, *[1] * (input.dim() - dim - 1))
@@ -231,27 +232,41 @@ def _terms(
 
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
     dim, x = rows.dim, rows.logits
-    share = rows.shares(label_smoothing).abs().nan_to_num(nan=0.0, posinf=0.0)
     lse = torch.logsumexp(x, dim, keepdim=True)
-    softmax = torch.softmax(x, dim)
-    size = x.abs()
     # A sum of exponentials is rounded beside 1, and so is its logarithm.
-    of_sum = lse.abs().fmax((softmax * size).nansum(dim, keepdim=True)).clamp(min=1.0)
-    surprise = of_sum.fmax(size)
-    loss = (share * surprise).nansum(dim) + (2 * z_loss * lse.abs() * of_sum).squeeze(dim)
-    # The exponent of a class is off by its own rounding, and by that of what it is computed from.
-    exponent = (lse - x).abs()
-    if temperature != 1 or softcap:
-        exponent = exponent + 2 * size
-    whole = share.sum(dim, keepdim=True) + 2 * z_loss * of_sum
-    slope = (whole * softmax * (1 + exponent / 4)).fmax(share) / temperature
-    found = {LOSS: loss, "input": slope}
-    if weight is not None:
-        plain = _rows(input, target, None, ignore_index, label_smoothing, temperature, softcap)
-        found["weight"] = plain.shares(label_smoothing) * surprise
+    of_sum = (torch.softmax(x, dim) * x.abs()).nansum(dim, keepdim=True)
+    of_sum = of_sum.fmax(lse.abs()).clamp(min=1.0)
+
+    def shares(of: _Rows) -> Tensor:
+        return of.shares(label_smoothing).abs().nan_to_num(nan=0.0, posinf=0.0)
+
+    def loss() -> Tensor:
+        found: Tensor = (shares(rows) * of_sum.fmax(x.abs())).nansum(dim)
+        return found + (2 * z_loss * lse.abs() * of_sum).squeeze(dim) if z_loss else found
+
+    def slope() -> Tensor:
+        # The exponent of a class is off by its own rounding, and by that of what it comes of.
+        exponent = (lse - x).abs()
+        if temperature != 1 or softcap:
+            exponent = exponent + 2 * x.abs()
+        share = shares(rows)
+        whole = share.sum(dim, keepdim=True) + 2 * z_loss * of_sum
+        found = (torch.softmax(x, dim) * (1 + exponent / 4)).mul(whole).fmax(share)
+        return found if temperature == 1 else found / temperature
+
+    def of_target() -> Tensor:
+        surprise = of_sum.fmax(x.abs())
+        return surprise if rows.weight is None else surprise * rows.weight
+
+    def of_weight() -> Tensor:
+        return shares(rows._replace(weight=None)) * of_sum.fmax(x.abs())
+
+    makers = {LOSS: loss, "input": slope}
     if rows.probabilities is not None:
-        found["target"] = surprise if rows.weight is None else surprise * rows.weight
-    return found
+        makers["target"] = of_target
+    if weight is not None:
+        makers["weight"] = of_weight
+    return LazyTerms(makers)
 
 
 def cross_entropy(

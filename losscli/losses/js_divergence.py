@@ -78,7 +78,7 @@ def js_divergence(
 js_divergence_with_grad = CALLS.with_grad(js_divergence)
 
 
-class JSDivergence(RowModule):
+class JSDivergenceLoss(RowModule):
     """See :func:`losscli.functional.js_divergence`."""
 
     calls = CALLS
@@ -104,6 +104,6 @@ SPEC = RowFunctorSpec(
     reference=reference,
     loss=js_divergence,
     loss_with_grad=js_divergence_with_grad,
-    module=JSDivergence,
+    module=JSDivergenceLoss,
     widens=True,
 )

@@ -63,7 +63,7 @@ def kl_divergence(
 kl_divergence_with_grad = CALLS.with_grad(kl_divergence)
 
 
-class KLDivergence(RowModule):
+class KLDivergenceLoss(RowModule):
     """See :func:`losscli.functional.kl_divergence`."""
 
     calls = CALLS
@@ -87,6 +87,6 @@ SPEC = RowFunctorSpec(
     reference=reference,
     loss=kl_divergence,
     loss_with_grad=kl_divergence_with_grad,
-    module=KLDivergence,
+    module=KLDivergenceLoss,
     widens=True,
 )

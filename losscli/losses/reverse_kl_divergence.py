@@ -63,7 +63,7 @@ def reverse_kl_divergence(
 reverse_kl_divergence_with_grad = CALLS.with_grad(reverse_kl_divergence)
 
 
-class ReverseKLDivergence(RowModule):
+class ReverseKLDivergenceLoss(RowModule):
     """See :func:`losscli.functional.reverse_kl_divergence`."""
 
     calls = CALLS
@@ -87,6 +87,6 @@ SPEC = RowFunctorSpec(
     reference=reference,
     loss=reverse_kl_divergence,
     loss_with_grad=reverse_kl_divergence_with_grad,
-    module=ReverseKLDivergence,
+    module=ReverseKLDivergenceLoss,
     widens=True,
 )

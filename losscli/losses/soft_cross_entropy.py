@@ -62,7 +62,7 @@ def soft_cross_entropy(
 soft_cross_entropy_with_grad = CALLS.with_grad(soft_cross_entropy)
 
 
-class SoftCrossEntropy(RowModule):
+class SoftCrossEntropyLoss(RowModule):
     """See :func:`losscli.functional.soft_cross_entropy`."""
 
     calls = CALLS
@@ -86,6 +86,6 @@ SPEC = RowFunctorSpec(
     reference=reference,
     loss=soft_cross_entropy,
     loss_with_grad=soft_cross_entropy_with_grad,
-    module=SoftCrossEntropy,
+    module=SoftCrossEntropyLoss,
     widens=True,
 )

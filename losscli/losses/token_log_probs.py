@@ -44,12 +44,12 @@ def reference(
     """The formula as a person writes it in PyTorch; 16 bits in float32."""
     import torch
 
-    (wide,), dtype = widened(logits)
+    (wide,), _ = widened(logits)
     logs = torch.log_softmax(wide / temperature, -1)
     found = logs.gather(-1, tokens.long().unsqueeze(-1)).squeeze(-1)
     if entropy:
         found = torch.stack([found, -expected(logs.exp(), logs)])
-    return reduced(found, reduction).to(dtype)
+    return reduced(found, reduction)
 
 
 @CALLS.function
@@ -69,7 +69,8 @@ def token_log_probs(
         entropy: whether to return the entropies as well.
 
     Returns:
-        The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies.
+        The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; for 16-bit
+        logits in float32.
 
     Raises:
         IndexError: on the CPU, where a token is out of range. On a GPU the results and the gradient
@@ -111,6 +112,7 @@ SPEC = RowFunctorSpec(
     ),
     roles="rl",
     doubling="entropy",
+    wide=True,
     parameters=PARAMETERS,
     reference=reference,
     loss=token_log_probs,

@@ -62,7 +62,7 @@ def total_variation(
 total_variation_with_grad = CALLS.with_grad(total_variation)
 
 
-class TotalVariation(RowModule):
+class TotalVariationLoss(RowModule):
     """See :func:`losscli.functional.total_variation`."""
 
     calls = CALLS
@@ -86,6 +86,6 @@ SPEC = RowFunctorSpec(
     reference=reference,
     loss=total_variation,
     loss_with_grad=total_variation_with_grad,
-    module=TotalVariation,
+    module=TotalVariationLoss,
     widens=True,
 )

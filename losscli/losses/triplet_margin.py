@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .calling import Arguments, reduction_of
 from .reduction import reduce as reduced
@@ -25,24 +25,8 @@ PARAMETERS = (
 class _Calls(RowCalls):
     """The calls of a loss whose kernels have norms of a finite degree above 0."""
 
-    def loss(self, given: Arguments, *site: int) -> Tensor:
-        if 0 < given.parameters[1] < math.inf:
-            return super().loss(given, *site)
-        return _composed(given)
-
-    def loss_with_grad(
-        self, given: Arguments, grad_output: Tensor | float = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        import torch
-
-        if 0 < given.parameters[1] < math.inf:
-            return super().loss_with_grad(given, grad_output)
-        with torch.enable_grad():
-            first = given.operands[0].detach().requires_grad_()
-            others = [operand.detach() for operand in given.operands[1:]]
-            loss = _composed(given._replace(operands=(first, *others)))
-            (gradient,) = torch.autograd.grad(loss.sum(), first)
-        return loss.detach(), gradient
+    def has_kernels(self, given: Arguments) -> bool:
+        return super().has_kernels(given) and 0 < given.parameters[1] < math.inf
 
 
 CALLS = _Calls("triplet_margin", PARAMETERS)
@@ -72,13 +56,6 @@ def reference(
     if swap:
         other = torch.minimum(other, distance(second, third))
     return reduced((distance(first, second) - other + margin).clamp_min(0), reduction).to(dtype)
-
-
-def _composed(given: Arguments) -> Tensor:
-    names = [parameter.name for parameter in PARAMETERS]
-    named: dict[str, Any] = dict(zip(names, given.parameters, strict=True))
-    anchor, positive, negative = given.operands
-    return reference(anchor, positive, negative, reduction=given.reduction, **named)
 
 
 @CALLS.function

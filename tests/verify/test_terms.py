@@ -298,9 +298,9 @@ def test_wrong_implementations_of_the_self_test_are_found(make_case, loss, name)
     assert FAIL in {result.status for result in results}
 
 
-@pytest.mark.parametrize(("target", "allowed"), [(1.0, 4.0), (3.0, 8.5)])
+@pytest.mark.parametrize(("target", "allowed"), [(1.0, 4.0), (3.0, 13.0)])
 def test_soft_margin_may_round_a_product_that_its_exponential_multiplies(target, allowed):
-    """Of input 3 and target 3 it is 9: half of that more, in ulp of the gradient."""
+    """Of input 3 and target 3 it is 9: as much more, in ulp of the gradient."""
     operands = (torch.tensor([3.0], dtype=torch.float64), torch.tensor([target]).double())
     leaves = [each.clone().requires_grad_() for each in operands]
     spec = LOSSES["soft_margin"]

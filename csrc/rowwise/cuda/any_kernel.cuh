@@ -80,6 +80,7 @@ __global__ void __launch_bounds__(kAnyThreads)
     // Before a gradient may be written over it.
     const Stored own_stored = has_target ? logits[own_class * step] : Stored();
     AnyState<Real> state;
+    state.reference = powers.reference(state.top);
     if (is && !ignored)
       walk([&](int64_t k, Stored stored) {
         const Real logit = logit_of(stored);

@@ -92,7 +92,9 @@ struct AnyState {
   __device__ __forceinline__ void raise(Real to, const Powers& powers) {
     if (!(to > top)) return;
     const Real next = powers.reference(to), less = powers.between(reference, next);
-    sum *= less;
+    // The powers of the largest of very low logits may be infinite in 16 bits.
+    const Real most = sizeof(Real) == 8 ? static_cast<Real>(DBL_MAX) : static_cast<Real>(FLT_MAX);
+    sum = (sum > most ? most : sum) * less;
     lost *= less;
     if (counted != 0) below += counted * (to - top);
     top = to;

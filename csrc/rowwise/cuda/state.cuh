@@ -31,9 +31,11 @@ struct RowScale {
     inverse = 1.0f / high;
   }
 
-  // Finite where all logits are -inf, whose exponentials are then 0 and not NaN.
+  // Finite where all logits are -inf, whose exponentials are then 0 and not NaN. Rounded down
+  // first: of a `top` so large that its product is not within 1 of a float, the power is at
+  // least 1.
   __device__ __forceinline__ float reference(float top) const {
-    return fmaxf(rintf(top * high), -FLT_MAX);
+    return fmaxf(rintf(__fmul_rd(top, high)), -FLT_MAX);
   }
 
   // Whether whole numbers near it are exact in the arithmetic below, and the least logit finite.
@@ -63,11 +65,20 @@ struct RowScale {
   // The same for a reference of any size.
   template <typename Stored>
   __device__ __forceinline__ float any_power(float x, float reference) const {
-    return is_exact(reference) ? power<Stored>(x, reference) : fast_power(x, reference);
+    return sizeof(Stored) == 2   ? fast_power(x, reference)
+           : is_exact(reference) ? power<Stored>(x, reference)
+                                 : far_power(x, reference);
   }
 
   __device__ __forceinline__ float fast_power(float x, float reference) const {
     return power_of_two(__fmaf_rn(x, high, -reference));
+  }
+
+  // For a reference of any size: of the largest logits, all of whose powers are equal, finite.
+  __device__ __forceinline__ float far_power(float x, float reference) const {
+    float exponent = __fmaf_rn(x, high, -reference);
+    asm("min.NaN.f32 %0, %0, %1;" : "+f"(exponent) : "f"(96.0f));
+    return power_of_two(exponent);
   }
 };
 
@@ -76,7 +87,9 @@ struct RowState {
   float sum = 0;         // of the powers of all logits, for the reference of `top`
 
   __device__ __forceinline__ float sum_for(const RowScale& scale, float reference) const {
-    return sum * power_of_two(scale.reference(top) - reference);
+    // The powers of logits as low as -1e10, of which the largest are, may be infinite in 16 bits.
+    const float finite = sum > FLT_MAX ? FLT_MAX : sum;
+    return finite * power_of_two(scale.reference(top) - reference);
   }
 
   __device__ __forceinline__ void add(const RowState& other, const RowScale& scale) {
@@ -223,7 +236,7 @@ __device__ __forceinline__ float add_powers(const Vector<Stored> (&vectors)[coun
       for (int k = 0; k < V::kEach; ++k)
         sums[(v * 4 + w) * V::kEach % 8 + k] += exact
                                                     ? scale.template power<Stored>(x[k], reference)
-                                                    : scale.fast_power(x[k], reference);
+                                                    : scale.far_power(x[k], reference);
     }
   }
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
@@ -275,7 +288,7 @@ __device__ __forceinline__ void multiply_powers(Vector<Stored> (&vectors)[count]
 #pragma unroll
       for (int k = 0; k < V::kEach; ++k)
         x[k] = factor * (exact ? scale.template power<Stored>(x[k], reference)
-                               : scale.fast_power(x[k], reference));
+                               : scale.far_power(x[k], reference));
       vectors[v].set(w, x);
     }
   }

@@ -69,8 +69,11 @@ struct RowResult {
   // log(sum of exp(x / temperature)) - x_t / temperature: a sum of two positive numbers, or one
   // that has all its digits.
   __device__ __forceinline__ float negative_log(float logit, const RowScale& scale) const {
-    if (own > others) return log1pf(others / own);
-    const double rest = reference - logit * (static_cast<double>(scale.high) + scale.low);
+    if (own > others || own >= 1.0f) return log1pf(others / own);
+    // With the scale that the powers were computed with.
+    const bool both = sizeof(Stored) == 4 && scale.is_exact(reference);
+    const double factor = both ? static_cast<double>(scale.high) + scale.low : scale.high;
+    const double rest = reference - logit * factor;
     return logf(sum) + static_cast<float>(rest * 0.6931471805599453);
   }
 

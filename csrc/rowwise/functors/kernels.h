@@ -30,6 +30,7 @@ struct FunctorArguments {
 
   RowReduction reduction = RowReduction::mean;
   int32_t outputs = 1;    // values of a row, where there is no reduction
+  bool wide = false;      // whether 16 bits give values in float
   void* value = nullptr;  // of each row, those of one output after those of another; or one number
   void* gradients[kMostRows] = {};  // null where not wanted
   RowStrides gradient_strides[kMostRows];

@@ -109,7 +109,9 @@ def run(test: SelfTest) -> Generator[SelfTestResult, None, None]:
 def _results(test: SelfTest) -> Iterator[VerifyResult]:
     """Yield the results of each check on each case, the cheap ones first."""
     for case in test.cases:
-        left_out = NOT_COMPILED if test.implementation.name == "compile" else ()
+        left_out: tuple[str, ...] = ()
+        if test.implementation.name == "compile":
+            left_out = NOT_COMPILED
         if (case.loss, test.implementation.name) == NOT_CAPTURED:
             left_out += ("graphs", "captured_backward")
         trials = [

@@ -17,6 +17,15 @@ constexpr int64_t kChunks = 128, kChunkElements = int64_t{1} << 14;
 template <typename Real>
 using Functor = LOSSCLI_LOSS<Real>;
 
+template <typename Stored>
+void put(const FunctorArguments& arguments, int64_t place, double value) {
+  using Wide = RealOf<Stored>;
+  if (arguments.wide)
+    static_cast<Wide*>(arguments.value)[place] = static_cast<Wide>(value);
+  else
+    static_cast<Stored*>(arguments.value)[place] = from_real<Stored>(value);
+}
+
 template <typename Stored, typename Real>
 void run_as(const FunctorArguments& arguments, const LaunchContext& context) {
   using Wide = Functor<double>;
@@ -52,14 +61,13 @@ void run_as(const FunctorArguments& arguments, const LaunchContext& context) {
           sum.terms[0].add(values[0]);
           if (value && arguments.reduction == RowReduction::none)
             for (int o = 0; o < arguments.outputs; ++o)
-              static_cast<Stored*>(arguments.value)[o * rows + row] = from_real<Stored>(values[o]);
+              put<Stored>(arguments, o * rows + row, values[o]);
         }
         sums.put(chunk, sum);
       }
     });
   if (value && arguments.reduction != RowReduction::none)
-    *static_cast<Stored*>(arguments.value) =
-        from_real<Stored>(sums.total().terms[0].total() / divisor);
+    put<Stored>(arguments, 0, sums.total().terms[0].total() / divisor);
   incoming.note();
 }
 

@@ -52,6 +52,15 @@ __device__ __forceinline__ int64_t read_label(const FunctorArguments& arguments,
   }
 }
 
+template <typename Stored, typename Real>
+__device__ __forceinline__ void put_value(const FunctorArguments& arguments, int64_t place,
+                                          Real value) {
+  if (arguments.wide)
+    static_cast<Real*>(arguments.value)[place] = value;
+  else
+    narrow(value, static_cast<Stored*>(arguments.value)[place]);
+}
+
 // Whether a row counts, and the facts of one that does.
 template <typename Loss, typename Stored, typename Real>
 struct KnownRow {

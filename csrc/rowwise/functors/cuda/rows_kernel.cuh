@@ -89,9 +89,8 @@ class FunctorRows {
     if (memory_.losses) {
       memory_.losses[row] = first;
     } else if (a_.value && a_.reduction == RowReduction::none) {
-      auto* const values = static_cast<Stored*>(a_.value);
-      narrow(first, values[row]);
-      if (a_.outputs > 1) narrow(second, values[a_.rows() + row]);
+      put_value<Stored>(a_, row, first);
+      if (a_.outputs > 1) put_value<Stored>(a_, a_.rows() + row, second);
     }
   }
 

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kTotalThreads)
   if (threadIdx.x != 0) return;
   if (arguments.reduction == RowReduction::mean)
     value /= memory.count ? *memory.count : static_cast<double>(arguments.rows());
-  narrow(static_cast<RealOf<Stored>>(value), *static_cast<Stored*>(arguments.value));
+  put_value<Stored>(arguments, 0, static_cast<RealOf<Stored>>(value));
 }
 
 }  // namespace losscli::cuda
