@@ -8,7 +8,7 @@ bindings, fake implementations and tests follow from both.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -124,11 +124,16 @@ class RowCalls(Calls):
         show(loss_with_grad, inspect.signature(arguments), "tuple[Tensor, Tensor]")
         return loss_with_grad
 
+    def check(self, given: Mapping[str, float]) -> None:
+        """Raise ValueError for a parameter that is out of its domain."""
+        checked = [parameter for parameter in self.parameters if parameter.name in given]
+        check_parameters(self.name, checked, given)
+
     def _checked(self, given: Arguments) -> tuple[Any, ...]:
         if not operators.is_compiling():
             check_reduction(given.reduction)
             named = {p.name: v for p, v in zip(self.parameters, given.parameters, strict=True)}
-            check_parameters(self.name, self.parameters, named)
+            self.check(named)
         return (*given.operands, given.reduction, *map(float, given.parameters))
 
 
@@ -155,8 +160,7 @@ class RowModule(NumberedModule):
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         check_reduction(settings.get("reduction", "mean"))
-        checked = [parameter for parameter in self.calls.parameters if parameter.name in settings]
-        check_parameters(self.calls.name, checked, settings)
+        self.calls.check(settings)
         for name, value in settings.items():
             setattr(self, name, value)
         self._settings = tuple(settings)

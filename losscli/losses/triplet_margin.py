@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .calling import Arguments, reduction_of
@@ -27,6 +28,10 @@ class _Calls(RowCalls):
 
     def has_kernels(self, given: Arguments) -> bool:
         return super().has_kernels(given) and 0 < given.parameters[1] < math.inf
+
+    def check(self, given: Mapping[str, float]) -> None:
+        # PyTorch's norm is also of an infinite degree.
+        super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
 
 
 CALLS = _Calls("triplet_margin", PARAMETERS)
