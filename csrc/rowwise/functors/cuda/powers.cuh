@@ -18,6 +18,7 @@ struct FunctorPowers {
   __device__ __forceinline__ explicit FunctorPowers(double temperature)
       : scale(temperature), inverse(static_cast<float>(1 / temperature)) {}
 
+  static constexpr float kMost = FLT_MAX;
   static constexpr float kLeast = -FLT_MAX;  // the largest logit where all are -inf
 
   __device__ __forceinline__ float reference(float top) const { return scale.reference(top); }
@@ -26,7 +27,7 @@ struct FunctorPowers {
   }
   template <bool exact>
   __device__ __forceinline__ float power(float x, float reference) const {
-    return exact ? scale.template power<Stored>(x, reference) : scale.fast_power(x, reference);
+    return exact ? scale.template power<Stored>(x, reference) : scale.far_power(x, reference);
   }
   __device__ __forceinline__ float any_power(float x, float reference) const {
     return scale.template any_power<Stored>(x, reference);
@@ -34,9 +35,11 @@ struct FunctorPowers {
   __device__ __forceinline__ float between(float from, float to) const {
     return power_of_two(from - to);
   }
-  // The logarithm of the sum of e^((x - top) / temperature), of a sum of powers.
+  // The logarithm of the sum of e^((x - top) / temperature), of a sum of powers; with the scale
+  // that these were computed with.
   __device__ __forceinline__ float logarithm(float sum, float top, float reference) const {
-    const float above = __fmaf_rn(top, scale.low, __fmaf_rn(top, scale.high, -reference));
+    float above = __fmaf_rn(top, scale.high, -reference);
+    if (sizeof(Stored) == 4 && scale.is_exact(reference)) above = __fmaf_rn(top, scale.low, above);
     return logf(sum) - above * 0.693147181f;
   }
   __device__ __forceinline__ static float larger(float a, float b) { return fmaxf(a, b); }
@@ -49,6 +52,7 @@ struct FunctorPowers<Stored, double> {
   __device__ __forceinline__ explicit FunctorPowers(double temperature)
       : temperature(temperature), inverse(1 / temperature) {}
 
+  static constexpr double kMost = DBL_MAX;
   static constexpr double kLeast = -DBL_MAX;
 
   __device__ __forceinline__ double reference(double top) const {

@@ -62,7 +62,9 @@ struct LogitSums {
     }
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
-      sums[k] *= powers.between(powers.reference(tops[k]), powers.reference(to[k]));
+      // The powers of the largest of very low logits may be infinite in 16 bits.
+      const Real finite = sums[k] > Powers::kMost ? Powers::kMost : sums[k];
+      sums[k] = finite * powers.between(powers.reference(tops[k]), powers.reference(to[k]));
       tops[k] = to[k];
     }
   }
