@@ -23,10 +23,11 @@ from torch.autograd import forward_ad
 
 from losscli.errors import BuildError
 from losscli.losses import FUNCTOR_LOSSES, RowFunctorSpec
+from losscli.losses.row_functors import counted, total_of
 
 from . import load
 
-_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """In the order of csrc/core/dtype.h."""
 PROVEN = ["cpu"]
 """The devices whose kernels have passed their tests. CUDA's compile, but no GPU has run them yet: a
@@ -57,7 +58,7 @@ class _Call(ctypes.Structure):
 Pointers = Sequence[Tensor | None]
 
 
-def _launch(
+def launch(
     name: str,
     operands: Sequence[Tensor],
     temperature: float,
@@ -69,14 +70,14 @@ def _launch(
     incoming: Pointers = (),
     gradients: Pointers = (),
 ) -> None:
-    """Run the kernels of a loss on operands from :func:`_as_rows`; all else has to be dense."""
+    """Run the kernels of a loss on operands from :func:`as_rows`; all else has to be dense."""
     first = operands[0]
     if not first.shape[0]:
         return
     call = _Call(rows=first.shape[0], classes=first.shape[1], temperature=temperature)
     call.strides[: len(operands)] = [operand.stride(0) for operand in operands]
     call.parameters[: len(parameters)] = parameters
-    call.dtype = _DTYPES.index(first.dtype)
+    call.dtype = DTYPES.index(first.dtype)
     call.tokens, call.mask = _address(tokens), _address(mask)
     several = {"operands": operands, "values": values, "incoming": incoming, "gradients": gradients}
     for field, tensors in several.items():
@@ -93,7 +94,7 @@ def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _as_rows(logits: Tensor, dtype: torch.dtype) -> Tensor:
+def as_rows(logits: Tensor, dtype: torch.dtype) -> Tensor:
     """Return logits as a matrix with the classes of a row side by side, copied where need be."""
     logits = logits.to(dtype)
     rows = logits.reshape(logits.shape[:-1].numel(), logits.shape[-1])
@@ -119,7 +120,7 @@ def _check(name: str, input: Tensor, target: Tensor, mask: Tensor | None) -> tor
                 f"{other.device}"
             )
     dtype = torch.promote_types(input.dtype, target.dtype)
-    if dtype not in _DTYPES:
+    if dtype not in DTYPES:
         raise TypeError(f"{name} takes float32, float64, float16 or bfloat16, but got {dtype}")
     return dtype
 
@@ -133,8 +134,8 @@ def is_proven(tensor: Tensor) -> bool:
     return tensor.device.type in PROVEN
 
 
-def _is_composed(tensors: Sequence[Tensor | None]) -> bool:
-    """Tell a call whose derivative is not the kernels': in a transform, or in forward mode."""
+def is_composed(tensors: Sequence[Tensor | None]) -> bool:
+    """Tell a call that takes PyTorch's operators: in a transform, or without proven kernels."""
     if not all(tensor is None or is_proven(tensor) for tensor in tensors):
         return True
     if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -145,7 +146,8 @@ def _is_composed(tensors: Sequence[Tensor | None]) -> bool:
     )
 
 
-def _wants_grad(tensors: Sequence[Tensor | None]) -> bool:
+def wants_grad(tensors: Sequence[Tensor | None]) -> bool:
+    """Tell whether autograd has to remember a call."""
     return torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in tensors
     )
@@ -173,15 +175,10 @@ def define(spec: RowFunctorSpec, library: torch.library.Library) -> None:
             return spec.reference(input, target, mask, reduction, *settings)
         wide = torch.promote_types(dtype, torch.float32)
         rows = input.new_empty(input.shape[:-1], dtype=wide)
-        operands = [_as_rows(logits, dtype) for logits in (input, target)]
+        operands = [as_rows(logits, dtype) for logits in (input, target)]
         mask = _dense_mask(mask)
-        _launch(name, operands, settings[0], settings[1:], mask=mask, values=(rows,))
-        if reduction == "none":
-            return rows.to(dtype)
-        total = rows.sum()
-        if reduction == "mean":
-            total = total / (rows.numel() if mask is None else mask.sum())
-        return total.to(dtype)
+        launch(name, operands, settings[0], settings[1:], mask=mask, values=(rows,))
+        return total_of(rows, mask, reduction).to(dtype)
 
     def backward(
         grad_output: Tensor,
@@ -196,16 +193,15 @@ def define(spec: RowFunctorSpec, library: torch.library.Library) -> None:
         mask = _dense_mask(mask)
         incoming = grad_output.to(torch.promote_types(dtype, torch.float32))
         if reduction == "mean":
-            count = input.shape[:-1].numel() if mask is None else mask.sum()
-            incoming = incoming / count
+            incoming = incoming / counted(input.shape[:-1].numel(), mask)
         incoming = incoming.expand(input.shape[:-1]).contiguous()
         gradients = [
             torch.empty(input.shape, dtype=dtype, device=input.device) if each else None
             for each in wanted
         ]
-        operands = [_as_rows(logits, dtype) for logits in (input, target)]
+        operands = [as_rows(logits, dtype) for logits in (input, target)]
         if input.numel():
-            _launch(
+            launch(
                 name,
                 operands,
                 numbers[0],
@@ -271,9 +267,9 @@ def define(spec: RowFunctorSpec, library: torch.library.Library) -> None:
 
     def loss_autograd(*arguments: Any) -> Tensor:
         operands = arguments[:2]
-        if _is_composed(operands):
+        if is_composed(operands):
             return spec.reference(*arguments)
-        if _wants_grad(operands):
+        if wants_grad(operands):
             value: Tensor = Differentiated.apply(*arguments)  # type: ignore[no-untyped-call]
             return value
         with torch._C._AutoDispatchBelowAutograd():
@@ -282,23 +278,32 @@ def define(spec: RowFunctorSpec, library: torch.library.Library) -> None:
 
     def backward_autograd(*arguments: Any) -> tuple[Tensor, Tensor]:
         operands = arguments[:3]
-        if _is_composed(operands) or _wants_grad(operands):
+        if is_composed(operands) or wants_grad(operands):
             return composed_backward(*arguments)
         with torch._C._AutoDispatchBelowAutograd():
             gradients: tuple[Tensor, Tensor] = backward_operator(*arguments)
         return gradients
 
-    implementations: dict[str, tuple[Callable[..., Any], ...]] = {
-        name: (loss, loss_autograd, spec.reference),
-        f"{name}_backward": (backward, backward_autograd, composed_backward),
-    }
-    for operator, (kernels, autograd, composed) in implementations.items():
-        for key in ("CPU", "CUDA"):
-            library.impl(operator, kernels, key)
-        library.impl(operator, autograd, "Autograd")
-        library.impl(operator, composed, "FuncTorchBatched")
-    torch.library.register_fake(f"losscli::{name}", fake_loss, lib=library)
-    torch.library.register_fake(f"losscli::{name}_backward", fake_backward, lib=library)
+    register(library, name, loss, loss_autograd, spec.reference, fake_loss)
+    register(
+        library, f"{name}_backward", backward, backward_autograd, composed_backward, fake_backward
+    )
+
+
+def register(
+    library: torch.library.Library,
+    name: str,
+    kernels: Callable[..., Any],
+    autograd: Callable[..., Any],
+    composed: Callable[..., Any],
+    fake: Callable[..., Any],
+) -> None:
+    """Register what a defined operator does on devices, above them, in transforms and on fakes."""
+    for key in ("CPU", "CUDA"):
+        library.impl(name, kernels, key)
+    library.impl(name, autograd, "Autograd")
+    library.impl(name, composed, "FuncTorchBatched")
+    torch.library.register_fake(f"losscli::{name}", fake, lib=library)
 
 
 def bound_names() -> list[str]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from losscli.losses.token_log_probs import reference
 
-from .row_functors import _DTYPES, _as_rows, _is_composed, _launch, _wants_grad, is_proven
+from .row_functors import DTYPES, as_rows, is_composed, is_proven, launch, register, wants_grad
 
 NAME = "token_log_probs"
 Pair = tuple[Tensor, Tensor]
@@ -36,7 +36,7 @@ def _check(logits: Tensor, tokens: Tensor) -> None:
         )
     if tokens.device != logits.device:
         raise RuntimeError(f"{NAME}: logits are on {logits.device}, tokens on {tokens.device}")
-    if logits.dtype not in _DTYPES:
+    if logits.dtype not in DTYPES:
         raise TypeError(f"{NAME} takes float32, float64, float16 or bfloat16, not {logits.dtype}")
 
 
@@ -46,8 +46,8 @@ def _forward(logits: Tensor, tokens: Tensor, temperature: float, entropy: bool) 
         return reference(logits, tokens, temperature, entropy)
     found, entropies = _fake_forward(logits, tokens, temperature, entropy)
     values = (found, entropies if entropy else None)
-    rows = [_as_rows(logits, logits.dtype)]
-    _launch(NAME, rows, temperature, (), tokens=tokens.contiguous(), values=values)
+    rows = [as_rows(logits, logits.dtype)]
+    launch(NAME, rows, temperature, (), tokens=tokens.contiguous(), values=values)
     return found, entropies
 
 
@@ -66,9 +66,9 @@ def _backward(
     if entropy:
         incoming.append(grad_entropy.to(wide).contiguous())
     if logits.numel():
-        _launch(
+        launch(
             NAME,
-            [_as_rows(logits, logits.dtype)],
+            [as_rows(logits, logits.dtype)],
             temperature,
             (),
             tokens=tokens.contiguous(),
@@ -116,9 +116,9 @@ class _Differentiated(torch.autograd.Function):
 
 
 def _autograd(*arguments: Any) -> Pair:
-    if _is_composed(arguments[:1]):
+    if is_composed(arguments[:1]):
         return reference(*arguments)
-    if _wants_grad(arguments[:1]):
+    if wants_grad(arguments[:1]):
         found: Pair = _Differentiated.apply(*arguments)  # type: ignore[no-untyped-call]
         return found
     with torch._C._AutoDispatchBelowAutograd():
@@ -127,7 +127,7 @@ def _autograd(*arguments: Any) -> Pair:
 
 
 def _backward_autograd(*arguments: Any) -> Tensor:
-    if _is_composed(arguments[:3]) or _wants_grad(arguments[:3]):
+    if is_composed(arguments[:3]) or wants_grad(arguments[:3]):
         return _composed_backward(*arguments)
     with torch._C._AutoDispatchBelowAutograd():
         gradient: Tensor = torch.ops.losscli.token_log_probs_backward(*arguments)
@@ -138,17 +138,9 @@ def define(library: torch.library.Library) -> None:
     """Define the operators."""
     one = "Tensor logits, Tensor tokens, float temperature, bool entropy"
     given = f"Tensor grad_log_probs, Tensor grad_entropy, {one}"
-    for name, schema, kernels, autograd, composed, fake in (
-        (NAME, f"({one}) -> (Tensor, Tensor)", _forward, _autograd, reference, _fake_forward),
-        (
-            f"{NAME}_backward",
-            f"({given}) -> Tensor",
-            *(_backward, _backward_autograd, _composed_backward, _fake_backward),
-        ),
-    ):
+    schemas = {NAME: f"({one}) -> (Tensor, Tensor)", f"{NAME}_backward": f"({given}) -> Tensor"}
+    for name, schema in schemas.items():
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        for key in ("CPU", "CUDA"):
-            library.impl(name, kernels, key)
-        library.impl(name, autograd, "Autograd")
-        library.impl(name, composed, "FuncTorchBatched")
-        torch.library.register_fake(f"losscli::{name}", fake, lib=library)
+    register(library, NAME, _forward, _autograd, reference, _fake_forward)
+    backward = (_backward, _backward_autograd, _composed_backward, _fake_backward)
+    register(library, f"{NAME}_backward", *backward)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import operators
-from .row_functors import TEMPERATURE, DistanceModule, RowFunctorSpec
+from .row_functors import TEMPERATURE, DistanceModule, RowFunctorSpec, TemperedModule
 from .spec import Parameter
 
 if TYPE_CHECKING:
@@ -75,17 +74,11 @@ def kl_divergence(
     Returns:
         The loss, in the dtype that the two sets of logits are promoted to.
     """
-    KL_DIVERGENCE.check(reduction, temperature=temperature)
-    loss: Tensor = operators.kl_divergence(input, target, mask, reduction, temperature)
-    return loss
+    return KL_DIVERGENCE.compute(input, target, mask, reduction, temperature=temperature)
 
 
-class KLDivergenceLoss(DistanceModule):
+class KLDivergenceLoss(TemperedModule):
     """See :func:`losscli.functional.kl_divergence`."""
-
-    def __init__(self, *, temperature: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__()
-        self._set(reduction, temperature=temperature)
 
     @staticmethod
     def spec() -> RowFunctorSpec:
@@ -115,18 +108,11 @@ def reverse_kl_divergence(
     The sum over the last dimension of ``p * (log p - log q)``, p from ``input`` and q from
     ``target``; a class with p = 0 adds 0. The arguments are those of :func:`kl_divergence`.
     """
-    REVERSE_KL_DIVERGENCE.check(reduction, temperature=temperature)
-    settings = (reduction, temperature)
-    loss: Tensor = operators.reverse_kl_divergence(input, target, mask, *settings)
-    return loss
+    return REVERSE_KL_DIVERGENCE.compute(input, target, mask, reduction, temperature=temperature)
 
 
-class ReverseKLDivergenceLoss(DistanceModule):
+class ReverseKLDivergenceLoss(TemperedModule):
     """See :func:`losscli.functional.reverse_kl_divergence`."""
-
-    def __init__(self, *, temperature: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__()
-        self._set(reduction, temperature=temperature)
 
     @staticmethod
     def spec() -> RowFunctorSpec:
@@ -156,18 +142,11 @@ def soft_cross_entropy(
     The sum over the last dimension of ``-q * log p``, p from ``input`` and q from ``target``; a
     class with q = 0 adds 0. The arguments are those of :func:`kl_divergence`.
     """
-    SOFT_CROSS_ENTROPY.check(reduction, temperature=temperature)
-    settings = (reduction, temperature)
-    loss: Tensor = operators.soft_cross_entropy(input, target, mask, *settings)
-    return loss
+    return SOFT_CROSS_ENTROPY.compute(input, target, mask, reduction, temperature=temperature)
 
 
-class SoftCrossEntropyLoss(DistanceModule):
+class SoftCrossEntropyLoss(TemperedModule):
     """See :func:`losscli.functional.soft_cross_entropy`."""
-
-    def __init__(self, *, temperature: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__()
-        self._set(reduction, temperature=temperature)
 
     @staticmethod
     def spec() -> RowFunctorSpec:
@@ -200,10 +179,8 @@ def js_divergence(
     2024). The arguments are those of :func:`kl_divergence`, and ``beta``, the
     share of the target, between 0 and 1.
     """
-    JS_DIVERGENCE.check(reduction, temperature=temperature, beta=beta)
-    settings = (reduction, temperature, beta)
-    loss: Tensor = operators.js_divergence(input, target, mask, *settings)
-    return loss
+    parameters = {"temperature": temperature, "beta": beta}
+    return JS_DIVERGENCE.compute(input, target, mask, reduction, **parameters)
 
 
 class JSDivergenceLoss(DistanceModule):
@@ -249,18 +226,11 @@ def total_variation(
     Half of the sum over the last dimension of ``|p - q|``, p from ``input`` and q from ``target``.
     The gradient takes 0 as the slope where p = q. The arguments are those of :func:`kl_divergence`.
     """
-    TOTAL_VARIATION.check(reduction, temperature=temperature)
-    settings = (reduction, temperature)
-    loss: Tensor = operators.total_variation(input, target, mask, *settings)
-    return loss
+    return TOTAL_VARIATION.compute(input, target, mask, reduction, temperature=temperature)
 
 
-class TotalVariationLoss(DistanceModule):
+class TotalVariationLoss(TemperedModule):
     """See :func:`losscli.functional.total_variation`."""
-
-    def __init__(self, *, temperature: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__()
-        self._set(reduction, temperature=temperature)
 
     @staticmethod
     def spec() -> RowFunctorSpec:

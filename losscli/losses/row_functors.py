@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import operators
 from .module import check_parameters, check_reduction
 from .spec import Parameter
 
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TEMPERATURE = Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True)
+
+
+def counted(rows: int, mask: Tensor | None) -> Tensor | int:
+    """Return the number of rows that a mask keeps."""
+    return rows if mask is None else mask.sum()
+
+
+def total_of(rows: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
+    """Reduce the distances of rows, 0 where the mask leaves one out."""
+    if reduction == "none":
+        return rows
+    total = rows.sum()
+    return total / counted(rows.numel(), mask) if reduction == "mean" else total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +70,26 @@ class RowFunctorSpec:
         rows = self.rows(*logs, *parameters)
         if mask is not None:
             rows = torch.where(mask, rows, 0.0)
-        if reduction == "none":
-            return rows.to(dtype)
-        total = rows.sum()
-        if reduction == "mean":
-            total = total / (rows.numel() if mask is None else mask.sum())
-        return total.to(dtype)
+        return total_of(rows, mask, reduction).to(dtype)
 
     def check(self, reduction: str, **parameters: float) -> None:
         """Raise ValueError for an unknown reduction or a parameter out of its domain."""
         check_reduction(reduction)
         check_parameters(self.name, self.parameters, parameters)
+
+    def compute(
+        self,
+        input: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        reduction: str,
+        **parameters: float,
+    ) -> Tensor:
+        """Return the loss by its operator, which takes the parameters in the spec's order."""
+        self.check(reduction, **parameters)
+        numbers = [parameters[parameter.name] for parameter in self.parameters]
+        loss: Tensor = getattr(operators, self.name)(input, target, mask, reduction, *numbers)
+        return loss
 
 
 class DistanceModule:
@@ -94,3 +117,11 @@ class DistanceModule:
         """Show the settings where the module is printed."""
         names = ("reduction", *[each.name for each in type(self).spec().parameters])
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+
+class TemperedModule(DistanceModule):
+    """A distance with no parameter but the temperature."""
+
+    def __init__(self, *, temperature: float = 1.0, reduction: str = "mean") -> None:
+        super().__init__()
+        self._set(reduction, temperature=temperature)
