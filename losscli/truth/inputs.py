@@ -57,6 +57,12 @@ NO_CLASS = -(2**31)
 BOUNDARY_GRID = 16
 """Targets at a boundary are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 
+
+def no_value(dtype: torch.dtype) -> float:
+    """Return what lies in memory where there are no values: NaN, or what is no class."""
+    return math.nan if dtype.is_floating_point else NO_CLASS
+
+
 Draw = Callable[[tuple[int, ...], int], Tensor]
 """``(shape, offset of the first element) -> values``."""
 
@@ -116,7 +122,7 @@ def _empty_other(case: Case, name: str) -> Tensor:
 def _wider(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
     """Allocate a tensor that is one longer in the last dimension, with no value at its ends."""
     wider = torch.empty((*shape[:-1], shape[-1] + 1), dtype=dtype, device=device)
-    wider[..., 0] = wider[..., -1] = math.nan if dtype.is_floating_point else NO_CLASS
+    wider[..., 0] = wider[..., -1] = no_value(dtype)
     return wider
 
 

@@ -16,7 +16,7 @@ from losscli.cases import Case, grad_output_values
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.caller import Subject
-from losscli.losses import ELEMENT, ROW, Unit
+from losscli.losses import ELEMENT, ROW, Shape, Unit
 from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit
@@ -104,6 +104,10 @@ class Problem:
     def like(self, operands: Operands, case: Case | None = None) -> Problem:
         """Return a problem of other operands; of the same case if none is given."""
         return Problem(case or self.case, operands, self.loosened)
+
+    def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Problem:
+        """Return the problem of the case with other shapes, as :meth:`Case.reshaped` has it."""
+        return Problem.of(self.case.reshaped(shape, target_shape), self.loosened)
 
     @property
     def tolerance(self) -> str:

@@ -63,12 +63,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     for input, target in shapes:
         name = f"{input} with {target}"
         variant = problem.variant(name, partial(_shaped, problem, input, target))
-        incoming = variant.usual
-        answer = subject.answer(variant.call(incoming))
-        tally.add(name, "loss", variant.judge_loss(answer.loss))
-        for operand in incoming.wrt:
-            judged = variant.judge_gradient(operand, answer.gradients[operand], incoming)
-            tally.add(name, f"{operand} gradient", judged)
+        answer = subject.answer(variant.call(variant.usual))
+        tally.judge(name, variant, variant.usual, answer)
     yield tally.result(problem, subject.name, "broadcasts")
 
 

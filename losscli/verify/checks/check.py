@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
+from losscli.implementations.call_data import Answer
 from losscli.implementations.caller import Subject
 from losscli.losses import ELEMENT, ROW, Spec, Unit
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.distances import Errors
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Verdict
 from losscli.truth.worst import Worst, to_error
 from losscli.verify.memory_plan import Held
@@ -98,6 +99,36 @@ class Tally:
             self._worst.add(*judged, f"{variant}, {part}: ")
         if judged[0].status == FAIL:
             self._failed[variant] = None
+
+    def judge(
+        self,
+        variant: str,
+        problem: Problem,
+        incoming: Incoming,
+        answer: Answer,
+        *,
+        loss: bool = True,
+        by_incoming: bool = False,
+        any_for_nan: bool = False,
+    ) -> None:
+        """Judge the loss and the gradients of an answer, and count them.
+
+        Args:
+            variant: the name.
+            problem: whose answer it is.
+            incoming: what the gradients were multiplied by.
+            answer: with the gradients that ``incoming`` asked for.
+            loss: whether the loss counts.
+            by_incoming: whether the gradients are named by what came in, too.
+            any_for_nan: whether any gradient is right where the truth is NaN.
+        """
+        if loss:
+            self.add(variant, "loss", problem.judge_loss(answer.loss))
+        of = f" for {incoming.name}" if by_incoming else ""
+        for operand in incoming.wrt:
+            gradient = answer.gradients[operand]
+            judged = problem.judge_gradient(operand, gradient, incoming, any_for_nan=any_for_nan)
+            self.add(variant, f"{operand} gradient{of}", judged)
 
     def result(
         self,

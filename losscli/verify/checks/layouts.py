@@ -170,11 +170,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         first, *others = _incoming(variant)
         for incoming in dict.fromkeys((first, *others)):
             answer = fresh.answer(variant.call(incoming))
-            if incoming is first:
-                tally.add(name, "loss", variant.judge_loss(answer.loss))
-            for operand in incoming.wrt:
-                judged = variant.judge_gradient(operand, answer.gradients[operand], incoming)
-                tally.add(name, f"{operand} gradient for {incoming.name}", judged)
+            loss = incoming is first
+            tally.judge(name, variant, incoming, answer, loss=loss, by_incoming=True)
     yield tally.result(problem, subject.name, "layouts")
 
 

@@ -48,22 +48,14 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     if problem.case.reduction == "none":
         for incoming in _incoming(problem):
             answer = subject.answer(problem.call(incoming))
-            _add(tally, problem, incoming, f"{_ROWWISE}{incoming.name}", answer)
+            tally.judge(f"{_ROWWISE}{incoming.name}", problem, incoming, answer)
     # The mean over rows of which some are ignored is no mean of the parts' means.
     splits = {} if problem.case.spec.unit == ROW and problem.case.reduction == "mean" else SPLITS
     for name, rows in splits.items():
         incoming = problem.usual
         answer = _joined(problem, incoming, subject, rows)
-        _add(tally, problem, incoming, name, answer)
+        tally.judge(name, problem, incoming, answer)
     yield tally.result(problem, subject.name, "parts")
-
-
-def _add(tally: Tally, problem: Problem, incoming: Incoming, name: str, answer: Answer) -> None:
-    """Judge an answer by the oracle of the whole."""
-    tally.add(name, "loss", problem.judge_loss(answer.loss))
-    for operand in incoming.wrt:
-        judged = problem.judge_gradient(operand, answer.gradients[operand], incoming)
-        tally.add(name, f"{operand} gradient", judged)
 
 
 def _incoming(problem: Problem) -> list[Incoming]:

@@ -19,7 +19,7 @@ from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject, SubjectError
 from losscli.losses import CLASS_NUMBERS, ROW, Shape
 from losscli.runs.records import VerifyResult
-from losscli.truth.inputs import NO_CLASS
+from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
 from losscli.verify.checks.layouts import STORED, Place
@@ -72,10 +72,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
                 if error.refused and name in _of_dtypes(problem) and not own:
                     continue
                 raise
-            tally.add(name, "loss", variant.judge_loss(answer.loss))
-            for operand in incoming.wrt:
-                judged = variant.judge_gradient(operand, answer.gradients[operand], incoming)
-                tally.add(name, f"{operand} gradient for {incoming.name}", judged)
+            tally.judge(name, variant, incoming, answer, by_incoming=True)
     yield tally.result(problem, subject.name, CHECK.name)
 
 
@@ -103,7 +100,7 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
                 title = name.replace("input", operand.name)
                 yield title, partial(_placed, problem, operand.name, STORED[known][0])
     for name, shape in BEHIND.items():
-        yield name, partial(_shaped, problem, shape)
+        yield name, partial(problem.reshaped, shape)
     for name, (shape, order) in LAST.items():
         yield name, partial(_stored, problem, shape, order)
 
@@ -119,8 +116,8 @@ def _of_dtypes(problem: Problem) -> set[str]:
 
 
 def _every_second(values: Tensor) -> Tensor:
-    gaps = float("nan") if values.is_floating_point() else NO_CLASS
-    return values.new_full((2 * len(values),), gaps)[::2].copy_(values)
+    whole = values.new_full((2 * len(values),), no_value(values.dtype))
+    return whole[::2].copy_(values)
 
 
 def _repeated(values: Tensor) -> Tensor:
@@ -138,13 +135,9 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     return problem.like({**problem.operands, name: values.to(dtype)})
 
 
-def _shaped(problem: Problem, shape: Shape) -> Problem:
-    return Problem.of(problem.case.reshaped(shape), problem.loosened)
-
-
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
     """Return the problem of a shape with the dimensions of its prediction in another order."""
-    own = _shaped(problem, shape)
+    own = problem.reshaped(shape)
     first = own.case.spec.names[0]
     back = [order.index(dimension) for dimension in range(len(order))]
     values = own.operands[first].permute(order).contiguous().permute(back)

@@ -40,17 +40,10 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     tally = Tally(first=True)
     for shape in SHAPES:
         title = f"{shape[0]} rows of {shape[1]}"
-        variant = problem.variant(title, partial(_shaped, problem, shape))
+        variant = problem.variant(title, partial(problem.reshaped, shape))
         answer = subject.answer(variant.call(variant.usual))
-        tally.add(title, "loss", variant.judge_loss(answer.loss))
-        for operand in variant.usual.wrt:
-            judged = variant.judge_gradient(operand, answer.gradients[operand], variant.usual)
-            tally.add(title, f"{operand} gradient", judged)
+        tally.judge(title, variant, variant.usual, answer)
     yield tally.result(problem, subject.name, CHECK.name)
-
-
-def _shaped(problem: Problem, shape: Shape) -> Problem:
-    return Problem.of(problem.case.reshaped(shape), problem.loosened)
 
 
 CHECK = Check(

@@ -85,12 +85,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         variant = problem.variant(name, make)
         for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
             answer = subject.answer(variant.call(incoming))
-            tally.add(name, "loss", variant.judge_loss(answer.loss))
-            for operand in incoming.wrt:
-                judged = variant.judge_gradient(
-                    operand, answer.gradients[operand], incoming, any_for_nan=True
-                )
-                tally.add(name, f"{operand} gradient for {incoming.name}", judged)
+            tally.judge(name, variant, incoming, answer, by_incoming=True, any_for_nan=True)
     yield tally.result(problem, subject.name, CHECK.name)
 
 

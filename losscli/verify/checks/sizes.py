@@ -37,21 +37,14 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the loss and all gradients of each size; the smallest counts, and all are named."""
     tally = Tally(first=True)
     for size in SIZES:
-        variant = problem.variant(str(size), partial(_sized, problem, size))
+        variant = problem.variant(str(size), partial(problem.reshaped, (size,), (size,)))
         answer = subject.answer(variant.call(variant.usual))
-        tally.add(f"{size}{_UNIT}", "loss", variant.judge_loss(answer.loss))
-        for operand in variant.usual.wrt:
-            judged = variant.judge_gradient(operand, answer.gradients[operand], variant.usual)
-            tally.add(f"{size}{_UNIT}", f"{operand} gradient", judged)
+        tally.judge(f"{size}{_UNIT}", variant, variant.usual, answer)
     yield tally.result(problem, subject.name, "sizes", _name)
 
 
 def _name(failed: list[str]) -> str:
     return f"at {', '.join(size.removesuffix(_UNIT) for size in failed)}{_UNIT}"
-
-
-def _sized(problem: Problem, size: int) -> Problem:
-    return Problem.of(problem.case.reshaped((size,), (size,)), problem.loosened)
 
 
 CHECK = Check(

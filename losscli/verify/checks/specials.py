@@ -53,11 +53,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     tally = Tally()
     for name, variant in _variants(problem):
         answer = subject.answer(variant.call(variant.usual))
-        tally.add(name, "loss", variant.judge_loss(answer.loss))
-        for operand in variant.usual.wrt:
-            gradient = answer.gradients[operand]
-            judged = variant.judge_gradient(operand, gradient, variant.usual, any_for_nan=True)
-            tally.add(name, f"{operand} gradient", judged)
+        tally.judge(name, variant, variant.usual, answer, any_for_nan=True)
     yield tally.result(problem, subject.name, "specials")
 
 
