@@ -20,7 +20,16 @@ from losscli.axes import (
     Layout,
     PassName,
 )
-from losscli.losses import CLASS_NUMBERS, ROW, Reduction, Shape, Spec, find_loss
+from losscli.losses import (
+    CLASS_NUMBERS,
+    MASK,
+    ROW,
+    Operand,
+    Reduction,
+    Shape,
+    Spec,
+    find_loss,
+)
 from losscli.reasons import Reason
 from losscli.record import Record
 from losscli.units import format_size
@@ -28,7 +37,7 @@ from losscli.units import format_size
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 INTEGER_BYTES = {"int64": 8, "int32": 4}
 """Of class numbers, which are no axis of a run: int64, and int32 where dtypes are mixed."""
-_BYTES = ITEM_BYTES | INTEGER_BYTES
+_BYTES = ITEM_BYTES | INTEGER_BYTES | {"bool": 1}
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The incoming gradients of successive calls for ``changing``: all different, and of few bits, so
 that every dtype holds them."""
@@ -154,24 +163,39 @@ class Case(Record, frozen=True):
     @property
     def target_dtype(self) -> str:
         """The dtype of the target."""
-        if self.spec.operands[1].kind == CLASS_NUMBERS:
-            return "int32" if self.layout == MIXED_DTYPE else "int64"
-        if self.layout != MIXED_DTYPE:
-            return self.dtype
-        return "float32" if self.item_bytes == 2 else "bfloat16"
+        return self._dtype_of(self.spec.operands[1], mixed=self.layout == MIXED_DTYPE)
 
     @property
     def dtypes(self) -> dict[str, str]:
         """The dtype of each operand by its name; only the target's may be another."""
-        prediction, target, *others = self.spec.names
-        dtypes = {prediction: str(self.dtype), target: self.target_dtype}
-        return dtypes | dict.fromkeys(others, str(self.dtype))
+        prediction, target, *others = self.spec.operands
+        dtypes = {prediction.name: str(self.dtype), target.name: self.target_dtype}
+        return dtypes | {each.name: self._dtype_of(each) for each in others}
+
+    def _dtype_of(self, operand: Operand, *, mixed: bool = False) -> str:
+        """Return the dtype of an operand that is not the prediction."""
+        if operand.kind == MASK:
+            return "bool"
+        if operand.kind == CLASS_NUMBERS:
+            return "int32" if mixed else "int64"
+        if not mixed:
+            return self.dtype
+        return "float32" if self.item_bytes == 2 else "bfloat16"
+
+    @property
+    def loss_dtype(self) -> str:
+        """The dtype of the loss: that of its operands, promoted, and of some losses float32."""
+        dtypes = self.dtypes
+        given = {dtypes[name] for name in self.spec.promoted}
+        if self.spec.wide:
+            given.add("float32")
+        widest = max(given, key=ITEM_BYTES.__getitem__)
+        return "float32" if len(given) > 1 and ITEM_BYTES[widest] == 2 else widest
 
     @property
     def loss_item_bytes(self) -> int:
-        """Bytes of one element of the loss, whose dtype is that of its operands, promoted."""
-        dtypes = self.dtypes
-        return max(ITEM_BYTES[dtypes[name]] for name in self.spec.promoted)
+        """Bytes of one element of the loss."""
+        return ITEM_BYTES[self.loss_dtype]
 
     @property
     def loss_bytes(self) -> int:

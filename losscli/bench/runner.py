@@ -146,7 +146,12 @@ class Runner:
         entries: list[_Entry] = []
         operands = tuple(contents.operands.values())
         passes = PassFactory(
-            pass_, case.reduction, operands, case.grad_output, case.unreduced_shape
+            pass_,
+            case.reduction,
+            operands,
+            case.grad_output,
+            case.unreduced_shape,
+            getattr(torch, case.loss_dtype),
         )
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)

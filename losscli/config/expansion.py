@@ -95,7 +95,8 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
                 shape=layouts.input_shape(size, layout),
                 target_shape=layouts.target_shape(size, layout, spec.default_target_shape(size)),
                 dtype=dtype,
-                reduction=reduction,
+                # A loss without this reduction has its own.
+                reduction=reduction if reduction in spec.reductions else spec.reductions[0],
                 device=device,
                 params=dict(zip((p.name for p in spec.parameters), values, strict=True)),
                 distribution=distribution,

@@ -177,6 +177,7 @@ class PassFactory:
         operands: Iterable[Tensor],
         grad_output: GradOutput = 1.0,
         unreduced: Shape | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Take the operands of a case.
 
@@ -187,6 +188,7 @@ class PassFactory:
             grad_output: what comes in.
             unreduced: the shape of the loss without a reduction; None is what operands broadcast
                 to.
+            dtype: of the loss; None is what the operands are promoted to.
         """
         first, *others = operands
         self.pass_ = pass_
@@ -195,8 +197,9 @@ class PassFactory:
             shape = unreduced
             if shape is None:
                 shape = tuple(torch.broadcast_tensors(first, *others)[0].shape)
-            given = (each.dtype for each in (first, *others) if each.is_floating_point())
-            dtype = reduce(torch.promote_types, given)
+            if dtype is None:
+                given = (each.dtype for each in (first, *others) if each.is_floating_point())
+                dtype = reduce(torch.promote_types, given)
             like = torch.empty(0, dtype=dtype, device=first.device)
             first = first.detach().requires_grad_()
             due = shape if reduction == "none" else ()

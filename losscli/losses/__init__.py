@@ -11,15 +11,17 @@ from typing import TypeVar, cast
 from losscli.errors import UsageError, unknown
 
 from .domain import DOMAINS, Domain
+from .functor_forms import forms_of_functor
 from .reduction import REDUCTIONS, Reduction, reduce
 from .row_forms import forms
 from .row_functors import RowFunctorSpec
-from .rows import RowLossSpec
+from .rows import RowLossSpec, RowSpec
 from .spec import (
     CLASS_NUMBERS,
     ELEMENT,
     FLOATING,
     LOSS,
+    MASK,
     ROW,
     LossFunction,
     LossSpec,
@@ -58,8 +60,13 @@ ROW_FUNCTORS: dict[str, RowFunctorSpec] = _find(RowFunctorSpec)
 """The losses over rows whose kernels are a functor each."""
 
 
-ROW_FORMS: dict[str, RowLossSpec] = {
-    form.name: form for spec in ROW_LOSSES.values() for form in forms(spec)
+ROW_FORMS: dict[str, RowSpec] = {
+    form.name: form
+    for family in (
+        *map(forms, ROW_LOSSES.values()),
+        *map(forms_of_functor, ROW_FUNCTORS.values()),
+    )
+    for form in family
 }
 """The losses over rows in each form that is tested: to be chosen by name, and no part of ``all``.
 """
@@ -98,6 +105,7 @@ __all__ = [
     "JUDGED",
     "LOSS",
     "LOSSES",
+    "MASK",
     "REDUCTIONS",
     "ROW",
     "ROW_FORMS",
@@ -112,6 +120,7 @@ __all__ = [
     "Reduction",
     "RowFunctorSpec",
     "RowLossSpec",
+    "RowSpec",
     "Shape",
     "Spec",
     "Terms",

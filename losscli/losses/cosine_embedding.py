@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 from .calling import Arguments, reduction_of
 from .domain import SIGNS
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
-from .spec import Operand, Parameter
+from .row_terms import cosine_terms
+from .rows import VECTORS
+from .spec import LOSS, LazyTerms, Operand, Parameter, Terms
 from .widening import widened
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
 PARAMETERS = (Parameter("margin", 0.0, -math.inf, "cosine that unlike pairs may have", 0.3),)
@@ -34,6 +38,25 @@ def reference(
     if reduction == "mean":
         loss = loss.mean()
     return (loss.sum() if reduction == "sum" else loss).to(dtype)
+
+
+def _terms(
+    input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0
+) -> Mapping[str, Tensor]:
+    import torch
+
+    one, other = (((x * x).sum(-1, keepdim=True) + 1e-12).sqrt() for x in (input1, input2))
+    names = ("input1", "input2")
+    found = cosine_terms(names, input1, input2, (one, other), 0.0)
+    cosine = (input1 * input2).sum(-1) / (one * other).squeeze(-1)
+    active = (target == 1) | ((target == -1) & (cosine >= margin))
+
+    def loss() -> Tensor:
+        least = torch.where(target == 1, 1.0, abs(margin))
+        return found[LOSS].fmax(least) * active
+
+    makers = {n: lambda n=n: found[n] * active.unsqueeze(-1) for n in names}  # type: ignore[misc]
+    return LazyTerms({LOSS: loss, **makers})
 
 
 @CALLS.function
@@ -112,9 +135,10 @@ SPEC = RowFunctorSpec(
     roles="rrt",
     parameters=PARAMETERS,
     reference=reference,
-    functional=None,
     loss=cosine_embedding_loss,
     loss_with_grad=cosine_embedding_loss_with_grad,
     module=CosineEmbeddingLoss,
     widens=True,
+    holds=VECTORS,
+    terms=Terms(_terms, "a cosine less a number, whose gradient is a difference of two vectors"),
 )

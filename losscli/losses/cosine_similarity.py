@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 from .calling import Arguments
 from .reduction import reduce as reduced
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
-from .spec import Operand, Parameter
+from .row_terms import cosine_terms
+from .rows import VECTORS
+from .spec import LOSS, LazyTerms, Operand, Parameter, Terms
 from .widening import widened
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
 PARAMETERS = (Parameter("eps", 1e-8, 0.0, "least norm", 1e-7, other=1e-3),)
@@ -25,6 +29,16 @@ def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> T
     norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(eps) for x in (first, second)]
     loss = 1 - (first * second).sum(-1) / norms[0] / norms[1]
     return reduced(loss, reduction).to(dtype)
+
+
+def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]:
+    import torch
+
+    one, other = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (x1, x2))
+    norms = one.clamp_min(eps), other.clamp_min(eps)
+    found = cosine_terms(("x1", "x2"), x1, x2, norms, eps)
+    makers = {name: lambda name=name: found[name] for name in ("x1", "x2")}  # type: ignore[misc]
+    return LazyTerms({LOSS: lambda: found[LOSS].clamp(min=1.0), **makers})
 
 
 @CALLS.function
@@ -80,4 +94,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=cosine_similarity_loss_with_grad,
     module=CosineSimilarityLoss,
     widens=True,
+    holds=VECTORS,
+    arguments={"dim": -1},
+    terms=Terms(_terms, "one less a cosine, whose gradient is a difference of two vectors"),
 )

@@ -10,7 +10,7 @@ from .calling import reduction_of
 from .domain import CLASSES, POSITIVE, PROBABILITIES
 from .module import NumberedModule, check_parameters, check_reduction
 from .reduction import reduce as reduced
-from .rows import RowLossSpec, of_classes, of_rows
+from .rows import RowLossSpec, counts_of_classes, of_classes, of_rows
 from .spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms
 
 if TYPE_CHECKING:
@@ -197,23 +197,6 @@ def functional(
     logits = softcap * torch.tanh(logits / softcap) if softcap else logits
     target = target.long() if has_numbers else target
     return torch.nn.functional.cross_entropy(logits, target, weight, **settings)
-
-
-def counts(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int = -100,
-    **_: float,
-) -> Tensor:
-    """Return what each row counts in a mean over class numbers: the weight of its class."""
-    import torch
-
-    kept = target != ignore_index
-    ones = torch.ones_like(target, dtype=input.dtype)
-    found = ones if weight is None else weight[torch.where(kept, target, 0).long()]
-    return torch.where(kept, found, torch.zeros_like(found))
 
 
 def _terms(
@@ -441,7 +424,7 @@ SPEC = RowLossSpec(
     reference=reference,
     functional=functional,
     gradient=gradient,
-    counts=counts,
+    counts=counts_of_classes,
     loss=cross_entropy,
     loss_with_grad=cross_entropy_with_grad,
     module=CrossEntropyLoss,

@@ -106,4 +106,6 @@ LOG_PROBABILITIES = Domain(
 )
 CLASSES = Domain("a class: 0, 1, ...", low=0.0, discrete=True, always_uniform=True)
 """The numbers of the classes of a row, which are drawn where the number of classes is known."""
+MASKS = Domain("true or false", low=0.0, high=1.0, discrete=True, always_uniform=True)
+"""The rows of a loss that count; most do."""
 DOMAINS = (REAL, WEIGHTS, SIGNS, PROBABILITIES, POSITIVE, COUNTS, LOG_PROBABILITIES)

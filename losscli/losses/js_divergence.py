@@ -6,11 +6,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .calling import Arguments
-from .logit_pairs import OPERANDS, ROLES, TEMPERATURE, arguments_of, expected, reference_of
+from .logit_pairs import (
+    OPERANDS,
+    ROLES,
+    TEMPERATURE,
+    arguments_of,
+    counts,
+    expected,
+    reference_of,
+    terms_of,
+)
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
-from .spec import Parameter
+from .row_terms import Expectation, Softmax
+from .spec import LOSS, LazyTerms, Parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
 PARAMETERS = (
@@ -27,6 +39,21 @@ def _divergence(beta: float, log_q: Tensor, log_p: Tensor) -> Tensor:
     m = beta * p + (1 - beta) * q
     log_m = torch.where(m == 0, torch.ones_like(m), m).log()
     return beta * expected(p, log_p - log_m) + (1 - beta) * expected(q, log_q - log_m)
+
+
+def _terms(q: Softmax, p: Softmax, temperature: float, *, beta: float) -> Mapping[str, Tensor]:
+    m = beta * p.probability + (1 - beta) * q.probability
+    # A logarithm moves by what its argument is off by, relative to it.
+    size = m.log().abs().fmax((beta * p.weight + (1 - beta) * q.weight) / m)
+    of_p = Expectation(p, p.log - m.log(), p.size.fmax(size))
+    of_q = Expectation(q, q.log - m.log(), q.size.fmax(size))
+    return LazyTerms(
+        {
+            LOSS: lambda: beta * of_p.total + (1 - beta) * of_q.total,
+            "input": lambda: (1 - beta) * of_q.slope / temperature,
+            "target": lambda: beta * of_p.slope / temperature,
+        }
+    )
 
 
 def reference(
@@ -106,4 +133,6 @@ SPEC = RowFunctorSpec(
     loss_with_grad=js_divergence_with_grad,
     module=JSDivergenceLoss,
     widens=True,
+    counts=counts,
+    terms=terms_of(_terms),
 )

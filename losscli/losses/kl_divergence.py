@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .calling import Arguments
-from .logit_pairs import OPERANDS, ROLES, TEMPERATURE, arguments_of, expected, reference_of
+from .logit_pairs import (
+    OPERANDS,
+    ROLES,
+    TEMPERATURE,
+    arguments_of,
+    counts,
+    expected,
+    reference_of,
+    terms_of,
+)
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
+from .row_terms import Expectation, Softmax, divergence_terms
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
 PARAMETERS = (TEMPERATURE,)
@@ -17,6 +29,11 @@ CALLS = RowCalls("kl_divergence", PARAMETERS)
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     return expected(log_q.exp(), log_q - log_p)
+
+
+def _terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
+    surprise = Expectation(q, q.log - p.log, q.size.fmax(p.size))
+    return divergence_terms(surprise, p, ("target", "input"), temperature)
 
 
 def reference(
@@ -89,4 +106,6 @@ SPEC = RowFunctorSpec(
     loss_with_grad=kl_divergence_with_grad,
     module=KLDivergenceLoss,
     widens=True,
+    counts=counts,
+    terms=terms_of(_terms),
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .calling import Arguments
+from .domain import MASKS
 from .reduction import reduce as reduced
 from .row_functors import of_last_rows
-from .spec import Operand, Parameter
+from .row_terms import Softmax, masked
+from .spec import MASK as MASK_KIND
+from .spec import Operand, Parameter, Terms
 from .widening import widened
 
 if TYPE_CHECKING:
@@ -20,10 +23,14 @@ MASK = Operand(
     "whether a row counts",
     differentiable=False,
     shape=of_last_rows,
+    domain=MASKS,
+    kind=MASK_KIND,
     optional=True,
 )
 OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), MASK)
 ROLES = "rrm"
+
+REASON = "a divergence is a sum of differences of logarithms, its gradients of probabilities"
 
 Divergence = Callable[["Tensor", "Tensor"], "Tensor"]
 
@@ -49,6 +56,29 @@ def reference_of(
     log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (first, second))
     loss = divergence(log_p, log_q)
     return reduce_rows(loss, mask, reduction).to(dtype)
+
+
+def counts(input: Tensor, target: Tensor, mask: Tensor | None = None, **_: float) -> Tensor:
+    """Return what each row counts in a mean."""
+    found: Tensor = input.new_ones(input.shape[:-1]) if mask is None else mask.to(input.dtype)
+    return found
+
+
+def terms_of(of: Callable[..., Mapping[str, Tensor]]) -> Terms:
+    """Return the terms of a divergence, from those of two softmaxes and the settings."""
+
+    def terms(
+        input: Tensor,
+        target: Tensor,
+        mask: Tensor | None = None,
+        *,
+        temperature: float = 1.0,
+        **settings: float,
+    ) -> Mapping[str, Tensor]:
+        pair = Softmax.of(input, temperature), Softmax.of(target, temperature)
+        return masked(of(*pair, temperature, **settings), mask)
+
+    return Terms(terms, REASON)
 
 
 def reduce_rows(loss: Tensor, mask: Tensor | None, reduction: str) -> Tensor:

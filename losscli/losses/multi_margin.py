@@ -9,10 +9,13 @@ from .calling import Arguments, reduction_of
 from .domain import CLASSES, POSITIVE
 from .reduction import reduce as reduced
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
-from .spec import CLASS_NUMBERS, Operand, Parameter
+from .rows import SCORES
+from .spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms, last_dimension
 from .widening import widened
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
 PARAMETERS = (
@@ -42,6 +45,34 @@ def reference(
     if weight is not None:
         loss = loss * weight.to(loss.dtype)[target.long()]
     return reduced(loss, reduction).to(dtype)
+
+
+def _terms(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    p: float = 1.0,
+    margin: float = 1.0,
+) -> Mapping[str, Tensor]:
+    import torch
+
+    number = target.long().unsqueeze(-1)
+    own = input.gather(-1, number)
+    beyond = torch.relu(margin - own + input).scatter(-1, number, 0.0)
+    size = input.abs().fmax(own.abs()).clamp(min=abs(margin)) * (beyond > 0)
+    share = input.new_full((), 1 / input.shape[-1])
+    share = share if weight is None else share * weight[target.long()].unsqueeze(-1)
+
+    def loss() -> Tensor:
+        return (share * (size if p == 1 else 2 * beyond * size)).sum(-1)
+
+    def slope() -> Tensor:
+        # The class of the row has the sum of the others.
+        each = share * ((beyond > 0) if p == 1 else 2 * size)
+        return each.scatter(-1, number, each.sum(-1, keepdim=True))
+
+    return LazyTerms({LOSS: loss, "input": slope})
 
 
 @CALLS.function
@@ -140,6 +171,7 @@ SPEC = RowFunctorSpec(
             "weight",
             "of each class",
             differentiable=False,
+            shape=last_dimension,
             domain=POSITIVE,
             shared=True,
             optional=True,
@@ -152,4 +184,6 @@ SPEC = RowFunctorSpec(
     loss_with_grad=multi_margin_loss_with_grad,
     module=MultiMarginLoss,
     widens=True,
+    holds=SCORES,
+    terms=Terms(_terms, "a sum of differences of scores and a margin"),
 )

@@ -8,7 +8,7 @@ from .calling import Arguments, reduction_of
 from .domain import CLASSES, LOG_PROBABILITIES, POSITIVE
 from .row_forms import IGNORE_INDEX
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, settled
-from .rows import of_classes, of_rows
+from .rows import SCORES, counts_of_classes, of_classes, of_rows
 from .spec import CLASS_NUMBERS, Operand
 from .widening import widened
 
@@ -140,4 +140,6 @@ SPEC = RowFunctorSpec(
     loss_with_grad=nll_loss_with_grad,
     module=NLLLoss,
     widens=True,
+    holds=SCORES,
+    counts=counts_of_classes,
 )

@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .calling import Arguments
-from .logit_pairs import OPERANDS, ROLES, TEMPERATURE, arguments_of, expected, reference_of
+from .logit_pairs import (
+    OPERANDS,
+    ROLES,
+    TEMPERATURE,
+    arguments_of,
+    counts,
+    expected,
+    reference_of,
+    terms_of,
+)
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
+from .row_terms import Expectation, Softmax, divergence_terms
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
 PARAMETERS = (TEMPERATURE,)
@@ -17,6 +29,11 @@ CALLS = RowCalls("reverse_kl_divergence", PARAMETERS)
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     return expected(log_p.exp(), log_p - log_q)
+
+
+def _terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
+    surprise = Expectation(p, p.log - q.log, p.size.fmax(q.size))
+    return divergence_terms(surprise, q, ("input", "target"), temperature)
 
 
 def reference(
@@ -89,4 +106,6 @@ SPEC = RowFunctorSpec(
     loss_with_grad=reverse_kl_divergence_with_grad,
     module=ReverseKLDivergenceLoss,
     widens=True,
+    counts=counts,
+    terms=terms_of(_terms),
 )

@@ -1,7 +1,8 @@
 """The forms of a loss over rows, each a spec of its own, as cases, checks and tables know it.
 
-``NAME`` takes the operands that no call leaves out, ``weighted_NAME`` the optional ones as well.
-``NAME_with_probabilities`` and the like are the other operands that the spec names. All of them
+``NAME`` takes the operands that no call leaves out, ``weighted_NAME`` a weight of the classes as
+well, ``masked_NAME`` a mask of the rows. ``NAME_with_probabilities`` and the like are the other
+operands that the spec names, ``NAME_with_entropy`` returns a second value of each row. All of them
 call the same functions and kernels.
 """
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import operators
 from .calling import Arguments, Calls, reduction_of, show
 from .module import NumberedModule, check_parameters, check_reduction
-from .spec import ROW, Parameter, Shape, Spec, Unit
+from .rows import RowSpec
+from .spec import Parameter, Shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,14 +28,13 @@ def of_last_rows(shape: Shape) -> Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowFunctorSpec(Spec):
+class RowFunctorSpec(RowSpec):
     """A loss of each row of its operands, computed by a functor.
 
     The reference takes the operands in their order, those that may be left out as ``None``.
     """
 
-    unit: ClassVar[Unit] = ROW
-    module: type[NumberedModule]
+    module: type[RowModule]
     roles: str
     """What each operand is: ``r`` rows, which have a gradient and come first, ``l`` the number of a
     class for each row, ``t`` another number for each row, ``m`` a mask of rows, ``w`` a number for
@@ -44,27 +44,23 @@ class RowFunctorSpec(Spec):
     doubling: str = ""
     """The parameter that asks for a second value of each row: the loss then has a dimension of two
     in front."""
-
-    wide: bool = False
-    """Whether 16-bit rows give a loss in float32."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What a call of the public function says besides operands and settings, so that it takes the
+    rows where the spec has them."""
 
     @property
     def rows(self) -> int:
         """How many operands are rows."""
         return self.roles.count("r")
 
+    @property
+    def promoted(self) -> tuple[str, ...]:
+        """The names of the operands whose promoted dtype the loss has: the rows."""
+        return self.names[: self.rows]
+
     def row_dimension(self, dimensions: int) -> int:
         """Return the dimension along which a row lies."""
-        return min(dimensions - 1, 1) if self.second_dimension else dimensions - 1
-
-    def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape of the rows: that of the first operand without the dimension of one."""
-        dimension = self.row_dimension(len(shapes[0]))
-        return shapes[0][:dimension] + shapes[0][dimension + 1 :]
-
-    def terms_in_sum(self, shape: Shape) -> int:
-        """Return the length of a row."""
-        return shape[self.row_dimension(len(shape))] if shape else 1
+        return super().row_dimension(dimensions) if self.second_dimension else dimensions - 1
 
 
 PROVEN = {"cpu"}

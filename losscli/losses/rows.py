@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from .module import NumberedModule
 from .spec import ROW, Operand, Shape, Spec, Unit
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Content = Literal["logits", "vectors", "scores"]
+LOGITS: Content = "logits"
+VECTORS: Content = "vectors"
+SCORES: Content = "scores"
+"""What rows hold: logits, of which a softmax is taken; vectors with a length; numbers that are
+compared or picked."""
 
 
 def row_dimension(shape: Shape) -> int:
@@ -31,34 +38,74 @@ def of_classes(shape: Shape) -> Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowLossSpec(Spec):
+class RowSpec(Spec):
     """A loss of each row of its operands.
 
-    Its operators are defined from this, and its kernels are compiled from csrc/rowwise. The forms
-    in which it is tested, with a weight or without, say, are derived in ``row_forms.py``.
+    Cases, oracle and checks ask this alone; how the kernels are made is a matter of its subclasses.
     """
 
     unit: ClassVar[Unit] = ROW
-    gradient: Callable[..., Tensor]
-    """The gradient of the prediction as a plain PyTorch formula,
-    ``f(grad_output, *operands, reduction, **settings)``; differentiable likewise."""
     module: type[NumberedModule]
-    forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
-    """Other operands that the functions take, by what follows the name of the loss there."""
+    holds: Content = LOGITS
+    """What the rows are, from which checks take the values that need care."""
     counts: Callable[..., Tensor] | None = None
     """``counts(*operands, **parameters)``: what each row counts in a mean; None where it is 1."""
     rounds_once: bool = True
     """Whether 16-bit results are those of float32, rounded once."""
+    values: int = 1
+    """How many losses a row has; several lie in a dimension in front of the rows."""
+
+    def row_dimension(self, dimensions: int) -> int:
+        """Return the dimension along which a row lies: that of the classes."""
+        return min(dimensions - 1, 1)
+
+    def rows_shape(self, shape: Shape) -> Shape:
+        """Return the shape of the rows: that of the prediction without the dimension of one."""
+        dimension = self.row_dimension(len(shape))
+        return shape[:dimension] + shape[dimension + 1 :]
+
+    def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Return the shape of the rows, behind that of the values of each."""
+        rows = self.rows_shape(shapes[0])
+        return rows if self.values == 1 else (self.values, *rows)
+
+    def terms_in_sum(self, shape: Shape) -> int:
+        """Return the length of a row."""
+        return shape[self.row_dimension(len(shape))] if shape else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowLossSpec(RowSpec):
+    """A loss over rows with operators of its own.
+
+    These are defined from this, and its kernels are compiled from csrc/rowwise. The forms in which
+    it is tested, with a weight or without, say, are derived in ``row_forms.py``.
+    """
+
+    gradient: Callable[..., Tensor]
+    """The gradient of the prediction as a plain PyTorch formula,
+    ``f(grad_output, *operands, reduction, **settings)``; differentiable likewise."""
+    forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
+    """Other operands that the functions take, by what follows the name of the loss there."""
 
     @property
     def settings(self) -> tuple[str, ...]:
         """The names of what its operators take after the reduction, in their order."""
         return ("ignore_index", *[parameter.name for parameter in self.parameters])
 
-    def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape of the prediction without the classes."""
-        return of_rows(shapes[0])
 
-    def terms_in_sum(self, shape: Shape) -> int:
-        """Return the number of classes."""
-        return shape[row_dimension(shape)] if shape else 1
+def counts_of_classes(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    **_: float,
+) -> Tensor:
+    """Return what each row counts in a mean over class numbers: the weight of its class."""
+    import torch
+
+    kept = target != ignore_index
+    ones = torch.ones_like(target, dtype=input.dtype)
+    found = ones if weight is None else weight[torch.where(kept, target, 0).long()]
+    return torch.where(kept, found, torch.zeros_like(found))

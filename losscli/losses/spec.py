@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from .branches import difference, no_kinks, smooth
 from .domain import REAL, Domain
+from .reduction import REDUCTIONS, Reduction
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
     from .module import LossModule, NumberedModule
 
 Shape = tuple[int, ...]
-DtypeKind = Literal["floating", "class numbers"]
+DtypeKind = Literal["floating", "class numbers", "mask"]
 FLOATING: DtypeKind = "floating"
 CLASS_NUMBERS: DtypeKind = "class numbers"
-"""The dtype of an operand: the dtype of the case, or integers that name one class of each row."""
+MASK: DtypeKind = "mask"
+"""The dtype of an operand: that of the case, integers that name one class of each row, or bool."""
 Unit = Literal["element", "row"]
 ELEMENT: Unit = "element"
 ROW: Unit = "row"
@@ -226,6 +228,10 @@ class Spec:
     operands: tuple[Operand, ...]
     """The tensors that it takes, the prediction first."""
     parameters: tuple[Parameter, ...]
+    reductions: tuple[Reduction, ...] = REDUCTIONS
+    """The reductions that it has."""
+    wide: bool = False
+    """Whether 16-bit operands give a loss in float32."""
     reference: LossFunction
     """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
     functional: LossFunction | None = None

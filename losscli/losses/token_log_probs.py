@@ -9,10 +9,13 @@ from .domain import CLASSES
 from .logit_pairs import TEMPERATURE, expected
 from .reduction import reduce as reduced
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows
-from .spec import CLASS_NUMBERS, Operand, switch
+from .row_terms import Expectation, Softmax
+from .spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms, switch
 from .widening import widened
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
 PARAMETERS = (TEMPERATURE, switch("entropy", False, "return the entropy of each row as well"))
@@ -50,6 +53,26 @@ def reference(
     if entropy:
         found = torch.stack([found, -expected(logs.exp(), logs)])
     return reduced(found, reduction)
+
+
+def _terms(
+    logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, entropy: float = 0.0
+) -> Mapping[str, Tensor]:
+    import torch
+
+    p = Softmax.of(logits, temperature)
+    surprise = Expectation(p, p.log, p.size)
+    number = tokens.long().unsqueeze(-1)
+
+    def loss() -> Tensor:
+        found = p.size.gather(-1, number).squeeze(-1)
+        return torch.stack([found, surprise.total]) if entropy else found
+
+    def slope() -> Tensor:
+        found = p.weight.fmax(torch.zeros_like(p.weight).scatter(-1, number, 1.0))
+        return (torch.stack([found, surprise.slope]) if entropy else found) / temperature
+
+    return LazyTerms({LOSS: loss, "logits": slope})
 
 
 @CALLS.function
@@ -113,10 +136,12 @@ SPEC = RowFunctorSpec(
     roles="rl",
     doubling="entropy",
     wide=True,
+    reductions=("none",),
     parameters=PARAMETERS,
     reference=reference,
     loss=token_log_probs,
     loss_with_grad=token_log_probs_with_grad,
     module=TokenLogProbs,
     widens=True,
+    terms=Terms(_terms, "a log-probability is a logit less the log of a sum of exponentials"),
 )

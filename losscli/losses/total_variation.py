@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .calling import Arguments
-from .logit_pairs import OPERANDS, ROLES, TEMPERATURE, arguments_of, reference_of
+from .logit_pairs import (
+    OPERANDS,
+    ROLES,
+    TEMPERATURE,
+    arguments_of,
+    counts,
+    reference_of,
+    terms_of,
+)
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
+from .row_terms import Expectation, Softmax
+from .spec import LOSS, LazyTerms
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
 PARAMETERS = (TEMPERATURE,)
@@ -17,6 +29,21 @@ CALLS = RowCalls("total_variation", PARAMETERS)
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (log_p.exp() - log_q.exp()).abs().sum(-1) / 2
+
+
+def _terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
+    import torch
+
+    # The derivative of p is p times a sign less the expected sign.
+    sign = (p.probability - q.probability).sign()
+    of_p, of_q = (Expectation(each, sign, torch.ones_like(sign)) for each in (p, q))
+    return LazyTerms(
+        {
+            LOSS: lambda: p.weight.fmax(q.weight).sum(-1) / 2,
+            "input": lambda: of_p.slope / (2 * temperature),
+            "target": lambda: of_q.slope / (2 * temperature),
+        }
+    )
 
 
 def reference(
@@ -88,4 +115,6 @@ SPEC = RowFunctorSpec(
     loss_with_grad=total_variation_with_grad,
     module=TotalVariationLoss,
     widens=True,
+    counts=counts,
+    terms=terms_of(_terms),
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .calling import Arguments, reduction_of
 from .reduction import reduce as reduced
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, settled
-from .spec import Operand, Parameter, switch
+from .rows import VECTORS
+from .spec import LOSS, LazyTerms, Operand, Parameter, Terms, switch
 from .widening import widened
 
 if TYPE_CHECKING:
@@ -61,6 +62,62 @@ def reference(
     if swap:
         other = torch.minimum(other, distance(second, third))
     return reduced((distance(first, second) - other + margin).clamp_min(0), reduction).to(dtype)
+
+
+def _terms(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: float = 0.0,
+) -> Mapping[str, Tensor]:
+    near = _Distance.of(anchor, positive, p, eps)
+    far = _Distance.of(anchor, negative, p, eps)
+    farther = _Distance.of(positive, negative, p, eps)
+    other = far.length.minimum(farther.length) if swap else far.length
+    active = (near.length - other + margin >= 0).unsqueeze(-1)
+    of_far = far.slope * active * (far.length <= other).unsqueeze(-1)
+    of_farther = farther.slope * active * (farther.length <= other).unsqueeze(-1) * swap
+    of_near = near.slope * active
+
+    def loss() -> Tensor:
+        sizes = near.size.fmax(farther.size if swap else near.size).fmax(far.size)
+        return sizes.clamp(min=margin) * active.squeeze(-1)
+
+    return LazyTerms(
+        {
+            LOSS: loss,
+            "anchor": lambda: of_near.fmax(of_far),
+            "positive": lambda: of_near.fmax(of_farther),
+            "negative": lambda: of_far.fmax(of_farther),
+        }
+    )
+
+
+class _Distance(NamedTuple):
+    """The norm of a difference, and the magnitudes of its terms and of those of its gradient."""
+
+    length: Tensor
+    size: Tensor
+    slope: Tensor
+
+    @classmethod
+    def of(cls, a: Tensor, b: Tensor, p: float, eps: float) -> _Distance:
+        import torch
+
+        difference = a - b + eps
+        # What eps is added to is rounded by itself.
+        size = difference.abs().fmax((a - b).abs())
+        length = torch.norm(difference, p, -1, keepdim=True)
+        of_size = torch.norm(size, p, -1, keepdim=True)
+        # ``(|difference| / length)^(p - 1)``: the power multiplies what its base is off by.
+        base = (difference.abs() / length) ** (p - 1)
+        off = max(abs(p - 1), 1.0) * (size / difference.abs()).fmax(of_size / length)
+        slope = (base * off).nan_to_num(nan=0.0, posinf=0.0)
+        return cls(length.squeeze(-1), of_size.squeeze(-1), slope)
 
 
 @CALLS.function
@@ -156,4 +213,6 @@ SPEC = RowFunctorSpec(
     loss_with_grad=triplet_margin_loss_with_grad,
     module=TripletMarginLoss,
     widens=True,
+    holds=VECTORS,
+    terms=Terms(_terms, "two distances and a margin, whose gradients are differences of vectors"),
 )

@@ -18,6 +18,7 @@ Distributions (``scale`` multiplies every prediction, except at a boundary):
 
 Rows of logits at a boundary are multiples of 1/16, so that several classes tie. Class numbers are
 drawn with equal chances; every 997th row, from the 32nd on, is ignored where the loss ignores one.
+A mask keeps three of four rows.
 
 Each operand has values of its domain (losscli/losses/domain.py) in all of them: draws are brought
 into it, and every 101st value is one of its ends, the next one the other. Targets of -1 and 1 are
@@ -32,7 +33,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ from torch import Tensor
 from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
-from losscli.losses import CLASS_NUMBERS, ELEMENT, Domain
+from losscli.losses import CLASS_NUMBERS, ELEMENT, MASK, Domain
 from losscli.truth.blocks import blocks, part
 from losscli.truth.streams import OTHERS, Stream, make_generator
 
@@ -52,6 +52,8 @@ ENDS_EVERY = 101
 """A prime, for the same reason."""
 IGNORED_EVERY, FIRST_IGNORED = 997, 31
 """So few rows are ignored that their bytes do not show in a time."""
+KEPT_ROWS = 0.75
+"""The share of the rows that a mask keeps."""
 NO_CLASS = -(2**31)
 """What lies beside class numbers in memory."""
 BOUNDARY_GRID = 16
@@ -75,6 +77,8 @@ def make_inputs(case: Case) -> Operands:
         source = _Source(case, OTHERS[number])
         if operand.kind == CLASS_NUMBERS:
             draw = source.classes_of(case.classes, case.params.get("ignore_index"))
+        elif operand.kind == MASK:
+            draw = source.mask
         else:
             draw = source.of(operand.domain, case.distribution)
         operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
@@ -87,16 +91,11 @@ def make_inputs(case: Case) -> Operands:
     return operands
 
 
-def loss_dtype(case: Case) -> torch.dtype:
-    """Return the dtype of a case's loss: the operands', promoted."""
-    named = case.dtypes
-    dtypes: list[torch.dtype] = [getattr(torch, named[name]) for name in case.spec.promoted]
-    return reduce(torch.promote_types, dtypes)
-
-
 def make_grad_output(case: Case) -> Tensor:
     """Return an incoming gradient for a loss without a reduction: standard normal values."""
-    empty = torch.empty(case.unreduced_shape, dtype=loss_dtype(case), device=case.device)
+    empty = torch.empty(
+        case.unreduced_shape, dtype=getattr(torch, case.loss_dtype), device=case.device
+    )
     return _fill(empty, _Source(case, "incoming gradient").normal)
 
 
@@ -168,6 +167,10 @@ class _Source:
             return values.masked_fill(places == FIRST_IGNORED, int(ignored))
 
         return drawn
+
+    def mask(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Draw which rows count: three of four."""
+        return self.uniform(shape, offset) < KEPT_ROWS
 
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Draw from [0, 1)."""

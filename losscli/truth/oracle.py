@@ -69,14 +69,20 @@ class Oracle:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the loss: the operands', promoted."""
+        """The dtype of the loss: the operands', promoted; of some losses float32 at least."""
         promoted = self.case.spec.promoted
-        return reduce(torch.promote_types, (self.operands[name].dtype for name in promoted))
+        found = reduce(torch.promote_types, (self.operands[name].dtype for name in promoted))
+        return torch.promote_types(found, torch.float32) if self.case.spec.wide else found
 
     @property
     def unreduced_shape(self) -> torch.Size:
         """The shape of the loss without a reduction."""
         return self.shape
+
+    @property
+    def units(self) -> torch.Size:
+        """The shape of what has a loss of its own, along which the oracle takes blocks."""
+        return self.unreduced_shape
 
     def loss_shape(self) -> torch.Size:
         """The shape of the loss."""
@@ -99,12 +105,12 @@ class Oracle:
     def value(self) -> Iterator[Truth]:
         """Yield the loss: block by block without a reduction, else one scalar."""
         if self.case.reduction == "none":
-            for block in self._blocks(self.unreduced_shape):
+            for block in self._blocks(self.units):
                 yield self._loss(block)
             return
         sums: list[float] = []
         magnitudes: list[float] = []
-        for block in self._blocks(self.unreduced_shape):
+        for block in self._blocks(self.units):
             truth = self._loss(block)
             elements = truth.value
             sums.append(_exact_sum(elements))

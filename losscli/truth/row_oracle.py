@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from losscli.implementations.call_data import Operands
-from losscli.losses import LOSS, RowLossSpec
+from losscli.losses import LOSS, RowSpec
 from losscli.truth.blocks import Block, block_elements
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.terms import largest_terms
@@ -33,17 +33,21 @@ class RowOracle(Oracle):
         return next(iter(self.operands.values())).shape
 
     @property
-    def spec(self) -> RowLossSpec:
+    def spec(self) -> RowSpec:
         """The loss."""
         spec = self.case.spec
-        assert isinstance(spec, RowLossSpec)
+        assert isinstance(spec, RowSpec)
         return spec
 
     @property
     def unreduced_shape(self) -> torch.Size:
+        """The shape of the rows, behind that of the values of each."""
+        return torch.Size(self.spec.loss_shape([tuple(self.shape)]))
+
+    @cached_property
+    def units(self) -> torch.Size:
         """The shape of the rows."""
-        shapes = [tuple(operand.shape) for operand in self.operands.values()]
-        return torch.Size(self.spec.loss_shape(shapes))
+        return torch.Size(self.spec.rows_shape(tuple(self.shape)))
 
     @cached_property
     def divisor(self) -> float:
@@ -51,8 +55,8 @@ class RowOracle(Oracle):
         if self.case.reduction != "mean":
             return 1.0
         if self.spec.counts is None:
-            return float(self.unreduced_shape.numel())
-        blocks = self._blocks(self.unreduced_shape)
+            return float(self.units.numel())
+        blocks = self._blocks(self.units)
         return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
 
     def is_summed(self, name: str) -> bool:
@@ -74,16 +78,14 @@ class RowOracle(Oracle):
             yield self._gradient_of_shared(name, grad_output)
             return
         share = self._share(self.operands[name].dtype)
-        for block in self._blocks(self.unreduced_shape):
+        for block in self._blocks(self.units):
             values = self._read(block)
             values[name] = values[name].clone().requires_grad_()
             with torch.enable_grad():
                 elements = self._elements(values)
             incoming = self._incoming(block, grad_output)
             (gradient,) = torch.autograd.grad(elements, values[name], incoming)
-            terms = largest_terms(
-                self.case, name, values, gradient, _spread(incoming, gradient), share
-            )
+            terms = largest_terms(self.case, name, values, gradient, self._spread(incoming), share)
             yield Truth(self._place(block, self.operands[name]), gradient, terms)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
@@ -98,7 +100,7 @@ class RowOracle(Oracle):
         if self.case.reduction == "mean" and self.spec.counts:
             of_mean = next(iter(self.value()))
             mean, mean_scale = float(of_mean.value), abs(float(of_mean.scale))
-        for block in self._blocks(self.unreduced_shape):
+        for block in self._blocks(self.units):
             values = self._read(block)
             values[name] = values[name].clone().requires_grad_()
             incoming = self._incoming(block, grad_output)
@@ -112,7 +114,11 @@ class RowOracle(Oracle):
             if found is None:
                 found = torch.autograd.grad(elements, values[name], incoming.abs())[0]
             else:
-                found = _summed(found.detach() * _spread(incoming, found), operand)
+                found = _summed(
+                    found.detach()
+                    * (incoming if found.dim() == incoming.dim() else self._spread(incoming)),
+                    operand,
+                )
             magnitude += found.abs().nan_to_num(nan=0.0, posinf=0.0)
             if counts is not None and counts.requires_grad:
                 (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
@@ -166,15 +172,24 @@ class RowOracle(Oracle):
         elements = self._elements(values)
         share = self._share(self.dtype)
         terms = largest_terms(self.case, LOSS, values, elements, share=share)
-        return Truth(block, elements, terms)
+        return Truth(self._of_loss(block), elements, terms)
+
+    def _of_loss(self, block: Block) -> Block:
+        """Return the place of a block of rows in a loss, all values of each."""
+        return block if self.spec.values == 1 else (slice(0, self.spec.values), *block)
 
     def _incoming(self, block: Block, grad_output: Tensor) -> Tensor:
         """Return the incoming gradient of each row of a block, in float64."""
         whole = grad_output.detach().double()
         if self.case.reduction == "none":
-            return whole[block]
+            return whole[self._of_loss(block)]
         extent = [cut.stop - cut.start for cut in block]
         return (whole / self.divisor if self.case.reduction == "mean" else whole).expand(extent)
+
+    def _spread(self, incoming: Tensor) -> Tensor:
+        """Return incoming gradients of rows for each element of these."""
+        dimension = self.spec.row_dimension(len(self.shape))
+        return incoming.unsqueeze(dimension + (self.spec.values > 1))
 
     def _counts(self, values: Operands) -> Tensor:
         """Return what each row counts in a mean."""
@@ -187,10 +202,3 @@ def _summed(terms: Tensor, shared: Tensor) -> Tensor:
     known = terms.abs().nan_to_num(nan=0.0, posinf=0.0)  # beside infinity every result would pass
     by_class = known.movedim(min(terms.dim() - 1, 1), 0)
     return by_class.reshape(len(by_class), -1).sum(1).view(shared.shape)
-
-
-def _spread(incoming: Tensor, like: Tensor) -> Tensor:
-    """Return incoming gradients of rows for each element of these, which lie along dimension 1."""
-    if incoming.dim() == like.dim():
-        return incoming
-    return incoming.unsqueeze(min(like.dim() - 1, 1))

@@ -70,7 +70,12 @@ class Timed:
         operands = tuple(asked.operands.values())
         self.prediction = operands[0]
         passes = PassFactory(
-            asked.pass_, case.reduction, operands, asked.grad_output, case.unreduced_shape
+            asked.pass_,
+            case.reduction,
+            operands,
+            asked.grad_output,
+            case.unreduced_shape,
+            getattr(torch, case.loss_dtype),
         )
         with gradients(asked.pass_):
             self.call: Pass = (

@@ -42,12 +42,26 @@ BEHIND: dict[str, Shape] = {
     "two dimensions behind the classes": (3, 17, 2, 5),
     "no row behind the classes": (3, 17, 0),
 }
+BEFORE: dict[str, Shape] = {
+    "one row alone": (101,),
+    "two dimensions of rows": (5, 3, 101),
+    "two dimensions of rows, of which one is 1": (5, 1, 101),
+    "three dimensions of rows": (3, 2, 5, 17),
+    "no row in the second dimension": (3, 0, 17),
+}
+"""Shapes of rows that lie along the last dimension."""
 LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
     "classes side by side, though not last": ((5, 101, 3), (0, 2, 1)),
     "classes the slowest": ((5, 101, 3), (1, 2, 0)),
     "the batch between": ((3, 17, 2, 5), (2, 0, 3, 1)),
 }
 """Shapes, and the order in which the dimensions of the prediction are stored."""
+NOT_LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
+    "a row between": ((5, 3, 101), (0, 2, 1)),
+    "rows the slowest": ((5, 3, 101), (2, 0, 1)),
+    "the batch in another order": ((3, 2, 5, 17), (2, 0, 3, 1)),
+}
+"""The same of rows that lie along the last dimension."""
 NUMBERS = (torch.int64, torch.int32, torch.uint8)
 """The dtypes of class numbers."""
 
@@ -82,26 +96,27 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     for known, name in INPUTS.items():
         yield name, partial(_placed, problem, first.name, STORED[known][0])
     for operand in others:
-        if operand.kind == CLASS_NUMBERS or operand.shared:
-            yield (
-                f"{operand.name} of every second of more",
-                partial(_placed, problem, operand.name, _every_second),
-            )
-        if operand.kind == CLASS_NUMBERS:
+        if problem.operands[operand.name].dim() == problem.prediction.dim():
+            for known, name in INPUTS.items():
+                title = name.replace("input", operand.name)
+                yield title, partial(_placed, problem, operand.name, STORED[known][0])
+            continue
+        yield (
+            f"{operand.name} of every second of more",
+            partial(_placed, problem, operand.name, _every_second),
+        )
+        if not operand.shared:
             yield (
                 f"{operand.name} of one number, repeated",
                 partial(_placed, problem, operand.name, _repeated),
             )
-            for dtype in NUMBERS:
-                name = _of_dtype(operand.name, dtype)
-                yield name, partial(_numbered, problem, operand.name, dtype)
-        elif not operand.shared:
-            for known, name in INPUTS.items():
-                title = name.replace("input", operand.name)
-                yield title, partial(_placed, problem, operand.name, STORED[known][0])
-    for name, shape in BEHIND.items():
+        for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
+            name = _of_dtype(operand.name, dtype)
+            yield name, partial(_numbered, problem, operand.name, dtype)
+    is_last = problem.case.spec.loss_shape([(2, 3, 4)])[-2:] == (2, 3)
+    for name, shape in (BEFORE if is_last else BEHIND).items():
         yield name, partial(problem.reshaped, shape)
-    for name, (shape, order) in LAST.items():
+    for name, (shape, order) in (NOT_LAST if is_last else LAST).items():
         yield name, partial(_stored, problem, shape, order)
 
 

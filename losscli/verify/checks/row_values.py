@@ -2,13 +2,15 @@
 
 Catches: a maximum that is not subtracted, so that exponentials overflow; rows of minus infinity but
 for one class, as masked logits are, that become NaN; a loss of a very confident row that loses all
-digits; ties; ignored rows whose loss or gradient is not 0, or which a mean counts; NaN, or none,
-where all rows are ignored. The check judges the loss and all gradients, for an incoming gradient of
+digits; ties; vectors of length 0, or of very different lengths; operands that are equal or opposite;
+ignored or masked rows whose loss or gradient is not 0, or which a mean counts; NaN that a masked row
+holds; NaN, or none, where all rows are ignored. The check judges the loss and all gradients, for an incoming gradient of
 1 and one other.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,8 +21,9 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject
-from losscli.losses import CLASS_NUMBERS, ROW
+from losscli.losses import CLASS_NUMBERS, MASK, ROW, RowSpec
 from losscli.losses.row_forms import IGNORE_INDEX
+from losscli.losses.rows import LOGITS, SCORES, VECTORS, Content
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
@@ -31,6 +34,8 @@ CONFIDENT = 30.0
 """A logit so far above the others that they hardly count."""
 LARGE = 1e4
 """Of which float32 holds no exponential."""
+SHORT = 1e-4
+"""Which makes squares that are small beside those of the other rows."""
 
 
 def values_case(case: Case) -> Case:
@@ -58,7 +63,7 @@ def _partly_masked(logits: Tensor) -> Tensor:
     return logits.masked_fill(masked, -math.inf)
 
 
-LOGITS: dict[str, Callable[[Tensor], Tensor]] = {
+LOGITS_OF: dict[str, Callable[[Tensor], Tensor]] = {
     "one class far above the others": lambda logits: _with_one(logits, CONFIDENT),
     "one class far below the others": lambda logits: _with_one(logits, -CONFIDENT),
     "logits of 1e4": lambda logits: (logits * LARGE).clamp(-3 * LARGE, 3 * LARGE),
@@ -69,6 +74,30 @@ LOGITS: dict[str, Callable[[Tensor], Tensor]] = {
     "rows of -infinity but for one class": _masked,
     "a third of the classes at -infinity": _partly_masked,
 }
+VECTORS_OF: dict[str, Callable[[Tensor], Tensor]] = {
+    "rows of zeros": torch.zeros_like,
+    "rows of one number": lambda rows: _with_one(torch.zeros_like(rows), 0.5),
+    "short rows": lambda rows: rows * SHORT,
+    "long rows": lambda rows: (rows * LARGE).clamp(-3 * LARGE, 3 * LARGE),
+    "one number far above the others": lambda rows: _with_one(rows, LARGE),
+}
+SCORES_OF: dict[str, Callable[[Tensor], Tensor]] = {
+    "one class far above the others": lambda scores: _with_one(scores, LARGE),
+    "one class far below the others": lambda scores: _with_one(scores, -LARGE),
+    "equal scores": torch.zeros_like,
+    "scores of 1e4": lambda scores: (scores * LARGE).clamp(-3 * LARGE, 3 * LARGE),
+}
+CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
+    LOGITS: LOGITS_OF,
+    VECTORS: VECTORS_OF,
+    SCORES: SCORES_OF,
+}
+"""What is planted into rows, by what they hold."""
+PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
+    "equal to the": torch.clone,
+    "opposite to the": torch.neg,
+}
+"""Operands that are made of the prediction."""
 IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
     "no row ignored": lambda place: place < 0,
     "the first row ignored": lambda place: place == 0,
@@ -90,37 +119,71 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
-    """Yield each kind of rows by its name."""
-    for name, change in LOGITS.items():
-        yield name, partial(_changed, problem, change)
+    """Yield each kind of rows by its name, first in the prediction, then in others like it."""
+    spec = problem.case.spec
+    assert isinstance(spec, RowSpec)
+    first, *others = _alike(problem)
+    for name, change in CONTENTS[spec.holds].items():
+        yield name, partial(_changed, problem, first, change)
+        for other in others:
+            yield f"{name}, in the {other}", partial(_changed, problem, other, change)
+    for other, (name, change) in itertools.product(others, PAIRS.items()):
+        yield f"{other} {name} {first}", partial(_paired, problem, other, change)
     ignores = IGNORE_INDEX.name in problem.case.params
-    for name, where in IGNORED.items() if ignores else ():
+    masks = any(operand.kind == MASK for operand in spec.operands)
+    for name, where in IGNORED.items() if ignores or masks else ():
         yield name, partial(_ignored, problem, where)
+        if masks:
+            yield f"{name}, which hold NaN", partial(_ignored, problem, where, holding=math.nan)
 
 
-def _changed(problem: Problem, change: Callable[[Tensor], Tensor]) -> Problem:
-    """Return the problem with other logits; half the targets are the class that is planted."""
-    first = problem.case.spec.names[0]
-    logits = problem.operands[first]
-    operands: Operands = {**problem.operands, first: change(logits)}
+def _alike(problem: Problem) -> list[str]:
+    """Return the names of the operands that are rows as the prediction is."""
+    return [
+        operand.name
+        for operand in problem.case.spec.operands
+        if operand.differentiable
+        and operand.domain == problem.case.spec.operands[0].domain
+        and problem.operands[operand.name].shape == problem.prediction.shape
+    ]
+
+
+def _changed(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
+    """Return the problem with other rows; half the targets are the class that is planted."""
+    rows = problem.operands[name]
+    operands: Operands = {**problem.operands, name: change(rows)}
     for operand in problem.case.spec.operands:
         if operand.kind == CLASS_NUMBERS:
             target = operands[operand.name]
             half = torch.arange(len(target), device=target.device) % 2 == 0
-            operands[operand.name] = torch.where(half, _planted_class(logits).to(target), target)
+            operands[operand.name] = torch.where(half, _planted_class(rows).to(target), target)
     return problem.like(operands)
 
 
-def _ignored(problem: Problem, where: Callable[[Tensor], Tensor]) -> Problem:
-    """Return the problem with some rows ignored, and no others."""
+def _paired(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
+    """Return the problem with an operand that is made of the prediction."""
+    return problem.like({**problem.operands, name: change(problem.prediction)})
+
+
+def _ignored(
+    problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
+) -> Problem:
+    """Return the problem with some rows ignored or masked, and no others.
+
+    ``holding``: what these rows hold; None for what they held.
+    """
     operands = dict(problem.operands)
-    ignored = int(problem.case.params[IGNORE_INDEX.name])
     for operand in problem.case.spec.operands:
+        given = operands[operand.name]
+        place = torch.arange(len(given), device=given.device)
         if operand.kind == CLASS_NUMBERS:
-            target = operands[operand.name]
-            kept = torch.where(target == ignored, 0 if ignored else 1, target)
-            place = torch.arange(len(target), device=target.device)
+            ignored = int(problem.case.params[IGNORE_INDEX.name])
+            kept = torch.where(given == ignored, 0 if ignored else 1, given)
             operands[operand.name] = kept.masked_fill(where(place), ignored)
+        elif operand.kind == MASK:
+            operands[operand.name] = ~where(place)
+        elif holding is not None:
+            operands[operand.name] = given.masked_fill(where(place)[:, None], holding)
     return problem.like(operands)
 
 
