@@ -153,6 +153,9 @@ class Case(Record, frozen=True):
                 return Reason("layout", f"{self.layout}: rows of {self.loss} do not broadcast")
             if not self.shape or not self.classes:
                 return Reason("layout", f"{self.loss} needs rows of at least one class")
+            most = getattr(self.spec, "most_dimensions", None)
+            if most and len(self.shape) > most:
+                return Reason("layout", f"{self.loss} takes at most {most} dimensions")
         return Reason("layout", text) if text else None
 
     @property

@@ -111,7 +111,8 @@ def test_list_of_losses_in_json_has_the_same_as_data(capsys):
 def test_list_says_which_losses_are_of_rows(capsys):
     lines = listing(capsys, "losses").splitlines()
     named = {line.partition(", by row: ")[0] for line in lines if ", by row: " in line}
-    assert named == {"cross_entropy", "cross_entropy_with_probabilities"}
+    assert named == {name for name in ROW_FORMS if not name.startswith("weighted_")}
+    assert {"cross_entropy", "kl_divergence", "masked_kl_divergence", "token_log_probs"} <= named
     losses = json.loads(listing(capsys, "losses", "--format", "json"))["losses"]
     assert {name for name, loss in losses.items() if loss["unit"] == "row"} == named
 

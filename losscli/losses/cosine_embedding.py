@@ -55,7 +55,7 @@ def _terms(
         least = torch.where(target == 1, 1.0, abs(margin))
         return found[LOSS].fmax(least) * active
 
-    makers = {n: lambda n=n: found[n] * active.unsqueeze(-1) for n in names}  # type: ignore[misc]
+    makers = {n: lambda n=n: found[n] * active.unsqueeze(-1) for n in names}
     return LazyTerms({LOSS: loss, **makers})
 
 
@@ -140,5 +140,7 @@ SPEC = RowFunctorSpec(
     module=CosineEmbeddingLoss,
     widens=True,
     holds=VECTORS,
+    factors=1,  # a norm is a sum of squares
+    most_dimensions=2,
     terms=Terms(_terms, "a cosine less a number, whose gradient is a difference of two vectors"),
 )

@@ -37,7 +37,7 @@ def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]
     one, other = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (x1, x2))
     norms = one.clamp_min(eps), other.clamp_min(eps)
     found = cosine_terms(("x1", "x2"), x1, x2, norms, eps)
-    makers = {name: lambda name=name: found[name] for name in ("x1", "x2")}  # type: ignore[misc]
+    makers = {name: lambda name=name: found[name] for name in ("x1", "x2")}
     return LazyTerms({LOSS: lambda: found[LOSS].clamp(min=1.0), **makers})
 
 
@@ -95,6 +95,7 @@ SPEC = RowFunctorSpec(
     module=CosineSimilarityLoss,
     widens=True,
     holds=VECTORS,
+    factors=1,  # a norm is a sum of squares
     arguments={"dim": -1},
     terms=Terms(_terms, "one less a cosine, whose gradient is a difference of two vectors"),
 )

@@ -39,7 +39,10 @@ def reference(
 
     (scores,), dtype = widened(input)
     number = target.long().unsqueeze(-1)
-    beyond = torch.relu(margin - scores.gather(-1, number) + scores)
+    beyond = margin - scores.gather(-1, number) + scores
+    # For p = 1 the derivative of what is not above 0 is 0, NaN too; for p = 2 that of NaN is NaN.
+    least = beyond.detach().clamp_min(0)
+    beyond = torch.where(beyond > 0, beyond, least) if p == 1 else torch.relu(beyond)
     others = torch.ones_like(scores).scatter(-1, number, 0.0)
     loss = (others * (beyond if p == 1 else beyond * beyond)).sum(-1) / input.shape[-1]
     if weight is not None:
@@ -185,5 +188,6 @@ SPEC = RowFunctorSpec(
     module=MultiMarginLoss,
     widens=True,
     holds=SCORES,
+    most_dimensions=2,
     terms=Terms(_terms, "a sum of differences of scores and a margin"),
 )

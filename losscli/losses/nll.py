@@ -31,6 +31,7 @@ def reference(
     import torch
 
     (wide,), dtype = widened(input)
+    wide = wide.contiguous()  # PyTorch has no derivative of others
     weight = None if weight is None else weight.to(wide.dtype)
     loss = torch.nn.functional.nll_loss(
         wide, target.long(), weight, ignore_index=int(ignore_index), reduction=reduction

@@ -1,10 +1,10 @@
 """The magnitudes at which errors of losses over rows are measured: losscli/truth/tolerances.py.
 
 A probability is ``exp(x / T - lse)``: beside its own roundings its exponent ``e`` is rounded, which
-moves it by ``abs(e)`` ULP, a quarter of which the bar of 4 ULP multiplies again; where a temperature
-divides, the quotient is rounded as well. Below float32's smallest normal number a probability is
-rounded as that number is, and what multiplies it multiplies this. A logarithm of one is a
-difference of ``x / T`` and ``lse``, which is rounded beside 1, as the sum of exponentials is.
+moves it by ``abs(e)`` ULP, a quarter of which the bar of 4 ULP multiplies again; where a
+temperature divides, the quotient is rounded as well. Below float32's smallest normal number a
+probability is rounded as that number is, and what multiplies it multiplies this. A logarithm of one
+is a difference of ``x / T`` and ``lse``, which is rounded beside 1, as the sum of exponentials is.
 """
 
 from __future__ import annotations

@@ -52,6 +52,10 @@ class RowSpec(Spec):
     """``counts(*operands, **parameters)``: what each row counts in a mean; None where it is 1."""
     rounds_once: bool = True
     """Whether 16-bit results are those of float32, rounded once."""
+    factors: int = 3
+    """How many operands together have products that may be out of range by themselves."""
+    most_dimensions: int | None = None
+    """The most dimensions of the prediction; None for any number."""
     values: int = 1
     """How many losses a row has; several lie in a dimension in front of the rows."""
 

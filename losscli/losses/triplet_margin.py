@@ -214,5 +214,6 @@ SPEC = RowFunctorSpec(
     module=TripletMarginLoss,
     widens=True,
     holds=VECTORS,
+    factors=1,  # a norm is a sum of squares
     terms=Terms(_terms, "two distances and a margin, whose gradients are differences of vectors"),
 )

@@ -87,6 +87,8 @@ def _incoming(problem: Problem) -> list[Incoming]:
 def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) -> Answer:
     """Return what the parts of a batch come to: losses added up, gradients side by side."""
     case, shape = problem.case, problem.oracle.shape
+    # Several values of a row lie in front of the rows.
+    dimension = len(problem.oracle.unreduced_shape) - len(problem.oracle.units)
     losses: list[Tensor] = []
     found: dict[str, list[Tensor]] = {name: [] for name in problem.wrt}
     start = 0
@@ -98,14 +100,22 @@ def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) 
         }
         share = count / shape[0] if case.reduction == "mean" else 1.0
         coming = incoming.grad_output
-        coming = coming[cut] if case.reduction == "none" else coming * share
+        coming = (
+            coming.narrow(dimension, cut.start, count)
+            if case.reduction == "none"
+            else coming * share
+        )
         answer = subject.answer(Call(operands, problem.wrt, coming))
         losses.append(answer.loss if case.reduction == "none" else answer.loss.double() * share)
         for name, gradient in answer.gradients.items():
             if gradient is not None:
                 found[name].append(gradient)
     dtype = problem.oracle.dtype
-    loss = torch.cat(losses) if case.reduction == "none" else torch.stack(losses).sum().to(dtype)
+    loss = (
+        torch.cat(losses, dimension)
+        if case.reduction == "none"
+        else torch.stack(losses).sum().to(dtype)
+    )
     return Answer(loss, {name: _together(problem, name, own) for name, own in found.items()})
 
 

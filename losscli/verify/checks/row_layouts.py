@@ -17,7 +17,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject, SubjectError
-from losscli.losses import CLASS_NUMBERS, ROW, Shape
+from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
@@ -114,9 +114,13 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
             name = _of_dtype(operand.name, dtype)
             yield name, partial(_numbered, problem, operand.name, dtype)
     is_last = problem.case.spec.loss_shape([(2, 3, 4)])[-2:] == (2, 3)
+    spec = problem.case.spec
+    most = spec.most_dimensions if isinstance(spec, RowSpec) else None
     for name, shape in (BEFORE if is_last else BEHIND).items():
-        yield name, partial(problem.reshaped, shape)
-    for name, (shape, order) in (NOT_LAST if is_last else LAST).items():
+        if len(shape) <= (most or len(shape)):
+            yield name, partial(problem.reshaped, shape)
+    orders = NOT_LAST if is_last else LAST
+    for name, (shape, order) in orders.items() if not most else ():
         yield name, partial(_stored, problem, shape, order)
 
 

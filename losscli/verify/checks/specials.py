@@ -19,7 +19,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
-from losscli.losses import ROW
+from losscli.losses import RowSpec
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
@@ -59,6 +59,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand that takes it."""
+    spec = problem.case.spec
     for title, value in special_values(problem.oracle.dtype).items():
         operands = _free(problem)
         places: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
@@ -68,7 +69,7 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
         for where, planted in places.items():
             if any(_is_refused(problem, name, value) for name in planted):
                 continue
-            if problem.case.spec.unit == ROW and len(planted) > 2 and 1 < value < math.inf:
+            if isinstance(spec, RowSpec) and len(planted) >= spec.factors and 1 < value < math.inf:
                 continue  # the product of a probability and a weight is out of range by itself
             variant = _planted(problem, value, planted)
             if _is_taken(variant):

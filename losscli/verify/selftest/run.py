@@ -23,6 +23,9 @@ LONG = (512, 2048)
 ROWS: dict[str, dict[str, float]] = {
     "cross_entropy": {"label_smoothing": 0.1, "ignore_index": 3},
     "weighted_cross_entropy": {"label_smoothing": 0.1},
+    "masked_kl_divergence": {"temperature": 1.3},
+    "cosine_similarity": {"eps": 1e-3},
+    "multi_margin": {"margin": 0.7},
 }
 """The losses over rows, with their parameters: those that the mistakes know."""
 COMPILED = next(iter(LOSSES))

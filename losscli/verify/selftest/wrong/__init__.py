@@ -13,7 +13,7 @@ from losscli.losses import ELEMENT, ROW, Unit
 from losscli.reasons import Reason
 from losscli.verify.checks.exact import has_exact_values
 from losscli.verify.selftest.formula import Make, simple, unreduced
-from losscli.verify.selftest.wrong import behaviour, gradients, rows, values
+from losscli.verify.selftest.wrong import behaviour, functors, gradients, rows, values
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,25 @@ def _broadcasts(case: Case) -> bool:
 
 def _is_weighted(case: Case) -> bool:
     return "weight" in case.spec.names
+
+
+def _smooths(case: Case) -> bool:
+    """Tell whether it is a cross entropy."""
+    return "label_smoothing" in case.params
+
+
+def _counts_rows(case: Case) -> bool:
+    """Tell whether rows may count nothing in a mean."""
+    return _is_mean(case) and getattr(case.spec, "counts", None) is not None
+
+
+def _has_temperature(case: Case) -> bool:
+    return case.params.get("temperature", 1.0) != 1
+
+
+def _of(loss: str) -> Callable[[Case], bool]:
+    """Return whether a case is of a loss."""
+    return lambda case: case.loss == loss
 
 
 _BOTH: tuple[Unit, ...] = (ELEMENT, ROW)
@@ -215,15 +234,45 @@ WRONG: tuple[Wrong, ...] = (
     ),
     Wrong("one number", "where a stride is 0", gradients.one_number, _is_not_reduced),
     Wrong("mean of means", "of 16 rows each, or fewer", simple(values.mean_of_means), _is_mean),
-    Wrong("counts ignored rows", "in a mean", simple(rows.counts_ignored), _is_mean, units=_ROWS),
+    Wrong(
+        "counts ignored rows", "in a mean", simple(rows.counts_ignored), _counts_rows, units=_ROWS
+    ),
     Wrong("weight forgotten", "takes 1", simple(rows.without_weight), _is_weighted, units=_ROWS),
-    Wrong("softmax alone", "no -1 for the target", simple(rows.sum_of_softmax), units=_ROWS),
-    Wrong("maximum kept", "exponentials overflow", simple(rows.without_maximum), units=_ROWS),
-    Wrong("dropped classes", "beyond vectors of 8", simple(rows.dropped_classes), units=_ROWS),
-    Wrong("narrow sum of a row", "in bfloat16", simple(rows.narrow_sum), units=_ROWS),
-    Wrong("smooths the others", "1/(C-1) for 1/C", simple(rows.smooths_the_others), units=_ROWS),
-    Wrong("gradient of ignored rows", "is not 0", simple(rows.gradient_of_ignored), units=_ROWS),
-    Wrong("classes last", "whatever lies behind them", simple(rows.last_dimension), units=_ROWS),
+    Wrong(
+        "softmax alone", "no -1 for the target", simple(rows.sum_of_softmax), _smooths, units=_ROWS
+    ),
+    Wrong(
+        "maximum kept", "exponentials overflow", simple(rows.without_maximum), _smooths, units=_ROWS
+    ),
+    Wrong(
+        "dropped classes",
+        "beyond vectors of 8",
+        simple(rows.dropped_classes),
+        _smooths,
+        units=_ROWS,
+    ),
+    Wrong("narrow sum of a row", "in bfloat16", simple(rows.narrow_sum), _smooths, units=_ROWS),
+    Wrong(
+        "smooths the others",
+        "1/(C-1) for 1/C",
+        simple(rows.smooths_the_others),
+        _smooths,
+        units=_ROWS,
+    ),
+    Wrong(
+        "gradient of ignored rows",
+        "is not 0",
+        simple(rows.gradient_of_ignored),
+        _smooths,
+        units=_ROWS,
+    ),
+    Wrong(
+        "classes last",
+        "whatever lies behind them",
+        simple(rows.last_dimension),
+        _smooths,
+        units=_ROWS,
+    ),
     Wrong(
         "incoming of the first row",
         "for all rows",
@@ -235,7 +284,43 @@ WRONG: tuple[Wrong, ...] = (
         "clamps targets",
         "that are no class",
         simple(rows.clamps_targets),
+        _smooths,
         held_to_oracle=True,  # on a GPU the check is of what promises NaN
+        units=_ROWS,
+    ),
+    Wrong(
+        "input for target",
+        "and target for input",
+        simple(functors.exchanged),
+        _of("masked_kl_divergence"),
+        units=_ROWS,
+    ),
+    Wrong(
+        "temperature forgotten",
+        "in the gradients",
+        simple(functors.without_temperature),
+        _has_temperature,
+        units=_ROWS,
+    ),
+    Wrong(
+        "mean left out",
+        "q * d for q * (d - mean)",
+        simple(functors.without_mean),
+        _of("masked_kl_divergence"),
+        units=_ROWS,
+    ),
+    Wrong(
+        "epsilon added",
+        "to the norm, whose least it is",
+        simple(functors.added_epsilon),
+        _of("cosine_similarity"),
+        units=_ROWS,
+    ),
+    Wrong(
+        "other side",
+        "of the hinge",
+        simple(functors.other_side),
+        _of("multi_margin"),
         units=_ROWS,
     ),
     *(

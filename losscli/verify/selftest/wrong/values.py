@@ -111,7 +111,8 @@ def rows_for_elements(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 def half_inside(case: Case, *operands: Tensor) -> Tensor:
     """Computes in float16."""
-    return formula(case, *(operand.half() for operand in operands)).to(operands[0].dtype)
+    narrow = (each.half() if each.is_floating_point() else each for each in operands)
+    return formula(case, *narrow).to(operands[0].dtype)
 
 
 def narrow_accumulator(case: Case, *operands: Tensor) -> Tensor:

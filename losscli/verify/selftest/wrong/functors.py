@@ -1,0 +1,52 @@
+"""Losses over rows of one to three operands that are wrong on purpose.
+
+The reference is kept, and what the mistake changes in a row is added to it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.verify.selftest.formula import formula, reduced, unreduced
+from losscli.verify.selftest.surgery import graft, regrade
+
+
+def exchanged(case: Case, input: Tensor, target: Tensor, *mask: Tensor) -> Tensor:
+    """Takes the input for the target."""
+    return formula(case, target, input, *mask)
+
+
+def without_temperature(case: Case, *operands: Tensor) -> Tensor:
+    """Leaves the temperature out of the gradients."""
+    temperature = case.params["temperature"]
+    rows = [
+        regrade(each, lambda g: g * temperature) if each.is_floating_point() else each
+        for each in operands
+    ]
+    return formula(case, *rows)
+
+
+def without_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    """The gradient of the target is ``q * d`` for ``q * (d - mean of d)``, d the surprise."""
+    temperature = case.params["temperature"]
+    mean = unreduced(case, input.detach(), target.detach(), mask)
+    moved = mean * torch.logsumexp(target / temperature, -1)
+    more = torch.where(mask, moved, 0.0)
+    if case.reduction == "mean":
+        more = more.sum() / mask.sum()
+    loss = formula(case, input, target, mask)
+    return graft(loss, loss + more)
+
+
+def added_epsilon(case: Case, x1: Tensor, x2: Tensor) -> Tensor:
+    """Adds the least norm to each norm."""
+    norms = [torch.linalg.vector_norm(x, dim=-1) + case.params["eps"] for x in (x1, x2)]
+    rows = 1 - (x1 * x2).sum(-1) / norms[0] / norms[1]
+    return reduced(case, rows)
+
+
+def other_side(case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Wants the class of a row to score lower than the others."""
+    return formula(case, -input, target)
