@@ -68,6 +68,8 @@ def _meets(fact: object, values: tuple[object, ...]) -> bool:
 def expand(config: Config, device: str) -> Iterator[Case]:
     """Yield the cases of a config in the order written, on a device that is no longer ``auto``.
 
+    A loss that lacks a reduction has the first of its own in its place.
+
     A case that is written twice, as by ``[smooth_l1, {smooth_l1: {beta: 1}}]``, is yielded once.
     """
     return iter(dict.fromkeys(_expand(config, device)))

@@ -18,7 +18,7 @@ Distributions (``scale`` multiplies every prediction, except at a boundary):
 
 Rows of logits at a boundary are multiples of 1/16, so that several classes tie. Class numbers are
 drawn with equal chances; every 997th row, from the 32nd on, is ignored where the loss ignores one.
-A mask keeps three of four rows.
+A mask keeps the first row, and three of four others.
 
 Each operand has values of its domain (losscli/losses/domain.py) in all of them: draws are brought
 into it, and every 101st value is one of its ends, the next one the other. Targets of -1 and 1 are
@@ -169,8 +169,8 @@ class _Source:
         return drawn
 
     def mask(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw which rows count: three of four."""
-        return self.uniform(shape, offset) < KEPT_ROWS
+        """Draw which rows count: three of four, and the first, so that a mean is no NaN."""
+        return (self.uniform(shape, offset) < KEPT_ROWS) | (self.places(shape, offset) == 0)
 
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Draw from [0, 1)."""
