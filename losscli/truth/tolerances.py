@@ -27,6 +27,16 @@ one tile, would lose ``sqrt(C)`` roundings, at most ``sqrt(16384) = 128``: 64 UL
 bars: WARN; in float64, where the oracle's own sum is rounded, PASS. 16-bit results are those of
 float32 rounded once: 1 ULP, or the wider bar of float32 at the largest term.
 
+**Rows of two sets of logits.** A divergence is a sum of ``w * v``, with probabilities ``w`` and
+values ``v`` that are differences of logarithms. The terms of ``v`` are those of its logarithms, and
+the sum is measured at that of ``w`` times the largest of them, plus what the rounding of its
+exponent adds to ``w``, times ``v`` itself. The derivative is ``w * (v - sum of w * v)``, measured
+likewise: at ``w`` times the largest term of ``v`` and of the sum. **Rows of vectors**: a cosine is
+measured at 1, or at the margin, and its gradient ``y / (a * b) - c * x / a^2`` at the larger of the
+two; the difference of two distances at the larger one, where a difference of numbers to which
+epsilon is added is measured before it is added, and the gradient at the larger of the two unit
+vectors. losscli/losses/row_terms.py and the files of the losses hold these terms.
+
 **The value of mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums
 tiles of 16,384 elements in float32 and carries the tiles in wider precision adds a random walk of
 ``sqrt(16384) = 128`` roundings at worst: the bound ``u_out + 128 * u_acc``, relative to the sum of
