@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import row_calls
+from . import functor_calls, row_calls
 from .kernels.layouts import LAYOUTS, Make
 from .machinery import MACHINERY
 
@@ -270,9 +270,9 @@ def make(call: Call) -> None:
 def prepare(only_rows: bool = False) -> None:
     """Build and load the kernels: a build under the sanitizer would be watched as well."""
     from losscli.extension import load
-    from losscli.losses import ROW_LOSSES
+    from losscli.losses import ROW_FUNCTORS, ROW_LOSSES
 
-    for loss in ROW_LOSSES:
+    for loss in (*ROW_LOSSES, *ROW_FUNCTORS):
         load.load_loss(loss, "cuda")
     if only_rows:
         return
@@ -283,11 +283,14 @@ def prepare(only_rows: bool = False) -> None:
 
 def every_call(only_rows: bool = False) -> Iterator[tuple[object, Callable[[], None]]]:
     """Yield what to print of each call, and what makes it."""
-    from losscli.losses import ROW_LOSSES
+    from losscli.losses import ROW_FUNCTORS, ROW_LOSSES
 
     for loss in ROW_LOSSES:
         for row_call in row_calls.calls(loss):
             yield row_call, partial(row_calls.make, row_call, next(_sites))
+    for spec in ROW_FUNCTORS.values():
+        for call_of_functor in functor_calls.calls(spec.name, spec.rows, spec.roles):
+            yield call_of_functor, partial(functor_calls.make, call_of_functor, next(_sites))
     if not only_rows:
         for call in calls():
             yield call, partial(make, call)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from losscli.extension import load
-from losscli.losses import LOSSES, ROW_LOSSES, Operand
+from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES, Operand
 from losscli.losses.domain import POSITIVE
-from tests import row_calls, sanitize
+from tests import functor_calls, row_calls, sanitize
 from tests.machinery import MACHINERY
 from tests.standin import write_program
 
@@ -64,6 +64,21 @@ def test_the_calls_of_a_loss_over_rows_cover_its_forms(monkeypatch, loss):
     for call in made:
         if call.classes == 9 and not call.wrong:
             row_calls.make(call, 1)
+
+
+@pytest.mark.parametrize("loss", ROW_FUNCTORS)
+def test_the_calls_of_a_functor_over_rows_cover_its_forms(monkeypatch, loss):
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    load.load_loss(loss, "cpu")
+    spec = ROW_FUNCTORS[loss]
+    made = list(functor_calls.calls(loss, spec.rows, spec.roles))
+    assert {(c.dtype, c.length) for c in made} >= {
+        (dtype, length) for dtype in functor_calls.DTYPES for length in functor_calls.LENGTHS
+    }
+    assert {c.layout for c in made} == {"dense", "shifted", "apart", "transposed"}
+    for call in made:
+        if call.length in {9, 1025} and not call.wrong:
+            functor_calls.make(call, 1)
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])

@@ -7,6 +7,7 @@
 #include "core/runtime.h"
 #include "rowwise/functors/cuda/instance.h"
 #include "rowwise/functors/cuda/rows_kernel.cuh"
+#include "rowwise/functors/cuda/slots_kernel.cuh"
 #include "rowwise/functors/cuda/totals.cuh"
 
 #define LOSSCLI_JOIN_(a, b) a##b
@@ -96,6 +97,119 @@ Status launch_as(const FunctorArguments& arguments, const FunctorMemory& memory,
   return launch_rows<kLargeBlock, kGradient>(arguments, policy, memory, context);
 }
 
+// Whether the rows of all operands and gradients begin at the same place of 16 bytes, so that
+// vectors of one are vectors of all.
+bool lie_alike(const FunctorArguments& arguments) {
+  const auto first = reinterpret_cast<uintptr_t>(arguments.operands[0]);
+  const auto lies_so = [&](const void* data, const RowStrides& strides) {
+    const int64_t steps = strides.outer - arguments.strides[0].outer;
+    return (strides.classes == 1 || arguments.length == 1) &&
+           (reinterpret_cast<uintptr_t>(data) - first) % kPackBytes == 0 &&
+           (arguments.rows() == 1 || steps * int64_t{sizeof(Stored)} % kPackBytes == 0);
+  };
+  for (int k = 0; k < Loss::rows; ++k) {
+    if (!lies_so(arguments.operands[k], arguments.strides[k])) return false;
+    if (arguments.gradients[k] && !lies_so(arguments.gradients[k], arguments.gradient_strides[k]))
+      return false;
+  }
+  return true;
+}
+
+// The shape of the slots of so many warps for a row, if they hold what they must.
+bool fits(const FunctorArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
+  constexpr int64_t kMostSlotBytes = int64_t{slot_vectors(Loss::rows)} * 32 * kPackBytes;
+  const int64_t bytes = arguments.length * int64_t{sizeof(Stored)};
+  const int64_t warps = int64_t{team} * cluster;
+  // Whole lines of memory where a warp has more than a few of them.
+  const int64_t part = divide_up(bytes, warps), unit = part >= 1024 ? 128 : kPackBytes;
+  const int64_t piece_slots = divide_up(part, kMostSlotBytes);
+  const int64_t slot_bytes = divide_up(divide_up(part, piece_slots), unit) * unit;
+  const int64_t slots =
+      least(kSlotKernelBytes / kSlotWarps / (Loss::rows * slot_bytes + 8), kMostSlots);
+  shape.team = team;
+  shape.cluster = cluster;
+  shape.slots = static_cast<int>(slots);
+  shape.slot_bytes = static_cast<int>(slot_bytes);
+  shape.piece_slots = static_cast<int>(piece_slots);
+  // A row that is held, and the next while it is; of a cluster, which is one row's alone, a part of
+  // the next.
+  const int64_t held = cluster > 1 || team == kSlotWarps ? piece_slots + 1 : 2 * piece_slots;
+  return slots >= (again || team < kSlotWarps ? held : 2);
+}
+
+// The fewest warps whose slots hold a row; more of them where rows are few.
+bool choose_slots(const FunctorArguments& arguments, bool again, const DeviceFacts& device,
+                  SlotShape& shape) {
+  const int64_t bytes = arguments.length * int64_t{sizeof(Stored)}, rows = arguments.rows();
+  if (!device.clusters || arguments.inner != 1 || rows >= int64_t{1} << 30 ||
+      bytes < kLeastSlotRowBytes || bytes >= int64_t{1} << 30 || !lie_alike(arguments))
+    return false;
+  const int64_t most = int64_t{device.multiprocessors} * kSlotWarps;
+  const auto is_enough = [&](int64_t warps) {
+    return rows * warps * 2 > most || bytes < 2 * warps * kLeastSlotRowBytes;
+  };
+  for (int warps = 1; warps <= kSlotWarps * kMostCluster; warps *= 2) {
+    const int team = warps < kSlotWarps ? warps : kSlotWarps;
+    if (!fits(arguments, again, team, warps / team, shape)) continue;
+    if (is_enough(warps) || warps == kSlotWarps * kMostCluster) return true;
+  }
+  return false;
+}
+
+template <int kGradients>
+Status launch_slots(const FunctorArguments& arguments, const SlotShape& shape,
+                    const FunctorMemory& memory, const LaunchContext& context) {
+  const auto kernel = slots_kernel<Functor, Stored, kGradients>;
+  const int64_t shared = kSlotWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
+                         2 * kToldBytes * int64_t{kSlotWarps} * shape.cluster;
+  Status status =
+      status_of(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(shared)),
+                "the shared memory of slots_kernel");
+  if (!status.ok()) return status;
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.blockDim = dim3(kSlotWarps * 32);
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = static_cast<cudaStream_t>(context.stream);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  config.gridDim = dim3(static_cast<unsigned>(shape.cluster));
+  int clusters = context.device.multiprocessors;
+  if (shape.cluster > 1) {
+    status = status_of(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config),
+                       "the occupancy of slots_kernel");
+    if (!status.ok()) return status;
+    if (clusters == 0)
+      return Status::failure(StatusCode::failed, "no cluster of slots_kernel fits");
+  }
+  const int64_t needed = divide_up(arguments.rows(), kSlotWarps / shape.team);
+  config.gridDim = dim3(static_cast<unsigned>(least(clusters, needed) * shape.cluster));
+  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape),
+                       "slots_kernel", config.gridDim, kSlotWarps * 32);
+}
+
+// The kernel that reads each row once, where rows are what it takes.
+template <bool kGradient>
+Status launch_best(const FunctorArguments& arguments, const FunctorMemory& memory,
+                   const LaunchContext& context) {
+  if constexpr (sizeof(Stored) <= 4 && Loss::reads) {
+    SlotShape shape;
+    const bool again = kGradient || Loss::later_sums > 0;
+    if (choose_slots(arguments, again, context.device, shape)) {
+      if constexpr (!kGradient) return launch_slots<0>(arguments, shape, memory, context);
+      if constexpr (kGradient && Loss::rows > 1)
+        if (arguments.gradients[1] || (Loss::rows > 2 && arguments.gradients[2]))
+          return launch_slots<Loss::rows>(arguments, shape, memory, context);
+      if constexpr (kGradient) return launch_slots<1>(arguments, shape, memory, context);
+    }
+  }
+  return launch_as<kGradient>(arguments, memory, context);
+}
+
 // The grid of the kernels that sum over rows.
 dim3 total_grid(const FunctorArguments& arguments) {
   const int64_t blocks = least(divide_up(arguments.rows(), kTotalRows), kMostTotals);
@@ -122,8 +236,8 @@ Status launch_all(const FunctorArguments& arguments, const LaunchContext& contex
     status = launch("count_kernel", count_kernel<Functor, Stored>, total_grid(arguments),
                     kTotalThreads, false, context.stream, arguments, memory, totals);
   if (status.ok())
-    status = arguments.wants_gradient() ? launch_as<true>(arguments, memory, context)
-                                        : launch_as<false>(arguments, memory, context);
+    status = arguments.wants_gradient() ? launch_best<true>(arguments, memory, context)
+                                        : launch_best<false>(arguments, memory, context);
   if (status.ok() && sums)
     status = launch("sum_kernel", sum_kernel<Stored>, total_grid(arguments), kTotalThreads, false,
                     context.stream, arguments, memory, totals);

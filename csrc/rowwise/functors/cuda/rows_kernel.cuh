@@ -325,7 +325,7 @@ template <template <typename> class Functor, typename Stored, int threads, bool 
 __global__ void __launch_bounds__(block_threads(threads), least_blocks(threads, sizeof(Stored)))
     functor_kernel(const __grid_constant__ FunctorArguments arguments,
                    const __grid_constant__ FunctorMemory memory, const int resident) {
-  extern __shared__ __align__(16) unsigned char shared[];
+  extern __shared__ __align__(128) unsigned char shared[];
   FunctorRows<Functor, Stored, threads, kGradient> rows(arguments, memory, resident,
                                                         reinterpret_cast<Pack<Stored>*>(shared));
   rows.run();
