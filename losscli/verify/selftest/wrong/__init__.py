@@ -211,7 +211,11 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("looks again", "at the operand's strides in backward", simple(gradients.reused_sizes)),
     Wrong("one ulp off", "rounds up what is exact", simple(values.one_ulp), has_exact_values),
     Wrong(
-        "first row decides", "if it is zero, all is", gradients.first_row_decides, _is_not_reduced
+        "first row decides",
+        "if it is zero, all is",
+        gradients.first_row_decides,
+        _is_not_reduced,
+        units=_BOTH,
     ),
     Wrong("one number", "where a stride is 0", gradients.one_number, _is_not_reduced),
     Wrong("mean of means", "of 16 rows each, or fewer", simple(values.mean_of_means), _is_mean),
@@ -222,6 +226,26 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("dropped classes", "beyond vectors of 8", simple(rows.dropped_classes), units=_ROWS),
     Wrong("narrow sum of a row", "in bfloat16", simple(rows.narrow_sum), units=_ROWS),
     Wrong("smooths the others", "1/(C-1) for 1/C", simple(rows.smooths_the_others), units=_ROWS),
+    Wrong("smooths a part", "the first 1024 classes", simple(rows.smooths_a_part), units=_ROWS),
+    Wrong(
+        "gradient over the logits",
+        "which others may still read",
+        simple(rows.gradient_over_logits),
+        units=_ROWS,
+    ),
+    Wrong(
+        "no gradient of later rows",
+        "from the 1024th on it is zero",
+        simple(rows.no_gradient_of_later_rows),
+        units=_ROWS,
+    ),
+    Wrong(
+        "no gradient of the weight",
+        "it is zero",
+        simple(rows.no_gradient_of_weight),
+        _is_weighted,
+        units=_ROWS,
+    ),
     Wrong("gradient of ignored rows", "is not 0", simple(rows.gradient_of_ignored), units=_ROWS),
     Wrong("classes last", "whatever lies behind them", simple(rows.last_dimension), units=_ROWS),
     Wrong(
