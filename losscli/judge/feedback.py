@@ -119,6 +119,7 @@ CHECK_ADVICE: dict[str, str] = {
     "row_layouts": "Use the strides of rows and classes; the classes are dimension 1.",
     "row_relations": "Subtract the largest logit of each row, treat all classes alike, and derive "
     "the gradient from the loss: that of a row sums to zero.",
+    "row_bulk": "Write every class of each row, however large the gradient is.",
     "wrong_targets": "Look whether a target is a class before it is an index.",
 }
 """What to change where a check failed, by the name of its result."""

@@ -105,6 +105,7 @@ def test_checks_of_elements_do_not_apply_to_rows_and_say_so() -> None:
         "row_lengths",
         "row_layouts",
         "row_relations",
+        "row_bulk",
         "wrong_targets",
     }
     assert {"layouts", "sizes", "broadcasts", "coverage"} <= only[ELEMENT]

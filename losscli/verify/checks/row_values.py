@@ -27,6 +27,8 @@ from losscli.verify.checks.check import Check, Tally
 
 SHAPE = (12, 131)
 """Odd rows; the planted class goes through all of a vector's lanes."""
+LONG = (5, 1031)
+"""Rows that kernels walk in several steps; the planted class goes through these."""
 CONFIDENT = 30.0
 """A logit so far above the others that they hardly count."""
 LARGE = 1e4
@@ -41,7 +43,8 @@ def values_case(case: Case) -> Case:
 def _planted_class(logits: Tensor) -> Tensor:
     """Return one class of each row."""
     rows, classes = logits.shape
-    return (torch.arange(rows, device=logits.device) * 11 + 3) % classes
+    step = classes // rows | 1
+    return (torch.arange(rows, device=logits.device) * step + 3) % classes
 
 
 def _with_one(logits: Tensor, one: float) -> Tensor:
@@ -93,6 +96,7 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     """Yield each kind of rows by its name."""
     for name, change in LOGITS.items():
         yield name, partial(_changed, problem, change)
+        yield f"{name}, long rows", partial(_long, problem, change)
     ignores = IGNORE_INDEX.name in problem.case.params
     for name, where in IGNORED.items() if ignores else ():
         yield name, partial(_ignored, problem, where)
@@ -109,6 +113,11 @@ def _changed(problem: Problem, change: Callable[[Tensor], Tensor]) -> Problem:
             half = torch.arange(len(target), device=target.device) % 2 == 0
             operands[operand.name] = torch.where(half, _planted_class(logits).to(target), target)
     return problem.like(operands)
+
+
+def _long(problem: Problem, change: Callable[[Tensor], Tensor]) -> Problem:
+    """Return the problem with other logits in long rows."""
+    return _changed(problem.reshaped(LONG), change)
 
 
 def _ignored(problem: Problem, where: Callable[[Tensor], Tensor]) -> Problem:
