@@ -61,6 +61,25 @@ __device__ __forceinline__ void put_value(const FunctorArguments& arguments, int
     narrow(value, static_cast<Stored*>(arguments.value)[place]);
 }
 
+// What is read of a row before anything that depends on it.
+struct RowNumbers {
+  int64_t label = -1;
+  double target = 0;
+  bool counts = true;
+
+  RowNumbers() = default;
+
+  template <typename Loss>
+  __device__ __forceinline__ static RowNumbers read(const FunctorArguments& a, int64_t row) {
+    RowNumbers numbers;
+    if (a.mask) numbers.counts = a.mask[a.mask_strides.start(row, a.inner)];
+    if constexpr (Loss::labelled) numbers.label = read_label(a, row);
+    if constexpr (Loss::targeted)
+      numbers.target = read_number(a.labels, a.labels_dtype, a.labels_strides.start(row, a.inner));
+    return numbers;
+  }
+};
+
 // Whether a row counts, and the facts of one that does.
 template <typename Loss, typename Stored, typename Real>
 struct KnownRow {
@@ -68,11 +87,14 @@ struct KnownRow {
   bool counts = true;
   bool known = true;  // whether its label is the number of a class
 
-  __device__ __forceinline__ KnownRow(const FunctorArguments& a, const Loss& loss, int64_t row) {
+  KnownRow() = default;
+
+  __device__ __forceinline__ KnownRow(const FunctorArguments& a, const Loss& loss,
+                                      const RowNumbers& numbers)
+      : counts(numbers.counts) {
     facts.length = a.length;
-    if (a.mask) counts = a.mask[a.mask_strides.start(row, a.inner)];
     if constexpr (Loss::labelled) {
-      facts.label = read_label(a, row);
+      facts.label = numbers.label;
       counts = counts && !loss.ignores(facts.label);
       known = !counts || (facts.label >= 0 && facts.label < a.length);
       if (!counts || !known) {
@@ -81,9 +103,13 @@ struct KnownRow {
         facts.weight = static_cast<Real>(widen(static_cast<const Stored*>(a.weight)[facts.label]));
       }
     }
-    if constexpr (Loss::targeted)
-      facts.target = static_cast<Real>(
-          read_number(a.labels, a.labels_dtype, a.labels_strides.start(row, a.inner)));
+    if constexpr (Loss::targeted) facts.target = static_cast<Real>(numbers.target);
+  }
+
+  // Whether its loss and gradients are computed; if not, they are `nothing`.
+  __device__ __forceinline__ bool is_normal() const { return counts && known; }
+  __device__ __forceinline__ Real nothing() const {
+    return counts ? static_cast<Real>(NAN) : Real(0);
   }
 
   // What it counts in a mean. A loss whose label is no class is NaN, and so are all gradients of a

@@ -4,10 +4,9 @@
 
 #include <type_traits>
 
-#include "rowwise/functors/cuda/incoming.cuh"
 #include "rowwise/functors/cuda/pack.cuh"
 #include "rowwise/functors/cuda/policies.h"
-#include "rowwise/functors/cuda/sums.cuh"
+#include "rowwise/functors/cuda/row_state.cuh"
 
 namespace losscli::cuda {
 
@@ -15,10 +14,12 @@ namespace losscli::cuda {
 template <template <typename> class Functor, typename Stored, int threads, bool kGradient>
 class FunctorRows {
  public:
-  using Real = RealOf<Stored>;
-  using Loss = Functor<Real>;
+  using State = RowOfFunctor<Functor, Stored>;
+  using Real = typename State::Real;
+  using Loss = typename State::Loss;
+  using Logits = typename State::Logits;
+  using Powers = typename State::Powers;
   using Row = PackedRow<Stored>;
-  using Powers = FunctorPowers<Stored, Real>;
   static constexpr int kRows = Loss::rows, kCount = Row::kCount;
   static constexpr int kAhead = sizeof(Stored) == 8 ? 1 : packs_ahead(kRows);
   // Whether a pass after the first reads the row.
@@ -27,16 +28,10 @@ class FunctorRows {
   __device__ __forceinline__ FunctorRows(const FunctorArguments& arguments,
                                          const FunctorMemory& memory, int resident,
                                          Pack<Stored>* held)
-      : a_(arguments),
-        memory_(memory),
-        incoming_(arguments, memory),
-        loss_(arguments.parameters),
-        powers_(Loss::logits ? arguments.parameters[0] : 1.0),
-        resident_(resident),
-        held_(held) {}
+      : a_(arguments), state_(arguments, memory), resident_(resident), held_(held) {}
 
   __device__ __forceinline__ void run() {
-    if (kGradient && incoming_.is_done) return;
+    if (kGradient && state_.incoming.is_done) return;
     constexpr int kTeams = threads == 32 ? kWarpRowThreads / 32 : 1;
     const int64_t teams = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
     const int64_t first =
@@ -46,11 +41,8 @@ class FunctorRows {
   }
 
  private:
-  using Packs = Pack<Stored>[kRows];
-
   __device__ __forceinline__ void one(int64_t row) {
-    const KnownRow<Loss, Stored, Real> known(a_, loss_, row);
-    facts_ = known.facts;
+    state_.begin(row, {a_, state_.loss, RowNumbers::read<Loss>(a_, row)});
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       rows_[k] = static_cast<const Stored*>(a_.operands[k]) + a_.strides[k].start(row, a_.inner);
@@ -63,41 +55,21 @@ class FunctorRows {
       packed_[k] = packed.lies_so(rows_[k], strides_[k]);
       all_packed_ = all_packed_ && packed_[k];
     }
-    if (!known.counts || !known.known) {
-      const Real nothing = known.counts ? static_cast<Real>(NAN) : Real(0);
-      write_values(row, nothing, nothing);
-      if (kGradient && incoming_.writes) fill(packed, row, nothing);
+    const bool writes = kGradient && state_.incoming.writes;
+    if (!state_.known.is_normal()) {
+      state_.finish(team_.number() == 0);
+      if (writes) fill(packed, row, state_.known.nothing());
       return;
     }
-    if constexpr (Loss::labelled) facts_.picked = widen(rows_[0][facts_.label * strides_[0]]);
-    totals_ = {};
+    if constexpr (Loss::labelled)
+      state_.known.facts.picked = widen(rows_[0][state_.known.facts.label * strides_[0]]);
     if constexpr (Loss::logits)
       add_logits(packed);
     else if constexpr (Loss::sums > 0)
       add_sums(packed);
     if constexpr (Loss::later_sums > 0) add_later_sums(packed);
-    Real scales[kMostOutputs];
-#pragma unroll
-    for (int o = 0; o < kMostOutputs; ++o) scales[o] = incoming_.of<Real>(a_, row, o);
-    finish_ = loss_.finish(facts_, totals_, scales);
-    write_values(row, finish_.values[0], finish_.values[1]);
-    if (kGradient && incoming_.writes) write_gradients(packed, row);
-  }
-
-  __device__ __forceinline__ void write_values(int64_t row, Real first, Real second) const {
-    if (team_.number() != 0) return;
-    if (memory_.losses) {
-      memory_.losses[row] = first;
-    } else if (a_.value && a_.reduction == RowReduction::none) {
-      put_value<Stored>(a_, row, first);
-      if (a_.outputs > 1) put_value<Stored>(a_, a_.rows() + row, second);
-    }
-  }
-
-  __device__ __forceinline__ static Stored padding() {
-    Stored found;
-    narrow(Loss::logits ? static_cast<Real>(-INFINITY) : Real(0), found);
-    return found;
+    state_.finish(team_.number() == 0);
+    if (writes) write_gradients(packed, row);
   }
 
   // Where this thread's pack of an operand is held.
@@ -132,7 +104,7 @@ class FunctorRows {
 #pragma unroll
           for (int k = 0; k < kRows; ++k)
             packs[u][k] =
-                row.read_pack(rows_[k], strides_[k], packed_[k], pack + u * step, padding());
+                row.read_pack(rows_[k], strides_[k], packed_[k], pack + u * step, State::padding());
       }
       if (kFirst && kAgain)
 #pragma unroll
@@ -147,92 +119,54 @@ class FunctorRows {
   // The element of a pack that is the row's own class; outside where it has none.
   __device__ __forceinline__ int own_in(const Row& row, int64_t pack) const {
     if (!Loss::labelled) return -1;
-    const int64_t place = facts_.label - row.first_of(pack);
+    const int64_t place = state_.known.facts.label - row.first_of(pack);
     return place >= 0 && place < kCount ? static_cast<int>(place) : -1;
   }
 
-  template <bool exact, int kTurns>
-  __device__ __forceinline__ void add_powers(const Pack<Stored> (&packs)[kTurns][kRows],
-                                             const Real (&references)[kRows],
-                                             const LogitSums<Loss, Stored, Real>& state,
-                                             Real (&sums)[kRows], Real& distance) const {
-    constexpr DistanceSum kSum = Loss::distance;
-#pragma unroll
-    for (int u = 0; u < kTurns; ++u)
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        Real x[kRows], e[kRows];
-#pragma unroll
-        for (int k = 0; k < kRows; ++k) {
-          x[k] = widen(packs[u][k].values[i]);
-          e[k] = powers_.template power<exact>(x[k], references[k]);
-          sums[k] += e[k];
-        }
-        if constexpr (kSum.weight >= 0) {
-          Real gap = 0;
-#pragma unroll
-          for (int k = 0; k < kRows; ++k)
-            if (kSum.factors[k] != 0) {
-              const Real below = state.tops[k] - x[k];
-              gap = kSum.factors[k] > 0 ? gap + below : gap - below;
-            }
-          const Real weight = e[kSum.weight];
-          distance += weight == Real(0) ? Real(0) : weight * gap;
-        }
-      }
-  }
-
   __device__ __forceinline__ void add_logits(const Row& row) {
-    LogitSums<Loss, Stored, Real> state;
+    Logits all;
     Real lost[kRows] = {}, lost_distance = 0;
     walk<true>(row, [&](Pack<Stored>(&packs)[kAhead][kRows], int64_t pack, int64_t step) {
-      if constexpr (Loss::labelled) {
+      Logits some;
+      Real x[kRows][kAhead * kCount];
 #pragma unroll
-        for (int u = 0; u < kAhead; ++u) {
-          const int own = own_in(row, pack + u * step);
-          if (own >= 0)
+      for (int u = 0; u < kAhead; ++u) {
+        const int own = own_in(row, pack + u * step);
 #pragma unroll
-            for (int i = 0; i < kCount; ++i)
-              if (i == own) packs[u][0].values[i] = padding();
-        }
-      }
-      Real tops[kRows], references[kRows];
-      bool exact = true, raised = false;
-#pragma unroll
-      for (int k = 0; k < kRows; ++k) {
-        tops[k] = state.tops[k];
-#pragma unroll
-        for (int u = 0; u < kAhead; ++u)
+        for (int k = 0; k < kRows; ++k)
 #pragma unroll
           for (int i = 0; i < kCount; ++i)
-            tops[k] = Powers::larger(tops[k], widen(packs[u][k].values[i]));
-        references[k] = powers_.reference(tops[k]);
-        exact = exact && powers_.is_exact(references[k]);
-        raised = raised || tops[k] != state.tops[k];
+            x[k][u * kCount + i] =
+                i == own ? static_cast<Real>(-INFINITY) : widen(packs[u][k].values[i]);
+      }
+      bool raised = false;
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        some.tops[k] = all.tops[k];
+#pragma unroll
+        for (int i = 0; i < kAhead * kCount; ++i)
+          some.tops[k] = Powers::larger(some.tops[k], x[k][i]);
+        raised = raised || some.tops[k] != all.tops[k];
       }
       if (raised) {
 #pragma unroll
-        for (int k = 0; k < kRows; ++k) state.sums[k] += lost[k], lost[k] = 0;
-        state.distance += lost_distance;
+        for (int k = 0; k < kRows; ++k) all.sums[k] += lost[k], lost[k] = 0;
+        all.distance += lost_distance;
         lost_distance = 0;
-        state.raise(tops, powers_);
+        all.raise(some.tops, state_.powers);
       }
-      Real sums[kRows] = {}, distance = 0;
-      if (exact)
-        add_powers<true>(packs, references, state, sums, distance);
-      else
-        add_powers<false>(packs, references, state, sums, distance);
+      some.add(x, state_.powers);
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) add_kept(state.sums[k], lost[k], sums[k]);
-      if constexpr (Loss::distance.weight >= 0) add_kept(state.distance, lost_distance, distance);
+      for (int k = 0; k < kRows; ++k) add_kept(all.sums[k], lost[k], some.sums[k]);
+      if constexpr (Logits::kDistance) add_kept(all.distance, lost_distance, some.distance);
     });
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) state.sums[k] += lost[k];
-    state.distance += lost_distance;
-    team_.combine(state, [&](LogitSums<Loss, Stored, Real>& sums, auto lanes) {
-      sums.template combine<decltype(lanes)::value>(powers_);
+    for (int k = 0; k < kRows; ++k) all.sums[k] += lost[k];
+    all.distance += lost_distance;
+    team_.combine(all, [&](Logits& sums, auto lanes) {
+      sums.template combine<decltype(lanes)::value>(state_.powers);
     });
-    finish_logits(state);
+    state_.take(all);
   }
 
   // Adds to a sum, and to what its additions rounded off; a thread may have hundreds of them.
@@ -244,52 +178,11 @@ class FunctorRows {
     lost += isfinite(left) ? left : Real(0);
   }
 
-  __device__ __forceinline__ void finish_logits(LogitSums<Loss, Stored, Real>& state) {
-    Real own = 0, own_below = 0, others = 0;
-    if constexpr (Loss::labelled) {
-      Real tops[kRows];
+  // Element i of packs.
+  __device__ __forceinline__ static void values_of(const Pack<Stored> (&packs)[kRows], int i,
+                                                   Real (&x)[kRows]) {
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) tops[k] = state.tops[k];
-      tops[0] = Powers::larger(tops[0], facts_.picked);
-      state.raise(tops, powers_);
-      others = state.sums[0];
-      own = powers_.any_power(facts_.picked, powers_.reference(tops[0]));
-      own_below = tops[0] - facts_.picked;
-      state.sums[0] += own;
-      if (own > Real(0)) state.distance += own * own_below;
-    }
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      tops_[k] = state.tops[k];
-      references_[k] = powers_.reference(tops_[k]);
-      inverses_[k] = Real(1) / state.sums[k];
-      totals_.logarithm[k] = powers_.logarithm(state.sums[k], tops_[k], references_[k]);
-    }
-    if constexpr (Loss::distance.weight >= 0)
-      totals_.distance = state.distance / state.sums[Loss::distance.weight] * powers_.inverse;
-    if constexpr (Loss::labelled) {
-      totals_.own = own * inverses_[0];
-      totals_.others = others * inverses_[0];
-      totals_.surprise = own > others ? log_of_one_plus(others / own)
-                                      : own_below * powers_.inverse + totals_.logarithm[0];
-    }
-  }
-
-  __device__ __forceinline__ RowElement<Real, kRows> element(const Pack<Stored> (&packs)[kRows],
-                                                             int i, int own) const {
-    RowElement<Real, kRows> found;
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      found.x[k] = widen(packs[k].values[i]);
-      if constexpr (Loss::logits) {
-        found.p[k] = powers_.any_power(found.x[k], references_[k]) * inverses_[k];
-        found.d[k] = (tops_[k] - found.x[k]) * powers_.inverse;
-      } else {
-        found.p[k] = found.d[k] = 0;
-      }
-    }
-    found.label_mark = i == own ? Real(1) : Real(0);
-    return found;
+    for (int k = 0; k < kRows; ++k) x[k] = widen(packs[k].values[i]);
   }
 
   __device__ __forceinline__ bool is_inside(const Row& row, int64_t first, int i) const {
@@ -308,8 +201,9 @@ class FunctorRows {
         const bool whole = row.is_whole(first);
 #pragma unroll
         for (int i = 0; i < kCount; ++i) {
-          Real found[Loss::sums];
-          loss_.add(facts_, element(packs[u], i, own), found);
+          Real x[kRows], found[Loss::sums];
+          values_of(packs[u], i, x);
+          state_.loss.add(state_.known.facts, state_.element(x, i == own), found);
           if (whole || is_inside(row, first, i))
 #pragma unroll
             for (int s = 0; s < Loss::sums; ++s) added[s] += found[s];
@@ -322,7 +216,7 @@ class FunctorRows {
     for (int s = 0; s < Loss::sums; ++s) sums.sums[s] += lost[s];
     combine_plain(sums);
 #pragma unroll
-    for (int s = 0; s < Loss::sums; ++s) totals_.sums[s] = sums.sums[s];
+    for (int s = 0; s < Loss::sums; ++s) state_.totals.sums[s] = sums.sums[s];
   }
 
   __device__ __forceinline__ void add_later_sums(const Row& row) {
@@ -334,8 +228,9 @@ class FunctorRows {
       const bool whole = row.is_whole(first);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        Real found[Loss::later_sums];
-        loss_.add_later(element(packs[0], i, -1), found);
+        Real x[kRows], found[Loss::later_sums];
+        values_of(packs[0], i, x);
+        state_.loss.add_later(state_.element(x, false), found);
         if (whole || is_inside(row, first, i))
 #pragma unroll
           for (int s = 0; s < Loss::later_sums; ++s) added[s] += found[s];
@@ -347,7 +242,7 @@ class FunctorRows {
     for (int s = 0; s < Loss::later_sums; ++s) sums.sums[s] += lost[s];
     combine_plain(sums);
 #pragma unroll
-    for (int s = 0; s < Loss::later_sums; ++s) totals_.later[s] = sums.sums[s];
+    for (int s = 0; s < Loss::later_sums; ++s) state_.totals.later[s] = sums.sums[s];
   }
 
   template <typename Sums>
@@ -382,8 +277,9 @@ class FunctorRows {
       const int own = own_in(row, pack);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        Real found[kRows];
-        loss_.gradient(facts_, finish_, element(packs[0], i, own), found);
+        Real x[kRows], found[kRows];
+        values_of(packs[0], i, x);
+        state_.differentiate(x, i == own, found);
 #pragma unroll
         for (int k = 0; k < kRows; ++k) narrow(found[k], out[k].values[i]);
       }
@@ -414,10 +310,7 @@ class FunctorRows {
   }
 
   const FunctorArguments& a_;
-  const FunctorMemory& memory_;
-  const FunctorIncoming incoming_;
-  const Loss loss_;
-  const Powers powers_;
+  State state_;
   const int resident_;  // packs of each operand that a thread holds
   Pack<Stored>* const held_;
   RowTeam<threads> team_;
@@ -426,10 +319,6 @@ class FunctorRows {
   int64_t strides_[kRows];
   bool packed_[kRows];
   bool all_packed_ = true;
-  RowFacts<Real> facts_;
-  RowTotals<Real> totals_;
-  RowFinish<Real> finish_;
-  Real tops_[kRows], references_[kRows], inverses_[kRows];
 };
 
 template <template <typename> class Functor, typename Stored, int threads, bool kGradient>

@@ -15,8 +15,12 @@ namespace losscli::cuda {
 // Sums of numbers.
 template <typename Real, int count>
 struct PlainSums {
-  static constexpr int kCount = count;
   Real sums[count] = {};
+
+  __device__ __forceinline__ void merge(const PlainSums& other) {
+#pragma unroll
+    for (int s = 0; s < count; ++s) sums[s] += other.sums[s];
+  }
 
   template <int lanes>
   __device__ __forceinline__ void combine() {
@@ -27,12 +31,13 @@ struct PlainSums {
   }
 };
 
-// The largest logit of each operand, the sum of the powers for its reference, and the distance sum.
-template <typename Loss, typename Stored, typename Real>
+// The largest logit of each operand, the sum of the powers of how far the logits are below it, and
+// the distance sum.
+template <typename Loss, typename Real>
 struct LogitSums {
   static constexpr int kRows = Loss::rows;
   static constexpr bool kDistance = Loss::distance.weight >= 0;
-  using Powers = FunctorPowers<Stored, Real>;
+  using Powers = FunctorPowers<Real>;
 
   Real tops[kRows];
   Real sums[kRows];
@@ -46,27 +51,80 @@ struct LogitSums {
   // Takes larger tops. A distance sum grows by its weights' sum times what its distances grow by.
   __device__ __forceinline__ void raise(const Real (&to)[kRows], const Powers& powers) {
     constexpr DistanceSum kSum = Loss::distance;
-    if constexpr (kDistance) {
-      constexpr int kWeight = kSum.weight;
-      Real shift = 0;
-#pragma unroll
-      for (int k = 0; k < kRows; ++k)
-        if (kSum.factors[k] != 0) {
-          const Real grown = to[k] - tops[k];
-          shift = kSum.factors[k] > 0 ? shift + grown : shift - grown;
-        }
-      const Real factor =
-          powers.between(powers.reference(tops[kWeight]), powers.reference(to[kWeight]));
-      const bool nothing = factor == Real(0) || sums[kWeight] == Real(0);
-      distance = nothing ? Real(0) : factor * (distance + sums[kWeight] * shift);
-    }
+    Real grown[kRows], factors[kRows];
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
-      // The powers of the largest of very low logits may be infinite in 16 bits.
-      const Real finite = sums[k] > Powers::kMost ? Powers::kMost : sums[k];
-      sums[k] = finite * powers.between(powers.reference(tops[k]), powers.reference(to[k]));
+      grown[k] = to[k] - tops[k];
+      factors[k] = powers.power(grown[k]);
       tops[k] = to[k];
     }
+    if constexpr (kDistance) {
+      const Real shift = gap_of(grown);
+      const Real factor = factors[kSum.weight], weights = sums[kSum.weight];
+      const bool nothing = factor == Real(0) || weights == Real(0);
+      distance = nothing ? Real(0) : factor * (distance + weights * shift);
+    }
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) sums[k] *= factors[k];
+  }
+
+  __device__ __forceinline__ void merge(LogitSums other, const Powers& powers) {
+    Real to[kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) to[k] = Powers::larger(tops[k], other.tops[k]);
+    raise(to, powers);
+    other.raise(to, powers);
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) sums[k] += other.sums[k];
+    distance += other.distance;
+  }
+
+  // Adds elements of all operands, none above the tops: `x[k][i]` is element i of operand k.
+  template <int count>
+  __device__ __forceinline__ void add(const Real (&x)[kRows][count], const Powers& powers) {
+    constexpr DistanceSum kSum = Loss::distance;
+    // Several sums of each kind, so that one addition need not wait for another.
+    constexpr int kParts = count < 4 ? 1 : 4;
+    Real parts[kRows][kParts] = {}, distances[kParts] = {};
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      Real below[kRows], e[kRows];
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        below[k] = tops[k] - x[k][i];
+        e[k] = powers.power(below[k]);
+        parts[k][i % kParts] += e[k];
+      }
+      if constexpr (kDistance) {
+        const Real gap = gap_of(below), weight = e[kSum.weight];
+        // Not a product: 0 times infinity is NaN.
+        if (weight != Real(0)) distances[i % kParts] += weight * gap;
+      }
+    }
+#pragma unroll
+    for (int part = 1; part < kParts; ++part) {
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) parts[k][0] += parts[k][part];
+      distances[0] += distances[part];
+    }
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) sums[k] += parts[k][0];
+    if constexpr (kDistance) distance += distances[0];
+  }
+
+  // The distances of the operands, each with the factor 1, -1 or 0.
+  __device__ __forceinline__ static Real gap_of(const Real (&of)[kRows]) {
+    constexpr DistanceSum kSum = Loss::distance;
+    Real gap = 0;
+    bool begun = false;
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      if (kSum.factors[k] == 0) continue;
+      const Real term = kSum.factors[k] > 0 ? of[k] : -of[k];
+      gap = begun ? gap + term : term;
+      begun = true;
+    }
+    return gap;
   }
 
   template <int lanes>

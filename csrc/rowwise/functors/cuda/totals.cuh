@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(kTotalThreads)
   if (is_written(arguments)) return;
   const Functor<Real> loss(arguments.parameters);
   const auto share = [&](int64_t row) {
-    return KnownRow<Functor<Real>, Stored, Real>(arguments, loss, row).share();
+    const RowNumbers numbers = RowNumbers::read<Functor<Real>>(arguments, row);
+    return KnownRow<Functor<Real>, Stored, Real>(arguments, loss, numbers).share();
   };
   double count;
   if (!add_over_rows(arguments.rows(), share, totals, memory.arrived, count)) return;
