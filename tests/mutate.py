@@ -28,6 +28,7 @@ from pathlib import Path
 from losscli.machine import description
 
 from .mutation.cpu import CPU
+from .mutation.cpu_rows import ROWS
 from .mutation.cuda import CUDA
 from .mutation.formulas import FORMULAS
 from .mutation.losses import LOSSES
@@ -76,7 +77,7 @@ class Outcome:
 
 def mutations(device: str) -> tuple[Mutation, ...]:
     """Return the mutations of a device; those of the formulas are the same on both."""
-    return (*LOSSES, *FORMULAS, *CPU, *TORCH) if device == "cpu" else CUDA
+    return (*LOSSES, *FORMULAS, *CPU, *ROWS, *TORCH) if device == "cpu" else CUDA
 
 
 def killer(root: Path, trial: Trial, patience: float) -> Death | None:

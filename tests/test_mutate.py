@@ -14,10 +14,11 @@ from losscli.extension.targets import LOSS, RUNTIME, Target
 from losscli.extension.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
-from losscli.losses import WEIGHTED
+from losscli.losses import ROW_FORMS, WEIGHTED
 from tests import mutate
 from tests.machinery import MACHINERY
 from tests.mutation.cpu import CPU
+from tests.mutation.cpu_rows import ROWS
 from tests.mutation.cuda import CUDA
 from tests.mutation.formulas import FORMULAS, mistakes
 from tests.mutation.losses import LOSSES
@@ -26,7 +27,7 @@ from tests.mutation.torch_layer import TORCH
 from tests.mutation.trial import Trial
 from tests.mutation.workshop import CHECKOUT, BuildError, Workshop, libraries, stale
 
-EVERY = (*LOSSES, *FORMULAS, *CPU, *TORCH, *CUDA)
+EVERY = (*LOSSES, *FORMULAS, *CPU, *ROWS, *TORCH, *CUDA)
 NO_CLAMP = next(m for m in LOSSES if m.mistake == "no clamp")
 
 
@@ -36,7 +37,7 @@ def test_mutation_changes_existing_source(mutation):
 
     assert mutation.old in text
     assert text.replace(mutation.old, mutation.new, 1) != text
-    assert set(mutation.losses) <= {*REGISTRY, *WEIGHTED}
+    assert set(mutation.losses) <= {*REGISTRY, *WEIGHTED, *ROW_FORMS}
     assert set(mutation.dtypes) <= set(DTYPES)
 
 
@@ -141,6 +142,19 @@ def test_survivor_is_tried_with_the_losses_that_reach_every_loop_and_its_own():
 
     assert Trial.whole(own, "cpu").losses == (*MACHINERY, "other")
     assert {"other_cpu", "other_strategies_cpu"} < names(own, "cpu", whole=True)
+
+
+def test_forms_of_a_loss_over_rows_have_its_kernels_and_are_what_a_survivor_is_put_to():
+    mutation = ROWS[0]
+    every = {form for form in ROW_FORMS if "cross_entropy" in form}
+
+    for whole in (False, True):
+        assert names(mutation, "cpu", whole=whole) == {"torch", "cross_entropy_cpu"}
+    weighted = replace(mutation, losses=("weighted_cross_entropy",))
+    assert names(weighted, "cpu", whole=False) == {"torch", "cross_entropy_cpu"}
+    trial = Trial.whole(mutation, "cpu")
+    assert set(trial.losses) == every
+    assert trial.implementations == ("custom",)
 
 
 def put(monkeypatch, tmp_path, program, patience=30.0):

@@ -117,6 +117,9 @@ CHECK_ADVICE: dict[str, str] = {
     "a row that is ignored as what they are.",
     "row_lengths": "Handle rows of any length: the last classes, one class, more than a block has.",
     "row_layouts": "Use the strides of rows and classes; the classes are dimension 1.",
+    "row_relations": "Subtract the largest logit of each row, treat all classes alike, and derive "
+    "the gradient from the loss: that of a row sums to zero.",
+    "row_bulk": "Write every class of each row, however large the gradient is.",
     "wrong_targets": "Look whether a target is a class before it is an index.",
 }
 """What to change where a check failed, by the name of its result."""

@@ -10,6 +10,7 @@ from .calling import reduction_of
 from .domain import CLASSES, POSITIVE, PROBABILITIES
 from .module import NumberedModule, check_parameters, check_reduction
 from .reduction import reduce as reduced
+from .relations import Relations
 from .rows import RowLossSpec, counts_of_classes, of_classes, of_rows
 from .spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms
 
@@ -252,6 +253,11 @@ def _terms(
     return LazyTerms(makers)
 
 
+def _is_of_differences(parameters: Mapping[str, float]) -> bool:
+    """Tell whether the loss depends on the differences of a row's logits alone."""
+    return not (parameters["softcap"] or parameters["z_loss"])
+
+
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -430,5 +436,6 @@ SPEC = RowLossSpec(
     module=CrossEntropyLoss,
     temporaries=6,
     widens=True,
+    relations=Relations(_is_of_differences, reordered=True),
     terms=Terms(_terms, "a row's loss is the log of a sum of exponentials less its logits"),
 )

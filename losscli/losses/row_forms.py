@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any
 
 from .calling import WEIGHTED as PREFIX
+from .domain import PROBABILITIES
+from .relations import Relations
 from .rows import RowLossSpec
 from .spec import CLASS_NUMBERS, Operand, Parameter, Tolerance
 
@@ -34,14 +36,18 @@ def forms(spec: RowLossSpec) -> Iterator[RowLossSpec]:
     every = {"": spec.operands, **spec.forms}
     for suffix, operands in every.items():
         needed = tuple(operand for operand in operands if not operand.optional)
-        yield _form(spec, f"{spec.name}{suffix}", needed)
+        yield _form(spec, f"{spec.name}{suffix}", needed, spec.name if suffix else "")
     for suffix, operands in every.items():
         if any(operand.optional for operand in operands):
-            yield _form(spec, f"{PREFIX}{spec.name}{suffix}", operands)
+            first = f"{PREFIX}{spec.name}" if suffix else ""
+            yield _form(spec, f"{PREFIX}{spec.name}{suffix}", operands, first)
 
 
-def _form(spec: RowLossSpec, name: str, operands: tuple[Operand, ...]) -> RowLossSpec:
-    """Return the spec of a loss with given operands."""
+def _form(spec: RowLossSpec, name: str, operands: tuple[Operand, ...], first: str) -> RowLossSpec:
+    """Return the spec of a loss with given operands.
+
+    ``first``: the name of the form with the spec's own operands; empty if this is it.
+    """
     numbered = any(operand.kind == CLASS_NUMBERS for operand in operands)
     functional = spec.functional
     return replace(
@@ -55,6 +61,7 @@ def _form(spec: RowLossSpec, name: str, operands: tuple[Operand, ...]) -> RowLos
         loss=_named(spec.loss),
         loss_with_grad=_named(spec.loss_with_grad),
         tolerance=_tolerance(spec.tolerance, operands),
+        relations=_relations(spec.relations, operands, first),
         forms={},
     )
 
@@ -68,6 +75,12 @@ def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Toleranc
     reasons += [f"the {each.name} adds {each.roundings} roundings to four" for each in adding]
     factor = (own.factor if own else 1.0) + sum(each.roundings for each in adding) / 4
     return Tolerance(factor, "; ".join(reasons))
+
+
+def _relations(own: Relations, operands: tuple[Operand, ...], first: str) -> Relations:
+    """Return what holds for a form: with probabilities it may be the form of class numbers."""
+    has_probabilities = any(operand.domain is PROBABILITIES for operand in operands)
+    return replace(own, numbered=first) if has_probabilities else own
 
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from .branches import difference, no_kinks, smooth
 from .domain import REAL, Domain
 from .reduction import REDUCTIONS, Reduction
+from .relations import Relations
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -265,6 +266,8 @@ class Spec:
     terms: Terms | None = None
     """The terms that cancel in the loss or its derivatives; None where errors are measured at the
     results themselves."""
+    relations: Relations = field(default_factory=Relations)
+    """What the checks of a loss over rows may take for granted beside the formula."""
 
     operands_of: Callable[[Mapping[str, float]], tuple[Operand, ...]] | None = None
     """The operands for parameters, where their domains depend on these."""

@@ -291,7 +291,7 @@ class Problem:
             return Verdict(FAIL, wrong), None
 
         def truths() -> Iterator[Truth]:
-            for truth in self._gradient(name, incoming):
+            for truth in self.gradient(name, incoming):
                 if any_for_nan:
                     value = truth.value
                     value = torch.where(value.isnan(), gradient[truth.block], value)
@@ -303,7 +303,7 @@ class Problem:
         def verdict_of(errors: Errors) -> Verdict:
             if not self.oracle.is_summed(name):
                 return self.judge_units(errors, operand.dtype)
-            return judge_sums(errors, operand.dtype, self._granted_sum(operand.dtype))
+            return judge_sums(errors, operand.dtype, self.granted_sum(operand.dtype))
 
         verdict = verdict_of(errors)
         if verdict.status == FAIL and self._may_be_excused:
@@ -318,7 +318,7 @@ class Problem:
             return judge_rows(errors, dtype, length, self.granted)
         return judge_elements(errors, self.granted)
 
-    def _granted_sum(self, dtype: torch.dtype) -> float | None:
+    def granted_sum(self, dtype: torch.dtype) -> float | None:
         """ULP that are granted to a gradient that is a sum; see tolerances.py."""
         if self.case.spec.unit != ROW or dtype.itemsize < 4:
             return self.granted
@@ -358,7 +358,7 @@ class Problem:
         small = self.case.reduction != "none" or self._keeps
         return self._whole_value if small else self.oracle.value()
 
-    def _gradient(self, name: str, incoming: Incoming) -> Iterable[Truth]:
+    def gradient(self, name: str, incoming: Incoming) -> Iterable[Truth]:
         """The truth of a gradient; streamed again each time where it is large."""
         if not self._keeps:
             return self.oracle.gradient(name, incoming.grad_output)

@@ -6,7 +6,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from losscli.losses import ROW_FORMS, ROW_LOSSES
+from losscli.losses.row_forms import forms
 from tests.machinery import MACHINERY
+
+
+def row_kernels(loss: str) -> str:
+    """Return the loss over rows of which a loss is a form; empty for losses of elements."""
+    return next(
+        (name for name, spec in ROW_LOSSES.items() if loss in {own.name for own in forms(spec)}), ""
+    )
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,13 @@ class Mutation:
 
     @property
     def losses_of_survivor(self) -> tuple[str, ...]:
-        """The losses that an unexpected survivor is put to: they reach every loop, and its own."""
+        """The losses that an unexpected survivor is put to: they reach every loop, and its own.
+
+        Of a loss over rows these are all its forms, which have the same kernels.
+        """
+        rows = {row_kernels(loss) for loss in self.losses} - {""}
+        if rows:
+            return tuple(form for form in ROW_FORMS if row_kernels(form) in rows)
         return tuple(dict.fromkeys((*MACHINERY, *self.losses)))
 
     def apply(self, csrc: Path) -> None:

@@ -21,7 +21,7 @@ from losscli.implementations import STRATEGIES
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify.runner import plan, run
 
-from .mutation import Mutation
+from .mutation import Mutation, row_kernels
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ class Trial:
     @classmethod
     def whole(cls, mutation: Mutation, device: str) -> Trial:
         """Return all that `losscli verify` runs of losscli's own, but not with all losses."""
-        own = ("custom", *(f"custom:{strategy}" for strategy in STRATEGIES))
+        is_row = any(map(row_kernels, mutation.losses))
+        strategies = () if is_row else STRATEGIES
+        own = ("custom", *(f"custom:{strategy}" for strategy in strategies))
         return cls(device, "smoke", mutation.losses_of_survivor, implementations=own)
 
 

@@ -21,7 +21,7 @@ from losscli.extension.toolchain import find_ninja
 from losscli.implementations import STRATEGIES
 
 from .build_libraries import command
-from .mutation import Mutation
+from .mutation import Mutation, row_kernels
 
 CHECKOUT = Path(__file__).parents[2]
 _COPIED = ("losscli", "csrc", "configs")
@@ -85,12 +85,11 @@ def libraries(mutation: Mutation, device: str, *, whole: bool) -> list[Target]:
     """Return the libraries of the calls in which a mutation is looked for."""
     losses = mutation.losses_of_survivor if whole else mutation.losses
     ways = _WAYS if whole else {_is_strategy(name) for name in mutation.implementations}
-    found = {
-        target: None
-        for loss in losses
-        for way in sorted(ways)
-        for target in needed(loss, device, strategies=way)
-    }
+    found: dict[Target, None] = {}
+    for loss in losses:
+        rows = row_kernels(loss)  # which have no other ways to finish a sum
+        for way in (False,) if rows else sorted(ways):
+            found |= dict.fromkeys(needed(rows or loss, device, strategies=way))
     return list(found)
 
 

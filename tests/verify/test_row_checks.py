@@ -30,9 +30,14 @@ CAUGHT = {
     "narrow sum of a row": "row_lengths",
     "ignored incoming": "gradients",
     "scales in place": "retained",
+    "first row decides": "parts",
+    "smooths a part": "row_lengths",
+    "gradient over the logits": "gradients",
+    "no gradient of later rows": "row_lengths",
+    "no gradient of the weight": "gradients",
 }
 """A check that catches a mistake, by itself."""
-UNREDUCED = {"incoming of the first row"}
+UNREDUCED = {"incoming of the first row", "first row decides"}
 
 
 def make_case(loss: str = "weighted_cross_entropy", **changes: Any) -> Case:
@@ -95,7 +100,14 @@ def test_checks_of_elements_do_not_apply_to_rows_and_say_so() -> None:
         for unit in (ELEMENT, ROW)
     }
 
-    assert only[ROW] == {"row_values", "row_lengths", "row_layouts", "wrong_targets"}
+    assert only[ROW] == {
+        "row_values",
+        "row_lengths",
+        "row_layouts",
+        "row_relations",
+        "row_bulk",
+        "wrong_targets",
+    }
     assert {"layouts", "sizes", "broadcasts", "coverage"} <= only[ELEMENT]
     for name, check in CHECKS.items():
         assert (name in only[ELEMENT]) == (

@@ -24,8 +24,9 @@ from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
 from losscli.verify.checks.layouts import STORED, Place
 
-SHAPE = (13, 101)
-"""Odd, so that rows begin at any place of a vector; of as many classes as any integer counts."""
+SHAPE = (13, 201)
+"""Odd, so that rows begin at any place of a vector; of as many classes as any integer counts, and
+more than it would count if it were signed."""
 INPUTS = {
     "both operands transposed": "input transposed",
     "every second column of a wider input": "every second column of a wider input",
@@ -54,6 +55,7 @@ LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
     "classes side by side, though not last": ((5, 101, 3), (0, 2, 1)),
     "classes the slowest": ((5, 101, 3), (1, 2, 0)),
     "the batch between": ((3, 17, 2, 5), (2, 0, 3, 1)),
+    "a few long rows beside each other": ((3, 1031), (1, 0)),
 }
 """Shapes, and the order in which the dimensions of the prediction are stored."""
 NOT_LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {

@@ -22,11 +22,13 @@ LENGTHS = (1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4097, 
 LONG = 4096
 """Longer rows come fewer."""
 SHAPES: tuple[Shape, ...] = (
+    # and a single row so long that several threads or blocks share it
     *((3 if length > LONG else 5, length) for length in LENGTHS),
     (0, 7),
     (1, 1000),
     (1031, 3),
     (67, 129),
+    (1, 132099),
 )
 
 

@@ -30,6 +30,8 @@ from losscli.verify.checks.check import Check, Tally
 
 SHAPE = (12, 131)
 """Odd rows; the planted class goes through all of a vector's lanes."""
+LONG = (5, 1031)
+"""Rows that kernels walk in several steps; the planted class goes through these."""
 CONFIDENT = 30.0
 """A logit so far above the others that they hardly count."""
 LARGE = 1e4
@@ -46,7 +48,8 @@ def values_case(case: Case) -> Case:
 def _planted_class(logits: Tensor) -> Tensor:
     """Return one class of each row."""
     rows, classes = logits.shape
-    return (torch.arange(rows, device=logits.device) * 11 + 3) % classes
+    step = classes // rows | 1
+    return (torch.arange(rows, device=logits.device) * step + 3) % classes
 
 
 def _with_one(logits: Tensor, one: float) -> Tensor:
@@ -75,10 +78,10 @@ LOGITS_OF: dict[str, Callable[[Tensor], Tensor]] = {
     "a third of the classes at -infinity": _partly_masked,
 }
 VECTORS_OF: dict[str, Callable[[Tensor], Tensor]] = {
-    "rows of zeros": torch.zeros_like,
+    "vectors of zeros": torch.zeros_like,
     "rows of one number": lambda rows: _with_one(torch.zeros_like(rows), 0.5),
-    "short rows": lambda rows: rows * SHORT,
-    "long rows": lambda rows: (rows * LARGE).clamp(-3 * LARGE, 3 * LARGE),
+    "short vectors": lambda rows: rows * SHORT,
+    "vectors of 1e4": lambda rows: (rows * LARGE).clamp(-3 * LARGE, 3 * LARGE),
     "one number far above the others": lambda rows: _with_one(rows, LARGE),
 }
 SCORES_OF: dict[str, Callable[[Tensor], Tensor]] = {
@@ -124,9 +127,10 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     assert isinstance(spec, RowSpec)
     first, *others = _alike(problem)
     for name, change in CONTENTS[spec.holds].items():
-        yield name, partial(_changed, problem, first, change)
-        for other in others:
-            yield f"{name}, in the {other}", partial(_changed, problem, other, change)
+        for operand in (first, *others):
+            title = name if operand == first else f"{name}, in the {operand}"
+            yield title, partial(_changed, problem, operand, change)
+            yield f"{title}, long rows", partial(_long, problem, operand, change)
     for other, (name, change) in itertools.product(others, PAIRS.items()):
         yield f"{other} {name} {first}", partial(_paired, problem, other, change)
     ignores = IGNORE_INDEX.name in problem.case.params
@@ -158,6 +162,11 @@ def _changed(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) ->
             half = torch.arange(len(target), device=target.device) % 2 == 0
             operands[operand.name] = torch.where(half, _planted_class(rows).to(target), target)
     return problem.like(operands)
+
+
+def _long(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
+    """Return the problem with other rows, long ones."""
+    return _changed(problem.reshaped(LONG), name, change)
 
 
 def _paired(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:

@@ -97,6 +97,11 @@ def _is_weighted(case: Case) -> bool:
     return "weight" in case.spec.names
 
 
+def _learns_weight(case: Case) -> bool:
+    """Tell whether the loss has a gradient for its weight."""
+    return "weight" in case.spec.differentiable
+
+
 def _smooths(case: Case) -> bool:
     """Tell whether it is a cross entropy."""
     return "label_smoothing" in case.params
@@ -230,7 +235,11 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("looks again", "at the operand's strides in backward", simple(gradients.reused_sizes)),
     Wrong("one ulp off", "rounds up what is exact", simple(values.one_ulp), has_exact_values),
     Wrong(
-        "first row decides", "if it is zero, all is", gradients.first_row_decides, _is_not_reduced
+        "first row decides",
+        "if it is zero, all is",
+        gradients.first_row_decides,
+        _is_not_reduced,
+        units=_BOTH,
     ),
     Wrong("one number", "where a stride is 0", gradients.one_number, _is_not_reduced),
     Wrong("mean of means", "of 16 rows each, or fewer", simple(values.mean_of_means), _is_mean),
@@ -257,6 +266,32 @@ WRONG: tuple[Wrong, ...] = (
         "1/(C-1) for 1/C",
         simple(rows.smooths_the_others),
         _smooths,
+        units=_ROWS,
+    ),
+    Wrong(
+        "smooths a part",
+        "the first 1024 classes",
+        simple(rows.smooths_a_part),
+        _smooths,
+        units=_ROWS,
+    ),
+    Wrong(
+        "gradient over the logits",
+        "which others may still read",
+        simple(rows.gradient_over_logits),
+        units=_ROWS,
+    ),
+    Wrong(
+        "no gradient of later rows",
+        "from the 1024th on it is zero",
+        simple(rows.no_gradient_of_later_rows),
+        units=_ROWS,
+    ),
+    Wrong(
+        "no gradient of the weight",
+        "it is zero",
+        simple(rows.no_gradient_of_weight),
+        _learns_weight,
         units=_ROWS,
     ),
     Wrong(

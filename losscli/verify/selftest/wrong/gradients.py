@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
+from losscli.losses import ROW
 from losscli.verify.selftest.formula import formula
 from losscli.verify.selftest.surgery import graft, linear, regrade, stored
 
@@ -146,9 +147,10 @@ def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 def first_row_decides(case: Case) -> BoundLoss:
     """Leaves backward out where the first row of the incoming gradient is zero."""
+    dimensions = 0 if case.spec.unit == ROW else 1  # an element is no row
 
     def skip(incoming: Tensor) -> Tensor:
-        some = incoming.dim() > 1 and len(incoming) > 0 and not incoming[0].any()
+        some = incoming.dim() > dimensions and len(incoming) > 0 and not incoming[0].any()
         return torch.zeros_like(incoming) if some else incoming
 
     return _regraded(case, skip)

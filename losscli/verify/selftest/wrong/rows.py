@@ -14,6 +14,7 @@ from losscli.verify.selftest.formula import formula, unreduced
 from losscli.verify.selftest.surgery import graft, regrade
 
 _VECTOR = 8
+_BLOCK = 1024
 
 
 def reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
@@ -122,6 +123,45 @@ def smooths_the_others(case: Case, *operands: Tensor) -> Tensor:
     more = case.params["label_smoothing"] * (1 / max(classes - 1, 1) - 1 / classes)
     rows = unreduced(case, *operands) + more * surprise.sum(dimension) * _kept(case, target)
     return reduced_rows(case, rows, *operands)
+
+
+def smooths_a_part(case: Case, *operands: Tensor) -> Tensor:
+    """Gives a share of the smoothing to the classes of the first block alone."""
+    input, target, *weight = operands
+    dimension = _class_dimension(input)
+    classes = input.shape[dimension]
+    if classes <= _BLOCK:
+        return formula(case, *operands)
+    surprise = log_sum(input).unsqueeze(dimension) - input
+    if weight:
+        surprise = surprise * weight[0].view(-1, *[1] * (input.dim() - dimension - 1))
+    missing = surprise.narrow(dimension, _BLOCK, classes - _BLOCK).sum(dimension)
+    missing = missing * (case.params["label_smoothing"] / classes) * _kept(case, target)
+    return reduced_rows(case, unreduced(case, *operands) - missing, *operands)
+
+
+def gradient_over_logits(case: Case, input: Tensor, *others: Tensor) -> Tensor:
+    """Saves memory: backward writes the gradient over the logits."""
+
+    def write(gradient: Tensor) -> Tensor:
+        return input.detach().copy_(gradient)
+
+    return formula(case, regrade(input, write), *others)
+
+
+def no_gradient_of_later_rows(case: Case, input: Tensor, *others: Tensor) -> Tensor:
+    """Launches backward for as many rows as a block has threads."""
+
+    def cut(gradient: Tensor) -> Tensor:
+        rows = torch.arange(len(gradient), device=gradient.device) < _BLOCK
+        return gradient * rows.view(-1, *[1] * (gradient.dim() - 1))
+
+    return formula(case, regrade(input, cut), *others)
+
+
+def no_gradient_of_weight(case: Case, input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Returns zeros where the gradient of the weight is asked for."""
+    return formula(case, input, target, regrade(weight, torch.zeros_like))
 
 
 def gradient_of_ignored(case: Case, *operands: Tensor) -> Tensor:

@@ -1,0 +1,309 @@
+"""Checks what has to hold between answers of an implementation, whatever the oracle says.
+
+Catches: a mistake that the reference formula shares with a kernel, of which no comparison of the
+two tells; a largest logit that several rows share; a kernel that depends on the order of the
+classes, or on how many rows there are; a gradient that does not belong to the loss.
+
+The spec says which of these hold for a loss (losscli/losses/relations.py):
+
+- a number that is added to all logits of a row, another one for each row, changes neither the loss
+  nor a gradient. The logits have so few bits that all sums are exact in the dtype;
+- where that is so, the gradient of a row sums to zero;
+- classes in another order, in all operands alike, have the same loss and the same gradients in that
+  order;
+- with rows of one 1 and zeros as the target, the loss and the gradient of the prediction are those
+  of the class numbers.
+
+For all losses over rows, the mean of a batch is that of its parts, each weighted with what its rows
+count, and so are the gradients of what the rows do not share. Sums and rows in parts are judged by
+the check ``parts``. Nothing has to be equal bit for bit: a kernel promises that for the same shape
+and the same order alone. See losscli/truth/related.py for the tolerances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.implementations.call_data import Answer, Call, Operands
+from losscli.implementations.caller import Subject
+from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
+from losscli.losses.row_forms import IGNORE_INDEX
+from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN, VerifyResult
+from losscli.truth.distances import Errors
+from losscli.truth.problem import Problem
+from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
+from losscli.truth.tolerances import Verdict
+from losscli.verify.checks.check import Check, Tally
+
+SHAPE = (12, 131)
+"""Rows of no whole vectors; no extent of the one is that of the other."""
+IGNORED = (2, 7)
+"""The rows that are ignored, where the loss ignores some."""
+PARTS = (1, 5, 6)
+"""Rows of the parts of the batch."""
+STEP = 1 / 8
+"""Of the logits that are shifted."""
+SPAN = 8.0
+"""Within which they lie, on both sides of zero."""
+FARTHEST = 1024.0
+"""The largest shift, where the dtype has digits for it."""
+LARGER = 2.0
+"""By which the spacing at a part of a sum, times its share, may be larger than at the product."""
+
+Judged = tuple[str, Verdict, Errors | None]
+"""The part of an answer, its verdict, and its error."""
+
+
+def relations_case(case: Case) -> Case:
+    """Return the case with a small shape."""
+    return case.reshaped(SHAPE, distribution="normal", scale=1.0)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One relation between answers."""
+
+    name: str
+    holds: Callable[[Problem], bool]
+    judge: Callable[[Problem, Subject], Iterator[Judged]]
+
+
+def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+    """Judge each relation that holds for the loss; the worst counts, and all are named."""
+    tally = Tally()
+    base = problem.variant("a few rows ignored", lambda: _base(problem))
+    for relation in RELATIONS:
+        if not relation.holds(base):
+            continue
+        for part, verdict, errors in relation.judge(base, subject):
+            if verdict.status == FAIL and not subject.implementation.held_to_oracle:
+                verdict = _excused(relation, base, part, verdict, errors)
+            tally.add(relation.name, part, (verdict, errors))
+    yield tally.result(problem, subject.name, CHECK.name)
+
+
+def _excused(
+    relation: Relation, problem: Problem, part: str, verdict: Verdict, errors: Errors | None
+) -> Verdict:
+    """Return a failure as a warning where PyTorch's own formula is as far from the relation."""
+    if errors is None:
+        return verdict
+    for own in problem.torchs_own:
+        for other, _, found in relation.judge(problem, own):
+            if other == part and found and found.ulp >= errors.ulp:
+                return Verdict(WARN, verdict.reason, NO_WORSE_THAN_TORCH)
+    return verdict
+
+
+def _base(problem: Problem) -> Problem:
+    """Return the problem with short logits, and with ignored rows where the loss has them."""
+    first, *others = problem.case.spec.operands
+    limit = SPAN - STEP
+    logits = problem.operands[first.name]
+    operands: Operands = {**problem.operands}
+    operands[first.name] = (
+        (logits.double() / STEP).round().mul(STEP).clamp(-limit, limit).to(logits)
+    )
+    ignored = problem.case.params.get(IGNORE_INDEX.name)
+    for operand in others:
+        if operand.kind == CLASS_NUMBERS and ignored is not None:
+            target = operands[operand.name].clone()
+            target[list(IGNORED)] = int(ignored)
+            operands[operand.name] = target
+    return problem.like(operands)
+
+
+def _pairs(
+    problem: Problem, answer: Answer, other: Answer, *scaled: Problem, larger: float = 1.0
+) -> Iterator[Judged]:
+    """Judge all parts of one answer by those of another.
+
+    ``scaled``: the problems at whose terms errors are measured, if not at that of the first alone.
+    ``larger``: what multiplies these.
+    """
+    incoming = problem.usual
+    before = {LOSS: other.loss, **other.gradients}
+    for part, got in {LOSS: answer.loss, **answer.gradients}.items():
+        if part in before:
+            scales = [scale_of(each, part, incoming) for each in (problem, *scaled)]
+            scale = torch.stack(scales).amax(0) * larger
+            judged = judge_pair(problem, part, got, before[part], scale)
+            yield _title(part), *judged
+
+
+def _title(part: str) -> str:
+    return part if part == LOSS else f"{part} gradient"
+
+
+def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
+    """Answer the problem, or other operands with the same incoming gradient."""
+    incoming = problem.usual
+    return subject.answer(Call(operands or problem.operands, incoming.wrt, incoming.grad_output))
+
+
+def _class_dimensions(problem: Problem, values: Tensor) -> list[int]:
+    """Return the dimensions of an operand along which the classes lie."""
+    classes = problem.case.classes
+    return [number for number, extent in enumerate(values.shape) if extent == classes]
+
+
+def _shifted(problem: Problem, subject: Subject) -> Iterator[Judged]:
+    """Judge the answer to shifted rows by that to the rows."""
+    name = problem.case.spec.names[0]
+    logits = problem.operands[name]
+    # Beside a shift of so much a step is the last digit.
+    farthest = min(FARTHEST, STEP / torch.finfo(logits.dtype).eps)
+    steps = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0], device=logits.device)
+    by_row = steps[torch.arange(len(logits), device=logits.device) % len(steps)] * farthest
+    (dimension,) = _class_dimensions(problem, logits)
+    operands = {**problem.operands, name: logits + by_row.unsqueeze(dimension).to(logits)}
+    shifted = problem.variant("shifted", lambda: problem.like(operands))
+    answer = _answer(problem, subject, shifted.operands)
+    yield from _pairs(problem, answer, _answer(problem, subject), shifted)
+
+
+def _sums(problem: Problem, subject: Subject) -> Iterator[Judged]:
+    """Judge the sum of each row's gradient."""
+    name = problem.case.spec.names[0]
+    (dimension,) = _class_dimensions(problem, problem.operands[name])
+    gradient = _answer(problem, subject).gradients[name]
+    judged = judge_sum_of_rows(problem, name, gradient, problem.usual, dimension)
+    yield _title(name), *judged
+
+
+def _reordered(problem: Problem, subject: Subject) -> Iterator[Judged]:
+    """Judge the answer to classes in another order, brought back, by that to the usual one."""
+    order, place = _order(problem)
+    operands: Operands = {}
+    for operand in problem.case.spec.operands:
+        values = problem.operands[operand.name]
+        if operand.kind == CLASS_NUMBERS:
+            is_class = (values >= 0) & (values < len(place))
+            numbers = torch.where(is_class, values, 0).long()
+            values = torch.where(is_class, place[numbers].to(values), values)
+        else:
+            values = _taken(problem, values, order)
+        operands[operand.name] = values
+    answer = _answer(problem, subject, operands)
+    back = {
+        name: None if gradient is None else _taken(problem, gradient, place)
+        for name, gradient in answer.gradients.items()
+    }
+    yield from _pairs(problem, Answer(answer.loss, back), _answer(problem, subject))
+
+
+def _order(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Return another order of the classes, and the new place of each; an ignored one keeps it."""
+    classes = problem.case.classes
+    generator = torch.Generator().manual_seed(problem.case.seed)
+    order = torch.randperm(classes, generator=generator)
+    ignored = int(problem.case.params.get(IGNORE_INDEX.name, -1))
+    if 0 <= ignored < classes:
+        place = int((order == ignored).nonzero())
+        order[place], order[ignored] = order[ignored].clone(), ignored
+    device = problem.oracle.device
+    return order.to(device), order.argsort().to(device)
+
+
+def _taken(problem: Problem, values: Tensor, order: Tensor) -> Tensor:
+    """Return values with their classes in an order."""
+    for dimension in _class_dimensions(problem, values):
+        values = values.index_select(dimension, order)
+    return values
+
+
+def _in_parts(problem: Problem, subject: Subject) -> Iterator[Judged]:
+    """Judge the mean of a batch by those of its parts."""
+    incoming = problem.usual
+    own = [name for name in problem.wrt if not problem.oracle.is_summed(name)]
+    counts, losses = [], []
+    gradients: dict[str, list[Tensor]] = {name: [] for name in own}
+    start = 0
+    for rows in PARTS:
+        cut = slice(start, start := start + rows)
+        operands = {
+            name: values if problem.oracle.is_summed(name) else values[cut]
+            for name, values in problem.operands.items()
+        }
+        answer = subject.answer(Call(operands, incoming.wrt, incoming.grad_output))
+        count = _count(problem, operands)
+        counts.append(count)
+        losses.append(answer.loss.double() * count if count else torch.zeros_like(answer.loss))
+        for name in own:
+            found = answer.gradients[name]
+            missing = torch.zeros_like(operands[name]) if found is None else found
+            gradients[name].append(missing.double() * count)
+    total = sum(counts)
+    joined = {name: torch.cat(parts) / total for name, parts in gradients.items()}
+    other = Answer(torch.stack([each.double() for each in losses]).sum() / total, dict(joined))
+    yield from _pairs(problem, _answer(problem, subject), other, larger=LARGER)
+
+
+def _count(problem: Problem, operands: Operands) -> float:
+    """Return what rows count together in a mean."""
+    counts = getattr(problem.case.spec, "counts", None)
+    if counts is None:
+        return float(next(iter(operands.values())).shape[0])
+    wide = {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}
+    return float(counts(*wide.values(), **problem.case.params).sum())
+
+
+def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:
+    """Judge the answer to rows of one 1 by that to class numbers."""
+    case, spec = problem.case, find_loss(problem.case.spec.relations.numbered)
+    shape = spec.default_target_shape(case.shape)
+    other = msgspec.structs.replace(
+        case, loss=spec.name, params=spec.resolve(case.params), target_shape=shape
+    )
+    # What a file calls by the other name may be no loss of its own.
+    if subject.implementation.file or subject.implementation.unavailable(other):
+        return
+    _, target, *_ = case.spec.operands
+    (dimension,) = _class_dimensions(problem, problem.prediction)
+    number = torch.arange(shape[0], device=problem.oracle.device) * 11 % case.classes
+    zeros = torch.zeros_like(problem.operands[target.name])
+    one_hot = problem.like(
+        {**problem.operands, target.name: zeros.scatter(dimension, number[:, None], 1.0)}
+    )
+    numbered = problem.like({**problem.operands, target.name: number}, other)
+    call = Call(numbered.operands, numbered.wrt, numbered.usual.grad_output)
+    answers = _answer(one_hot, subject), Subject.bind(subject.implementation, other).answer(call)
+    # The target has no gradient where it is a number.
+    yield from _pairs(one_hot, *answers)
+
+
+def _has_numbered(problem: Problem) -> bool:
+    """Tell whether the loss is one of class numbers too; the mean with a weight differs."""
+    shared = any(operand.shared for operand in problem.case.spec.operands)
+    numbered = problem.case.spec.relations.numbered
+    return bool(numbered) and not (shared and problem.case.reduction == "mean")
+
+
+def _is_shifted(problem: Problem) -> bool:
+    return problem.case.spec.relations.shifted(problem.case.params)
+
+
+RELATIONS = (
+    Relation("a number added to the logits of each row", _is_shifted, _shifted),
+    Relation("the sum of each row's gradient", _is_shifted, _sums),
+    Relation("classes in another order", lambda p: p.case.spec.relations.reordered, _reordered),
+    Relation("the mean of parts", lambda p: p.case.reduction == "mean", _in_parts),
+    Relation("one 1 in each row of the target", _has_numbered, _numbered),
+)
+
+CHECK = Check(
+    "row_relations",
+    "forward_backward",
+    "what the reference gets wrong as well: shifted logits, classes in another order, sums of "
+    "gradients that are not zero",
+    _run,
+    adapt=relations_case,
+    once=True,
+    units=(ROW,),
+)

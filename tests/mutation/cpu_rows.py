@@ -1,0 +1,311 @@
+"""Mistakes in the CPU's kernels of losses over rows: the walks, the sums of a row, its gradient.
+
+Rows of 101 classes are walked in panels, those of 1001 one by one, and a single one of many
+thousands in pieces.
+"""
+
+from __future__ import annotations
+
+from .mutation import Mutation
+
+PLAIN = ("cross_entropy",)
+"""Also with settings, of which `smoke` has a table."""
+WEIGHTED = ("weighted_cross_entropy",)
+PROBABILITIES = ("cross_entropy_with_probabilities",)
+DIGITS = (
+    "an error is measured at the largest term of an element, beside which the digits that are lost "
+    "are nothing; tests/kernels/test_row_digits.py finds it"
+)
+
+ROW = (
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "for (int64_t i = first; i < last; i += kGroup) {\n"
+        "    const int64_t count = std::min<int64_t>(kGroup, last - i);\n"
+        "    const Real* const z = keeps_logits_ ? kept_ + i : logits(i, count, z_buffer);",
+        "for (int64_t i = first; i + kGroup <= last; i += kGroup) {\n"
+        "    const int64_t count = std::min<int64_t>(kGroup, last - i);\n"
+        "    const Real* const z = keeps_logits_ ? kept_ + i : logits(i, count, z_buffer);",
+        "classes that do not fill a group are not added up",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "lane < kGroup; ++lane) exponentials[lane] = unit_exponential(z[lane], max);",
+        "lane < kGroup; ++lane) exponentials[lane] = unit_exponential(z[lane], Real(0));",
+        "the largest logit is not subtracted",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "for (int64_t block = first; block < last; block += kBlock) {",
+        "for (int64_t block = first; block < std::min(last, first + kBlock); block += kBlock) {",
+        "the largest logit of the first 1024 classes alone",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "std::fill(distances + count, distances + kGroup, 0.0);",
+        "",
+        "padding counts in the smoothing",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "row.target = call_.weight(target_);",
+        "row.target = 1;",
+        "the weight of the target is left out",
+        WEIGHTED,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "row.on_top = target_ == peak.index;",
+        "row.on_top = false;",
+        "the target is never the largest",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "const double incoming = call_.incoming.of_row(row_) * call_.gradient_scale;",
+        "const double incoming = call_.gradient_scale;",
+        "the gradient without the incoming one",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "return ignored_ || call_.arguments.classes == 0 ? 0 : result.loss;",
+        "return result.loss;",
+        "the loss of ignored rows",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "if (ignored_) return void(std::fill_n(gradient, kGroup, Real(0)));",
+        "",
+        "the gradient of ignored rows is that of the row before",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "if (within(target_)) gradient[target_ - first] -= hard;",
+        "",
+        "no -1 for the target in the gradient",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "if (within(peak_.index)) gradient[peak_.index - first] = largest_;",
+        "",
+        "digits of a confident row's gradient",
+        PLAIN,
+        unseen=DIGITS,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "else if (count < kGroup) {\n      for (int64_t k = 0; k < count; ++k)",
+        "else if (count < kGroup) {\n      for (int64_t k = 0; k < count - 1; ++k)",
+        "the last gradient of a tail is not written",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "to[k * stride] = from_real<Stored>(gradient[k]);",
+        "to[k] = from_real<Stored>(gradient[k]);",
+        "the gradient's stride",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/row.cpp",
+        "stream<kGroup * sizeof(Stored)>(narrowed, to);",
+        "stream<kGroup * sizeof(Stored) / 2>(narrowed, to);",
+        "half of a gradient that goes past the caches",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/group_sum.h",
+        "for (int i = 0; i < width; ++i) numbers[i] += numbers[i + width];",
+        "for (int i = 1; i < width; ++i) numbers[i] += numbers[i + width];",
+        "one lane of a group's upper half",
+        PLAIN,
+    ),
+)
+CALL = (
+    Mutation(
+        "rowwise/cpu/call.h",
+        "given.label_smoothing / static_cast<double>(given.classes)",
+        "given.label_smoothing / static_cast<double>(given.classes - 1)",
+        "label smoothing is shared by C - 1 classes",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/call.h",
+        "gradient_scale = 1 / divisor / transform.temperature;",
+        "gradient_scale = 1 / divisor;",
+        "the temperature in the gradient",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/call.h",
+        "formula.total_weight += weight(c);",
+        "formula.total_weight += 1;",
+        "the smoothing's weights are taken for 1",
+        WEIGHTED,
+    ),
+    Mutation(
+        "rowwise/cpu/run.cpp",
+        "sum.total() / call.divisor",
+        "sum.total() / static_cast<double>(arguments.rows())",
+        "the mean is divided by the rows, ignored ones and weights included",
+        WEIGHTED,
+    ),
+    Mutation(
+        "rowwise/cpu/targets.h",
+        "if (number == arguments_.ignore_index) continue;",
+        "if (number == arguments_.ignore_index && (sum += 1)) continue;",
+        "the mean counts ignored rows",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/targets.h",
+        "number < 0 || number >= arguments_.classes",
+        "number < 0 || number > arguments_.classes",
+        "a target of C is taken for a class",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/targets.h",
+        "static_cast<const uint8_t*>(arguments_.targets)[element]",
+        "static_cast<const int8_t*>(arguments_.targets)[element]",
+        "targets of uint8 are read as signed",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/incoming.h",
+        "row * arguments.grad_output_stride",
+        "row",
+        "the stride of the incoming gradient",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/incoming.h",
+        "arguments_.grad_output_stride != 0 ? read_incoming(arguments_, row)",
+        "arguments_.grad_output_stride != 0 ? read_incoming(arguments_, 0)",
+        "the incoming gradient of the first row for all",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/logits.h",
+        "buffer[i] = to_value<Real>(data[(first + i) * stride]);",
+        "buffer[i] = to_value<Real>(data[first + i * stride]);",
+        "where a group of strided classes begins",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/logits.h",
+        "gradients[i] *= 4 * q / ((1 + q) * (1 + q));",
+        "gradients[i] *= 4 * q / (1 + q);",
+        "the slope of the softcap",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/kernels.h",
+        "row / inner_rows * outer + row % inner_rows * inner",
+        "row * outer + row % inner_rows * inner",
+        "the rows behind the classes",
+        PLAIN,
+    ),
+)
+FORMULA = (
+    Mutation(
+        "rowwise/cpu/formula.h",
+        "2 * formula.z_loss * lse;",
+        "formula.z_loss * lse;",
+        "the factor of the z-loss's gradient",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/formula.h",
+        "formula.share * (row.distance + formula.total_weight * logarithm)",
+        "formula.share * (row.distance + logarithm)",
+        "the smoothing's part of the logarithm",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/formula.h",
+        "row.rest > 1 ? result.factor - of_largest :",
+        "row.rest > 0 ? result.factor - of_largest :",
+        "digits of a confident row are cancelled",
+        PLAIN,
+        unseen=DIGITS,
+    ),
+    Mutation(
+        "rowwise/cpu/formula.h",
+        "all = row.others + row.largest;",
+        "all = 1;",
+        "probabilities are taken to add up to 1",
+        PROBABILITIES,
+    ),
+    Mutation(
+        "rowwise/cpu/exponential.h",
+        "(count * F::kLogTwoLow - low)",
+        "count * F::kLogTwoLow",
+        "what the rounding of x - max leaves",
+        PLAIN,
+        unseen=DIGITS,
+    ),
+)
+PANELS = (
+    Mutation(
+        "rowwise/cpu/walk_panels.cpp",
+        "added[lane] = places[lane] == place ? Real(0) : exponential;",
+        "added[lane] = exponential;",
+        "the largest of a panel's row counts twice",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/walk_panels.cpp",
+        "for (int64_t c = 0; c < classes_; ++c) gradient[c * kLanes] = 0;\n      continue;",
+        "continue;",
+        "the gradient of ignored rows in a panel",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/walk_panels.cpp",
+        "gradient[targets_[lane] * kLanes] -= hard_[lane];",
+        "gradient[targets_[lane] * kLanes] -= hard_[0];",
+        "the weight of a panel's first row for all its targets",
+        WEIGHTED,
+    ),
+    Mutation(
+        "rowwise/cpu/walk_panels.cpp",
+        "weighs = (static_cast<double>(p[lane]) * hard + share) * weight;",
+        "weighs = static_cast<double>(p[lane]) * weight;",
+        "probabilities of a panel without smoothing",
+        PROBABILITIES,
+    ),
+    Mutation(
+        "rowwise/cpu/panel.h",
+        "if (starts[lane] != start + lane * stride) stride = 0;",
+        ";",
+        "rows of a panel at unequal distances",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/walk_rows.cpp",
+        "for (int64_t i = r * pieces; i < (r + 1) * pieces; ++i) whole.add(sums[i]);",
+        "for (int64_t i = r * pieces; i < (r + 1) * pieces - 1; ++i) whole.add(sums[i]);",
+        "the last piece of a long row",
+        PLAIN,
+    ),
+    Mutation(
+        "rowwise/cpu/walk_rows.cpp",
+        "for (int64_t c = 0; c < classes; c += kPiece)\n"
+        "          whole.add(row.add_up(c, std::min(classes, c + kPiece), peak));",
+        "for (int64_t c = 0; c < std::min(classes, kPiece); c += kPiece)\n"
+        "          whole.add(row.add_up(c, std::min(classes, c + kPiece), peak));",
+        "all pieces of a row but the first",
+        PLAIN,
+    ),
+)
+
+ROWS = (*ROW, *CALL, *FORMULA, *PANELS)
