@@ -38,6 +38,8 @@ ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 INTEGER_BYTES = {"int64": 8, "int32": 4}
 """Of class numbers, which are no axis of a run: int64, and int32 where dtypes are mixed."""
 _BYTES = ITEM_BYTES | INTEGER_BYTES | {"bool": 1}
+SECTOR_BYTES = 32
+"""That a GPU's memory moves at least."""
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The incoming gradients of successive calls for ``changing``: all different, and of few bits, so
 that every dtype holds them."""
@@ -274,16 +276,22 @@ class Case(Record, frozen=True):
 
         Forward reads each operand once and writes the loss where it has a shape. Forward and
         backward writes the gradient of the prediction as well; without a reduction the incoming
-        gradient is a tensor, known only later, so the operands are read again beside it.
+        gradient is a tensor, known only later, so the operands are read again beside it. Of a
+        prediction of which a loss takes one element for each row forward reads as many sectors, and
+        backward nothing.
         """
         input = self.elements * self.item_bytes
-        operands = sum(self.operand_bytes.values())
+        again = operands = sum(self.operand_bytes.values())
+        if self.spec.picks:
+            again = operands - input
+            rows = math.prod(self.spec.loss_shape([self.shape]))
+            operands = again + min(rows * SECTOR_BYTES, input)
         loss = self.loss_bytes
         moved = operands + loss
         if pass_ == FORWARD_BACKWARD:
             moved += input
             if self.reduction == "none":
-                moved += operands + loss
+                moved += again + loss
         return moved
 
 

@@ -73,6 +73,9 @@ def memory():
         (case("hinge", "none"), "forward_backward", [Mix(1, 1), Mix(2, 1)]),
         (case("weighted_mse"), "forward", [Mix(3, 0)]),
         (case("weighted_mse", "none"), "forward_backward", [Mix(3, 1), Mix(4, 1)]),
+        (case("nll", target_shape=(8,)), "forward", [Mix(1, 0)]),  # of the picked elements
+        (case("nll", target_shape=(8,)), "forward_backward", [Mix(0, 1)]),
+        (case("nll", "none", target_shape=(8,)), "forward_backward", [Mix(0, 1)]),
     ],
 )
 def test_memory_launches_of_each_pass(case, pass_, expected):
@@ -99,6 +102,19 @@ def test_probe_moves_whole_arrays_but_no_broadcast_rows(memory):
     reads = [*operands(asked), torch.ones(asked.shape)]
     Limits("cpu", memory.load).find(asked, "forward_backward", memory.timer, reads)
     assert memory.moved[:2] == [([256], [256]), ([256, 256], [256])]
+
+
+def test_probe_reads_as_many_bytes_as_picked_elements_take(memory):
+    asked = case("nll", "none", shape=(10, 1000), target_shape=(10,))
+    reads = [torch.ones(asked.shape), torch.zeros(10, dtype=torch.int64)]
+    limits = Limits("cpu", memory.load)
+
+    limits.find(asked, "forward", memory.timer, reads)
+    assert memory.moved[0] == ([10 * (32 + 8 + 4)], [])
+
+    memory.moved.clear()
+    limits.find(asked, "forward_backward", memory.timer, reads)
+    assert memory.moved[0] == ([], [40_000])
 
 
 def test_limit_of_equal_bytes_is_measured_once_for_all_losses(memory):

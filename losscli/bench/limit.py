@@ -4,7 +4,8 @@ The limit of a pass is the time of its necessary reads and writes of whole array
 is smaller than the prediction (a row that repeats, for example) stays in the cache and is left out
 of these arrays; its bytes count all the same. All arrays are contiguous and as large as the
 prediction: for a view the arrays use the memory behind the view, and where the target has another
-dtype the time is scaled by the bytes.
+dtype the time is scaled by the bytes. Where forward reads a few elements of the prediction alone,
+one array of as many bytes as it has to move is read.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     Without a reduction the incoming gradient is known only when the loss is there, so that the
     operands are read twice.
     """
+    if case.spec.picks:
+        return (Mix(1, 0) if pass_ == "forward" else Mix(0, 1),)
     operands = case.large_operands
     if case.reduction != "none":
         return (Mix(operands, int(pass_ == "forward_backward")),)
@@ -216,7 +219,8 @@ def _what(
     case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
 ) -> tuple[_Key, list[Tensor]]:
     """Return the key of a limit, and the arrays to be read."""
-    count = case.elements * case.item_bytes
+    whole = not (case.spec.picks and pass_ == "forward")
+    count = case.elements * case.item_bytes if whole else case.floor_bytes(pass_)
     arrays = [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
     return (mixes(case, pass_), count, timer), arrays
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .calling import Arguments, reduction_of
 from .domain import SIGNS
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
-from .row_terms import cosine_terms
+from .row_terms import OF_LENGTHS, cosine_terms
 from .rows import VECTORS
 from .spec import LOSS, LazyTerms, Operand, Parameter, Terms
 from .widening import widened
@@ -141,6 +141,7 @@ SPEC = RowFunctorSpec(
     widens=True,
     holds=VECTORS,
     factors=1,  # a norm is a sum of squares
+    tolerance=OF_LENGTHS,
     most_dimensions=2,
     terms=Terms(_terms, "a cosine less a number, whose gradient is a difference of two vectors"),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .calling import Arguments
 from .reduction import reduce as reduced
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
-from .row_terms import cosine_terms
+from .row_terms import OF_LENGTHS, cosine_terms
 from .rows import VECTORS
 from .spec import LOSS, LazyTerms, Operand, Parameter, Terms
 from .widening import widened
@@ -96,6 +96,7 @@ SPEC = RowFunctorSpec(
     widens=True,
     holds=VECTORS,
     factors=1,  # a norm is a sum of squares
+    tolerance=OF_LENGTHS,
     arguments={"dim": -1},
     terms=Terms(_terms, "one less a cosine, whose gradient is a difference of two vectors"),
 )

@@ -40,14 +40,26 @@ def reference(
     (scores,), dtype = widened(input)
     number = target.long().unsqueeze(-1)
     beyond = margin - scores.gather(-1, number) + scores
-    # For p = 1 the derivative of what is not above 0 is 0, NaN too; for p = 2 that of NaN is NaN.
-    least = beyond.detach().clamp_min(0)
-    beyond = torch.where(beyond > 0, beyond, least) if p == 1 else torch.relu(beyond)
+    beyond = torch.where(beyond > 0, beyond, torch.zeros_like(beyond))
     others = torch.ones_like(scores).scatter(-1, number, 0.0)
     loss = (others * (beyond if p == 1 else beyond * beyond)).sum(-1) / input.shape[-1]
     if weight is not None:
         loss = loss * weight.to(loss.dtype)[target.long()]
     return reduced(loss, reduction).to(dtype)
+
+
+def _from_kinks(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    p: float = 1.0,
+    margin: float = 1.0,
+) -> tuple[Tensor, ...]:
+    number = target.long().unsqueeze(-1)
+    beyond = margin - input.gather(-1, number) + input
+    # Whatever the score of its own class is, a row's loss has no kink there.
+    return (beyond.scatter(-1, number, math.inf),)
 
 
 def _terms(
@@ -93,6 +105,7 @@ def multi_margin_loss(
 
     With y the class of a row of C scores, its loss is the sum over the other classes i of
     ``weight[y] * max(0, margin - x[y] + x[i])**p``, divided by C. At the kink the derivative is 0.
+    As in PyTorch a difference of NaN counts as one that is not above 0.
 
     Args:
         input: scores, ``(N, C)`` or ``(C)``; differentiable.
@@ -189,5 +202,6 @@ SPEC = RowFunctorSpec(
     widens=True,
     holds=SCORES,
     most_dimensions=2,
+    from_kinks=_from_kinks,
     terms=Terms(_terms, "a sum of differences of scores and a margin"),
 )

@@ -143,4 +143,5 @@ SPEC = RowFunctorSpec(
     widens=True,
     holds=SCORES,
     counts=counts_of_classes,
+    picks=True,
 )

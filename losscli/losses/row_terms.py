@@ -2,9 +2,10 @@
 
 A probability is ``exp(x / T - lse)``: beside its own roundings its exponent ``e`` is rounded, which
 moves it by ``abs(e)`` ULP, a quarter of which the bar of 4 ULP multiplies again; where a
-temperature divides, the quotient is rounded as well. Below float32's smallest normal number a
-probability is rounded as that number is, and what multiplies it multiplies this. A logarithm of one
-is a difference of ``x / T`` and ``lse``, which is rounded beside 1, as the sum of exponentials is.
+temperature divides, the quotient is rounded as well. Below the smallest normal number of its dtype
+a probability is rounded as that number is, and what multiplies it multiplies this. A logarithm of
+one is a difference of ``x / T`` and ``lse``, which is rounded beside 1, as the sum of exponentials
+is.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .spec import LOSS, LazyTerms
+from .spec import LOSS, LazyTerms, Tolerance
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SMALLEST_NORMAL = 2.0**-126
-"""Of float32 and bfloat16."""
+OF_LENGTHS = Tolerance(2.0, "the lengths of two vectors add four roundings to four")
+"""Of gradients: each length is a sum, a root and a quotient; in float64 those of the oracle too."""
 
 
 def known(terms: Tensor) -> Tensor:
@@ -53,9 +54,11 @@ class Softmax:
         if temperature != 1:
             exponent = exponent + 2 * scaled.abs()
         weight = known(probability * (1 + exponent / 4))
-        # What is less than half the smallest number of float32 is lost as a whole.
-        least = (probability * 2**23).clamp(max=SMALLEST_NORMAL)
-        return cls(probability, log, of_sum.fmax(scaled.abs()), weight.fmax(least))
+        # What is less than half the smallest number of a dtype is lost as a whole.
+        for dtype in (torch.float32, torch.float64):
+            limits = torch.finfo(dtype)
+            weight = weight.fmax((probability / limits.eps).clamp(max=limits.tiny))
+        return cls(probability, log, of_sum.fmax(scaled.abs()), weight)
 
 
 @dataclass(frozen=True)

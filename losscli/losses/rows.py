@@ -54,6 +54,9 @@ class RowSpec(Spec):
     """Whether 16-bit results are those of float32, rounded once."""
     factors: int = 3
     """How many operands together have products that may be out of range by themselves."""
+    from_kinks: Callable[..., tuple[Tensor, ...]] | None = None
+    """``from_kinks(*operands, **parameters)``: how far elements of the prediction lie above those
+    values of theirs where the derivative jumps, one tensor for each such value; None without."""
     most_dimensions: int | None = None
     """The most dimensions of the prediction; None for any number."""
     values: int = 1

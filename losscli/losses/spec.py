@@ -253,6 +253,9 @@ class Spec:
     """The scalar that selects the branch of each element, from the operands in their order."""
     branches: Callable[[Mapping[str, float]], tuple[str, ...]] = smooth
     """Names of the branches below, between and above the kinks: one more than kinks."""
+    picks: bool = False
+    """Whether the loss of a row takes one element of the prediction, that of its class: forward
+    reads no other one, and backward none."""
     temporaries: int = 4
     """Most tensors of the prediction's size that the reference holds at once beside its operands,
     loss and gradient, for the memory plan. The tests measure it; the default is what mse takes."""

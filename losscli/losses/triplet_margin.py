@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .calling import Arguments, reduction_of
 from .reduction import reduce as reduced
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, settled
+from .row_terms import OF_LENGTHS
 from .rows import VECTORS
 from .spec import LOSS, LazyTerms, Operand, Parameter, Terms, switch
 from .widening import widened
@@ -64,6 +65,19 @@ def reference(
     if swap:
         other = torch.minimum(other, distance(second, third))
     return reduced((distance(first, second) - other + margin).clamp_min(0), reduction).to(dtype)
+
+
+def _from_kinks(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: float = 0.0,
+) -> tuple[Tensor, ...]:
+    return (anchor - positive + eps, anchor - negative + eps) if p == 1 else ()
 
 
 def _terms(
@@ -217,5 +231,7 @@ SPEC = RowFunctorSpec(
     widens=True,
     holds=VECTORS,
     factors=1,  # a norm is a sum of squares
+    from_kinks=_from_kinks,
+    tolerance=OF_LENGTHS,
     terms=Terms(_terms, "two distances and a margin, whose gradients are differences of vectors"),
 )

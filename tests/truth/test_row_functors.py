@@ -89,6 +89,19 @@ def test_bytes_are_each_operand_once_and_the_gradient_of_the_prediction_once() -
     assert masked.floor_bytes("forward") == 2 * tensor + 37
 
 
+@pytest.mark.parametrize(("classes", "read"), [(1000, 32), (3, 12)])
+def test_nll_reads_one_sector_of_each_row_and_none_for_the_gradient(
+    classes: int, read: int
+) -> None:
+    mean = make_case("nll", (37, classes))
+    rows = make_case("nll", (37, classes), reduction="none")
+
+    assert mean.floor_bytes("forward") == 37 * (read + 8)
+    assert mean.floor_bytes("forward_backward") == 37 * (read + 8 + 4 * classes)
+    assert rows.floor_bytes("forward") == 37 * (read + 8 + 4)
+    assert rows.floor_bytes("forward_backward") == 37 * (read + 2 * (8 + 4) + 4 * classes)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("loss", FORMS)
 def test_the_kernels_stay_within_the_bounds(loss: str, dtype: str) -> None:

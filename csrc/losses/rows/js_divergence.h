@@ -3,8 +3,6 @@
 //   beta * sum of p * log(p / m) + (1 - beta) * sum of q * log(q / m).
 #pragma once
 
-#include <limits>
-
 #include "losses/rows/functor.h"
 
 namespace losscli {
@@ -19,9 +17,12 @@ struct js_divergence : RowFunctor<2, 2> {
         of_target(static_cast<Real>(parameters[1])),
         of_input(static_cast<Real>(1 - parameters[1])) {}
 
+  // By which a subnormal probability becomes a normal number, of which m keeps the digits.
+  static constexpr Real kUp = Real(0x1p64);
+
   // log(a / m), where the two are near as that of 1 + (a - m) / m, which keeps its digits.
   LOSSCLI_HOST_DEVICE void logarithms(const RowElement<Real, 2>& e, Real (&logs)[2]) const {
-    const Real q = e.p[0], p = e.p[1], m = of_target * p + of_input * q;
+    const Real q = e.p[0] * kUp, p = e.p[1] * kUp, m = of_target * p + of_input * q;
     const Real gap = (q - p) / m, ratios[] = {q / m, p / m};
     const Real gaps[] = {of_target * gap, -of_input * gap};
     for (int k = 0; k < 2; ++k)
@@ -30,14 +31,11 @@ struct js_divergence : RowFunctor<2, 2> {
           [&] { return log_of_one_plus(gaps[k]); });
   }
 
-  // Beside others such a probability is nothing, and its part of m may be 0.
-  static constexpr Real kLeast = 8 * std::numeric_limits<Real>::min();
-
   LOSSCLI_HOST_DEVICE void add_later(const RowElement<Real, 2>& e, Real (&out)[2]) const {
     Real logs[2];
     logarithms(e, logs);
-    out[0] = select(e.p[0] < kLeast, Real(0), e.p[0] * logs[0]);
-    out[1] = select(e.p[1] < kLeast, Real(0), e.p[1] * logs[1]);
+    out[0] = select(e.p[0] == Real(0), Real(0), e.p[0] * logs[0]);
+    out[1] = select(e.p[1] == Real(0), Real(0), e.p[1] * logs[1]);
   }
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,
@@ -57,7 +55,7 @@ struct js_divergence : RowFunctor<2, 2> {
     logarithms(e, logs);
     for (int k = 0; k < 2; ++k) {
       const Real slope = e.p[k] * (logs[k] - finish.factors[2 + k]);
-      out[k] = finish.factors[k] * select(e.p[k] < kLeast, Real(0), slope);
+      out[k] = finish.factors[k] * select(e.p[k] == Real(0), Real(0), slope);
     }
   }
 

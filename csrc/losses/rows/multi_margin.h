@@ -1,5 +1,5 @@
 // The mean over all classes of w_y * max(0, margin - x_y + x_i)^p, but for the row's own class y,
-// with p 1 or 2.
+// with p 1 or 2. As in PyTorch a difference of NaN is not above 0, and adds nothing.
 #pragma once
 
 #include "losses/rows/functor.h"
@@ -16,7 +16,7 @@ struct multi_margin : RowFunctor<1, 2> {
 
   LOSSCLI_HOST_DEVICE Real beyond(const RowFacts<Real>& facts, const RowElement<Real, 1>& e) const {
     const Real found = (margin - facts.picked) + e.x[0];
-    return select(found <= Real(0) || e.label_mark != Real(0), Real(0), found);
+    return select(e.label_mark != Real(0), Real(0), select(found > Real(0), found, Real(0)));
   }
   LOSSCLI_HOST_DEVICE Real slope(Real found) const {
     return squares != Real(0) ? found + found : Real(found > Real(0));

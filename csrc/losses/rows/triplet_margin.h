@@ -51,15 +51,16 @@ struct triplet_margin : RowFunctor<3, 4> {
       negative = norms[2] < norms[1] ? norms[2] : norms[1];
     }
     const Real beyond = (norms[0] - negative) + margin;
-    const Real slope = beyond < Real(0) ? Real(0) : incoming[0];
+    const Real slope = beyond >= Real(0) ? incoming[0] : Real(0);  // of NaN as PyTorch's clamp
     RowFinish<Real> result;
     result.values[0] = beyond < Real(0) ? Real(0) : beyond;
     for (int k = 0; k < 3; ++k) {
       const Real scale = p == Real(1)   ? Real(1)
                          : p == Real(2) ? Real(1) / norms[k]
                                         : power(norms[k], Real(1) - p);
-      result.factors[k] =
-          norms[k] == Real(0) ? Real(0) : (k == 0 ? slope : -slope) * shares[k] * scale;
+      // The NaN of a distance that is not taken must not reach the others.
+      const bool none = norms[k] == Real(0) || shares[k] == Real(0);
+      result.factors[k] = none ? Real(0) : (k == 0 ? slope : -slope) * shares[k] * scale;
     }
     return result;
   }

@@ -16,7 +16,7 @@ where the config asks for float64: no other dtype has the digits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject
-from losscli.losses import LOSS
+from losscli.losses import LOSS, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
@@ -112,6 +112,8 @@ def _away_from_kinks(problem: Problem) -> Problem:
     values = problem.operands
     if kinks:
         values = {**values, spec.names[0]: _moved(problem, kinks)}
+    elif isinstance(spec, RowSpec) and spec.from_kinks:
+        values = {**values, spec.names[0]: _moved_in_rows(problem, spec.from_kinks)}
     return problem.like(
         {
             each.name: each.smoothed(values[each.name], 2 * STEP)
@@ -132,6 +134,16 @@ def _moved(problem: Problem, kinks: Sequence[float]) -> Tensor:
         moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope
         x = torch.where(distance.abs() < MARGIN, moved, x)
     return x.contiguous()
+
+
+def _moved_in_rows(problem: Problem, from_kinks: Callable[..., tuple[Tensor, ...]]) -> Tensor:
+    """Return rows where no step meets a kink."""
+    x, *others = problem.operands.values()
+    for number in range(len(from_kinks(x, *others, **problem.case.params))):
+        distance = from_kinks(x, *others, **problem.case.params)[number]
+        moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance)
+        x = torch.where(distance.abs() < MARGIN, moved, x)
+    return x
 
 
 CHECK = Check(

@@ -16,7 +16,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import Call, Operands
 from losscli.implementations.caller import Subject
-from losscli.losses import ROW
+from losscli.losses import ROW, RowSpec
 from losscli.runs.records import VerifyResult
 from losscli.truth.fingerprint import bits
 from losscli.truth.problem import Problem
@@ -40,7 +40,10 @@ def bulk_case(case: Case) -> Case:
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the repeats of the losses and of the gradients; the worst counts."""
-    worst, first = Worst(), problem.case.spec.names[0]
+    spec = problem.case.spec
+    assert isinstance(spec, RowSpec)
+    worst, first = Worst(), spec.names[0]
+    rows = int(spec.values > 1)  # the dimension of the rows in a loss
     wrt = tuple(name for name in problem.wrt if not problem.oracle.is_summed(name))
     incoming = problem.usual
     count = BYTES // problem.prediction.nbytes + 1
@@ -48,7 +51,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         name: values if problem.oracle.is_summed(name) else _repeated(values, count)
         for name, values in problem.operands.items()
     }
-    g = _repeated(incoming.grad_output, count)
+    g = _repeated(incoming.grad_output, count, rows)
     subject.answer(Call({**operands, first: operands[first].roll(_OTHER, 0)}, wrt, g))
     answer = subject.answer(Call(operands, wrt, g))
     for name, got in answer.items().items():
@@ -56,18 +59,19 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         if got is None or got.shape != due:
             judge(problem, incoming, name, got, "repeated", worst)
             continue
-        repeats = got.view(count, -1)
-        same = bits(repeats)
+        dimension = rows if name == "loss" else 0
+        repeats = got.unflatten(dimension, (count, -1)).movedim(dimension, 0)
+        same = bits(repeats.reshape(count, -1))
         differ = (same != same[0]).any(1).nonzero().flatten().tolist()
         for number in [0, *differ[:_MOST_JUDGED]]:
-            repeat = repeats[number].view(-1, *got.shape[1:])
-            judge(problem, incoming, name, repeat, f"repeat {number} of {count}", worst)
+            title = f"repeat {number} of {count}"
+            judge(problem, incoming, name, repeats[number], title, worst)
     yield worst.result(problem, subject.name, CHECK.name)
 
 
-def _repeated(values: Tensor, count: int) -> Tensor:
+def _repeated(values: Tensor, count: int, dimension: int = 0) -> Tensor:
     """Return as many repeats of rows, one behind the other."""
-    return torch.cat([values] * count)
+    return torch.cat([values] * count, dimension)
 
 
 CHECK = Check(
