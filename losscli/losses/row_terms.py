@@ -19,8 +19,7 @@ from .spec import LOSS, LazyTerms, Tolerance
 if TYPE_CHECKING:
     from torch import Tensor
 
-OF_LENGTHS = Tolerance(2.0, "the lengths of two vectors add four roundings to four")
-"""Of gradients: each length is a sum, a root and a quotient; in float64 those of the oracle too."""
+OF_LENGTHS = Tolerance(1.5, "the root of a length and the quotient by it add two roundings to four")
 
 
 def known(terms: Tensor) -> Tensor:

@@ -167,7 +167,9 @@ def test_float32_rows_pass_within_four_ulp_and_fail_beyond_what_a_sum_loses() ->
     ]
 
     assert statuses == ["pass", "warn", "warn", "fail"]
-    assert judge_rows(Errors(ulp=9.0, scale=1.0), torch.float64, 100).status == "pass"
+    # 4 of the kernel, 4 of the oracle, and what the oracle's sum loses.
+    assert judge_rows(Errors(ulp=13.0, scale=1.0), torch.float64, 100).status == "pass"
+    assert judge_rows(Errors(ulp=13.1, scale=1.0), torch.float64, 100).status == "fail"
     assert judge_rows(Errors(ulp=6.0, scale=1.0), torch.float32, 100, 6.0).status == "pass"
 
 

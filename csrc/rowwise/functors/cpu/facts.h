@@ -11,6 +11,7 @@
 #include "core/cpu/parallel.h"
 #include "core/operand.h"
 #include "elementwise/cpu/convert.h"
+#include "reduce/cpu/compensated.h"
 #include "rowwise/functors/kernels.h"
 
 namespace losscli::cpu {
@@ -67,7 +68,7 @@ class Facts {
     constexpr int64_t kRows = 4096;  // that one thread takes at a time
     const int64_t rows = arguments_.rows(), chunks = divide_up(rows, kRows);
     if (!Loss::labelled && !arguments_.mask) return static_cast<double>(rows);
-    std::vector<double> sums(chunks);
+    std::vector<Compensated> sums(chunks);
     std::vector<int64_t> wrong(chunks, -1);
     parallel(context, chunks, [&](int64_t chunk) {
       const int64_t last = rows < (chunk + 1) * kRows ? rows : (chunk + 1) * kRows;
@@ -82,15 +83,15 @@ class Facts {
           }
           if constexpr (Loss::mean_of_weights) count = weight(label);
         }
-        sums[chunk] += count;
+        sums[chunk].add(count);
       }
     });
-    double total = 0;
+    Compensated total;
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       if (wrong[chunk] >= 0) refuse(wrong[chunk]);
-      total += sums[chunk];
+      total.add(sums[chunk]);
     }
-    return total;
+    return total.total();
   }
 
  private:
