@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .calling import Arguments, reduction_of
 from .domain import SIGNS
+from .relations import Relations
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
 from .row_terms import OF_LENGTHS, cosine_terms
 from .rows import VECTORS
@@ -143,5 +144,6 @@ SPEC = RowFunctorSpec(
     factors=1,  # a norm is a sum of squares
     tolerance=OF_LENGTHS,
     most_dimensions=2,
+    relations=Relations(reordered=True, mirror="cosine_embedding"),
     terms=Terms(_terms, "a cosine less a number, whose gradient is a difference of two vectors"),
 )

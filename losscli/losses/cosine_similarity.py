@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .calling import Arguments
 from .reduction import reduce as reduced
+from .relations import Relations
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
 from .row_terms import OF_LENGTHS, cosine_terms
 from .rows import VECTORS
@@ -98,5 +99,6 @@ SPEC = RowFunctorSpec(
     factors=1,  # a norm is a sum of squares
     tolerance=OF_LENGTHS,
     arguments={"dim": -1},
+    relations=Relations(reordered=True, mirror="cosine_similarity"),
     terms=Terms(_terms, "one less a cosine, whose gradient is a difference of two vectors"),
 )

@@ -16,6 +16,7 @@ from .logit_pairs import (
     reference_of,
     terms_of,
 )
+from .relations import Relations, always
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
 from .row_terms import Expectation, Softmax
 from .spec import LOSS, LazyTerms, Parameter
@@ -54,6 +55,10 @@ def _terms(q: Softmax, p: Softmax, temperature: float, *, beta: float) -> Mappin
             "target": lambda: beta * of_p.slope / temperature,
         }
     )
+
+
+def _mirrored(parameters: Mapping[str, float]) -> Mapping[str, float]:
+    return {**parameters, "beta": 1 - parameters["beta"]}
 
 
 def reference(
@@ -134,5 +139,6 @@ SPEC = RowFunctorSpec(
     module=JSDivergenceLoss,
     widens=True,
     counts=counts,
+    relations=Relations(always, reordered=True, mirror="js_divergence", mirrored=_mirrored),
     terms=terms_of(_terms),
 )

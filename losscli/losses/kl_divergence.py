@@ -15,6 +15,7 @@ from .logit_pairs import (
     reference_of,
     terms_of,
 )
+from .relations import Relations, always
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
 from .row_terms import Expectation, Softmax, divergence_terms
 
@@ -107,5 +108,6 @@ SPEC = RowFunctorSpec(
     module=KLDivergenceLoss,
     widens=True,
     counts=counts,
+    relations=Relations(always, reordered=True, mirror="reverse_kl_divergence"),
     terms=terms_of(_terms),
 )

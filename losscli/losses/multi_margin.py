@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .calling import Arguments, reduction_of
 from .domain import CLASSES, POSITIVE
 from .reduction import reduce as reduced
+from .relations import Relations, always
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
 from .rows import SCORES
 from .spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms, last_dimension
@@ -203,5 +204,6 @@ SPEC = RowFunctorSpec(
     holds=SCORES,
     most_dimensions=2,
     from_kinks=_from_kinks,
+    relations=Relations(always, reordered=True),
     terms=Terms(_terms, "a sum of differences of scores and a margin"),
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .calling import Arguments, reduction_of
 from .domain import CLASSES, LOG_PROBABILITIES, POSITIVE
+from .relations import Relations
 from .row_forms import IGNORE_INDEX
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, settled
 from .rows import SCORES, counts_of_classes, of_classes, of_rows
@@ -144,4 +145,5 @@ SPEC = RowFunctorSpec(
     holds=SCORES,
     counts=counts_of_classes,
     picks=True,
+    relations=Relations(reordered=True),
 )

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 def never(parameters: Mapping[str, float]) -> bool:
     """Return that it holds for no parameters."""
     return False
+
+
+def always(parameters: Mapping[str, float]) -> bool:
+    """Return that it holds for all parameters."""
+    return True
+
+
+def same(parameters: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the parameters as they are."""
+    return parameters
 
 
 @dataclass(frozen=True)
@@ -23,3 +33,17 @@ class Relations:
     numbered: str = ""
     """The loss of class numbers that this one is where each row of its target is 1 for one class
     and 0 for the others; empty if there is none."""
+    mirror: str = ""
+    """The loss that this one is where its first two operands are exchanged, which may be itself;
+    empty if there is none."""
+    mirrored: Callable[[Mapping[str, float]], Mapping[str, float]] = same
+    """The parameters of the mirror, from those of the loss."""
+    distance: str = ""
+    """The loss of which this one differs by what does not depend on the prediction, and which is 0
+    where the first two operands are equal; empty if there is none."""
+
+    def of_form(self, prefix: str) -> Relations:
+        """Return what holds for a form, whose name has a prefix, as those of the others have."""
+        mirror = self.mirror and f"{prefix}{self.mirror}"
+        distance = self.distance and f"{prefix}{self.distance}"
+        return replace(self, mirror=mirror, distance=distance)

@@ -15,6 +15,7 @@ from .logit_pairs import (
     reference_of,
     terms_of,
 )
+from .relations import Relations, always
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
 from .row_terms import Expectation, Softmax, divergence_terms
 
@@ -106,5 +107,6 @@ SPEC = RowFunctorSpec(
     module=SoftCrossEntropyLoss,
     widens=True,
     counts=counts,
+    relations=Relations(always, reordered=True, distance="kl_divergence"),
     terms=terms_of(_terms),
 )

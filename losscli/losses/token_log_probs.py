@@ -8,6 +8,7 @@ from .calling import Arguments
 from .domain import CLASSES
 from .logit_pairs import TEMPERATURE, expected
 from .reduction import reduce as reduced
+from .relations import Relations, always
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows
 from .row_terms import Expectation, Softmax
 from .spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms, switch
@@ -143,5 +144,6 @@ SPEC = RowFunctorSpec(
     loss_with_grad=token_log_probs_with_grad,
     module=TokenLogProbs,
     widens=True,
+    relations=Relations(always, reordered=True),
     terms=Terms(_terms, "a log-probability is a logit less the log of a sum of exponentials"),
 )

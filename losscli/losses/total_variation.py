@@ -14,6 +14,7 @@ from .logit_pairs import (
     reference_of,
     terms_of,
 )
+from .relations import Relations, always
 from .row_functors import RowCalls, RowFunctorSpec, RowModule
 from .row_terms import Expectation, Softmax
 from .spec import LOSS, LazyTerms
@@ -116,5 +117,6 @@ SPEC = RowFunctorSpec(
     module=TotalVariationLoss,
     widens=True,
     counts=counts,
+    relations=Relations(always, reordered=True, mirror="total_variation"),
     terms=terms_of(_terms),
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .calling import Arguments, reduction_of
 from .reduction import reduce as reduced
+from .relations import Relations
 from .row_functors import RowCalls, RowFunctorSpec, RowModule, settled
 from .row_terms import OF_LENGTHS
 from .rows import VECTORS
@@ -233,5 +234,6 @@ SPEC = RowFunctorSpec(
     factors=1,  # a norm is a sum of squares
     from_kinks=_from_kinks,
     tolerance=OF_LENGTHS,
+    relations=Relations(reordered=True),
     terms=Terms(_terms, "two distances and a margin, whose gradients are differences of vectors"),
 )

@@ -10,12 +10,14 @@ import torch
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import ROW_FORMS
 from losscli.losses.relations import Relations
-from losscli.runs.records import FAIL, PASS
+from losscli.runs.records import FAIL, PASS, WARN
+from losscli.verify import runner
+from losscli.verify.checks import CHECKS
 from losscli.verify.checks.row_relations import RELATIONS
 from losscli.verify.selftest.wrong import find_wrong
 from tests.verify.test_row_checks import make_case, results
 
-SHIFT, SUM, ORDER, PARTS, ONE_HOT = (relation.name for relation in RELATIONS)
+SHIFT, SUM, ORDER, PARTS, ONE_HOT, MIRROR, BEYOND = (relation.name for relation in RELATIONS)
 
 
 def of_first_class(right):
@@ -44,12 +46,35 @@ def larger(right):
     return lambda *operands, **settings: 1.01 * right(*operands, **settings)
 
 
+def one_sided(right):
+    """Return a formula whose mixture has other parts than it was asked for."""
+
+    def wrong(*operands, beta, **settings):
+        return right(*operands, beta=0.4, **settings)
+
+    return wrong
+
+
+def related(case, implementation, check):
+    """Return the results of a check in a run that has all losses."""
+    trials, beside = [(implementation, CHECKS[check])], {implementation.name: tuple(ROW_FORMS)}
+    jobs = runner.split(case, trials, beside=beside)
+    found = [result for job in jobs for result in runner.run(job)]
+    return [(result.status, f"{result.check}: {result.reason}") for result in found]
+
+
 @pytest.mark.parametrize(
     ("loss", "spoil", "reduction", "found"),
     [
         ("cross_entropy", of_first_class, "none", {SHIFT, SUM, ORDER}),
         ("weighted_cross_entropy", of_neighbours, "sum", {ORDER}),
         ("cross_entropy_with_probabilities", larger, "none", {ONE_HOT}),
+        ("masked_total_variation", of_first_class, "none", {SHIFT, SUM, ORDER, MIRROR}),
+        ("js_divergence", one_sided, "sum", {MIRROR}),
+        ("kl_divergence", larger, "mean", {MIRROR}),
+        ("masked_soft_cross_entropy", larger, "none", {BEYOND}),
+        ("triplet_margin", of_neighbours, "mean", {ORDER}),
+        ("cosine_similarity", of_neighbours, "none", {ORDER, MIRROR}),
     ],
 )
 def test_mistake_that_the_reference_shares_is_found(monkeypatch, loss, spoil, reduction, found):
@@ -64,12 +89,12 @@ def test_mistake_that_the_reference_shares_is_found(monkeypatch, loss, spoil, re
     same = Implementation("same", "the reference's own mistake", bind, held_to_oracle=True)
     case = make_case(loss, reduction=reduction, params=spec.resolve({}))
 
-    value, relations = (results(case, same, check) for check in ("value", "row_relations"))
+    value, relations = (related(case, same, check) for check in ("value", "row_relations"))
 
     assert {status for status, _ in value} == {PASS}
     ((status, text),) = relations
     assert status == FAIL
-    assert {name for name in (SHIFT, SUM, ORDER, PARTS, ONE_HOT) if name in text} == found
+    assert {relation.name for relation in RELATIONS if relation.name in text} == found
 
 
 @pytest.mark.parametrize(
@@ -94,33 +119,69 @@ def test_mean_that_counts_ignored_rows_is_not_that_of_its_parts():
     assert PARTS in text
 
 
+def test_softmax_alone_breaks_the_sum_of_a_divergences_gradient():
+    case = make_case("masked_kl_divergence", params={"temperature": 1.3})
+
+    ((status, text),) = results(
+        case, find_wrong("one softmax alone").implementation(), "row_relations"
+    )
+
+    assert status == FAIL
+    assert SUM in text
+
+
 SETTINGS = (
     {},
     {"ignore_index": 3, "label_smoothing": 0.1, "temperature": 1.1},
     {"softcap": 3.7, "z_loss": 0.1},
+    {"beta": 0.3, "margin": 0.7, "eps": 1e-3, "p": 1.0},
 )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize(
+    ("dtype", "reduction"),
+    [(dtype, "none") for dtype in ("float32", "float64", "float16", "bfloat16")]
+    + [("float32", "mean"), ("bfloat16", "mean"), ("float32", "sum")],
+)
 @pytest.mark.parametrize("loss", ROW_FORMS)
 def test_relations_hold_for_the_reference(loss, reduction, dtype):
-    for settings in SETTINGS:
-        params = ROW_FORMS[loss].resolve(settings)
-        case = make_case(loss, reduction=reduction, dtype=dtype, params=params)
+    spec = ROW_FORMS[loss]
+    if reduction not in spec.reductions:
+        pytest.skip(f"{loss} has no such reduction")
+    for params in {tuple(spec.resolve(settings).items()) for settings in SETTINGS}:
+        case = make_case(loss, reduction=reduction, dtype=dtype, params=dict(params))
 
-        found = results(case, find_implementation("reference"), "row_relations")
+        found = related(case, find_implementation("reference"), "row_relations")
 
         assert [status for status, _ in found] == [PASS], found
 
 
 def test_forms_know_the_loss_of_class_numbers_that_they_are():
-    assert {name: spec.relations.numbered for name, spec in ROW_FORMS.items()} == {
-        "cross_entropy": "",
-        "weighted_cross_entropy": "",
+    numbered = {name: spec.relations.numbered for name, spec in ROW_FORMS.items()}
+
+    assert {name: other for name, other in numbered.items() if other} == {
         "cross_entropy_with_probabilities": "cross_entropy",
         "weighted_cross_entropy_with_probabilities": "weighted_cross_entropy",
     }
+
+
+def test_mirrors_are_forms_and_their_mirrors_are_the_loss():
+    for name, spec in ROW_FORMS.items():
+        mirror, distance = spec.relations.mirror, spec.relations.distance
+        assert not mirror or ROW_FORMS[mirror].relations.mirror == name
+        assert not distance or ROW_FORMS[distance].names == spec.names
+
+
+def test_a_mirror_that_the_run_does_not_have_is_not_called(monkeypatch):
+    wrong = larger(ROW_FORMS["reverse_kl_divergence"].reference)
+    spec = replace(ROW_FORMS["reverse_kl_divergence"], reference=wrong)
+    monkeypatch.setitem(ROW_FORMS, spec.name, spec)
+    case, reference = make_case("kl_divergence"), find_implementation("reference")
+
+    alone, beside = (check(case, reference, "row_relations") for check in (results, related))
+
+    assert [status for status, _ in alone] == [PASS]
+    assert [status for status, _ in beside] == [WARN]  # PyTorch's own formula is no better
 
 
 def test_a_loss_that_names_no_relations_has_the_mean_of_parts_alone(monkeypatch):

@@ -12,7 +12,13 @@ The spec says which of these hold for a loss (losscli/losses/relations.py):
 - classes in another order, in all operands alike, have the same loss and the same gradients in that
   order;
 - with rows of one 1 and zeros as the target, the loss and the gradient of the prediction are those
-  of the class numbers.
+  of the class numbers;
+- with its first two operands exchanged a loss is its mirror, with the gradients exchanged;
+- a cross entropy of two sets of logits is a divergence of the prediction from the target, and the
+  cross entropy of the target with itself, its entropy; the gradient of the prediction is that of
+  the divergence.
+
+A loss beside another one is called where the run has both.
 
 For all losses over rows, the mean of a batch is that of its parts, each weighted with what its rows
 count, and so are the gradients of what the rows do not share. Sums and rows in parts are judged by
@@ -22,8 +28,8 @@ and the same order alone. See losscli/truth/related.py for the tolerances.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import msgspec
 import torch
@@ -78,6 +84,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge each relation that holds for the loss; the worst counts, and all are named."""
     tally = Tally()
     base = problem.variant("a few rows ignored", lambda: _base(problem))
+    base = replace(base, beside=problem.beside)
     for relation in RELATIONS:
         if not relation.holds(base):
             continue
@@ -85,7 +92,14 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
             if verdict.status == FAIL and not subject.implementation.held_to_oracle:
                 verdict = _excused(relation, base, part, verdict, errors)
             tally.add(relation.name, part, (verdict, errors))
-    yield tally.result(problem, subject.name, CHECK.name)
+    result = tally.result(problem, subject.name, CHECK.name)
+    relations = problem.case.spec.relations
+    losses = [
+        loss
+        for loss in problem.beside.get(subject.name, ())
+        if loss != problem.case.loss and loss in (relations.mirror, relations.distance)
+    ]
+    yield msgspec.structs.replace(result, beside=tuple(losses)) if result.status == FAIL else result
 
 
 def _excused(
@@ -278,6 +292,53 @@ def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:
     yield from _pairs(one_hot, *answers)
 
 
+def _mirrored(problem: Problem, subject: Subject) -> Iterator[Judged]:
+    """Judge the answer of the mirror to exchanged operands by that of the loss."""
+    relations, (one, two, *_) = problem.case.spec.relations, problem.case.spec.names
+    operands = problem.operands
+    operands = {**operands, one: operands[two], two: operands[one]}
+    params = relations.mirrored(problem.case.params)
+    found = _answer_of(problem, subject, relations.mirror, operands, params)
+    if found is None:
+        return
+    back = {**found.gradients, one: found.gradients[two], two: found.gradients[one]}
+    mirror = problem.variant("mirrored", lambda: problem.like(operands))
+    yield from _pairs(problem, Answer(found.loss, back), _answer(problem, subject), mirror)
+
+
+def _beyond(problem: Problem, subject: Subject) -> Iterator[Judged]:
+    """Judge a loss, and its gradient of the prediction, by that of what it is a distance beyond."""
+    one, two, *_ = problem.case.spec.names
+    loss, params = problem.case.spec.relations.distance, problem.case.params
+    least = problem.variant(
+        "equal", lambda: problem.like({**problem.operands, one: problem.operands[two]})
+    )
+    distance = _answer_of(problem, subject, loss, problem.operands, params)
+    if distance is None:
+        return
+    beyond = distance.loss.double() + _answer(problem, subject, least.operands).loss.double()
+    joined = Answer(beyond, {one: distance.gradients[one]})
+    # What is compared with the loss are two losses more.
+    yield from _pairs(problem, _answer(problem, subject), joined, least, larger=LARGER)
+
+
+def _answer_of(
+    problem: Problem, subject: Subject, loss: str, operands: Operands, params: Mapping[str, float]
+) -> Answer | None:
+    """Answer operands with a loss of the same ones; None where the run does not have it."""
+    if loss == problem.case.loss and params == problem.case.params:
+        return _answer(problem, subject, operands)
+    if loss not in (problem.case.loss, *problem.beside.get(subject.name, ())):
+        return None
+    other = msgspec.structs.replace(problem.case, loss=loss, params=dict(params))
+    # What a file calls by the other name may be no loss of its own.
+    if subject.implementation.file or subject.implementation.unavailable(other):
+        return None
+    incoming = problem.usual
+    call = Call(operands, incoming.wrt, incoming.grad_output)
+    return Subject.bind(subject.implementation, other).answer(call)
+
+
 def _has_numbered(problem: Problem) -> bool:
     """Tell whether the loss is one of class numbers too; the mean with a weight differs."""
     shared = any(operand.shared for operand in problem.case.spec.operands)
@@ -295,6 +356,8 @@ RELATIONS = (
     Relation("classes in another order", lambda p: p.case.spec.relations.reordered, _reordered),
     Relation("the mean of parts", lambda p: p.case.reduction == "mean", _in_parts),
     Relation("one 1 in each row of the target", _has_numbered, _numbered),
+    Relation("exchanged operands", lambda p: bool(p.case.spec.relations.mirror), _mirrored),
+    Relation("a distance and an entropy", lambda p: bool(p.case.spec.relations.distance), _beyond),
 )
 
 CHECK = Check(

@@ -345,6 +345,13 @@ WRONG: tuple[Wrong, ...] = (
         units=_ROWS,
     ),
     Wrong(
+        "one softmax alone",
+        "p for p - q",
+        simple(functors.without_own_mean),
+        _of("masked_kl_divergence"),
+        units=_ROWS,
+    ),
+    Wrong(
         "epsilon added",
         "to the norm, whose least it is",
         simple(functors.added_epsilon),
