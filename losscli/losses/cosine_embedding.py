@@ -74,7 +74,9 @@ def cosine_embedding_loss(
 
     With c the cosine of the angle between two rows, a row's loss is ``1 - c`` where its target is
     1, ``max(0, c - margin)`` where it is -1, and 0 elsewhere. As in PyTorch, the squares of the
-    norms have 1e-12 added, and the derivative at ``c = margin`` is that of the right side.
+    norms have 1e-12 added, and the derivative at ``c = margin`` is that of the right side. Where a
+    square is out of range, as that of 1.9e19 is in float32 and bfloat16, the loss and the gradients
+    of the row are, as in PyTorch, those of infinite norms or NaN.
 
     Args:
         input1: vectors, ``(N, D)`` or ``(D)``; differentiable.
@@ -141,7 +143,7 @@ SPEC = RowFunctorSpec(
     module=CosineEmbeddingLoss,
     widens=True,
     holds=VECTORS,
-    factors=1,  # a norm is a sum of squares
+    squares=True,
     tolerance=OF_LENGTHS,
     most_dimensions=2,
     relations=Relations(reordered=True, mirror="cosine_embedding"),

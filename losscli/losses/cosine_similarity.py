@@ -48,7 +48,9 @@ def cosine_similarity_loss(
 ) -> Arguments:
     """One minus torch.nn.functional.cosine_similarity, with fused backward.
 
-    A row's loss is ``1 - x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))``.
+    A row's loss is ``1 - x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))``. Norms are roots of sums of
+    squares: where one of these is out of range, as that of 1.9e19 is in float32 and bfloat16, the
+    loss and the gradients of the row are those of infinite norms or NaN.
 
     Args:
         x1: vectors along dimension ``dim``; differentiable.
@@ -96,7 +98,7 @@ SPEC = RowFunctorSpec(
     module=CosineSimilarityLoss,
     widens=True,
     holds=VECTORS,
-    factors=1,  # a norm is a sum of squares
+    squares=True,
     tolerance=OF_LENGTHS,
     arguments={"dim": -1},
     relations=Relations(reordered=True, mirror="cosine_similarity"),

@@ -54,6 +54,8 @@ class RowSpec(Spec):
     """Whether 16-bit results are those of float32, rounded once."""
     factors: int = 3
     """How many operands together have products that may be out of range by themselves."""
+    squares: bool = False
+    """Whether the loss adds up squares of its operands, which have to be in range."""
     from_kinks: Callable[..., tuple[Tensor, ...]] | None = None
     """``from_kinks(*operands, **parameters)``: how far elements of the prediction lie above those
     values of theirs where the derivative jumps, one tensor for each such value; None without."""

@@ -154,7 +154,9 @@ def triplet_margin_loss(
 
     A row's loss is ``max(0, d(anchor, positive) - d(anchor, negative) + margin)``, with ``d(a, b)``
     the p-norm of ``a - b + eps``. As in PyTorch, the derivative where the two sides meet is that of
-    the left side, and that of a norm of 0 is 0.
+    the left side, and that of a norm of 0 is 0. Where the p-th power of a difference is out of
+    range, as the square of 1.9e19 is in float32 and bfloat16, its distance is, as in PyTorch,
+    infinite and has no gradient, and the loss of two such distances is NaN.
 
     Args:
         anchor: vectors, ``(..., D)``; differentiable.
@@ -231,7 +233,7 @@ SPEC = RowFunctorSpec(
     module=TripletMarginLoss,
     widens=True,
     holds=VECTORS,
-    factors=1,  # a norm is a sum of squares
+    squares=True,
     from_kinks=_from_kinks,
     tolerance=OF_LENGTHS,
     relations=Relations(reordered=True),

@@ -2,11 +2,11 @@
 
 Catches: NaN or infinity that is replaced or clamped away, a branch that compares the wrong way on
 NaN, a gradient that differs from PyTorch's there, subnormals flushed to zero, squares that overflow
-needlessly. A value that PyTorch's own formula refuses is left out. Where PyTorch's own gradient is
-NaN any gradient passes, because that of torch.compile differs there; the loss, which is NaN as
-well, has to be NaN. The check plants one value at a time, first in the prediction, then in each
-other operand (but not where values are discrete, as signs are), then in all of these, among
-ordinary values; one small size is enough.
+needlessly. Of losses that add up squares these have to be in range. A value that PyTorch's own
+formula refuses is left out. Where PyTorch's own gradient is NaN any gradient passes, because that
+of torch.compile differs there; the loss, which is NaN as well, has to be NaN. The check plants one
+value at a time, first in the prediction, then in each other operand (but not where values are
+discrete, as signs are), then in all of these, among ordinary values; one small size is enough.
 """
 
 from __future__ import annotations
@@ -29,14 +29,19 @@ PLACE = (7, 19)
 """Of the value: in the middle of a vector, far from either end."""
 
 
-def special_values(dtype: torch.dtype) -> dict[str, float]:
-    """Return the values by their names."""
+def special_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:
+    """Return the values by their names.
+
+    ``squares``: whether squares have to be in range.
+    """
     limits = torch.finfo(dtype)
+    large, power = ("just in range", 0.45) if squares else ("out of range", 0.75)
+    large = f"a number whose square is {large}"
     return {
         "NaN": math.nan,
         "infinity": math.inf,
         "-infinity": -math.inf,
-        "a number whose square is out of range": limits.max**0.75,
+        large: limits.max**power,
         "a subnormal number": limits.tiny * 0.75,
         "a negative subnormal number": limits.tiny * -0.75,
         "-0": -0.0,
@@ -60,7 +65,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand that takes it."""
     spec = problem.case.spec
-    for title, value in special_values(problem.oracle.dtype).items():
+    squares = isinstance(spec, RowSpec) and spec.squares
+    for title, value in special_values(problem.oracle.dtype, squares).items():
         operands = _free(problem)
         places: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
         if len(operands) > 1:
