@@ -275,6 +275,44 @@ def test_masked_rows_may_hold_anything(device: str) -> None:
         assert not found[1][1].any()
 
 
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("where", [0, 3])
+def test_score_of_nan_is_as_torchs_in_multi_margin(p: int, where: int, device: str) -> None:
+    scores = torch.randn(2, 9, device=device)
+    scores[0, where] = math.nan
+    scores.requires_grad_()
+    target = torch.tensor([3, 1], device=device)
+    ours = functional.multi_margin_loss(scores, target, p=p, reduction="none")
+    theirs = torch.nn.functional.multi_margin_loss(scores, target, p=p, reduction="none")
+
+    assert_close(ours, theirs)
+    found, due = (torch.autograd.grad(each.sum(), scores)[0] for each in (ours, theirs))
+    assert_close(found, due)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_nan_of_a_distance_leaves_the_other_without_a_gradient(p: float, device: str) -> None:
+    anchor, positive, negative = torch.randn(3, 2, 9, device=device)
+    positive[0, 4] = math.nan
+    rows = tuple(each.requires_grad_() for each in (anchor, positive, negative))
+    loss = functional.triplet_margin_loss(*rows, p=p, reduction="none")
+
+    assert loss.isnan().tolist() == [True, False]
+    assert not torch.autograd.grad(loss.sum(), negative)[0][0].any()
+
+
+def test_js_divergence_of_a_subnormal_probability_has_a_gradient() -> None:
+    target = torch.zeros(1, 2, requires_grad=True)
+    input = torch.tensor([[0.0, -89.0]], requires_grad=True)  # e^-89 is 2.2e-39
+    loss = functional.js_divergence(input, target, reduction="sum")
+    (found,) = torch.autograd.grad(loss, input)
+    exact = functional.js_divergence(input.double(), target.double(), reduction="sum")
+    (due,) = torch.autograd.grad(exact, input)
+
+    assert found[0, 1] != 0
+    assert_close(found[0, 1], due[0, 1], rtol=1e-4, atol=0.0)
+
+
 @pytest.mark.parametrize("scale", [1e-3, 30.0, 1e4])
 @pytest.mark.parametrize("name", LOGITS)
 def test_small_and_large_logits(name: str, scale: float, device: str) -> None:
