@@ -38,6 +38,7 @@ COMMANDS = {
     "new": "Write a loss kernel to start from.",
     "compare": "Compare saved runs or result files with a baseline.",
     "runs": "List the saved runs.",
+    "doctor": "Look for what stops or spoils a build or a benchmark here.",
     "list": "List losses, implementations, devices and configs.",
 }
 """Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that
