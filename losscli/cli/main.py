@@ -39,6 +39,7 @@ COMMANDS = {
     "compare": "Compare saved runs or result files with a baseline.",
     "runs": "List the saved runs.",
     "doctor": "Look for what stops or spoils a build or a benchmark here.",
+    "self-test": "Test the timer and the checks of losscli itself.",
     "list": "List losses, implementations, devices and configs.",
 }
 """Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that

@@ -60,11 +60,13 @@ def nvcc(machine: Machine) -> Answer:
             return ok(f"{told}; {CPU} needs none")
         gencode_flags(machine.toolbox.capabilities, machine.environ, found.version)
     except LosscliError as error:
-        answer = _without(machine, error)
-        told = f"{answer.found}; {looked}"
-        if not machine.on_gpu:
-            return ok(f"none that can be used: {told}; {CPU} needs none")
-        return Answer(answer.state, told, answer.advice)
+        if machine.on_gpu:
+            answer = _without(machine, error)
+        elif isinstance(error, UsageError):
+            answer = refusal(error, WARNING)
+        else:
+            return ok(f"none that can be used, and {CPU} needs none; {looked}")
+        return Answer(answer.state, f"{answer.found}; {looked}", answer.advice)
     return ok(f"{told}; {looked}")
 
 
@@ -114,11 +116,8 @@ def cache(machine: Machine) -> Answer:
     cache = machine.cache
     cache.require_private()
     there = cache.nearest()
-    what = (
-        f"{cache.root}, of {_owner(there)}"
-        if there == cache.root
-        else f"{cache.root}, not there yet"
-    )
+    state = f"of {_owner(there)}" if there == cache.root else "not there yet"
+    what = f"{cache.root}, {state}"
     try:
         cache.require_writable()
     except UnfitError as error:
