@@ -51,7 +51,7 @@ def examine(
     machine: Machine,
     *,
     command: Sequence[str] = (),
-    probes: Sequence[Probe] = PROBES,
+    probes: Sequence[Probe] | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Report:
     """Ask all probes about a machine.
@@ -59,11 +59,11 @@ def examine(
     Args:
         machine: to look at.
         command: that asked, for the record.
-        probes: to ask.
+        probes: to ask; all by default.
         progress: told the name of each probe before it looks.
     """
     findings: list[Finding] = []
-    for probe in probes:
+    for probe in PROBES if probes is None else probes:
         progress(probe.name)
         finding = probe.find(machine)
         if finding:

@@ -14,6 +14,8 @@ from losscli.machine.description import SOURCES, commit
 
 MINIMUM_TORCH = (2, 10)
 """The oldest torch that losscli is installed with."""
+_INSTEAD = "; use --device cpu"
+"""How the message ends where torch finds no GPU at all."""
 
 
 def system(machine: Machine) -> Answer:
@@ -61,9 +63,9 @@ def device(machine: Machine) -> Answer:
     if not found:
         return problem(f"{machine.device} cannot be used without torch", "See torch.")
     if found.unfit:
-        what, _, advice = found.unfit.partition("; ")
-        reasons = "; ".join([what, *found.warnings])
-        return problem(reasons, _advice(machine) or f"{advice[:1].upper()}{advice[1:]}.")
+        what = found.unfit.removesuffix(_INSTEAD)
+        advice = "Use --device cpu." if what != found.unfit else "Choose another with --device."
+        return problem("; ".join([what, *found.warnings]), _advice(machine) or advice)
     if found.trouble:
         return problem(
             f"{machine.device} does not compute: {found.trouble}",
