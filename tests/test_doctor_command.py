@@ -99,6 +99,14 @@ def tell(answer: Answer, machine: Machine) -> Answer:
     return answer
 
 
+@pytest.mark.parametrize("told", [told for told in BROKEN if "Error" in told])
+def test_other_commands_name_the_doctor_if_torch_is_broken(break_torch, told):
+    break_torch(BROKEN[told])
+    done = losscli("verify", "--quick")
+    message = f"torch cannot be imported: {told}. `losscli doctor` says more."
+    assert (done.returncode, done.stderr) == (EXIT_UNFIT, f"losscli: error: {message}\n")
+
+
 @pytest.fixture
 def answers(monkeypatch):
     """Return a function that makes the probes give these answers."""
