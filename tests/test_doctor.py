@@ -8,9 +8,11 @@ import resource
 import shutil
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from losscli.doctor import questions
 from losscli.doctor.findings import OK, PROBLEM, WARNING, Probe, ok
 from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
@@ -139,6 +141,20 @@ def test_driver_that_hangs_is_a_problem_of_the_gpu_alone(made: MadeUp) -> None:
     made.answers["torch"]["device"] = "cpu"
     assert made.look("GPU", "driver", "cpu").state == WARNING
     assert made.examine("cpu").usable
+
+
+def test_driver_and_torch_that_hang_are_asked_once(
+    made: MadeUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def ask(question: str, *arguments: str) -> dict[str, Any]:
+        asked.append(question)
+        raise NoAnswerError("no answer within 120 s")
+
+    monkeypatch.setattr(questions, "ask", ask)
+    made.examine("cuda")
+    assert sorted(asked) == ["driver", "isolation", "torch"]
 
 
 @pytest.mark.parametrize(

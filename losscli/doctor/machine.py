@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from losscli.doctor import questions
-from losscli.errors import UnfitError
+from losscli.errors import LosscliError
 from losscli.extension.build import Builder, Outcome
 from losscli.extension.cache import Cache, user_cache
 from losscli.extension.plan import TorchInstall, csrc_root
@@ -114,14 +114,23 @@ class Machine:
         """Why torch cannot be imported."""
         return "" if isinstance(self._torch, Torch) else str(self._torch)
 
-    @cached_property
+    @property
     def driver(self) -> Driver:
         """NVIDIA's driver.
 
         Raises:
             NoAnswerError: it crashed or hangs.
         """
-        answer = questions.ask("driver")
+        if isinstance(self._driver, questions.NoAnswerError):
+            raise self._driver
+        return self._driver
+
+    @cached_property
+    def _driver(self) -> Driver | questions.NoAnswerError:
+        try:
+            answer = questions.ask("driver")
+        except questions.NoAnswerError as error:
+            return error
         gpus = [Gpu(each["name"], each["model"], each["memory_bytes"]) for each in answer["gpus"]]
         uuids = {each["name"]: each["uuid"] or "" for each in answer["gpus"]}
         cuda = answer["cuda"]
@@ -183,7 +192,7 @@ class Machine:
             try:
                 found = builder.resolve(target)
                 built += isinstance(found, Outcome) or self.cache.find(found).usable
-            except UnfitError:
+            except LosscliError:
                 continue
         return Kernels(built, len(targets))
 
