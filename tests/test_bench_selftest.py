@@ -169,10 +169,11 @@ def found(monkeypatch):
 SELF_TEST = ("bench", "--self-test", "--device", "cpu")
 
 
+@pytest.mark.parametrize("command", [SELF_TEST, ("self-test", "timer", "--device", "cpu")])
 @pytest.mark.parametrize(("results", "code"), [(RESULTS, 1), (RESULTS[:2], 0)])
-def test_timer_self_test_exits_1_if_a_part_fails(capsys, found, results, code):
+def test_timer_self_test_exits_1_if_a_part_fails(capsys, found, results, code, command):
     found(*results)
-    assert run([*SELF_TEST, "--format", "json"]) == code
+    assert run([*command, "--format", "json"]) == code
     record = json.loads(capsys.readouterr().out)
     assert record["kind"] == "timer-test"
     assert [r["status"] for r in record["results"]] == [r.status for r in results]

@@ -7,6 +7,7 @@ import pytest
 
 from losscli.cli.main import COMMANDS
 from losscli.config.loader import shipped_configs
+from losscli.doctor.probes import PROBES
 from losscli.losses import LOSSES
 from losscli.verify.checks import CHECKS
 from tests.documents import RESULTS, ROOT, tables
@@ -27,6 +28,14 @@ def test_readme_names_every_config(config):
 @pytest.mark.parametrize("check", CHECKS)
 def test_every_check_is_described(check):
     assert f"| `{check}` |" in (ROOT / "docs" / "verification.md").read_text()
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: f"{probe.area}: {probe.name}")
+def test_every_line_of_the_doctor_is_described(probe):
+    rows = re.findall(r"^\| (\w+) \| (.+?) \|", (ROOT / "docs" / "doctor.md").read_text(), re.M)
+    assert probe.name in [
+        name for area, names in rows if area == probe.area for name in names.split(", ")
+    ]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -245,3 +245,12 @@ def test_full_disk_is_reported_as_full(tmp_path: Path, number: int) -> None:
         Cache(tmp_path).writing(),
     ):
         raise OSError(number, os.strerror(number))
+
+
+def test_looking_whether_a_cache_can_be_written_leaves_nothing(workshop: Standin) -> None:
+    workshop.cache.require_writable()
+    assert not workshop.cache.root.exists()
+    file = workshop.root / "file"
+    file.touch()
+    with pytest.raises(UnfitError, match=r"cannot write the cache .*/file/cache: Not a directory"):
+        Cache(file / "cache").require_writable()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from losscli.errors import UnfitError
+from losscli.extension import toolchain
 from losscli.extension.toolchain import (
     Tool,
     find_compiler,
@@ -97,3 +98,10 @@ def test_ninja_comes_from_its_python_package() -> None:
 def test_an_unclosed_quote_is_no_command() -> None:
     with pytest.raises(UnfitError, match=r"^CXX is not a command: unclosed quote"):
         find_compiler({"CXX": '"'})
+
+
+def test_compiler_that_hangs_is_refused(bin_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "VERSION_SECONDS", 0.05)
+    write_program(bin_ / "g++", "#!/bin/sh\nexec sleep 5\n")
+    with pytest.raises(UnfitError, match=r"g\+\+ --version` does not end within 0.05 s"):
+        find_compiler(environ(bin_, PATH=f"{bin_}:/usr/bin:/bin"))

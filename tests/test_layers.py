@@ -13,6 +13,7 @@ ROOT = Path(losscli.__file__).parent
 PACKAGES = (
     *("losscli.__main__", "losscli.cli"),
     "losscli.report",
+    "losscli.doctor",
     "losscli.judge",
     "losscli.bench",
     "losscli.verify",
@@ -144,7 +145,8 @@ def test_only_listed_modules_import_torch_at_the_top(module):
 
 
 @pytest.mark.parametrize(
-    "command", ["main", "list", "bench", "verify", "build", "compare", "judge", "new"]
+    "command",
+    ["main", "list", "bench", "verify", "build", "compare", "judge", "new", "doctor", "self_test"],
 )
 def test_help_and_what_is_wrong_with_a_config_wait_for_no_records(command):
     assert reaches("msgspec", f"losscli.cli.{command}", set()) is None

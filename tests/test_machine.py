@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from losscli.errors import UnfitError, UsageError
-from losscli.machine import allocator, description, devices, kernel_files, memory
+from losscli.machine import allocator, cgroups, commands, description, devices, kernel_files, memory
 
 MIB = 2**20
 
@@ -197,3 +197,36 @@ def test_a_smaller_pad_keeps_freed_memory_as_well(monkeypatch):
         monkeypatch.setenv(name, value)
 
     assert allocator.keeps()
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "150000 100000"}, 1.5),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4.0),
+    ],
+    ids=["no files", "version 2, no limit", "version 2", "version 1, no limit", "version 1"],
+)
+def test_quota_of_cores_is_read(machine, files, cores):
+    machine("proc/self/cgroup", "3:cpu,cpuacct:/docker/abc\n0::/docker/abc\n")
+    for name, text in files.items():
+        machine(f"sys/fs/cgroup/{name}", f"{text}\n")
+    assert cgroups.core_quota() == cores
+
+
+def test_tightest_memory_limit_is_told(machine):
+    machine("proc/self/cgroup", "0::/user/me\n")
+    assert memory.limit_bytes() is None
+    limit(machine, "/user/me", most=6 * MIB, used=0)
+    limit(machine, "", most=7 * MIB, used=0)
+    assert memory.limit_bytes() == 6 * MIB
+
+
+def test_program_that_hangs_or_fails_prints_nothing(monkeypatch):
+    monkeypatch.setattr(commands, "SECONDS", 0.05)
+    assert commands.printed(["sleep", "5"]) is None
+    assert commands.printed(["false"]) is None
+    assert commands.printed(["printf", "a\\nb\\n"]) == "a\nb\n"

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from losscli.machine import kernel_files
 
 SHORTEST_LOOK = 0.05
@@ -79,11 +77,13 @@ class CpuConditions:
 
     def record(self) -> dict[str, Any]:
         """See :class:`Conditions`."""
+        import torch
+
         return {
             "threads": torch.get_num_threads(),
             "load_average": os.getloadavg()[0],
             "others": self.others(),
-            "governor": _governor(),
+            "governor": governor(),
         }
 
 
@@ -151,8 +151,15 @@ class Unknown:
         return {"unknown": self.why}
 
 
-def look_at(device: str) -> Conditions:
-    """Return the reader of a device's conditions."""
+def uuid_by_torch(device: str) -> str:
+    """Return the UUID of a GPU."""
+    import torch
+
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def look_at(device: str, uuid_of: Callable[[str], str] = uuid_by_torch) -> Conditions:
+    """Return the reader of a device's conditions; ``uuid_of`` tells the UUID of a GPU."""
     if device == "cpu":
         return CpuConditions()
     try:
@@ -161,8 +168,8 @@ def look_at(device: str) -> Conditions:
         return Unknown("nvidia-ml-py is not installed")
     try:
         pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        return GpuConditions(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid_of(device)}")
+        return GpuConditions(pynvml, handle)
     except pynvml.NVMLError as error:
         return Unknown(f"NVML: {error}")
 
@@ -183,7 +190,7 @@ def _busy_seconds(proc: Path | None = None) -> float | None:
     return ticks / os.sysconf("SC_CLK_TCK") if ticks else None
 
 
-def _governor() -> str | None:
+def governor() -> str | None:
     """Return the frequency governor of the first core."""
     with contextlib.suppress(OSError):
         path = kernel_files.SYS / "devices/system/cpu/cpu0/cpufreq/scaling_governor"

@@ -123,7 +123,8 @@ def command(
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     from losscli.bench.plan import plan, plan_id
     from losscli.bench.processes import Processes, environment
-    from losscli.cli import bench_selftest, resuming
+    from losscli.cli import resuming
+    from losscli.cli import self_test as self_tests
     from losscli.cli.dry_run import print_names, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.exclusions import excluded
@@ -134,7 +135,7 @@ def command(
     if self_test:
         if threads is not None:
             devices.set_threads(threads)
-        return bench_selftest.self_test(device, format, output, keep_going)
+        return self_tests.run_timer_test(device, format, output, keep_going)
     if list_cases:
         print_names(config, device)
         return EXIT_OK

@@ -38,6 +38,8 @@ COMMANDS = {
     "new": "Write a loss kernel to start from.",
     "compare": "Compare saved runs or result files with a baseline.",
     "runs": "List the saved runs.",
+    "doctor": "Look for what stops or spoils a build or a benchmark here.",
+    "self-test": "Test the timer and the checks of losscli itself.",
     "list": "List losses, implementations, devices and configs.",
 }
 """Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that
@@ -206,12 +208,26 @@ def _message(error: BaseException) -> tuple[str, int]:
         return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
     if isinstance(error, click.ClickException):
         return error.format_message(), EXIT_USAGE
+    if _is_of_torch_import(error):
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return f"torch cannot be imported: {reason}. `losscli doctor` says more.", EXIT_UNFIT
     if _is_out_of_memory(error):
         return "out of memory. Choose smaller sizes; --dry-run shows which cases fit.", EXIT_UNFIT
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
     return f"unexpected {summary} (run again with --debug for the traceback)", EXIT_UNEXPECTED
+
+
+def _is_of_torch_import(error: BaseException) -> bool:
+    """Tell whether torch is missing, or failed while it was being imported."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return True
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return "torch" not in sys.modules and any(
+        frame.f_globals.get("__name__") == "torch" and frame.f_code.co_name == "<module>"
+        for frame in frames
+    )
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -88,16 +88,9 @@ def command(
 
     device = devices.resolve_device(config.device)
     if self_test:
-        from losscli.verify.selftest import run as selftest
+        from losscli.cli.self_test import run_checks_test
 
-        return run_jobs(
-            begin("self-test", device),
-            selftest.plan(device),
-            selftest.run,
-            format=format,
-            output=output,
-            keep_going=keep_going,
-        )
+        return run_checks_test(device, format, output, keep_going)
     if list_cases:
         print_names(config, device)
         return EXIT_OK

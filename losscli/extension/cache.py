@@ -110,6 +110,15 @@ class Cache:
         """Refuse a cache in which another user could replace libraries that losscli runs."""
         _require_private(self.root, f"the cache {self.root}", "a folder of your own")
 
+    def require_writable(self) -> None:
+        """Refuse a cache that cannot be written, or made; make nothing that stays."""
+        with self.writing(), tempfile.TemporaryFile(dir=self.nearest()):
+            pass
+
+    def nearest(self) -> Path:
+        """Return the cache, or the directory above it that is there as long as it is not."""
+        return next(path for path in (self.root, *self.root.parents) if path.exists())
+
     def open_lock(self) -> IO[str]:
         """Open the file that is locked while building, making the cache if need be."""
         with self.writing():

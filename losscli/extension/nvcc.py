@@ -123,6 +123,12 @@ def find_nvcc(
     raise UnfitError(f"{'; '.join(wrong)}. {requirements.advice}")
 
 
+def places(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return where nvcc is looked for, in this order: ``CUDA_HOME=/opt/cuda``, ``the PATH``."""
+    command = environ.get("CUDACXX", "").strip()
+    return [f"CUDACXX={command}"] if command else [name for name, _ in _places(environ)]
+
+
 def parse_version(text: str | None) -> tuple[int, int] | None:
     """Return ``(12, 4)`` for ``12.4``; None for what is no such version."""
     parts = (text or "").split(".")
@@ -144,26 +150,24 @@ def _wanted(requirements: Requirements) -> str:
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the nvcc programs that exist, the most deliberate choice first."""
+    for _, programs in _places(environ):
+        yield from (str(program) for program in programs if os.access(program, os.X_OK))
+
+
+def _places(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
+    """Yield each place to look for nvcc in, and the programs that it would have."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
-            yield from _existing(Path(environ[name]) / "bin" / "nvcc")
+            yield f"{name}={environ[name]}", [Path(environ[name]) / "bin" / "nvcc"]
     on_path = which("nvcc", environ)
-    if on_path:
-        yield on_path
-    yield from _existing(USUAL_PLACE / "cuda" / "bin" / "nvcc")
+    yield "the PATH", [Path(on_path)] if on_path else []
     newest_first = sorted(USUAL_PLACE.glob("cuda-*"), key=_version_in_name, reverse=True)
-    for folder in newest_first:
-        yield from _existing(folder / "bin" / "nvcc")
+    folders = [USUAL_PLACE / "cuda", *newest_first]
+    yield f"{USUAL_PLACE}/cuda*", [folder / "bin" / "nvcc" for folder in folders]
     packages = Path(sysconfig.get_path("purelib")) / "nvidia"
-    for program in sorted(packages.glob("*/bin/nvcc")):
-        yield from _existing(program)
+    yield str(packages), sorted(packages.glob("*/bin/nvcc"))
 
 
 def _version_in_name(folder: Path) -> tuple[int, ...]:
     numbers = folder.name.removeprefix("cuda-").split(".")
     return tuple(int(number) for number in numbers if number.isdecimal())
-
-
-def _existing(program: Path) -> Iterator[str]:
-    if os.access(program, os.X_OK):
-        yield str(program)

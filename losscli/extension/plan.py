@@ -9,6 +9,7 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from losscli.cases import ITEM_BYTES
@@ -196,7 +197,8 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     try:
         with cpuinfo.open() as file:
             # The first block only: the kernel writes the others as they are read, core by core.
-            lines = [line.strip() for line in iter(file.readline, "\n") if line.startswith(telling)]
+            first = takewhile(str.strip, iter(file.readline, ""))
+            lines = [line.strip() for line in first if line.startswith(telling)]
     except OSError:
         return platform.processor()
     return "\n".join(lines)

@@ -16,6 +16,8 @@ from losscli.machine.commands import command_in
 
 MINIMUM_GCC = (9, 0)
 """The first whose C++17 PyTorch's headers accept."""
+VERSION_SECONDS = 30
+"""The longest that a tool may take to print its version, on a slow network drive for example."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,14 @@ def version_text(command: tuple[str, ...]) -> str:
             capture_output=True,
             text=True,
             errors="replace",
+            timeout=VERSION_SECONDS,
             check=True,
         )
+    except subprocess.TimeoutExpired:
+        raise UnfitError(
+            f"`{shlex.join(command)} --version` does not end within {VERSION_SECONDS} s. Reinstall "
+            "it or choose another."
+        ) from None
     except OSError as error:
         raise UnfitError(
             f"{shlex.join(command)} does not run: {error.strerror}. Reinstall it or choose another."

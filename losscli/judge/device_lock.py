@@ -8,7 +8,6 @@ the lock alone. The kernel releases the locks of a process that ends.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import platform
 import re
 import time
@@ -18,13 +17,13 @@ from typing import IO
 
 from losscli.directories import user_directory
 from losscli.errors import UnfitError
+from losscli.machine.devices import gpu_uuid
 
 VARIABLE = "LOSSCLI_CACHE_DIR"
 _NOTIFY_AFTER = 5.0
 """Seconds of waiting before the first message."""
 _POLL = 0.02
 """Seconds between two attempts."""
-_UUID_BYTES = 16
 
 
 @contextlib.contextmanager
@@ -122,17 +121,5 @@ def _try_lock(file: IO[str], mode: int) -> bool:
 
 def _identity(device: str) -> str:
     """Return the name of a device that all processes agree on, whatever GPUs each may see."""
-    match = re.fullmatch(r"cuda:(\d+)", device)
-    if not match:
-        return device
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return device
-    handle, uuid = ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
-    failed = (
-        driver.cuInit(0)
-        or driver.cuDeviceGet(ctypes.byref(handle), int(match[1]))
-        or driver.cuDeviceGetUuid(ctypes.byref(uuid), handle)
-    )
-    return device if failed else f"gpu-{bytes(uuid).hex()}"
+    uuid = None if device == "cpu" else gpu_uuid(device)
+    return f"gpu-{uuid.replace('-', '')}" if uuid else device

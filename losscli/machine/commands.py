@@ -10,6 +10,9 @@ from collections.abc import Mapping
 
 from losscli.errors import UnfitError
 
+SECONDS = 10
+"""The longest that a program may take to print."""
+
 
 def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the words of a command in an environment variable; none where it is not set.
@@ -29,10 +32,23 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
 
 def first_line(command: list[str]) -> str | None:
     """Run a program and return the first line it prints, or None."""
+    return next(iter((printed(command) or "").splitlines()), None)
+
+
+def printed(command: list[str]) -> str | None:
+    """Run a program and return what it prints; None where it is missing, fails or hangs."""
     if not shutil.which(command[0]):
         return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return next(iter(done.stdout.splitlines()), None)
+    return done.stdout

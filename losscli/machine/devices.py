@@ -7,9 +7,12 @@ import os
 import platform
 import re
 from dataclasses import dataclass
+from uuid import UUID
 
 from losscli.errors import UnfitError, UsageError
 from losscli.machine import kernel_files
+
+_UUID_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,24 @@ def find_gpus() -> list[Gpu]:
         driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
         gpus.append(Gpu(f"cuda:{index}", model.value.decode(), memory.value))
     return gpus
+
+
+def gpu_uuid(device: str) -> str | None:
+    """Return the UUID of ``cuda:N``, the same for all processes, whatever GPUs each may see.
+
+    The driver tells it, without torch. None where there is no driver or no such GPU.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    handle, found = ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
+    failed = (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(handle), int(device.partition(":")[2] or 0))
+        or driver.cuDeviceGetUuid(ctypes.byref(found), handle)
+    )
+    return None if failed else str(UUID(bytes=bytes(found)))
 
 
 def driver_cuda() -> tuple[int, int] | None:

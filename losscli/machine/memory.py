@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from losscli.machine import kernel_files
+from losscli.machine.cgroups import groups
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
 """Last-level cache of a CPU that does not say how large its own is."""
@@ -63,38 +65,30 @@ def _meminfo(key: str) -> int:
     return int(match[1]) * 1024
 
 
-def _cgroup_free() -> list[int]:
-    """Return what each memory limit that this process lives under leaves, version 2 and 1.
+def limit_bytes() -> int | None:
+    """Return the tightest memory limit that this process lives under; None without a limit."""
+    return min((most for most, _ in _limits() if most < memory_bytes()), default=None)
 
-    A container sees its own group at the root of the mount, whatever path the kernel names. So
-    every ancestor is read and missing ones are ignored.
-    """
-    free: list[int] = []
-    try:
-        lines = (kernel_files.PROC / "self/cgroup").read_text().splitlines()
-    except OSError:
-        return free
-    root = kernel_files.SYS / "fs/cgroup"
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            base, limit, usage, cached = root, "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            base, cached = root / "memory", "total_inactive_file"
-            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
+
+def _cgroup_free() -> list[int]:
+    """Return what each memory limit that this process lives under leaves."""
+    return [left for _, left in _limits()]
+
+
+def _limits() -> Iterator[tuple[int, int]]:
+    """Yield each memory limit that this process lives under, and what it leaves, in bytes."""
+    for version, group in groups("memory"):
+        if version == 2:
+            limit, usage, cached = "memory.max", "memory.current", "inactive_file"
         else:
+            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
+            cached = "total_inactive_file"
+        try:
+            most = int((group / limit).read_text())
+            used = int((group / usage).read_text())
+            stat = (group / "memory.stat").read_text()
+        except (OSError, ValueError):  # not there, or "max"
             continue
-        folder = base / path.lstrip("/")
-        for group in [folder, *folder.parents]:
-            if not group.is_relative_to(base):
-                break
-            try:
-                most = int((group / limit).read_text())
-                used = int((group / usage).read_text())
-                stat = (group / "memory.stat").read_text()
-            except (OSError, ValueError):  # not there, or "max"
-                continue
-            match = re.search(rf"^{cached} (\d+)$", stat, re.MULTILINE)
-            reclaimable = int(match[1]) if match else 0
-            free.append(max(most - used + reclaimable, 0))
-    return free
+        match = re.search(rf"^{cached} (\d+)$", stat, re.MULTILINE)
+        reclaimable = int(match[1]) if match else 0
+        yield most, max(most - used + reclaimable, 0)

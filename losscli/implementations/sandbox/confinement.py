@@ -47,6 +47,12 @@ KEPT = (
 )
 """The variables of the environment that a candidate gets to see."""
 
+PARTS = (
+    *("session", "processes", "network", "shared memory", "/proc", "temporary files", "files"),
+    *("open files", "memory"),
+)
+"""All that can be reached; the memory of the host is limited on a CPU alone."""
+
 
 def environment(scratch: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of a candidate whose files lie in ``scratch``."""

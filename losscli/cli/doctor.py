@@ -1,0 +1,66 @@
+"""`losscli doctor`: whether a build and a benchmark will work here and can be trusted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+
+from losscli.config.fields import check_device
+from losscli.errors import EXIT_OK, EXIT_UNFIT
+
+_HELP = """\
+Look for what stops or spoils a build or a benchmark on this machine.
+
+Each line is ok, a warning (the device can be used, but something is missing or times are not to
+be trusted) or a problem (the device cannot be used), with what to do. losscli only looks: it
+changes no setting and builds no kernel. It works without torch, or with a broken one.
+
+\b
+Examples:
+  losscli doctor
+  losscli doctor --device cuda:1
+  losscli doctor --device cpu --json > doctor.json
+
+Exit codes: 0 the device can be used, 4 it cannot.
+"""
+
+
+@click.command("doctor", help=_HELP)
+@click.option(
+    "--device",
+    type=check_device,
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="Look whether device NAME can be used: auto, cpu, cuda or cuda:N.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
+def command(device: str, as_json: bool) -> int:
+    """Look for what stops or spoils a build or a benchmark on this machine."""
+    from losscli.doctor.machine import Machine
+    from losscli.doctor.probes import examine
+    from losscli.report.doctor import render
+
+    def show(text: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r{text}\033[K", err=True, nl=False)
+
+    arguments = ("losscli", *sys.argv[1:])
+    report = examine(
+        Machine(device), command=arguments, progress=lambda name: show(f"looking at {name}")
+    )
+    show("")
+    if as_json:
+        click.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        click.echo(render(report, colour=_coloured()))
+    return EXIT_OK if report.usable else EXIT_UNFIT
+
+
+def _coloured() -> bool:
+    """Tell whether to write in colour: on a terminal, unless NO_COLOR is set."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain

@@ -1,0 +1,227 @@
+"""Probes of what a build needs: compilers, ninja, the cache.
+
+The device can be used without compilers if all of its libraries are built already.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from losscli.doctor.findings import PROBLEM, WARNING, Answer, ok, problem, refusal, warning
+from losscli.doctor.machine import Machine
+from losscli.errors import LosscliError, UnfitError, UsageError
+from losscli.extension import diagnosis
+from losscli.extension.architectures import gencode_flags, requested_architectures
+from losscli.extension.cache import VARIABLE
+from losscli.extension.ninja_run import job_count
+from losscli.extension.nvcc import places
+from losscli.extension.plan import Tools, csrc_root, make_plan
+from losscli.extension.targets import CPU, CUDA, LOSS, Target
+from losscli.extension.toolchain import dotted, find_host_compiler, find_ninja
+from losscli.machine.commands import first_line
+from losscli.machine.devices import core_count
+from losscli.machine.memory import free_bytes
+from losscli.units import format_bytes
+
+ROOM_BYTES = 2 * 2**30
+"""Free space that libraries and unfinished objects of all losses and devices may take."""
+TRIAL_SECONDS = 120
+"""The longest that a compiler may take for an empty kernel."""
+_CPU_TRIAL = "#include <cmath>\n#include <cstdint>\n#include <vector>\n"
+_CUDA_TRIAL = "#include <cmath>\n__global__ void empty() {}\n"
+
+
+def compiler(machine: Machine) -> Answer:
+    """Look for the C++ compiler of a build, and compile a few lines with it."""
+    try:
+        tool = machine.toolbox.compiler
+        error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
+    except LosscliError as missing:
+        return _without(machine, missing)
+    told = f"{_first(tool.identity)}, {shlex.join(tool.command)}"
+    if error:
+        return _without(machine, UnfitError(f"{told}, does not compile: {error}"))
+    return ok(told)
+
+
+def nvcc(machine: Machine) -> Answer:
+    """Look for an nvcc whose code the driver and torch can run."""
+    looked = f"looked in {', '.join(places(machine.environ))}"
+    try:
+        requested_architectures(machine.environ)
+        found = machine.toolbox.nvcc
+        told = f"CUDA {dotted(found.version)}, {shlex.join(found.tool.command)}"
+        if not machine.on_gpu:
+            return ok(f"{told}; {CPU} needs none")
+        gencode_flags(machine.toolbox.capabilities, machine.environ, found.version)
+    except LosscliError as error:
+        if machine.on_gpu:
+            answer = _without(machine, error)
+        elif isinstance(error, UsageError):
+            answer = refusal(error, WARNING)
+        else:
+            return ok(f"none that can be used, and {CPU} needs none; {looked}")
+        return Answer(answer.state, f"{answer.found}; {looked}", answer.advice)
+    return ok(f"{told}; {looked}")
+
+
+def host_compiler(machine: Machine) -> Answer | None:
+    """Look whether nvcc accepts its host compiler, by compiling an empty kernel."""
+    if not machine.on_gpu:
+        return None
+    try:
+        name = find_host_compiler(machine.toolbox.compiler)
+        tool = machine.toolbox.nvcc.tool
+    except UnfitError:
+        return _unknown(machine, "not tried: nvcc or the C++ compiler is missing")
+    error = _trial(machine, Target(LOSS, CUDA, "mse"), _CUDA_TRIAL, ".cu")
+    if error:
+        return _without(
+            machine, UnfitError(f"{shlex.join(tool.command)} fails with {name}: {error}")
+        )
+    return ok(f"nvcc compiles with {name}")
+
+
+def ninja(machine: Machine) -> Answer:
+    """Look for the ninja of a build."""
+    try:
+        program = find_ninja()
+    except UnfitError as error:
+        return _without(machine, error)
+    version = first_line([str(program), "--version"])
+    if not version:
+        broken = UnfitError(f"{program} does not run. Run `pip install --force-reinstall ninja`.")
+        return _without(machine, broken)
+    return ok(f"{version}, {program}")
+
+
+def jobs(machine: Machine) -> Answer:
+    """Tell how many compilers a build runs at once."""
+    try:
+        count = job_count(core_count(), free_bytes("cpu"), machine.environ)
+    except UsageError as error:
+        answer = _without(machine, error)
+        return Answer(answer.state, answer.found, "Correct or unset MAX_JOBS.")
+    given = " (MAX_JOBS)" if machine.environ.get("MAX_JOBS", "").strip() else ""
+    return ok(f"{count} compiler{'s' if count > 1 else ''} at once{given}")
+
+
+def cache(machine: Machine) -> Answer:
+    """Look whether libraries can be kept, and nobody else can replace them."""
+    cache = machine.cache
+    cache.require_private()
+    there = cache.nearest()
+    state = f"of {_owner(there)}" if there == cache.root else "not there yet"
+    what = f"{cache.root}, {state}"
+    try:
+        cache.require_writable()
+    except UnfitError as error:
+        return _without(machine, error)
+    if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
+        return problem(
+            f"{what}, on a file system that is mounted noexec: libraries in it cannot be loaded",
+            f"Name a folder on another file system in {VARIABLE}.",
+        )
+    return ok(what)
+
+
+def room(machine: Machine) -> Answer | None:
+    """Tell how much space the cache has left."""
+    if not _has_cache(machine):
+        return None
+    free = shutil.disk_usage(machine.cache.nearest()).free
+    told = f"{format_bytes(free)} free for {machine.cache.root}"
+    if free < ROOM_BYTES:
+        return warning(
+            f"{told}; a build of everything may take {format_bytes(ROOM_BYTES)}",
+            f"Free some, or name another folder in {VARIABLE}.",
+        )
+    return ok(told)
+
+
+def kernels(machine: Machine) -> Answer | None:
+    """Tell how many libraries of the device are built."""
+    if not machine.torch or not _has_cache(machine):
+        return None
+    found = machine.kernels
+    told = f"{found.built} of {found.all} libraries for {machine.device} are built"
+    if found.complete:
+        return ok(told)
+    try:
+        machine.toolbox.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
+    except LosscliError:
+        return problem(f"{told}; the others cannot be built", "See the lines about compilers.")
+    return ok(f"{told}; the others are built at their first use, or by `losscli build`")
+
+
+def _without(machine: Machine, error: LosscliError) -> Answer:
+    """Return the answer that a build is not possible, which matters where one is needed."""
+    if not machine.torch or not _has_cache(machine) or not machine.kernels.complete:
+        return refusal(error, PROBLEM)
+    answer = refusal(error, WARNING)
+    built = f"but all libraries for {machine.device} are built already"
+    return warning(f"{answer.found}; {built}", answer.advice)
+
+
+def _has_cache(machine: Machine) -> bool:
+    """Tell whether the user has a directory for the cache."""
+    try:
+        return bool(machine.cache)
+    except UsageError:
+        return False
+
+
+def _unknown(machine: Machine, found: str) -> Answer:
+    return warning(found, "See the lines about nvcc and the C++ compiler.")
+
+
+def _trial(machine: Machine, target: Target, text: str, suffix: str) -> str:
+    """Compile a few lines as a build compiles a target; return what went wrong, and a hint."""
+    plan = make_plan(target, csrc_root(), machine.toolbox.torch)
+    tools = machine.toolbox.tools(target)
+    with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as folder:
+        source, output = Path(folder, f"trial{suffix}"), Path(folder, "trial.o")
+        source.write_text(text)
+        return _run(tools, plan.steps[0].flags, source, output)
+
+
+def _run(tools: Tools, flags: tuple[str, ...], source: Path, output: Path) -> str:
+    command = [*tools.command, *flags, *tools.compile_flags, "-c", str(source), "-o", str(output)]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C"},
+            timeout=TRIAL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"an empty source takes longer than {TRIAL_SECONDS} s"
+    except OSError as error:
+        return str(error.strerror)
+    if done.returncode:
+        # Hints are sentences; the first error of a compiler may be one.
+        first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
+        return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
+    return "" if output.exists() else "it reports success but makes no output. Is it a compiler?"
+
+
+def _first(text: str) -> str:
+    return next(iter(text.splitlines()), "")
+
+
+def _owner(path: Path) -> str:
+    """Return the name of the user whom a path belongs to."""
+    try:
+        return f"user {path.owner()}"
+    except KeyError:
+        return f"user {path.stat().st_uid}"

@@ -1,0 +1,127 @@
+"""What a probe finds: a fact, whether it is well, and what to do about it if not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from losscli.doctor.machine import Machine
+from losscli.errors import LosscliError
+
+SCHEMA_VERSION = 1
+State = Literal["ok", "warning", "problem"]
+OK: Final = "ok"
+WARNING: Final = "warning"
+"""The device can be used, but something does not work, or figures cannot be trusted."""
+PROBLEM: Final = "problem"
+"""The device cannot be used."""
+ELSE = "Correct that, or choose another --device."
+"""Advice where an error has none of its own."""
+STATES: tuple[State, ...] = (OK, WARNING, PROBLEM)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a probe."""
+
+    state: State
+    found: str
+    advice: str = ""
+    """What to do; empty if there is nothing to do."""
+
+
+def ok(found: str) -> Answer:
+    """Return the answer that a fact is as it should be."""
+    return Answer(OK, found)
+
+
+def warning(found: str, advice: str) -> Answer:
+    """Return the answer that the device can be used, but not without reservation."""
+    return Answer(WARNING, found, advice)
+
+
+def problem(found: str, advice: str) -> Answer:
+    """Return the answer that the device cannot be used."""
+    return Answer(PROBLEM, found, advice)
+
+
+def refusal(error: LosscliError, state: State = PROBLEM) -> Answer:
+    """Return what an error of losscli says: what is wrong, then what to do."""
+    found, _, advice = str(error).partition(". ")
+    return Answer(state, found.removesuffix("."), advice or ELSE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    area: str
+    """The group of facts that it belongs to."""
+    name: str
+    state: State
+    found: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Finds one fact."""
+
+    area: str
+    name: str
+    look: Callable[[Machine], Answer | None]
+    """None is the answer where the fact does not concern this machine or device."""
+
+    def find(self, machine: Machine) -> Finding | None:
+        """Return the finding; a probe that fails is a warning."""
+        try:
+            answer = self.look(machine)
+        except LosscliError as error:
+            answer = refusal(error)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            answer = warning(
+                f"unknown, because looking failed: {reason}",
+                "If no other line explains it, report it with what --json writes.",
+            )
+        if answer is None:
+            return None
+        return Finding(self.area, self.name, answer.state, answer.found, answer.advice)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings about one device."""
+
+    command: tuple[str, ...]
+    created: str
+    """ISO 8601, UTC."""
+    asked: str
+    """The device as it was asked for: ``auto``."""
+    device: str
+    """The device that was looked at: ``cuda:0``."""
+    findings: Sequence[Finding]
+
+    @property
+    def usable(self) -> bool:
+        """Whether the device can be used."""
+        return not self.count(PROBLEM)
+
+    def count(self, state: State) -> int:
+        """Return how many findings are in a state."""
+        return sum(finding.state == state for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record that users script against."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "doctor",
+            "command": list(self.command),
+            "created": self.created,
+            "asked_device": self.asked,
+            "device": self.device,
+            "usable": self.usable,
+            "counts": {state: self.count(state) for state in STATES},
+            "results": [asdict(finding) for finding in self.findings],
+        }

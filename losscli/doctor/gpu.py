@@ -1,0 +1,186 @@
+"""Probes of NVIDIA's driver and of the GPU; without a GPU most have no answer."""
+
+from __future__ import annotations
+
+from losscli.doctor.findings import Answer, ok, problem, warning
+from losscli.doctor.machine import Machine
+from losscli.doctor.questions import NoAnswerError
+from losscli.extension.nvcc import Requirements, parse_version
+from losscli.extension.toolchain import dotted
+from losscli.units import format_bytes
+
+HIDDEN_BYTES = 2**30
+"""Memory in use on a GPU that the driver itself does not take."""
+_NO_SMI = "nvidia-smi does not tell"
+_START = "In a container start it with `--gpus all`; else install NVIDIA's driver."
+
+
+def driver(machine: Machine) -> Answer | None:
+    """Look whether the driver runs the CUDA of torch."""
+    try:
+        found = machine.driver.cuda
+    except NoAnswerError as error:
+        make = problem if machine.on_gpu else warning
+        return make(f"NVIDIA's driver does not answer: {error}", "Reboot, or reinstall the driver.")
+    if not found:
+        if machine.on_gpu:
+            return problem("no driver of NVIDIA is found (libcuda.so.1)", _START)
+        return None
+    state = machine.gpu_state
+    told = f"CUDA {dotted(found)} at most"
+    if state:
+        told = f"{state['driver_version']}, {told}"
+    built = parse_version(machine.torch.install.cuda) if machine.torch else None
+    if built and built[0] > found[0]:
+        make = problem if machine.on_gpu else warning
+        too_new = f"{told}, but torch is built for CUDA {dotted(built)}"
+        return make(too_new, Requirements(found, built).advice)
+    return ok(told)
+
+
+def gpus(machine: Machine) -> Answer:
+    """Name the GPUs that the driver shows."""
+    there = machine.gpus
+    if not there:
+        if machine.on_gpu:
+            hidden = _hidden(machine)
+            return problem("the driver shows none", hidden or "See the line about the driver.")
+        return ok("none; runs use the CPU")
+    names = [f"{gpu.name} {gpu.model} ({format_bytes(gpu.memory_bytes)})" for gpu in there]
+    if machine.on_gpu and machine.device not in {gpu.name for gpu in there}:
+        return problem(
+            f"there is no {machine.device}; the driver shows {', '.join(names)}",
+            f"Choose another with --device. {_hidden(machine)}".strip(),
+        )
+    return ok(", ".join(names))
+
+
+def partitions(machine: Machine) -> Answer | None:
+    """Look whether the GPU is divided into partitions (MIG)."""
+    if not _is_there(machine):
+        return None
+    mode = (machine.gpu_state or {}).get("mig.mode.current", "")
+    if mode == "Enabled":
+        return warning(
+            "MIG is on: this is a part of a GPU, and others may use the rest",
+            "Times are those of a part. For the whole GPU, as root: `nvidia-smi -mig 0`.",
+        )
+    return ok("MIG is off") if mode == "Disabled" else ok("not supported by this GPU")
+
+
+def monitoring(machine: Machine) -> Answer | None:
+    """Read clocks, temperature and throttling as a benchmark does."""
+    if not _is_there(machine):
+        return None
+    read = machine.conditions
+    if "unknown" in read:
+        advice = "Run `pip install nvidia-ml-py`, or `pip install 'losscli[gpu]'`."
+        if "not installed" not in read["unknown"]:
+            advice = "Look whether `nvidia-smi` works here."
+        return warning(f"a benchmark cannot read clocks and throttling: {read['unknown']}", advice)
+    told = []
+    if "sm_clock_hz" in read:
+        most = _number((machine.gpu_state or {}).get("clocks.max.sm", ""))
+        of = f" of {most:.0f}" if most else ""
+        told.append(f"{read['sm_clock_hz'][-1] / 1e6:.0f}{of} MHz")
+    if "celsius" in read:
+        told.append(f"{read['celsius'][-1]:.0f} °C")
+    if "watts" in read:
+        told.append(f"{read['watts'][-1]:.0f} W")
+    reasons = read.get("throttle_reasons", [])
+    if reasons:
+        return warning(
+            f"{', '.join(told)}; throttled: {', '.join(reasons)}",
+            "Let it cool down, look at its power supply, or wait for other programs to end.",
+        )
+    return ok(", ".join([*told, "not throttled"]))
+
+
+def power(machine: Machine) -> Answer | None:
+    """Compare the power limit with the usual one."""
+    if not _is_there(machine):
+        return None
+    state = machine.gpu_state
+    if not state:
+        return warning(f"limit unknown: {_NO_SMI}", "Look whether `nvidia-smi` works here.")
+    limit, usual = _number(state["power.limit"]), _number(state["power.default_limit"])
+    if limit is None or usual is None:
+        return ok("this GPU tells no limit")
+    if limit < usual:
+        return warning(
+            f"limit {limit:.0f} W, usually {usual:.0f} W: the GPU is slower than others like it",
+            f"As root: `nvidia-smi -pl {usual:.0f}`.",
+        )
+    return ok(f"limit {limit:.0f} W")
+
+
+def persistence(machine: Machine) -> Answer | None:
+    """Look whether the driver stays loaded between programs."""
+    if not _is_there(machine):
+        return None
+    mode = (machine.gpu_state or {}).get("persistence_mode", "")
+    if mode == "Disabled":
+        return warning(
+            "off: the driver is loaded anew for each program, which then starts slowly and cold",
+            "As root: `nvidia-smi -pm 1`.",
+        )
+    return ok("on" if mode == "Enabled" else _NO_SMI)
+
+
+def sharing(machine: Machine) -> Answer | None:
+    """Look whether several processes may use the GPU, as a benchmark's do."""
+    if not _is_there(machine):
+        return None
+    mode = (machine.gpu_state or {}).get("compute_mode", "")
+    if mode == "Prohibited":
+        return problem("the GPU is closed to computing", "As root: `nvidia-smi -c DEFAULT`.")
+    if mode == "Exclusive_Process":
+        return warning(
+            "one process at a time: bench and judge use several",
+            "As root: `nvidia-smi -c DEFAULT`.",
+        )
+    return ok("several processes may use it" if mode else _NO_SMI)
+
+
+def others(machine: Machine) -> Answer | None:
+    """Look for other programs on the GPU."""
+    if not _is_there(machine):
+        return None
+    listed, state = machine.gpu_processes, machine.gpu_state
+    if listed is None or state is None:
+        return warning(f"unknown: {_NO_SMI}", "Look whether `nvidia-smi` works here.")
+    if listed:
+        names = [f"{row['process_name']} ({row['pid']})" for row in listed]
+        return warning(
+            f"in use by {', '.join(names)}",
+            "Times are not to be trusted: wait, end these programs, or choose another GPU.",
+        )
+    used, busy = _number(state["memory.used"]) or 0.0, _number(state["utilization.gpu"]) or 0.0
+    if used * 2**20 > HIDDEN_BYTES or busy:
+        return warning(
+            f"{format_bytes(used * 2**20)} and {busy:.0f} % of the GPU are used by programs that "
+            "are not shown here",
+            "They may run in other containers: look at `nvidia-smi` on the host.",
+        )
+    return ok("none")
+
+
+def _is_there(machine: Machine) -> bool:
+    """Tell whether the device is a GPU that the driver shows."""
+    return machine.on_gpu and machine.device in {gpu.name for gpu in machine.gpus}
+
+
+def _hidden(machine: Machine) -> str:
+    """Say where it is set that a variable may hide GPUs."""
+    given = machine.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return ""
+    return f"CUDA_VISIBLE_DEVICES is '{given}' and may hide GPUs: unset it, or name others."
+
+
+def _number(text: str) -> float | None:
+    """Return a figure of nvidia-smi; None for ``[N/A]``."""
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,196 @@
+"""Probes of memory, limits, the CPU, and what surrounds this process."""
+
+from __future__ import annotations
+
+import platform
+import re
+import resource
+import tempfile
+
+from losscli.bench.conditions import CpuConditions, governor
+from losscli.doctor import questions
+from losscli.doctor.findings import Answer, ok, warning
+from losscli.doctor.machine import Machine
+from losscli.extension.plan import instruction_set
+from losscli.implementations.sandbox.confinement import PARTS
+from losscli.machine import allocator, kernel_files
+from losscli.machine.cgroups import core_quota
+from losscli.machine.devices import core_count, cpu_model
+from losscli.machine.memory import free_bytes, limit_bytes, memory_bytes
+from losscli.runs.judgements import is_busy
+from losscli.units import format_bytes
+
+LEAST_BYTES = 4 * 2**30
+"""Free memory below which a build is slow and larger cases do not fit."""
+LEAST_OPEN_FILES = 1024
+LOOK_SECONDS = 0.5
+"""How long the use of the cores by other programs is measured."""
+WIDE = {"x86_64": ("avx2", "fma"), "aarch64": ("asimd",)}
+"""By architecture: the CPU's names of the instructions that make the kernels fast."""
+SHOWN_FEATURES = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "asimd", "sve")
+CONTAINER_FILES = {".dockerenv": "Docker", "run/.containerenv": "Podman"}
+CONTAINER_WORDS = ("docker", "kubepods", "containerd", "lxc", "libpod")
+"""In the path of a control group."""
+_MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
+
+
+def memory(machine: Machine) -> Answer:
+    """Tell how much memory a run may use."""
+    free, limit = free_bytes("cpu"), limit_bytes()
+    told = f"{format_bytes(memory_bytes())}, of which {format_bytes(free)} are free"
+    if limit is not None:
+        told += f"; the control group allows {format_bytes(limit)}"
+    if free < LEAST_BYTES:
+        return warning(told, "Close other programs or raise the limit; --dry-run shows what fits.")
+    return ok(told)
+
+
+def limits(machine: Machine) -> Answer:
+    """Look at the limits of the shell that runs may meet."""
+    told = []
+    for name, which in _MEMORY_LIMITS.items():
+        most = resource.getrlimit(getattr(resource, which))[0]
+        if most != resource.RLIM_INFINITY:
+            told.append(f"`{name}` limits memory to {format_bytes(most)}")
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and files < LEAST_OPEN_FILES:
+        told.append(f"`ulimit -n` limits open files to {files}")
+    if told:
+        return warning(
+            "; ".join(told),
+            f"Set `ulimit -v unlimited -d unlimited -n {LEAST_OPEN_FILES}` in the shell.",
+        )
+    return ok(f"{files} open files, no limit of memory")
+
+
+def cores(machine: Machine) -> Answer:
+    """Name the CPU and how many cores a run may use."""
+    count, quota = core_count(), core_quota()
+    told = f"{cpu_model() or 'unknown CPU'}, {count} cores"
+    if quota is not None and quota < count:
+        return warning(
+            f"{told}, but the control group allows the time of {quota:g}",
+            f"Threads are paused when it is used up: give the container whole cores (docker run "
+            f"--cpuset-cpus), or run with --threads {max(1, int(quota))}.",
+        )
+    return ok(told)
+
+
+def features(machine: Machine) -> Answer:
+    """Look for the instructions that make the kernels fast."""
+    words = set(re.split(r"[\s:]+", instruction_set(kernel_files.PROC / "cpuinfo")))
+    missing = [name for name in WIDE.get(platform.machine(), ()) if name not in words]
+    told = ", ".join(name for name in SHOWN_FEATURES if name in words) or "none that are known"
+    virtual = " (a virtual machine)" if "hypervisor" in _flags() else ""
+    if missing:
+        return warning(
+            f"{told}{virtual}; without {', '.join(missing)} the CPU kernels are slow",
+            "A virtual machine may hide them: have it show the host's CPU (QEMU: -cpu host).",
+        )
+    return ok(f"{told}{virtual}")
+
+
+def huge_pages(machine: Machine) -> Answer:
+    """Look whether large outputs can have huge pages."""
+    try:
+        text = (kernel_files.SYS / "kernel/mm/transparent_hugepage/enabled").read_text()
+    except OSError:
+        return warning(
+            "the kernel does not say; large outputs may be slower to write",
+            "Nothing, unless the kernel was built without transparent huge pages by mistake.",
+        )
+    match = re.search(r"\[(\w+)\]", text)
+    setting = match[1] if match else text.strip()
+    if setting == "never":
+        return warning(
+            "never: writing a large fresh output takes a page fault every 4 KiB",
+            "As root: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`.",
+        )
+    return ok(setting)
+
+
+def frequency(machine: Machine) -> Answer:
+    """Look at the CPU's frequency governor."""
+    found = governor()
+    if found is None:
+        return ok("no governor is shown, as in most virtual machines")
+    if found != "performance":
+        return warning(
+            f"{found}: the CPU's clock follows the load, so that short runs are slower",
+            "As root: `cpupower frequency-set -g performance`.",
+        )
+    return ok(found)
+
+
+def others(machine: Machine) -> Answer:
+    """Measure how much of the cores other programs use."""
+    conditions = CpuConditions()
+    machine.sleep(LOOK_SECONDS)
+    part = conditions.others()
+    if part is None:
+        return warning("unknown: the kernel does not count what its cores do", "Look at `top`.")
+    told = f"other programs use {part:.0%} of the cores"
+    if is_busy({"others": part}):
+        return warning(told, "Times are not to be trusted: `top` shows the programs; end them.")
+    return ok(told)
+
+
+def memory_allocator(machine: Machine) -> Answer:
+    """Look whether processes that measure can keep freed memory."""
+    why = allocator.unsettable()
+    if why:
+        return warning(
+            f"times on a CPU include page faults of temporaries: {why}",
+            "Use a system with glibc, and unset LD_PRELOAD.",
+        )
+    return ok("glibc; processes that measure keep freed memory")
+
+
+def container(machine: Machine) -> Answer:
+    """Tell whether this is a container."""
+    names = [name for file, name in CONTAINER_FILES.items() if (kernel_files.ROOT / file).exists()]
+    if not names:
+        try:
+            text = (kernel_files.PROC / "self/cgroup").read_text()
+        except OSError:
+            text = ""
+        names = [word for word in CONTAINER_WORDS if word in text]
+    named = machine.environ.get("container", "")
+    if not names and named:
+        names = [named]
+    if not names and machine.environ.get("KUBERNETES_SERVICE_HOST"):
+        names = ["Kubernetes"]
+    return ok(f"yes, {names[0]}" if names else "no sign of one")
+
+
+def isolation(machine: Machine) -> Answer:
+    """Try which parts of the judge's isolation this kernel offers."""
+    with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as scratch:
+        answer = questions.ask("isolation", scratch, machine.device)
+    reached = answer["reached"]
+    expected = [part for part in PARTS if part != "memory" or not machine.on_gpu]
+    missing = [part for part in expected if part not in reached]
+    if "error" in answer:
+        missing = [*missing, answer["error"]]
+    if not missing:
+        return ok(f"judge can isolate: {', '.join(reached)}")
+    advice = []
+    if {"processes", "network", "shared memory", "/proc", "temporary files"} & set(missing):
+        advice.append(
+            "namespaces: allow user namespaces on the host, or start the container with "
+            "--cap-add SYS_ADMIN"
+        )
+    if "files" in missing:
+        advice.append("files: use a kernel with Landlock (5.13 or newer)")
+    return warning(
+        f"judge cannot isolate: {', '.join(missing)}; reached: {', '.join(reached)}",
+        f"To judge files that you do not trust, {'; '.join(advice) or 'see docs/judging.md'}.",
+    )
+
+
+def _flags() -> str:
+    """Return the description of the first core."""
+    try:
+        return (kernel_files.PROC / "cpuinfo").read_text().partition("\n\n")[0]
+    except OSError:
+        return ""

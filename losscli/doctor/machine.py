@@ -1,0 +1,231 @@
+"""The machine that probes look at: each thing is asked once, when a probe first needs it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from losscli.doctor import questions
+from losscli.errors import LosscliError
+from losscli.extension.build import Builder, Outcome
+from losscli.extension.cache import Cache, user_cache
+from losscli.extension.plan import TorchInstall, csrc_root
+from losscli.extension.targets import CPU, CUDA, production
+from losscli.extension.toolbox import Toolbox
+from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES
+from losscli.machine.commands import printed
+from losscli.machine.devices import Gpu
+
+NO_TORCH = TorchInstall("", Path(), None, True)
+"""Stands for a torch that cannot be imported, while compilers are looked for."""
+GPU_FIELDS = (
+    *("uuid", "driver_version", "persistence_mode", "mig.mode.current", "compute_mode"),
+    *("power.limit", "power.default_limit", "clocks.max.sm", "memory.used", "utilization.gpu"),
+)
+"""What nvidia-smi is asked of each GPU."""
+PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
+"""What nvidia-smi is asked of each process that computes on a GPU."""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The torch of this environment, as a process that imported it describes it."""
+
+    install: TorchInstall
+    device: str | None
+    """The device that it takes for the one asked for; None if there is none."""
+    unfit: str
+    """Why it has no such device."""
+    trouble: str
+    """What a small calculation on the device raised."""
+    capabilities: list[tuple[int, int]]
+    """Compute capabilities of the GPUs."""
+    uuid: str
+    """Of the device, if it is a GPU."""
+    warnings: list[str]
+    """The warnings of torch when it looked for GPUs."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What NVIDIA's driver shows to this process; nothing without a driver."""
+
+    cuda: tuple[int, int] | None
+    """The newest CUDA that it runs."""
+    gpus: list[Gpu]
+    uuids: dict[str, str]
+    """By name: ``cuda:0``."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """How many of the libraries of a device are built."""
+
+    built: int
+    all: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether no compiler is needed."""
+        return self.built == self.all
+
+
+@dataclass
+class Machine:
+    """This machine, for one device."""
+
+    asked: str = "auto"
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    sleep: Callable[[float], None] = time.sleep
+    """Waits so many seconds."""
+
+    @cached_property
+    def _torch(self) -> Torch | questions.NoAnswerError:
+        try:
+            answer = questions.ask("torch", self.asked)
+        except questions.NoAnswerError as error:
+            return error
+        names = ("version", "cuda", "cxx11_abi", "hip")
+        install = TorchInstall(root=Path(answer["root"]), **{name: answer[name] for name in names})
+        return Torch(
+            install,
+            answer["device"],
+            answer["unfit"],
+            answer["trouble"],
+            [(major, minor) for major, minor in answer["capabilities"]],
+            answer["uuid"],
+            answer["warnings"],
+        )
+
+    @property
+    def torch(self) -> Torch | None:
+        """Torch, or None where it cannot be imported."""
+        return self._torch if isinstance(self._torch, Torch) else None
+
+    @property
+    def torch_error(self) -> str:
+        """Why torch cannot be imported."""
+        return "" if isinstance(self._torch, Torch) else str(self._torch)
+
+    @property
+    def driver(self) -> Driver:
+        """NVIDIA's driver.
+
+        Raises:
+            NoAnswerError: it crashed or hangs.
+        """
+        if isinstance(self._driver, questions.NoAnswerError):
+            raise self._driver
+        return self._driver
+
+    @cached_property
+    def _driver(self) -> Driver | questions.NoAnswerError:
+        try:
+            answer = questions.ask("driver")
+        except questions.NoAnswerError as error:
+            return error
+        gpus = [Gpu(each["name"], each["model"], each["memory_bytes"]) for each in answer["gpus"]]
+        uuids = {each["name"]: each["uuid"] or "" for each in answer["gpus"]}
+        cuda = answer["cuda"]
+        return Driver((cuda[0], cuda[1]) if cuda else None, gpus, uuids)
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs that the driver shows; none if it does not answer."""
+        try:
+            return self.driver.gpus
+        except questions.NoAnswerError:
+            return []
+
+    @cached_property
+    def device(self) -> str:
+        """The device: torch's answer, or what was asked for as far as it is known without it."""
+        if self.torch and self.torch.device:
+            return self.torch.device
+        if self.asked == "auto":
+            return "cuda:0" if self.gpus else "cpu"
+        return "cuda:0" if self.asked == "cuda" else self.asked
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device != CPU
+
+    @property
+    def uuids(self) -> set[str]:
+        """The UUIDs of the GPU, which torch and the driver may tell apart in a partition."""
+        try:
+            by_driver = self.driver.uuids.get(self.device, "")
+        except questions.NoAnswerError:
+            by_driver = ""
+        return {self.torch.uuid if self.torch else "", by_driver} - {""}
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
+        """The compilers, searched for as a build does."""
+        toolbox = Toolbox(self.torch.install if self.torch else NO_TORCH)
+        toolbox.capabilities = self.torch.capabilities if self.torch else []
+        return toolbox
+
+    @cached_property
+    def cache(self) -> Cache:
+        """The cache of built libraries."""
+        return user_cache()
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """The libraries of the device; none count as built without torch."""
+        names = (*LOSSES, *ROW_LOSSES, *ROW_FUNCTORS)
+        targets = production(names, CUDA if self.on_gpu else CPU)
+        if not self.torch:
+            return Kernels(0, len(targets))
+        builder = Builder(self.toolbox, self.cache, csrc_root(), lambda note: None)
+        built = 0
+        for target in targets:
+            try:
+                found = builder.resolve(target)
+                built += isinstance(found, Outcome) or self.cache.find(found).usable
+            except LosscliError:
+                continue
+        return Kernels(built, len(targets))
+
+    @cached_property
+    def gpu_state(self) -> dict[str, str] | None:
+        """What nvidia-smi says of the GPU, by its names; None where it says nothing."""
+        query = f"--query-gpu={','.join(GPU_FIELDS)}"
+        rows = _rows(query, GPU_FIELDS) or []
+        return next((row for row in rows if self._is_ours(row["uuid"])), None)
+
+    @cached_property
+    def gpu_processes(self) -> list[dict[str, str]] | None:
+        """The processes on the GPU that nvidia-smi shows; None where it says nothing."""
+        rows = _rows(f"--query-compute-apps={','.join(PROCESS_FIELDS)}", PROCESS_FIELDS)
+        if rows is None:
+            return None
+        return [row for row in rows if self._is_ours(row["gpu_uuid"])]
+
+    def _is_ours(self, name: str) -> bool:
+        """Tell whether nvidia-smi means the GPU: ``GPU-`` and its UUID."""
+        return any(uuid in name for uuid in self.uuids)
+
+    @cached_property
+    def conditions(self) -> dict[str, Any]:
+        """What a benchmark reads of the GPU; ``unknown`` says why it reads nothing."""
+        uuid = self.torch.uuid if self.torch else ""
+        return questions.ask("conditions", self.device, uuid or min(self.uuids, default=""))
+
+
+def _rows(query: str, names: tuple[str, ...]) -> list[dict[str, str]] | None:
+    """Ask nvidia-smi for a table."""
+    text = printed(["nvidia-smi", query, "--format=csv,noheader,nounits"])
+    if text is None:
+        return None
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]

@@ -1,0 +1,72 @@
+"""The table of all probes, and the examination of a machine by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from losscli.doctor import building, gpu, host, software
+from losscli.doctor.findings import Finding, Probe, Report
+from losscli.doctor.machine import Machine
+
+SOFTWARE, GPU, BUILD, HOST = "software", "GPU", "build", "host"
+
+PROBES = (
+    Probe(SOFTWARE, "system", software.system),
+    Probe(SOFTWARE, "Python", software.python),
+    Probe(SOFTWARE, "losscli", software.losscli),
+    Probe(SOFTWARE, "torch", software.torch),
+    Probe(SOFTWARE, "device", software.device),
+    Probe(GPU, "driver", gpu.driver),
+    Probe(GPU, "GPUs", gpu.gpus),
+    Probe(GPU, "partitions", gpu.partitions),
+    Probe(GPU, "clocks", gpu.monitoring),
+    Probe(GPU, "power", gpu.power),
+    Probe(GPU, "persistence", gpu.persistence),
+    Probe(GPU, "sharing", gpu.sharing),
+    Probe(GPU, "other programs", gpu.others),
+    Probe(BUILD, "C++ compiler", building.compiler),
+    Probe(BUILD, "nvcc", building.nvcc),
+    Probe(BUILD, "host compiler", building.host_compiler),
+    Probe(BUILD, "ninja", building.ninja),
+    Probe(BUILD, "jobs", building.jobs),
+    Probe(BUILD, "cache", building.cache),
+    Probe(BUILD, "space", building.room),
+    Probe(BUILD, "kernels", building.kernels),
+    Probe(HOST, "memory", host.memory),
+    Probe(HOST, "limits", host.limits),
+    Probe(HOST, "CPU", host.cores),
+    Probe(HOST, "instructions", host.features),
+    Probe(HOST, "huge pages", host.huge_pages),
+    Probe(HOST, "governor", host.frequency),
+    Probe(HOST, "other programs", host.others),
+    Probe(HOST, "allocator", host.memory_allocator),
+    Probe(HOST, "container", host.container),
+    Probe(HOST, "isolation", host.isolation),
+)
+"""In the order of the report."""
+
+
+def examine(
+    machine: Machine,
+    *,
+    command: Sequence[str] = (),
+    probes: Sequence[Probe] | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Report:
+    """Ask all probes about a machine.
+
+    Args:
+        machine: to look at.
+        command: that asked, for the record.
+        probes: to ask; all by default.
+        progress: told the name of each probe before it looks.
+    """
+    findings: list[Finding] = []
+    for probe in PROBES if probes is None else probes:
+        progress(probe.name)
+        finding = probe.find(machine)
+        if finding:
+            findings.append(finding)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return Report(tuple(command), created, machine.asked, machine.device, findings)

@@ -1,0 +1,159 @@
+"""Asks what may crash or hang, such as ``import torch``, in a process of its own.
+
+``python -m losscli.doctor.questions QUESTION ARGUMENT...`` is that process. It writes one object
+of JSON; what libraries print goes to its standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from losscli.errors import UnfitError
+
+SECONDS = 120.0
+"""The longest that an answer may take: importing torch from a slow network drive."""
+
+
+class NoAnswerError(Exception):
+    """The process ended without an answer, and the message says why."""
+
+
+def ask(question: str, *arguments: str) -> dict[str, Any]:
+    """Ask a question in a process of its own.
+
+    Raises:
+        NoAnswerError: it crashed, failed or took too long.
+    """
+    command = [sys.executable, "-m", "losscli.doctor.questions", question, *arguments]
+    # A session of its own: what the libraries start ends with it if it takes too long.
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            answer, told = process.communicate(timeout=SECONDS)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise NoAnswerError(f"no answer within {SECONDS:g} s") from None
+            raise
+    if process.returncode < 0:
+        raise NoAnswerError(f"the process was ended by {_name(-process.returncode)}")
+    if process.returncode:
+        lines = told.strip().splitlines()
+        raise NoAnswerError(lines[-1] if lines else f"exit code {process.returncode}")
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _torch(asked: str) -> dict[str, Any]:
+    """Describe torch, the device it takes, and whether that device computes."""
+    from losscli.bench.conditions import uuid_by_torch
+    from losscli.extension.architectures import present_capabilities
+    from losscli.extension.plan import installed_torch
+    from losscli.machine.devices import resolve_device
+
+    installed = installed_torch()
+    import torch
+
+    answer: dict[str, Any] = {**asdict(installed), "root": str(installed.root)}
+    answer |= {"device": None, "unfit": "", "trouble": "", "capabilities": [], "uuid": ""}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            device = answer["device"] = resolve_device(asked)
+            answer["capabilities"] = present_capabilities()
+            if device != "cpu":
+                answer["uuid"] = uuid_by_torch(device)
+            torch.ones(8, device=device).sum().item()
+        except UnfitError as error:
+            answer["unfit"] = str(error)
+        except Exception as error:
+            answer["trouble"] = f"{type(error).__name__}: {error}".splitlines()[0]
+    answer["warnings"] = [str(each.message).strip() for each in told]
+    return answer
+
+
+def _driver() -> dict[str, Any]:
+    """Describe what NVIDIA's driver shows to this process."""
+    from losscli.machine.devices import driver_cuda, find_gpus, gpu_uuid
+
+    gpus = [{**asdict(gpu), "uuid": gpu_uuid(gpu.name)} for gpu in find_gpus()]
+    return {"cuda": driver_cuda(), "gpus": gpus}
+
+
+def _conditions(device: str, uuid: str) -> dict[str, Any]:
+    """Read a GPU's clocks, temperature and power, as a benchmark does."""
+    from losscli.bench.conditions import look_at
+
+    return look_at(device, lambda device: uuid).record()
+
+
+def _isolation(scratch: str, device: str) -> dict[str, Any]:
+    """Close a process in as far as the kernel offers it, as the judge does."""
+    from losscli.implementations.sandbox import confinement
+    from losscli.machine.memory import free_bytes
+
+    reached = ["session", *confinement.unshare()]
+    read, write = os.pipe()
+    child = os.fork()  # the first process of its process namespace
+    if child == 0:
+        try:
+            if "processes" in reached:
+                reached += confinement.mount_private(scratch)
+            reached += confinement.restrict_writes(scratch, device)
+            reached += confinement.limit_resources(free_bytes("cpu") // 2, device)
+            os.write(write, json.dumps({"reached": reached}).encode())
+        except BaseException as error:
+            os.write(write, json.dumps({"reached": reached, "error": str(error)}).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+QUESTIONS: dict[str, Callable[..., dict[str, Any]]] = {
+    "torch": _torch,
+    "driver": _driver,
+    "conditions": _conditions,
+    "isolation": _isolation,
+}
+
+
+def main(question: str, *arguments: str) -> None:
+    """Answer one question on standard output."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    answer = json.dumps(QUESTIONS[question](*arguments))
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(answer)
+        file.flush()
+        os._exit(0)  # a broken library may crash when it is unloaded
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,97 @@
+"""Probes of the system, Python and torch."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+from losscli import __version__
+from losscli.doctor.findings import Answer, ok, problem, warning
+from losscli.doctor.machine import Machine
+from losscli.extension.nvcc import Requirements, parse_version
+from losscli.extension.support import NO_ROCM, require_platform
+from losscli.machine.description import SOURCES, commit
+
+MINIMUM_TORCH = (2, 10)
+"""The oldest torch that losscli is installed with."""
+_INSTEAD = "; use --device cpu"
+"""How the message ends where torch finds no GPU at all."""
+
+
+def system(machine: Machine) -> Answer:
+    """Look whether the kernels can be built on this operating system."""
+    require_platform()
+    return ok(platform.platform())
+
+
+def python(machine: Machine) -> Answer:
+    """Name the Python that runs losscli."""
+    return ok(f"{platform.python_version()}, {sys.executable}")
+
+
+def losscli(machine: Machine) -> Answer:
+    """Name losscli's version and place."""
+    revision = commit()
+    return ok(f"{__version__}{f', commit {revision}' if revision else ''}, {SOURCES}")
+
+
+def torch(machine: Machine) -> Answer:
+    """Look whether torch can be imported."""
+    found = machine.torch
+    if not found:
+        missing = "No module named 'torch'" in machine.torch_error
+        advice = "Run `pip install torch`" if missing else "Reinstall torch"
+        return problem(
+            f"cannot be imported: {machine.torch_error}",
+            f"{advice}; `{sys.executable} -c 'import torch'` shows the whole error.",
+        )
+    cuda = found.install.cuda
+    built = f"built for CUDA {cuda}" if cuda else "built without CUDA"
+    told = f"{found.install.version}, {built}, {found.install.root}"
+    version = parse_version(found.install.version)
+    if version and version < MINIMUM_TORCH:
+        oldest = ".".join(map(str, MINIMUM_TORCH))
+        return problem(told, f"Install torch {oldest} or newer: `pip install 'torch>={oldest}'`.")
+    if found.install.hip and machine.on_gpu:
+        return problem(f"{told}; {NO_ROCM.partition('. ')[0]}", NO_ROCM.partition(". ")[2])
+    return ok(told)
+
+
+def device(machine: Machine) -> Answer:
+    """Look whether torch computes on the device that was asked for."""
+    found = machine.torch
+    if not found:
+        return problem(f"{machine.device} cannot be used without torch", "See torch.")
+    if found.unfit:
+        what = found.unfit.removesuffix(_INSTEAD)
+        advice = "Use --device cpu." if what != found.unfit else "Choose another with --device."
+        return problem("; ".join([what, *found.warnings]), _advice(machine) or advice)
+    if found.trouble:
+        return problem(
+            f"{machine.device} does not compute: {found.trouble}",
+            "See the lines about the GPU. If another program uses it, wait or choose another.",
+        )
+    if machine.asked == "auto" and not machine.on_gpu and machine.gpus:
+        why = "; ".join(found.warnings) or f"torch {found.install.version} does not use it"
+        return warning(
+            f"cpu, although there is a GPU ({machine.gpus[0].model}): {why}",
+            _advice(machine) or "`losscli doctor --device cuda` says more.",
+        )
+    return ok(f"{machine.device}, a small calculation is right")
+
+
+def _advice(machine: Machine) -> str:
+    """Return what to do where torch does not find a GPU; empty where it is not known."""
+    hidden = machine.environ.get("CUDA_VISIBLE_DEVICES")
+    torch = machine.torch
+    if torch and not torch.install.cuda:
+        if not machine.gpus:
+            return ""
+        return "Install a torch that is built with CUDA, as https://pytorch.org/get-started shows."
+    if torch and torch.install.cuda and machine.gpus:
+        driver, built = machine.driver.cuda, parse_version(torch.install.cuda)
+        if driver and built and built[0] > driver[0]:
+            return Requirements(driver, built).advice
+    if hidden is not None and not machine.gpus:
+        return f"CUDA_VISIBLE_DEVICES is '{hidden}' and hides GPUs: unset it, or name others."
+    return ""

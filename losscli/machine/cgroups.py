@@ -1,0 +1,55 @@
+"""The control groups that this process lives in: how many cores they let it use.
+
+A container sees its own group at the root of the mount, whatever path the kernel names. So every
+ancestor is read and missing ones are ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from losscli.machine import kernel_files
+
+
+def groups(controller: str) -> Iterator[tuple[int, Path]]:
+    """Yield the version (2 or 1) and the folder of each group, from the innermost outwards.
+
+    Args:
+        controller: ``memory`` or ``cpu``, by which version 1 has a tree of its own.
+    """
+    try:
+        lines = (kernel_files.PROC / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    root = kernel_files.SYS / "fs/cgroup"
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            version, base = 2, root
+        elif controller in controllers.split(","):
+            version, base = 1, root / controller
+        else:
+            continue
+        folder = base / path.lstrip("/")
+        for group in [folder, *folder.parents]:
+            if not group.is_relative_to(base):
+                break
+            yield version, group
+
+
+def core_quota() -> float | None:
+    """Return how many cores' time the groups allow, the tightest of all; None without a limit."""
+    quotas = []
+    for version, group in groups("cpu"):
+        # Not there, "max" or, in version 1, -1.
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            if version == 2:
+                quota, period = map(int, (group / "cpu.max").read_text().split())
+            else:
+                quota = int((group / "cpu.cfs_quota_us").read_text())
+                period = int((group / "cpu.cfs_period_us").read_text())
+            if quota > 0:
+                quotas.append(quota / period)
+    return min(quotas, default=None)

@@ -1,0 +1,82 @@
+"""`losscli self-test` runs the self-tests of the timer and of the checks."""
+
+import pytest
+
+from losscli.cli import self_test
+from losscli.cli.main import run
+from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
+
+ON_CPU = ("self-test", "--device", "cpu")
+
+
+@pytest.fixture
+def tests(monkeypatch):
+    """Replace both self-tests; return a list of calls and a dict of the exit codes."""
+    calls, codes = [], dict.fromkeys(self_test.TESTS, EXIT_OK)
+
+    def fake(name):
+        def call(device, format, output, keep_going):
+            calls.append((name, device, format, output and output.name, keep_going))
+            return codes[name]
+
+        return call
+
+    for name in codes:
+        monkeypatch.setitem(self_test.TESTS, name, fake(name))
+    return calls, codes
+
+
+def test_without_an_argument_both_self_tests_run(tests):
+    calls, _ = tests
+    assert run(ON_CPU) == EXIT_OK
+    assert calls == [(name, "cpu", "table", None, True) for name in ("timer", "checks")]
+
+
+@pytest.mark.parametrize("name", ["timer", "checks"])
+def test_named_self_test_runs_alone(tests, name, tmp_path):
+    calls, codes = tests
+    codes[name] = EXIT_FAILED
+    options = ["--format", "json", "-o", str(tmp_path / "report"), "--fail-fast"]
+    assert run([*ON_CPU, name, *options]) == EXIT_FAILED
+    assert calls == [(name, "cpu", "json", "report", False)]
+
+
+@pytest.mark.parametrize("failed", ["timer", "checks"])
+def test_one_failed_self_test_exits_1_after_both(tests, failed):
+    calls, codes = tests
+    codes[failed] = EXIT_FAILED
+    assert run(ON_CPU) == EXIT_FAILED
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [(EXIT_INTERRUPTED, ()), (EXIT_FAILED, ("--fail-fast",))],
+    ids=["interrupted", "fail-fast"],
+)
+def test_second_self_test_is_not_begun(tests, code, options):
+    calls, codes = tests
+    codes["timer"] = code
+    assert run([*ON_CPU, *options]) == code
+    assert [name for name, *_ in calls] == ["timer"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-o", "report"), "-o takes one report, but two self-tests write two"),
+        (("--format", "json"), "--format json takes one report"),
+        (("tiemr",), "unknown self-test 'tiemr'. Did you mean 'timer'?"),
+        (("--device", "gpu"), "unknown device 'gpu'"),
+    ],
+)
+def test_wrong_usage_runs_nothing(tests, options, message, capsys):
+    assert run([*ON_CPU, *options]) == EXIT_USAGE
+    assert message in capsys.readouterr().err
+    assert tests[0] == []
+
+
+def test_self_test_of_a_missing_gpu_cannot_run(tests, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert run(["self-test", "--device", "cuda"]) == EXIT_UNFIT
+    assert tests[0] == []
