@@ -62,12 +62,17 @@ struct RowScale {
     }
   }
 
+  // Whether `power` is right for a reference: in 16 bits, whether that of the largest logit is
+  // finite. Beyond, a float's rounding of that one's exponent may be more than a power can be.
+  template <typename Stored>
+  __device__ __forceinline__ bool is_near(float reference) const {
+    return sizeof(Stored) == 2 ? fabsf(reference) < 4194304.0f : is_exact(reference);
+  }
+
   // The same for a reference of any size.
   template <typename Stored>
   __device__ __forceinline__ float any_power(float x, float reference) const {
-    return sizeof(Stored) == 2   ? fast_power(x, reference)
-           : is_exact(reference) ? power<Stored>(x, reference)
-                                 : far_power(x, reference);
+    return is_near<Stored>(reference) ? power<Stored>(x, reference) : far_power(x, reference);
   }
 
   __device__ __forceinline__ float fast_power(float x, float reference) const {
@@ -245,9 +250,8 @@ __device__ __forceinline__ float add_powers(const Vector<Stored> (&vectors)[coun
 template <int count, typename Stored>
 __device__ __forceinline__ float sum_powers(const Vector<Stored> (&vectors)[count],
                                             const RowScale& scale, float reference) {
-  return sizeof(Stored) == 2 || scale.is_exact(reference)
-             ? add_powers<true>(vectors, scale, reference)
-             : add_powers<false>(vectors, scale, reference);
+  return scale.template is_near<Stored>(reference) ? add_powers<true>(vectors, scale, reference)
+                                                   : add_powers<false>(vectors, scale, reference);
 }
 
 // Adds so many vectors to a state.
@@ -299,7 +303,7 @@ template <int count, typename Stored>
 __device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count],
                                               const RowScale& scale, float reference,
                                               float factor) {
-  if (sizeof(Stored) == 2 || scale.is_exact(reference)) {
+  if (scale.template is_near<Stored>(reference)) {
     multiply_powers<true>(vectors, scale, reference, factor);
   } else {
     multiply_powers<false>(vectors, scale, reference, factor);
