@@ -55,6 +55,14 @@ def calls(loss: str) -> Iterator[RowCall]:
         yield RowCall(loss, dtype, classes, softcap=3.7, target="int32")
         yield RowCall(loss, dtype, classes, in_place=True)
         yield RowCall(loss, dtype, classes, reduction="none", incoming=STEPS)
+    # Label smoothing and softcap in the kernels that read a row once.
+    for dtype, classes in itertools.product(("float32", "bfloat16"), CLASSES):
+        for softcap, layout in itertools.product((0.0, 3.7), ("dense", "shifted")):
+            yield RowCall(
+                loss, dtype, classes, layout=layout, ignored=True, smoothing=0.1, softcap=softcap
+            )
+        yield RowCall(loss, dtype, classes, smoothing=0.1, incoming=())
+        yield RowCall(loss, dtype, classes, softcap=3.7, incoming=STEPS)
     for classes, target in itertools.product((9, 1025, 140003), ("int64", "int32", "uint8")):
         yield RowCall(loss, "bfloat16", classes, target=target, wrong=True)
     # More rows than blocks stay, so that each takes several; more rows than one block sums.

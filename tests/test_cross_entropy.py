@@ -571,6 +571,82 @@ def test_deprecated_arguments_say_what_to_write(device: str) -> None:
     assert_close(loss, TORCHS(input, target, reduction="sum"))
 
 
+def by_rows(input: Tensor, target: Tensor, smoothing: float, softcap: float) -> Tensor:
+    """Write out the loss of each row with temperature, and a z_loss where logits are capped."""
+    bent = input / 1.3
+    if softcap:
+        bent = softcap * torch.tanh(bent / softcap)
+    rows = TORCHS(bent, target, reduction="none", label_smoothing=smoothing)
+    return rows + 1e-3 * (target != -100) * bent.logsumexp(1) ** 2
+
+
+# The bytes of a row decide its kernel: registers, teams of 1 to 8 warps, rings of 1 to 8 blocks.
+SPREAD_CLASSES = (2, 7, 16, 64, 129, 1000, 1001, 4097, 8192, 16384, 32000, 50257, 140003, 300007)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["dense", "shifted", "low", "sure", "large"])
+@pytest.mark.parametrize("classes", SPREAD_CLASSES)
+@pytest.mark.parametrize("softcap", [0.0, 30.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_smoothed_and_capped_rows_equal_the_formula_in_float64(
+    dtype: torch.dtype, smoothing: float, softcap: float, classes: int, kind: str
+) -> None:
+    # Rows without and with elements besides whole vectors, in turn.
+    input = 3 * torch.randn(301, classes + 3, device="cuda")
+    target = numbers(classes, 301, device="cuda")
+    target[::7] = -100
+    target[1::50], target[2::50] = 0, classes - 1
+    if kind == "sure":
+        input[torch.arange(301), target.clamp(min=0) + 1] += 25
+    if kind == "large":
+        input *= 1000
+    input = input.to(dtype)[:, 1 : classes + 1]
+    if kind != "shifted":
+        input = input.contiguous()
+    if kind == "low":
+        input[::3, classes // 2] = -torch.inf
+    input.requires_grad_()
+    named = {"label_smoothing": smoothing, "softcap": softcap, "temperature": 1.3, "z_loss": 1e-3}
+    eps = torch.finfo(dtype).eps
+    for reduction in REDUCTIONS:
+        loss = OURS(input, target, reduction=reduction, **named)
+        got = both(loss, input, incoming=ramp(loss))
+        exact = input.detach().double().requires_grad_()
+        rows = by_rows(exact, target, smoothing, softcap)
+        due = rows
+        if reduction != "none":
+            due = rows.sum() / ((target != -100).sum() if reduction == "mean" else 1)
+        expected = both(due, exact, incoming=ramp(due))
+        # As rounded: sums may be beyond float16.
+        value = expected[0].to(dtype)
+        assert_close(got[0], value, rtol=4 * eps, atol=0, equal_nan=True)
+        largest = expected[1].nan_to_num().abs().amax(1, keepdim=True)
+        error = (got[1].double() - expected[1]).abs()
+        allowed = 4 * eps * expected[1].abs() + 2**-23 * largest
+        # float16 has subnormal gradients, the others too few to tell.
+        allowed = allowed + torch.finfo(dtype).smallest_normal * eps
+        wrong = ~(error <= allowed) & ~(got[1].isnan() & expected[1].isnan())
+        assert not wrong.any(), (wrong.sum(), wrong.nonzero()[:3], error[wrong][:3])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [1e20, 2.0**94, 1e30])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_gradient_of_huge_logits_is_finite(size: float, smoothing: float) -> None:
+    input = torch.randn(13, 37, device="cuda").bfloat16()
+    target = numbers(37, 13, device="cuda")
+    input[::2, 19], input[1::3, 5] = size, -size
+    input[3] = size
+    input.requires_grad_()
+    loss = OURS(input, target, reduction="sum", label_smoothing=smoothing)
+    exact = input.detach().double().requires_grad_()
+    due = TORCHS(exact, target, reduction="sum", label_smoothing=smoothing)
+    for ours, theirs in zip(both(loss, input), both(due, exact), strict=True):
+        assert_close(ours.double(), theirs, rtol=2**-6, atol=2**-20)
+
+
 # Of each length of row that has kernels of its own, and rows that any kernel takes.
 @pytest.mark.gpu
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

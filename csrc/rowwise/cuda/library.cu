@@ -20,10 +20,20 @@ bool lie_alike(const RowArguments& arguments) {
   return (to - from) % 16 == 0 && (arguments.rows() <= 1 || steps * item % 16 == 0);
 }
 
+// Whether the kernels that read a row once can bend its logits: by the rounding of bent ones.
+bool can_bend(const RowArguments& arguments) {
+  const double inside = arguments.temperature * arguments.softcap;
+  return item_bytes(arguments.dtype) == 2 && arguments.softcap <= kMostCap && inside >= 1e-30 &&
+         inside <= 1e30;
+}
+
 // What the kernels that read a row once can do.
-bool is_plain(const RowArguments& arguments) {
-  return arguments.dtype != DType::float64 && !arguments.probabilities &&
-         arguments.label_smoothing == 0 && arguments.softcap == 0 && arguments.inner == 1 &&
+bool is_read_once(const RowArguments& arguments) {
+  // The gradient of one class is exactly 0, and so are its shares of the loss.
+  const bool smoothed = arguments.label_smoothing != 0;
+  if (smoothed && (arguments.weight || arguments.classes == 1)) return false;
+  if (arguments.softcap != 0 && !can_bend(arguments)) return false;
+  return arguments.dtype != DType::float64 && !arguments.probabilities && arguments.inner == 1 &&
          (arguments.logits_strides.classes == 1 || arguments.classes == 1) &&
          (arguments.gradient_strides.classes == 1 || arguments.classes == 1 ||
           !arguments.gradient) &&
@@ -79,7 +89,12 @@ bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) 
 }
 
 RowPolicy choose(const RowArguments& arguments, const DeviceFacts& facts) {
-  return is_plain(arguments) ? policy_of(arguments, facts.clusters) : RowPolicy();
+  if (!is_read_once(arguments)) return RowPolicy();
+  RowPolicy policy = policy_of(arguments, facts.clusters);
+  policy.mode = arguments.softcap != 0           ? RowMode::capped
+                : arguments.label_smoothing != 0 ? RowMode::smoothed
+                                                 : RowMode::plain;
+  return policy;
 }
 
 const RowInstance& instance_of(const RowArguments& arguments) {

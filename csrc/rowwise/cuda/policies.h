@@ -17,6 +17,16 @@ enum class RowAccess {
   any,        // read twice
 };
 
+// What the kernels that read a row once make of the logits.
+enum class RowMode {
+  plain,
+  smoothed,  // each class has a share of the loss
+  capped,    // bent by a softcap, and each class may have a share
+};
+
+// The largest softcap of RowMode::capped, by the rounding of a bent logit.
+constexpr double kMostCap = 1024;
+
 struct RingShape {
   int warps = 0;        // of a block
   int slots = 0;        // of a warp
@@ -31,6 +41,7 @@ struct TeamShape {
 
 struct RowPolicy {
   RowAccess access = RowAccess::any;
+  RowMode mode = RowMode::plain;
   // Teams: which of kTeams, and the warps of a block.
   int team = 0;
   int warps = 0;

@@ -11,9 +11,8 @@ namespace losscli::cuda {
 constexpr int kLeastBlock = 128;
 
 // The state of all threads of a group, in each of them; `memory` has a place for each warp.
-template <int threads>
-__device__ __forceinline__ RowState combine_group(RowState state, const RowScale& scale,
-                                                  RowState* memory) {
+template <int threads, typename State, typename Scale>
+__device__ __forceinline__ State combine_group(State state, const Scale& scale, State* memory) {
   state = combine<(threads < 32 ? threads : 32)>(state, scale);
   if constexpr (threads > 32) {
     constexpr int kWarps = threads / 32;
@@ -26,18 +25,21 @@ __device__ __forceinline__ RowState combine_group(RowState state, const RowScale
 }
 
 // `threads` threads a row, each with `count` vectors.
-template <typename Stored, int threads, int count, bool kGradient>
+template <typename Stored, int threads, int count, bool kGradient, RowMode kMode>
 __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
                                   1024 / (threads < kLeastBlock ? kLeastBlock : threads))
     registers_kernel(const __grid_constant__ RowArguments arguments,
                      const __grid_constant__ RowMemory memory) {
   using V = Vector<Stored>;
+  using State = typename ModeOf<kMode>::State;
+  constexpr bool kSpread = kMode != RowMode::plain;
   constexpr int kRows = threads < kLeastBlock ? kLeastBlock / threads : 1;
-  __shared__ RowState states[2][threads < 32 ? 1 : threads / 32];
+  __shared__ State states[2][threads < 32 ? 1 : threads / 32];
   __shared__ float logits_of[2];
   const RowIncoming incoming(arguments, memory);
   if (kGradient && incoming.is_done) return;
-  const RowScale scale(arguments.temperature);
+  const auto scale = ModeOf<kMode>::scale_of(arguments);
+  const float share = kSpread ? 1.0f / static_cast<float>(arguments.classes) : 0.0f;
   const int thread = threadIdx.x % threads;
   const int64_t rows = arguments.rows();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRows;
@@ -69,21 +71,38 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
     const RowPlace place(span, target.known ? target.number : -1);
     const int owner = place.vector >= 0 ? place.vector % threads : place.thread;
     float logit = 0;
+    [[maybe_unused]] HeldVector<Stored> held;
     if (target.known && thread == owner) {
       if (place.vector >= 0) {
 #pragma unroll
         for (int v = 0; v < count; ++v)
-          if (place.vector == thread + v * threads) logit = vectors[v].take(place.element);
+          if (place.vector == thread + v * threads) {
+            if constexpr (kSpread) {
+              held.vectors[0] = vectors[v];
+              held.number = v;
+              held.element = place.element;
+              logit = V(vectors[v]).take(place.element);
+            } else {
+              logit = vectors[v].take(place.element);
+            }
+          }
       } else {
         logit = extra_logit;
-        extra_logit = -INFINITY;
+        if (!kSpread) extra_logit = -INFINITY;
       }
       if (threads > 32) logits_of[parity] = logit;
     }
-    RowState state;
-    state.top = fmaxf(extra_logit, -FLT_MAX);
-    state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
-    add_vectors(vectors, scale, state);
+    State state;
+    if constexpr (kSpread) {
+      if (extra >= 0)
+        state.template begin<Stored>(extra_logit, target.known && extra == target.number, share,
+                                     scale);
+      add_spread(vectors, first_bits(span.vectors, thread, threads), held, share, scale, state);
+    } else {
+      state.top = fmaxf(extra_logit, -FLT_MAX);
+      state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
+      add_vectors(vectors, scale, state);
+    }
     state = combine_group<threads>(state, scale, states[parity]);
     if constexpr (threads > 32) {
       logit = target.known ? logits_of[parity] : 0.0f;
@@ -97,12 +116,12 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
       if (is && incoming.writes) {
         Stored* const to =
             static_cast<Stored*>(arguments.gradient) + row * arguments.gradient_strides.outer;
-        RowFactors factors{0, 0};
+        RowFactors factors;
         if (!target.ignored)
-          factors =
-              factors_of(arguments, target, result, incoming.template of<float>(arguments, row));
+          factors = factors_of(arguments, target, result,
+                               incoming.template of<float>(arguments, row), logit, scale);
         // All of them before the first is written: their powers overlap.
-        differentiate(vectors, scale, result.reference, factors.all);
+        differentiate(vectors, scale, result.reference, factors);
         if (target.ignored)
 #pragma unroll
           for (V& vector : vectors) vector = V{};
@@ -114,7 +133,7 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
         }
         if (extra >= 0) {
           const float out =
-              scale.template any_power<Stored>(extra_logit, result.reference) * factors.all;
+              scale.template any_gradient<Stored>(extra_logit, result.reference, factors);
           narrow(target.ignored ? 0.0f : out, to[extra]);
         }
         // By the thread that has written there before.

@@ -23,6 +23,8 @@ constexpr int kLineBytes = 128;
 template <bool gradient>
 constexpr int kRoundsOf = gradient ? 2 : 4;
 
+// In modes other than plain, `logit` has how far the logits of the warp are below, and the target's
+// logit is the second warp's `row`.
 struct alignas(16) Message {
   float top, sum, logit;
   int row;
@@ -87,12 +89,14 @@ struct RingRow {
   }
 };
 
-template <typename Stored, bool kGradient>
+template <typename Stored, bool kGradient, RowMode kMode>
 __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     ring_kernel(const __grid_constant__ RowArguments arguments,
                 const __grid_constant__ RowMemory memory, const RingShape shape) {
 #if __CUDA_ARCH__ >= 900
   using V = Vector<Stored>;
+  using State = typename ModeOf<kMode>::State;
+  constexpr bool kSpread = kMode != RowMode::plain;
   constexpr int kRounds = kRoundsOf<kGradient>, kAhead = kGradient ? 3 : 4;
   extern __shared__ __align__(128) unsigned char shared[];
   const RowIncoming incoming(arguments, memory);
@@ -104,7 +108,8 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const int warps = shape.warps, all_warps = warps * blocks, self = rank * warps + warp;
   const int clusters = gridDim.x / blocks, cluster = blockIdx.x / blocks;
   const int rows = static_cast<int>(arguments.rows());
-  const RowScale scale(arguments.temperature);
+  const auto scale = ModeOf<kMode>::scale_of(arguments);
+  const float share = kSpread ? 1.0f / static_cast<float>(arguments.classes) : 0.0f;
 
   // Slots of all warps, messages of some rows, barriers of the slots, and of the messages.
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
@@ -172,23 +177,35 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   };
   for (int k = 0; k < shape.slots; ++k) load_ahead(k / shape.piece_slots);
 
+  // The classes of a warp's piece.
+  [[maybe_unused]] const auto classes_of = [&](const RingRow<Stored>& row, int of_warp) {
+    const uintptr_t begin = row.lines + static_cast<uintptr_t>(of_warp) * piece_bytes;
+    const uintptr_t from = max(begin, row.inner), to = min(begin + piece_bytes, row.inner_end);
+    int bytes = to > from ? static_cast<int>(to - from) : 0;
+    if (of_warp == 0) bytes += static_cast<int>(row.inner - row.start + row.end - row.inner_end);
+    return bytes / static_cast<int>(sizeof(Stored));
+  };
   // What all warps have sent of a turn: the state of the row without its target, the target's
   // logit, and a row to come.
-  RowState others;
+  State others;
   float told_logit = 0;
   int told_row = 0;
-  const auto receive = [&](int turn) {
+  const auto receive = [&](int turn, [[maybe_unused]] int row_of_turn) {
     const uint32_t round = turn % kRounds;
     bulk::wait(told + 8 * round, turn / kRounds & 1);
     const Message* const of_turn = received + round * all_warps;
-    told_logit = of_turn[0].logit;
+    told_logit = kSpread ? __int_as_float(of_turn[1].row) : of_turn[0].logit;
     told_row = of_turn[0].row;
     if (!kGradient && self != 0) return;
-    others = RowState();
+    others = State();
     for (int from = lane; from < all_warps; from += 32) {
-      RowState other;
+      State other;
       other.top = of_turn[from].top;
       other.sum = of_turn[from].sum;
+      if constexpr (kSpread) {
+        other.below = of_turn[from].logit;
+        other.fraction = share * classes_of(RingRow<Stored>(arguments, row_of_turn), from);
+      }
       others.add(other, scale);
     }
     others = combine<32>(others, scale);
@@ -212,10 +229,9 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     // What the first warp tells all: the target's logit, and the row that comes third.
     float logit = 0;
     int claimed = rows;
-    if (self == 0 && lane == 0) {
+    if (self == (kSpread ? 1 : 0) && lane == 0)
       if (target.known) logit = static_cast<float>(widen(logits[target.number]));
-      claimed = atomicAdd(memory.claimed, 1);
-    }
+    if (self == 0 && lane == 0) claimed = atomicAdd(memory.claimed, 1);
     // The elements before the first granule and after the last, one a lane of the first warp.
     const int heads = static_cast<int>((row.inner - row.start) / sizeof(Stored));
     const int tails = static_cast<int>((row.end - row.inner_end) / sizeof(Stored));
@@ -225,9 +241,15 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
       if (lane >= 8 && lane < 8 + tails)
         extra = static_cast<int>(arguments.classes) - tails + lane - 8;
     }
-    RowState state;
+    State state;
     float extra_logit = -INFINITY;
-    if (extra >= 0 && extra != target.number) {
+    if constexpr (kSpread) {
+      if (extra >= 0) {
+        extra_logit = static_cast<float>(widen(logits[extra]));
+        state.template begin<Stored>(extra_logit, target.known && extra == target.number, share,
+                                     scale);
+      }
+    } else if (extra >= 0 && extra != target.number) {
       extra_logit = static_cast<float>(widen(logits[extra]));
       state.top = fmaxf(extra_logit, -FLT_MAX);
       state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
@@ -244,14 +266,27 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
       phases ^= 1u << slot;
       unsigned char* const data = slots + slot * shape.slot_bytes;
       const bool holds_target = target_place - from < static_cast<uintptr_t>(bytes);
-      if (holds_target) {
+      [[maybe_unused]] HeldVector<Stored> held;
+      if (kSpread && holds_target) {
+        const int place = static_cast<int>(target_place - from);
+        if (place / 16 % 32 == lane) {
+          held.vectors[0].set(*reinterpret_cast<const uint4*>(data + place / 16 * 16));
+          held.number = place / 16 / 32;
+          held.element = place % 16 / static_cast<int>(sizeof(Stored));
+        }
+      }
+      if (!kSpread && holds_target) {
         // The target's own is added apart.
         if (lane == 0) narrow(-INFINITY, *reinterpret_cast<Stored*>(data + (target_place - from)));
         __syncwarp();
       }
       V vectors[kSlotVectors];
       read_slot(data, bytes, vectors);
-      add_vectors(vectors, scale, state);
+      if constexpr (kSpread) {
+        add_spread(vectors, first_bits(bytes / 16, lane, 32), held, share, scale, state);
+      } else {
+        add_vectors(vectors, scale, state);
+      }
       if (!kGradient) {
         __syncwarp();
         if (lane == 0 && holds_target) bulk::fence();
@@ -263,39 +298,43 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     state = combine<32>(state, scale);
     const uint32_t round = turn % kRounds, barrier = told + 8 * round;
     const int place = round * all_warps + self;
+    int row_to_come = claimed + kAhead * clusters;
+    if constexpr (kSpread) {
+      if (self == 1) row_to_come = __float_as_int(logit);
+      logit = state.below;
+    }
     if (blocks == 1) {
-      ring::put({state.top, state.sum, logit, claimed + kAhead * clusters}, received[place],
-                barrier, lane == 0);
+      ring::put({state.top, state.sum, logit, row_to_come}, received[place], barrier, lane == 0);
     } else {
       // What all lanes have read of an earlier turn may be written over from here on.
       __syncwarp();
       if (threadIdx.x == 0) bulk::expect(barrier, all_warps * sizeof(Message));
       logit = __shfl_sync(~0u, logit, 0);
-      claimed = __shfl_sync(~0u, claimed, 0);
+      row_to_come = __shfl_sync(~0u, row_to_come, 0);
       if (lane < blocks)
-        ring::send({state.top, state.sum, logit, claimed + kAhead * clusters},
-                   messages + place * sizeof(Message), barrier, lane);
+        ring::send({state.top, state.sum, logit, row_to_come}, messages + place * sizeof(Message),
+                   barrier, lane);
     }
     if (!kGradient) {
       // What the row before was told by all has arrived meanwhile.
       if (turn > 0) {
-        receive(turn - 1);
+        receive(turn - 1, before);
         finish(before, before_target);
         after = told_row;
       }
       before = now;
       before_target = target;
     } else {
-      receive(turn);
+      receive(turn, now);
       finish(now, target);
       after = told_row;
     }
     if (kGradient) {
       const RowResult<Stored> result(others, told_logit, scale);
-      RowFactors factors{0, 0};
+      RowFactors factors;
       if (!target.ignored)
-        factors =
-            factors_of(arguments, target, result, incoming.template of<float>(arguments, now));
+        factors = factors_of(arguments, target, result, incoming.template of<float>(arguments, now),
+                             told_logit, scale);
       Stored* const to =
           static_cast<Stored*>(arguments.gradient) + now * arguments.gradient_strides.outer;
       unsigned char* const bytes_to = reinterpret_cast<unsigned char*>(to);
@@ -309,7 +348,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
           V vectors[kSlotVectors];
           read_slot(data, bytes, vectors);
           // All of them before the first is written: their powers overlap.
-          differentiate(vectors, scale, result.reference, factors.all);
+          differentiate(vectors, scale, result.reference, factors);
           if (target.ignored)
 #pragma unroll
             for (V& vector : vectors) vector = V{};
@@ -329,10 +368,9 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         slot = slot + 1 == shape.slots ? 0 : slot + 1;
       }
       if (writes && extra >= 0) {
-        float out =
-            extra == target.number
-                ? factors.own
-                : scale.template any_power<Stored>(extra_logit, result.reference) * factors.all;
+        float out = extra == target.number ? factors.own
+                                           : scale.template any_gradient<Stored>(
+                                                 extra_logit, result.reference, factors);
         narrow(target.ignored ? 0.0f : out, to[extra]);
       }
     }
@@ -342,7 +380,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     number = next_number;
   }
   if (!kGradient && turn > 0) {
-    receive(turn - 1);
+    receive(turn - 1, before);
     finish(before, before_target);
   }
   // No block ends while another may still send to it.

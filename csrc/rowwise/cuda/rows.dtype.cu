@@ -37,12 +37,12 @@ Status allow_shared(Kernel kernel, int bytes, const char* name) {
                    name);
 }
 
-template <int warps, int vectors, bool kGradient, bool kWhole>
+template <int warps, int vectors, bool kGradient, bool kWhole, RowMode kMode>
 Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   const TeamShape& shape = policy.slots;
   const int shared_bytes = policy.warps * shape.slots * (shape.slot_bytes + 8);
-  const auto kernel = team_kernel<Stored, warps, vectors, kGradient, kWhole>;
+  const auto kernel = team_kernel<Stored, warps, vectors, kGradient, kWhole, kMode>;
   const Status status = allow_shared(kernel, shared_bytes, "the shared memory of team_kernel");
   if (!status.ok()) return status;
   const int64_t blocks =
@@ -56,50 +56,51 @@ Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const
                        config.gridDim, 32 * policy.warps);
 }
 
-template <bool kGradient, bool kWhole, size_t... k>
+template <bool kGradient, bool kWhole, RowMode kMode, size_t... k>
 Status choose_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context, std::index_sequence<k...>) {
   Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
   (void)((policy.team == static_cast<int>(k) &&
-          (status = launch_team<kTeams[k].warps, kTeams[k].vectors, kGradient, kWhole>(
+          (status = launch_team<kTeams[k].warps, kTeams[k].vectors, kGradient, kWhole, kMode>(
                arguments, policy, memory, context),
            true)) ||
          ...);
   return status;
 }
 
-template <int threads, int count, bool kGradient>
+template <int threads, int count, bool kGradient, RowMode kMode>
 Status launch_registers(const RowArguments& arguments, const RowMemory& memory,
                         const LaunchContext& context) {
   constexpr int kBlock = threads < kLeastBlock ? kLeastBlock : threads;
   const int64_t blocks = divide_up(arguments.rows(), kBlock / threads);
   const int64_t most = may_be_done(arguments) ? kMostCheckBlocks * 1024 / kBlock : kMostBlocks;
-  return launch("registers_kernel", registers_kernel<Stored, threads, count, kGradient>,
+  return launch("registers_kernel", registers_kernel<Stored, threads, count, kGradient, kMode>,
                 dim3(static_cast<unsigned>(least(blocks, most))), kBlock, false, context.stream,
                 arguments, memory);
 }
 
-template <bool kGradient, size_t... k>
+template <bool kGradient, RowMode kMode, size_t... k>
 Status choose_registers(const RowArguments& arguments, const RowPolicy& policy,
                         const RowMemory& memory, const LaunchContext& context,
                         std::index_sequence<k...>) {
   Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
   (void)((kRegisters[k].threads == policy.threads && kRegisters[k].vectors == policy.vectors &&
-          (status = launch_registers<kRegisters[k].threads, kRegisters[k].vectors, kGradient>(
-               arguments, memory, context),
+          (status =
+               launch_registers<kRegisters[k].threads, kRegisters[k].vectors, kGradient, kMode>(
+                   arguments, memory, context),
            true)) ||
          ...);
   return status;
 }
 
-template <bool kGradient>
+template <bool kGradient, RowMode kMode>
 Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   const RingShape& shape = policy.ring;
   const int shared_bytes =
       shape.warps * shape.slots * (shape.slot_bytes + 8) +
       kRoundsOf<kGradient> * (shape.warps * policy.cluster * static_cast<int>(sizeof(Message)) + 8);
-  const auto kernel = ring_kernel<Stored, kGradient>;
+  const auto kernel = ring_kernel<Stored, kGradient, kMode>;
   Status status = allow_shared(kernel, shared_bytes, "the shared memory of ring_kernel");
   if (!status.ok()) return status;
   cudaLaunchAttribute attribute;
@@ -148,22 +149,37 @@ Status choose_any(const RowArguments& arguments, const RowMemory& memory,
                                   : launch_any<Wide, 1>(arguments, memory, context);
 }
 
+// By a kernel that reads a row once.
+template <bool kGradient, RowMode kMode>
+Status launch_once(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context) {
+  if (policy.access == RowAccess::teams) {
+    const std::make_index_sequence<sizeof kTeams / sizeof *kTeams> teams;
+    // In the other modes a kernel of its own for whole vectors would not be worth its compiling.
+    if constexpr (kMode == RowMode::plain)
+      if (policy.whole)
+        return choose_team<kGradient, true, kMode>(arguments, policy, memory, context, teams);
+    return choose_team<kGradient, false, kMode>(arguments, policy, memory, context, teams);
+  }
+  if (policy.access == RowAccess::registers)
+    return choose_registers<kGradient, kMode>(
+        arguments, policy, memory, context,
+        std::make_index_sequence<sizeof kRegisters / sizeof *kRegisters>());
+  return launch_ring<kGradient, kMode>(arguments, policy, memory, context);
+}
+
 template <bool kGradient>
 Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   if constexpr (sizeof(Real) == 4) {
-    if (policy.access == RowAccess::teams) {
-      const std::make_index_sequence<sizeof kTeams / sizeof *kTeams> teams;
-      return policy.whole
-                 ? choose_team<kGradient, true>(arguments, policy, memory, context, teams)
-                 : choose_team<kGradient, false>(arguments, policy, memory, context, teams);
+    if (policy.access != RowAccess::any) {
+      if constexpr (sizeof(Stored) == 2)
+        if (policy.mode == RowMode::capped)
+          return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
+      return policy.mode == RowMode::plain
+                 ? launch_once<kGradient, RowMode::plain>(arguments, policy, memory, context)
+                 : launch_once<kGradient, RowMode::smoothed>(arguments, policy, memory, context);
     }
-    if (policy.access == RowAccess::registers)
-      return choose_registers<kGradient>(
-          arguments, policy, memory, context,
-          std::make_index_sequence<sizeof kRegisters / sizeof *kRegisters>());
-    if (policy.access == RowAccess::ring)
-      return launch_ring<kGradient>(arguments, policy, memory, context);
   }
   // A float's rounding of a bent logit shows in its exponential.
   if constexpr (sizeof(Stored) == 4)

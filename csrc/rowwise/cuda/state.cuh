@@ -19,6 +19,13 @@ __device__ __forceinline__ float power_of_two(float x) {
   return power;
 }
 
+// What the gradients of a row are made of.
+struct RowFactors {
+  float all = 0;    // times the exponential of a class
+  float own = 0;    // the gradient of the target's logit
+  float share = 0;  // less this for each class, with label smoothing
+};
+
 // What logits are multiplied by: log2(e) / temperature, in two parts.
 struct RowScale {
   float high, low;
@@ -62,16 +69,42 @@ struct RowScale {
     }
   }
 
+  // Whether `power` is right for a reference: in 16 bits, whether that of the largest logit is
+  // finite. Beyond, a float's rounding of that one's exponent may be more than a power can be.
+  template <typename Stored>
+  __device__ __forceinline__ bool is_near(float reference) const {
+    return sizeof(Stored) == 2 ? fabsf(reference) < 4194304.0f : is_exact(reference);
+  }
+
   // The same for a reference of any size.
   template <typename Stored>
   __device__ __forceinline__ float any_power(float x, float reference) const {
-    return sizeof(Stored) == 2   ? fast_power(x, reference)
-           : is_exact(reference) ? power<Stored>(x, reference)
-                                 : far_power(x, reference);
+    return is_near<Stored>(reference) ? power<Stored>(x, reference) : far_power(x, reference);
   }
 
   __device__ __forceinline__ float fast_power(float x, float reference) const {
     return power_of_two(__fmaf_rn(x, high, -reference));
+  }
+
+  // How far a logit is below a reference, in powers of two, with the scale that the powers are
+  // computed with.
+  template <typename Stored>
+  __device__ __forceinline__ double below(float reference, float x) const {
+    const bool both = sizeof(Stored) == 4 && is_exact(reference);
+    const double factor = both ? static_cast<double>(high) + low : high;
+    return reference - x * factor;
+  }
+
+  // The gradient of a logit that is not the target's.
+  template <bool near, typename Stored>
+  __device__ __forceinline__ float gradient(float x, float reference,
+                                            const RowFactors& factors) const {
+    return factors.all * (near ? power<Stored>(x, reference) : far_power(x, reference));
+  }
+  template <typename Stored>
+  __device__ __forceinline__ float any_gradient(float x, float reference,
+                                                const RowFactors& factors) const {
+    return any_power<Stored>(x, reference) * factors.all;
   }
 
   // For a reference of any size: of the largest logits, all of whose powers are equal, finite.
@@ -86,7 +119,8 @@ struct RowState {
   float top = -FLT_MAX;  // the largest logit, of those that are numbers
   float sum = 0;         // of the powers of all logits, for the reference of `top`
 
-  __device__ __forceinline__ float sum_for(const RowScale& scale, float reference) const {
+  template <typename Scale>
+  __device__ __forceinline__ float sum_for(const Scale& scale, float reference) const {
     // The powers of logits as low as -1e10, of which the largest are, may be infinite in 16 bits.
     const float finite = sum > FLT_MAX ? FLT_MAX : sum;
     return finite * power_of_two(scale.reference(top) - reference);
@@ -245,9 +279,8 @@ __device__ __forceinline__ float add_powers(const Vector<Stored> (&vectors)[coun
 template <int count, typename Stored>
 __device__ __forceinline__ float sum_powers(const Vector<Stored> (&vectors)[count],
                                             const RowScale& scale, float reference) {
-  return sizeof(Stored) == 2 || scale.is_exact(reference)
-             ? add_powers<true>(vectors, scale, reference)
-             : add_powers<false>(vectors, scale, reference);
+  return scale.template is_near<Stored>(reference) ? add_powers<true>(vectors, scale, reference)
+                                                   : add_powers<false>(vectors, scale, reference);
 }
 
 // Adds so many vectors to a state.
@@ -274,10 +307,10 @@ __device__ __forceinline__ void add_vectors(const Vector<Stored> (&vectors)[chun
   for (int c = 0; c < chunks; ++c) state.sum += sum_powers(vectors[c], scale, to);
 }
 
-template <bool exact, int count, typename Stored>
-__device__ __forceinline__ void multiply_powers(Vector<Stored> (&vectors)[count],
-                                                const RowScale& scale, float reference,
-                                                float factor) {
+template <bool near, int count, typename Stored, typename Scale>
+__device__ __forceinline__ void differentiate_all(Vector<Stored> (&vectors)[count],
+                                                  const Scale& scale, float reference,
+                                                  const RowFactors& factors) {
   using V = Vector<Stored>;
 #pragma unroll
   for (int v = 0; v < count; ++v) {
@@ -287,22 +320,20 @@ __device__ __forceinline__ void multiply_powers(Vector<Stored> (&vectors)[count]
       vectors[v].get(w, x);
 #pragma unroll
       for (int k = 0; k < V::kEach; ++k)
-        x[k] = factor * (exact ? scale.template power<Stored>(x[k], reference)
-                               : scale.far_power(x[k], reference));
+        x[k] = scale.template gradient<near, Stored>(x[k], reference, factors);
       vectors[v].set(w, x);
     }
   }
 }
 
-// The gradients of vectors in their place: their powers times a factor.
-template <int count, typename Stored>
-__device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count],
-                                              const RowScale& scale, float reference,
-                                              float factor) {
-  if (sizeof(Stored) == 2 || scale.is_exact(reference)) {
-    multiply_powers<true>(vectors, scale, reference, factor);
+// The gradients of vectors in their place.
+template <int count, typename Stored, typename Scale>
+__device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count], const Scale& scale,
+                                              float reference, const RowFactors& factors) {
+  if (scale.template is_near<Stored>(reference)) {
+    differentiate_all<true>(vectors, scale, reference, factors);
   } else {
-    multiply_powers<false>(vectors, scale, reference, factor);
+    differentiate_all<false>(vectors, scale, reference, factors);
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "rowwise/cuda/state.cuh"
+#include "rowwise/cuda/spread.cuh"
 #include "rowwise/kernels.h"
 
 namespace losscli::cuda {
@@ -59,7 +59,8 @@ struct RowResult {
   float own;        // the target's
   float sum;        // of all
 
-  __device__ __forceinline__ RowResult(const RowState& state, float logit, const RowScale& scale) {
+  template <typename Scale>
+  __device__ __forceinline__ RowResult(const RowState& state, float logit, const Scale& scale) {
     reference = scale.reference(fmaxf(state.top, logit));
     others = state.sum_for(scale, reference);
     own = scale.template any_power<Stored>(logit, reference);
@@ -68,13 +69,20 @@ struct RowResult {
 
   // log(sum of exp(x / temperature)) - x_t / temperature: a sum of two positive numbers, or one
   // that has all its digits.
-  __device__ __forceinline__ float negative_log(float logit, const RowScale& scale) const {
+  template <typename Scale>
+  __device__ __forceinline__ float negative_log(float logit, const Scale& scale) const {
     if (own > others || own >= 1.0f) return log1pf(others / own);
-    // With the scale that the powers were computed with.
-    const bool both = sizeof(Stored) == 4 && scale.is_exact(reference);
-    const double factor = both ? static_cast<double>(scale.high) + scale.low : scale.high;
-    const double rest = reference - logit * factor;
+    const double rest = scale.template below<Stored>(reference, logit);
     return logf(sum) + static_cast<float>(rest * 0.6931471805599453);
+  }
+
+  // The mean of the same over all classes.
+  template <typename Scale>
+  __device__ __forceinline__ double mean_negative_log(const SpreadState& state,
+                                                      const Scale& scale) const {
+    // From the largest logit to the logarithm of the sum: the error of that one's power is in both.
+    const float above = logf(sum / scale.template any_power<Stored>(state.top, reference));
+    return above + state.below * scale.unit();
   }
 
   __device__ __forceinline__ float log_sum_exp() const {
@@ -82,17 +90,12 @@ struct RowResult {
   }
 };
 
-// What the gradients of a row are made of.
-struct RowFactors {
-  float all;  // times the exponential of a class
-  float own;  // the gradient of the target's logit
-};
-
 // `incoming`: the incoming gradient times what the loss is multiplied by.
 template <typename Stored>
 __device__ __forceinline__ RowFactors factors_of(const RowArguments& arguments,
                                                  const RowTarget<Stored>& target,
-                                                 const RowResult<Stored>& row, float incoming) {
+                                                 const RowResult<Stored>& row, float incoming,
+                                                 float, const RowScale&) {
   const float scale = incoming / static_cast<float>(arguments.temperature);
   const float picked = target.weight * scale;
   const float beyond = arguments.z_loss == 0
@@ -102,6 +105,29 @@ __device__ __forceinline__ RowFactors factors_of(const RowArguments& arguments,
   RowFactors factors;
   factors.all = (picked + beyond) * inverse;
   factors.own = beyond * (row.own * inverse) - picked * (row.others * inverse);
+  if (!target.known) factors.all = factors.own = NAN;
+  return factors;
+}
+
+// The same where each class has a share of the loss, or logits are bent.
+template <typename Stored, typename Scale>
+__device__ __forceinline__ RowFactors factors_of(const RowArguments& arguments,
+                                                 const RowTarget<Stored>& target,
+                                                 const RowResult<Stored>& row, float incoming,
+                                                 float logit, const Scale& of_logits) {
+  const float scale = incoming / static_cast<float>(arguments.temperature);
+  const float picked = static_cast<float>(1 - arguments.label_smoothing) * target.weight * scale;
+  float beyond = static_cast<float>(arguments.label_smoothing) * scale;
+  if (arguments.z_loss != 0)
+    beyond += static_cast<float>(2 * arguments.z_loss * row.log_sum_exp()) * scale;
+  const float inverse = 1.0f / row.sum;
+  RowFactors factors;
+  factors.all = (picked + beyond) * inverse;
+  factors.share =
+      static_cast<float>(arguments.label_smoothing / static_cast<double>(arguments.classes)) *
+      scale;
+  factors.own = beyond * (row.own * inverse) - picked * (row.others * inverse) - factors.share;
+  factors.own *= of_logits.slope(logit);
   if (!target.known) factors.all = factors.own = NAN;
   return factors;
 }

@@ -18,17 +18,19 @@ namespace losscli::cuda {
 struct PendingRow {
   int row = -1;
   int64_t number = 0;
-  float top = 0, sum = 0, logit = 0;
+  float top = 0, sum = 0, logit = 0, below = 0;
 };
 
 // `kVectors`: of a lane. `kWhole`: rows of whole vectors; otherwise the first warp of a team takes
 // the elements before and after them as well, one a lane, which it asks for a turn before.
-template <typename Stored, int kWarps, int kVectors, bool kGradient, bool kWhole>
+template <typename Stored, int kWarps, int kVectors, bool kGradient, bool kWhole, RowMode kMode>
 __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     team_kernel(const __grid_constant__ RowArguments arguments,
                 const __grid_constant__ RowMemory memory, const TeamShape shape) {
 #if __CUDA_ARCH__ >= 900
   using V = Vector<Stored>;
+  using State = typename ModeOf<kMode>::State;
+  constexpr bool kSpread = kMode != RowMode::plain;
   constexpr int kChunk = kVectors < 8 ? kVectors : 8, kChunks = kVectors / kChunk;
   constexpr int kMostTeams = team_warps(kVectors) / kWarps;
   extern __shared__ __align__(128) unsigned char shared[];
@@ -42,7 +44,8 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   const int teams = warps / kWarps, team = warp / kWarps, member = warp % kWarps;
   const int rows = static_cast<int>(arguments.rows());
   const int step = gridDim.x * teams;
-  const RowScale scale(arguments.temperature);
+  const auto scale = ModeOf<kMode>::scale_of(arguments);
+  const float share = kSpread ? 1.0f / static_cast<float>(arguments.classes) : 0.0f;
   const int first = member * shape.slot_bytes;  // where this warp's part begins
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
   const uint32_t filled =
@@ -63,6 +66,13 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   const int row_bytes = static_cast<int>(arguments.classes * sizeof(Stored));
   const auto part_of = [&](const RowSpan<Stored>& span) {
     return min(shape.slot_bytes, (kWhole ? row_bytes : span.vectors * 16) - first);
+  };
+  // The classes of a member's part, over all.
+  [[maybe_unused]] const auto fraction_of = [&](int member, const RowSpan<Stored>& span) {
+    const int all = kWhole ? row_bytes : span.vectors * 16;
+    const int bytes = max(min(shape.slot_bytes, all - member * shape.slot_bytes), 0);
+    const int count = bytes / static_cast<int>(sizeof(Stored));
+    return share * (member == 0 ? count + span.heads + span.tails : count);
   };
   // By one lane: fills a slot with this warp's part of a row.
   const auto load = [&](int row, int slot) {
@@ -88,9 +98,10 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   PendingRow pending;
   const auto finish = [&] {
     if (pending.row < 0) return;
-    RowState state;
+    State state;
     state.top = pending.top;
     state.sum = pending.sum;
+    if constexpr (kSpread) state.below = pending.below;
     const RowTarget<Stored> target(arguments, pending.number);
     const RowResult<Stored> result(state, pending.logit, scale);
     finish_row(arguments, memory, pending.row, target, state, result, pending.logit, scale);
@@ -116,9 +127,18 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
             : -1;
     unsigned char* const data = slots + slot * shape.slot_bytes;
     bulk::wait(filled + 8 * slot, phase);
-    // The target's own logit is added apart: nothing is left in its place.
+    // The target's own logit is added apart: nothing is left in its place, or its vector is held.
     float logit = 0;
-    if (own >= 0 && own < bytes) {
+    [[maybe_unused]] HeldVector<Stored> held;
+    if (kSpread && own >= 0 && own < bytes) {
+      logit = widen(*reinterpret_cast<const Stored*>(data + own));
+      if (own / 16 % 32 == lane) {
+        held.vectors[0].set(*reinterpret_cast<const uint4*>(data + own / 16 * 16));
+        held.number = own / 16 / 32;
+        held.element = own % 16 / static_cast<int>(sizeof(Stored));
+      }
+    }
+    if (!kSpread && own >= 0 && own < bytes) {
       logit = widen(*reinterpret_cast<const Stored*>(data + own));
       __syncwarp();
       if (lane == 0) {
@@ -133,7 +153,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
       owner = RowPlace(span, number).thread;
       if (owner >= 0) {
         logit = __shfl_sync(~0u, extra_logit, owner);
-        if (lane == owner) extra_logit = -INFINITY;
+        if (!kSpread && lane == owner) extra_logit = -INFINITY;
       }
     }
     V vectors[kChunks][kChunk];
@@ -149,45 +169,60 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     }
     __syncwarp();
     if (lane == 0) load(row + shape.slots * step, slot);
-    RowState state;
-    if (!kWhole) {
-      state.top = fmaxf(extra_logit, -FLT_MAX);
-      state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
+    State state;
+    if constexpr (kSpread) {
+      if (!kWhole && member == 0 && span.extra(lane) >= 0)
+        state.template begin<Stored>(extra_logit, lane == owner, share, scale);
+      add_spread(vectors, first_bits(max(bytes, 0) / 16, lane, 32), held, share, scale, state);
+    } else {
+      if (!kWhole) {
+        state.top = fmaxf(extra_logit, -FLT_MAX);
+        state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
+      }
+      add_vectors(vectors, scale, state);
     }
-    add_vectors(vectors, scale, state);
     state = combine<32>(state, scale);
     if constexpr (kWarps > 1) {
-      if (lane == 0) told[turn % 2][team][member] = make_float4(state.top, state.sum, logit, 0);
+      float below = 0;
+      if constexpr (kSpread) below = state.below;
+      if (lane == 0) told[turn % 2][team][member] = make_float4(state.top, state.sum, logit, below);
       asm volatile("barrier.sync %0, %1;" ::"r"(team + 1), "n"(kWarps * 32) : "memory");
-      state = RowState();
+      state = State();
       logit = 0;
 #pragma unroll
       for (int m = 0; m < kWarps; ++m) {
         const float4 other = told[turn % 2][team][m];
-        RowState of_member;
+        State of_member;
         of_member.top = other.x;
         of_member.sum = other.y;
+        if constexpr (kSpread) {
+          of_member.below = other.w;
+          of_member.fraction = fraction_of(m, span);
+        }
         state.add(of_member, scale);
         logit += other.z;
       }
     }
     if (member == 0) {
-      if (lane == turn % 32) pending = {row, number, state.top, state.sum, logit};
+      if (lane == turn % 32) {
+        pending = {row, number, state.top, state.sum, logit};
+        if constexpr (kSpread) pending.below = state.below;
+      }
       if (turn % 32 == 31) finish();
     }
     if (writes) {
       const RowResult<Stored> result(state, logit, scale);
-      RowFactors factors{0, 0};
+      RowFactors factors;
       if (!target.ignored)
-        factors =
-            factors_of(arguments, target, result, incoming.template of<float>(arguments, row));
+        factors = factors_of(arguments, target, result, incoming.template of<float>(arguments, row),
+                             logit, scale);
       Stored* const gradient =
           static_cast<Stored*>(arguments.gradient) + row * arguments.gradient_strides.outer;
       unsigned char* const to = reinterpret_cast<unsigned char*>(gradient + span.heads) + first;
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         // All of a chunk before the first is written: their powers overlap.
-        differentiate(vectors[c], scale, result.reference, factors.all);
+        differentiate(vectors[c], scale, result.reference, factors);
         if (target.ignored)
 #pragma unroll
           for (V& vector : vectors[c]) vector = V{};
@@ -199,10 +234,9 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
       }
       const int extra = kWhole || member != 0 ? -1 : span.extra(lane);
       if (extra >= 0) {
-        const float out =
-            lane == owner
-                ? factors.own
-                : scale.template any_power<Stored>(extra_logit, result.reference) * factors.all;
+        const float out = lane == owner ? factors.own
+                                        : scale.template any_gradient<Stored>(
+                                              extra_logit, result.reference, factors);
         narrow(target.ignored ? 0.0f : out, gradient[extra]);
       }
       __syncwarp();
