@@ -594,12 +594,13 @@ def test_smoothed_and_capped_rows_equal_the_formula_in_float64(
     dtype: torch.dtype, smoothing: float, softcap: float, classes: int, kind: str
 ) -> None:
     # Rows without and with elements besides whole vectors, in turn.
-    input = 3 * torch.randn(301, classes + 3, device="cuda")
-    target = numbers(classes, 301, device="cuda")
+    rows = 301 if classes < 50000 else 101
+    input = 3 * torch.randn(rows, classes + 3, device="cuda")
+    target = numbers(classes, rows, device="cuda")
     target[::7] = -100
     target[1::50], target[2::50] = 0, classes - 1
     if kind == "sure":
-        input[torch.arange(301), target.clamp(min=0) + 1] += 25
+        input[torch.arange(rows), target.clamp(min=0) + 1] += 25
     if kind == "large":
         input *= 1000
     input = input.to(dtype)[:, 1 : classes + 1]
@@ -614,19 +615,21 @@ def test_smoothed_and_capped_rows_equal_the_formula_in_float64(
         loss = OURS(input, target, reduction=reduction, **named)
         got = both(loss, input, incoming=ramp(loss))
         exact = input.detach().double().requires_grad_()
-        rows = by_rows(exact, target, smoothing, softcap)
-        due = rows
+        losses = due = by_rows(exact, target, smoothing, softcap)
         if reduction != "none":
-            due = rows.sum() / ((target != -100).sum() if reduction == "mean" else 1)
+            due = losses.sum() / ((target != -100).sum() if reduction == "mean" else 1)
         expected = both(due, exact, incoming=ramp(due))
         # As rounded: sums may be beyond float16.
         value = expected[0].to(dtype)
-        assert_close(got[0], value, rtol=4 * eps, atol=0, equal_nan=True)
+        # A z_loss is of the square of a sum, which may be near 0.
+        assert_close(got[0], value, rtol=4 * eps, atol=1e-9, equal_nan=True)
         largest = expected[1].nan_to_num().abs().amax(1, keepdim=True)
         error = (got[1].double() - expected[1]).abs()
         allowed = 4 * eps * expected[1].abs() + 2**-23 * largest
         # float16 has subnormal gradients, the others too few to tell.
         allowed = allowed + torch.finfo(dtype).smallest_normal * eps
+        # Of a logit beyond its cap float64 rounds the slope.
+        allowed = allowed + (2**-48 if softcap else 0)
         wrong = ~(error <= allowed) & ~(got[1].isnan() & expected[1].isnan())
         assert not wrong.any(), (wrong.sum(), wrong.nonzero()[:3], error[wrong][:3])
 

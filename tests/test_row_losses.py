@@ -695,7 +695,7 @@ def test_torchs_functions_are_replaced(
             loss = getattr(module, function)(*operands, reduction=reduction, **named)
             results.append(both(loss, *of.rows, incoming=ramp(loss)))
         for our, their in zip(*results, strict=True):
-            assert_close(our.cpu(), their)
+            assert_close(our.cpu(), their, equal_nan=True)
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 2), (2, 3, 4, 5)])
@@ -791,7 +791,12 @@ def test_deprecated_arguments_say_what_to_write(device: str) -> None:
 def test_long_rows_of_blocks_and_clusters(
     spec: RowFunctorSpec, rows: int, length: int, dtype: torch.dtype
 ) -> None:
-    judge(make(spec, rows, length, device="cuda", dtype=dtype), "none")
+    call = make(spec, rows, length, device="cuda", dtype=dtype)
+    if spec.name == "total_variation":
+        # Eighths, of which no two probabilities are so near that rounding decides which is larger.
+        drawn = [((row.detach() * 8).round() / 8).requires_grad_() for row in call.rows]
+        call = call._replace(operands=(*drawn, *call.operands[2:]))
+    judge(call, "none")
 
 
 @pytest.mark.gpu

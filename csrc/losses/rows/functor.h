@@ -59,6 +59,8 @@ struct RowFunctor {
   static constexpr bool mean_of_weights = false;
   // Whether the rows are read at all, but for the element of their class.
   static constexpr bool reads = true;
+  // Whether `is_usual(parameters)` says that `Usual<Real>`, a functor which computes less, does.
+  static constexpr bool has_usual = false;
 
   // The number of a class that leaves a row out; none, unless the functor says so.
   LOSSCLI_HOST_DEVICE bool ignores(int64_t) const { return false; }
@@ -110,16 +112,11 @@ LOSSCLI_HOST_DEVICE Real select(bool condition, Real a, Real b) {
   return condition ? a : b;
 }
 
-// One of two numbers: the host computes both, for the vectoriser, the device the one it needs.
-template <typename Real, typename First, typename Second>
-LOSSCLI_HOST_DEVICE Real either(bool condition, First first, Second second) {
-#ifdef __CUDA_ARCH__
-  if (condition) return first();
-  return second();
-#else
-  const Real one = first(), other = second();
-  return condition ? one : other;
-#endif
+// p * slope of a probability: not of 0, for which the slope may be infinite, and not of 1, for
+// which it is 0 but for the rounding of a sum.
+template <typename Real>
+LOSSCLI_HOST_DEVICE Real weighed(Real p, Real slope) {
+  return select(p == Real(0) || p == Real(1), Real(0), p * slope);
 }
 
 LOSSCLI_HOST_DEVICE float root(float x) { return __builtin_sqrtf(x); }

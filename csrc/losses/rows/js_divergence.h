@@ -23,12 +23,9 @@ struct js_divergence : RowFunctor<2, 2> {
   // log(a / m), where the two are near as that of 1 + (a - m) / m, which keeps its digits.
   LOSSCLI_HOST_DEVICE void logarithms(const RowElement<Real, 2>& e, Real (&logs)[2]) const {
     const Real q = e.p[0] * kUp, p = e.p[1] * kUp, m = of_target * p + of_input * q;
-    const Real gap = (q - p) / m, ratios[] = {q / m, p / m};
-    const Real gaps[] = {of_target * gap, -of_input * gap};
-    for (int k = 0; k < 2; ++k)
-      logs[k] = either<Real>(
-          ratios[k] < Real(0.5), [&] { return logarithm(ratios[k]); },
-          [&] { return log_of_one_plus(gaps[k]); });
+    const Real reciprocal = quotient(Real(1), m), gap = (q - p) * reciprocal;
+    logs[0] = logarithm_of_quotient(q * reciprocal, of_target * gap);
+    logs[1] = logarithm_of_quotient(p * reciprocal, -of_input * gap);
   }
 
   LOSSCLI_HOST_DEVICE void add_later(const RowElement<Real, 2>& e, Real (&out)[2]) const {

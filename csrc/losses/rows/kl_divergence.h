@@ -27,7 +27,7 @@ struct kl_divergence : RowFunctor<2, 1> {
                                     const RowElement<Real, 2>& e, Real (&out)[2]) const {
     const Real beyond = (e.d[0] - e.d[1]) - finish.factors[1];
     out[0] = finish.factors[0] * (e.p[0] - e.p[1]);
-    out[1] = finish.factors[0] * select(e.p[1] == Real(0), Real(0), e.p[1] * beyond);
+    out[1] = finish.factors[0] * weighed(e.p[1], beyond);
   }
 
   Real inverse;

@@ -26,7 +26,7 @@ struct reverse_kl_divergence : RowFunctor<2, 1> {
   LOSSCLI_HOST_DEVICE void gradient(const RowFacts<Real>&, const RowFinish<Real>& finish,
                                     const RowElement<Real, 2>& e, Real (&out)[2]) const {
     const Real beyond = (e.d[1] - e.d[0]) - finish.factors[1];
-    out[0] = finish.factors[0] * select(e.p[0] == Real(0), Real(0), e.p[0] * beyond);
+    out[0] = finish.factors[0] * weighed(e.p[0], beyond);
     out[1] = finish.factors[0] * (e.p[1] - e.p[0]);
   }
 

@@ -6,13 +6,13 @@
 
 namespace losscli {
 
-template <typename Real>
-struct token_log_probs : RowFunctor<1, 2> {
+template <typename Real, bool entropy>
+struct TokenLogProbs : RowFunctor<1, 2> {
   static constexpr bool logits = true;
   static constexpr bool labelled = true;
-  static constexpr DistanceSum distance{0, {1}};
+  static constexpr DistanceSum distance{entropy ? 0 : -1, {1}};
 
-  LOSSCLI_HOST_DEVICE explicit token_log_probs(const double* parameters)
+  LOSSCLI_HOST_DEVICE explicit TokenLogProbs(const double* parameters)
       : inverse(static_cast<Real>(1 / parameters[0])) {}
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,
@@ -30,12 +30,23 @@ struct token_log_probs : RowFunctor<1, 2> {
   LOSSCLI_HOST_DEVICE void gradient(const RowFacts<Real>&, const RowFinish<Real>& finish,
                                     const RowElement<Real, 1>& e, Real (&out)[1]) const {
     const Real of_token = select(e.label_mark != Real(0), finish.factors[3], -e.p[0]);
+    out[0] = finish.factors[0] * of_token;
+    if (!entropy) return;
     const Real slope = e.p[0] * (e.d[0] - finish.factors[2]);
-    out[0] = finish.factors[0] * of_token +
-             finish.factors[1] * select(e.p[0] == Real(0), Real(0), slope);
+    out[0] += finish.factors[1] * select(e.p[0] == Real(0), Real(0), slope);
   }
 
   Real inverse;
+};
+
+template <typename Real>
+struct token_log_probs : TokenLogProbs<Real, true> {
+  using TokenLogProbs<Real, true>::TokenLogProbs;
+
+  static constexpr bool has_usual = true;
+  template <typename Number>
+  using Usual = TokenLogProbs<Number, false>;
+  static bool is_usual(const double* parameters) { return parameters[1] == 0; }
 };
 
 }  // namespace losscli

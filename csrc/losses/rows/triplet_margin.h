@@ -6,29 +6,33 @@
 
 namespace losscli {
 
-template <typename Real>
-struct triplet_margin : RowFunctor<3, 4> {
+// The usual one: p is 2, and there is no swap.
+template <typename Real, bool usual>
+struct TripletMargin : RowFunctor<3, 4> {
   static constexpr int sums = 3;  // of the powers of each difference
 
-  LOSSCLI_HOST_DEVICE explicit triplet_margin(const double* parameters)
+  LOSSCLI_HOST_DEVICE explicit TripletMargin(const double* parameters)
       : margin(static_cast<Real>(parameters[0])),
         p(static_cast<Real>(parameters[1])),
         eps(static_cast<Real>(parameters[2])),
         swap(parameters[3] != 0) {}
 
+  LOSSCLI_HOST_DEVICE bool is(int number) const { return usual ? number == 2 : p == Real(number); }
+  LOSSCLI_HOST_DEVICE bool swaps() const { return !usual && swap; }
+
   LOSSCLI_HOST_DEVICE void differences(const RowElement<Real, 3>& e, Real (&out)[3]) const {
     out[0] = (e.x[0] - e.x[1]) + eps;
     out[1] = (e.x[0] - e.x[2]) + eps;
-    out[2] = (e.x[1] - e.x[2]) + eps;
+    out[2] = usual ? Real(0) : (e.x[1] - e.x[2]) + eps;
   }
 
   LOSSCLI_HOST_DEVICE void add(const RowFacts<Real>&, const RowElement<Real, 3>& e,
                                Real (&out)[3]) const {
     Real found[3];
     differences(e, found);
-    if (p == Real(2)) {
+    if (is(2)) {
       for (int k = 0; k < 3; ++k) out[k] = found[k] * found[k];
-    } else if (p == Real(1)) {
+    } else if (is(1)) {
       for (int k = 0; k < 3; ++k) out[k] = size_of(found[k]);
     } else {
       for (int k = 0; k < 3; ++k) out[k] = power(size_of(found[k]), p);
@@ -36,7 +40,7 @@ struct triplet_margin : RowFunctor<3, 4> {
   }
 
   LOSSCLI_HOST_DEVICE Real norm(Real sum) const {
-    return p == Real(2) ? root(sum) : p == Real(1) ? sum : power(sum, Real(1) / p);
+    return is(2) ? root(sum) : is(1) ? sum : power(sum, Real(1) / p);
   }
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,
@@ -44,7 +48,7 @@ struct triplet_margin : RowFunctor<3, 4> {
     Real norms[3], shares[3] = {Real(1), Real(1), Real(0)};
     for (int k = 0; k < 3; ++k) norms[k] = norm(totals.sums[k]);
     Real negative = norms[1];
-    if (swap) {
+    if (swaps()) {
       // Equal ones have half of the gradient each, as PyTorch's minimum.
       shares[1] = norms[1] == norms[2] ? Real(0.5) : Real(!(norms[2] < norms[1]));
       shares[2] = Real(1) - shares[1];
@@ -55,9 +59,9 @@ struct triplet_margin : RowFunctor<3, 4> {
     RowFinish<Real> result;
     result.values[0] = beyond < Real(0) ? Real(0) : beyond;
     for (int k = 0; k < 3; ++k) {
-      const Real scale = p == Real(1)   ? Real(1)
-                         : p == Real(2) ? Real(1) / norms[k]
-                                        : power(norms[k], Real(1) - p);
+      const Real scale = is(1)   ? Real(1)
+                         : is(2) ? Real(1) / norms[k]
+                                 : power(norms[k], Real(1) - p);
       // The NaN of a distance that is not taken must not reach the others.
       const bool none = norms[k] == Real(0) || shares[k] == Real(0);
       result.factors[k] = none ? Real(0) : (k == 0 ? slope : -slope) * shares[k] * scale;
@@ -71,9 +75,9 @@ struct triplet_margin : RowFunctor<3, 4> {
     differences(e, found);
     for (int k = 0; k < 3; ++k) {
       Real slope = found[k];
-      if (p == Real(1)) {
+      if (is(1)) {
         slope = sign_of(slope);
-      } else if (p != Real(2)) {
+      } else if (!is(2)) {
         const Real size = power(size_of(slope), p - Real(1));
         slope = select(slope == Real(0), Real(0), sign_of(slope) * size);
       }
@@ -86,6 +90,18 @@ struct triplet_margin : RowFunctor<3, 4> {
 
   Real margin, p, eps;
   bool swap;
+};
+
+template <typename Real>
+struct triplet_margin : TripletMargin<Real, false> {
+  using TripletMargin<Real, false>::TripletMargin;
+
+  static constexpr bool has_usual = true;
+  template <typename Number>
+  using Usual = TripletMargin<Number, true>;
+  static bool is_usual(const double* parameters) {
+    return parameters[1] == 2 && parameters[3] == 0;
+  }
 };
 
 }  // namespace losscli

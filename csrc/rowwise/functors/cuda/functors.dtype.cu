@@ -131,22 +131,26 @@ bool fits(const FunctorArguments& arguments, bool again, int team, int cluster, 
   shape.slots = static_cast<int>(slots);
   shape.slot_bytes = static_cast<int>(slot_bytes);
   shape.piece_slots = static_cast<int>(piece_slots);
-  // A row that is held, and the next while it is; of a cluster, which is one row's alone, a part of
-  // the next.
-  const int64_t held = cluster > 1 || team == kSlotWarps ? piece_slots + 1 : 2 * piece_slots;
-  return slots >= (again || team < kSlotWarps ? held : 2);
+  // A row that is read again is held, and the next while it is; of a whole block, which another is
+  // beside, a part of the next.
+  const int64_t held = team == kSlotWarps ? piece_slots + 1 : 2 * piece_slots;
+  return slots >= (again ? held : 2);
 }
 
-// The fewest warps whose slots hold a row; more of them where rows are few.
+// The fewest warps whose slots hold a row; more of them where rows are few. Where a row is not
+// held, the fewest that end at about the same time.
 bool choose_slots(const FunctorArguments& arguments, bool again, const DeviceFacts& device,
                   SlotShape& shape) {
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)}, rows = arguments.rows();
   if (!device.clusters || arguments.inner != 1 || rows >= int64_t{1} << 30 ||
       bytes < kLeastSlotRowBytes || bytes >= int64_t{1} << 30 || !lie_alike(arguments))
     return false;
-  const int64_t most = int64_t{device.multiprocessors} * kSlotWarps;
+  const int64_t most = int64_t{device.multiprocessors} * kSlotBlocks * kSlotWarps;
   const auto is_enough = [&](int64_t warps) {
-    return rows * warps * 2 > most || bytes < 2 * warps * kLeastSlotRowBytes;
+    if (bytes < 2 * warps * kLeastSlotRowBytes) return true;
+    const int64_t turns = divide_up(rows * warps, most);
+    return again || warps >= kSlotWarps ? rows * warps * 2 > most
+                                        : turns * most * 32 <= rows * warps * 33;
   };
   for (int warps = 1; warps <= kSlotWarps * kMostCluster; warps *= 2) {
     const int team = warps < kSlotWarps ? warps : kSlotWarps;
@@ -156,10 +160,10 @@ bool choose_slots(const FunctorArguments& arguments, bool again, const DeviceFac
   return false;
 }
 
-template <int kGradients>
+template <template <typename> class AnyFunctor, int kGradients>
 Status launch_slots(const FunctorArguments& arguments, const SlotShape& shape,
                     const FunctorMemory& memory, const LaunchContext& context) {
-  const auto kernel = slots_kernel<Functor, Stored, kGradients>;
+  const auto kernel = slots_kernel<AnyFunctor, Stored, kGradients>;
   const int64_t shared = kSlotWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
                          2 * kToldBytes * int64_t{kSlotWarps} * shape.cluster;
   Status status =
@@ -178,7 +182,7 @@ Status launch_slots(const FunctorArguments& arguments, const SlotShape& shape,
   config.attrs = &attribute;
   config.numAttrs = 1;
   config.gridDim = dim3(static_cast<unsigned>(shape.cluster));
-  int clusters = context.device.multiprocessors;
+  int clusters = context.device.multiprocessors * kSlotBlocks;
   if (shape.cluster > 1) {
     status = status_of(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config),
                        "the occupancy of slots_kernel");
@@ -192,19 +196,31 @@ Status launch_slots(const FunctorArguments& arguments, const SlotShape& shape,
                        "slots_kernel", config.gridDim, kSlotWarps * 32);
 }
 
+// As many gradients as may be wanted.
+template <template <typename> class AnyFunctor, bool kGradient>
+Status launch_slots_for(const FunctorArguments& arguments, const SlotShape& shape,
+                        const FunctorMemory& memory, const LaunchContext& context) {
+  if constexpr (!kGradient) return launch_slots<AnyFunctor, 0>(arguments, shape, memory, context);
+  if constexpr (kGradient && Loss::rows > 1)
+    if (arguments.gradients[1] || (Loss::rows > 2 && arguments.gradients[2]))
+      return launch_slots<AnyFunctor, Loss::rows>(arguments, shape, memory, context);
+  if constexpr (kGradient) return launch_slots<AnyFunctor, 1>(arguments, shape, memory, context);
+}
+
 // The kernel that reads each row once, where rows are what it takes.
-template <bool kGradient>
+template <template <typename> class AnyFunctor, bool kGradient>
 Status launch_best(const FunctorArguments& arguments, const FunctorMemory& memory,
                    const LaunchContext& context) {
-  if constexpr (sizeof(Stored) <= 4 && Loss::reads) {
+  using AnyLoss = AnyFunctor<RealOf<Stored>>;
+  if constexpr (sizeof(Stored) <= 4 && AnyLoss::reads) {
     SlotShape shape;
-    const bool again = kGradient || Loss::later_sums > 0;
+    const bool again = kGradient || AnyLoss::later_sums > 0;
     if (choose_slots(arguments, again, context.device, shape)) {
-      if constexpr (!kGradient) return launch_slots<0>(arguments, shape, memory, context);
-      if constexpr (kGradient && Loss::rows > 1)
-        if (arguments.gradients[1] || (Loss::rows > 2 && arguments.gradients[2]))
-          return launch_slots<Loss::rows>(arguments, shape, memory, context);
-      if constexpr (kGradient) return launch_slots<1>(arguments, shape, memory, context);
+      if constexpr (AnyLoss::has_usual)
+        if (AnyLoss::is_usual(arguments.parameters))
+          return launch_slots_for<AnyLoss::template Usual, kGradient>(arguments, shape, memory,
+                                                                      context);
+      return launch_slots_for<AnyFunctor, kGradient>(arguments, shape, memory, context);
     }
   }
   return launch_as<kGradient>(arguments, memory, context);
@@ -236,8 +252,8 @@ Status launch_all(const FunctorArguments& arguments, const LaunchContext& contex
     status = launch("count_kernel", count_kernel<Functor, Stored>, total_grid(arguments),
                     kTotalThreads, false, context.stream, arguments, memory, totals);
   if (status.ok())
-    status = arguments.wants_gradient() ? launch_best<true>(arguments, memory, context)
-                                        : launch_best<false>(arguments, memory, context);
+    status = arguments.wants_gradient() ? launch_best<Functor, true>(arguments, memory, context)
+                                        : launch_best<Functor, false>(arguments, memory, context);
   if (status.ok() && sums)
     status = launch("sum_kernel", sum_kernel<Stored>, total_grid(arguments), kTotalThreads, false,
                     context.stream, arguments, memory, totals);

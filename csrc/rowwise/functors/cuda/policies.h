@@ -44,18 +44,19 @@ struct FunctorPolicy {
   int resident = 0;  // packs of each operand that a thread holds
 };
 
-// The slots kernel: warps of a block, and vectors of 16 bytes of each operand that a lane has at
-// once.
-constexpr int kSlotWarps = 16;
-LOSSCLI_HOST_DEVICE constexpr int slot_vectors(int rows) {
-  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
-}
+// The slots kernel: warps of a block, blocks of a multiprocessor, of which one computes while
+// another puts together what its warps have, and vectors of 16 bytes of each operand that a lane
+// has at once.
+constexpr int kSlotWarps = 8;
+constexpr int kSlotBlocks = 2;
+LOSSCLI_HOST_DEVICE constexpr int slot_vectors(int rows) { return rows == 1 ? 4 : 2; }
 constexpr int kMostSlots = 32;
 constexpr int kMostCluster = 8;
 constexpr int kToldBytes = 32;  // what a warp tells others of a row
 constexpr int64_t kSlotKernelBytes =
-    226 * 1024 - 2 * kToldBytes * int64_t{kSlotWarps} * kMostCluster;  // of the slots of a block
-constexpr int64_t kLeastSlotRowBytes = 256;                            // of a row
+    226 * 1024 / kSlotBlocks -
+    2 * kToldBytes * int64_t{kSlotWarps} * kMostCluster;  // of the slots of a block
+constexpr int64_t kLeastSlotRowBytes = 256;               // of a row
 
 struct SlotShape {
   int team = 1;         // warps of a block that share a row

@@ -426,7 +426,7 @@ class SlotRows {
 };
 
 template <template <typename> class Functor, typename Stored, int kGradients>
-__global__ void __launch_bounds__(kSlotWarps * 32, 1)
+__global__ void __launch_bounds__(kSlotWarps * 32, kSlotBlocks)
     slots_kernel(const __grid_constant__ FunctorArguments arguments,
                  const __grid_constant__ FunctorMemory memory,
                  const __grid_constant__ SlotShape shape) {
