@@ -87,14 +87,9 @@ __global__ void __launch_bounds__(kAnyThreads)
         state.raise(logit, powers);
         if (k != own_class)
           state.template add_power<sizeof(Stored) == 4>(powers.power(logit, state.reference));
-        if (spread) {
-          const Real count = counts(k);
-          state.counted += count;
-          if (count != 0) state.below += count * (state.top - logit);
-        }
+        if (spread) state.template add_count<sizeof(Stored) == 4>(counts(k), state.top - logit);
       });
-    state.sum += state.lost;
-    state.lost = 0;
+    state.settle();
     if constexpr (columns == 1) {
 #pragma unroll
       for (int distance = 16; distance > 0; distance /= 2)

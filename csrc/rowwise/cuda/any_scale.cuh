@@ -86,7 +86,8 @@ struct AnyState {
   Real sum = 0;      // of the powers, for the reference
   Real counted = 0;  // the sum of what each class counts
   Real below = 0;    // the sum of what each class counts times how far it is below the top
-  Real lost = 0;     // what the sum's roundings lost, of float
+  // What the roundings of each lost, of float.
+  Real lost = 0, counted_lost = 0, below_lost = 0;
 
   template <typename Powers>
   __device__ __forceinline__ void raise(Real to, const Powers& powers) {
@@ -96,7 +97,7 @@ struct AnyState {
     const Real most = sizeof(Real) == 8 ? static_cast<Real>(DBL_MAX) : static_cast<Real>(FLT_MAX);
     sum = (sum > most ? most : sum) * less;
     lost *= less;
-    if (counted != 0) below += counted * (to - top);
+    if (counted != 0) below += (counted + counted_lost) * (to - top);
     top = to;
     reference = next;
   }
@@ -104,13 +105,19 @@ struct AnyState {
   // A thread may have thousands of them.
   template <bool careful>
   __device__ __forceinline__ void add_power(Real power) {
-    if constexpr (careful) {
-      const Real before = sum;
-      sum = before + power;
-      lost += power - (sum - before);
-    } else {
-      sum += power;
-    }
+    keep<careful>(sum, lost, power);
+  }
+  template <bool careful>
+  __device__ __forceinline__ void add_count(Real count, Real distance) {
+    keep<careful>(counted, counted_lost, count);
+    if (count != 0) keep<careful>(below, below_lost, count * distance);
+  }
+
+  __device__ __forceinline__ void settle() {
+    sum += lost;
+    counted += counted_lost;
+    below += below_lost;
+    lost = counted_lost = below_lost = 0;
   }
 
   template <typename Powers>
@@ -120,6 +127,19 @@ struct AnyState {
     sum += other.sum;
     counted += other.counted;
     below += other.below;
+  }
+
+  template <bool careful>
+  __device__ __forceinline__ static void keep(Real& sum, Real& lost, Real value) {
+    if constexpr (careful) {
+      const Real before = sum;
+      sum = before + value;
+      // Of what is infinite nothing is lost.
+      const Real rounded = value - (sum - before);
+      lost += rounded == rounded ? rounded : Real(0);
+    } else {
+      sum += value;
+    }
   }
 
   __device__ __forceinline__ AnyState from_lane(int distance) const {

@@ -189,6 +189,14 @@ struct Vector {
     return make_uint4(words[0], words[1], words[2], words[3]);
   }
 
+  __device__ __forceinline__ void fill(float value) {
+    float each[kEach];
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) each[k] = value;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) set(w, each);
+  }
+
   // -inf in each element, which adds nothing to any sum.
   __device__ __forceinline__ void clear() {
     constexpr uint32_t kNothing = std::is_same_v<Stored, float>           ? 0xff800000u

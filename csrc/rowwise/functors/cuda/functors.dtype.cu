@@ -131,8 +131,8 @@ bool fits(const FunctorArguments& arguments, bool again, int team, int cluster, 
   shape.slots = static_cast<int>(slots);
   shape.slot_bytes = static_cast<int>(slot_bytes);
   shape.piece_slots = static_cast<int>(piece_slots);
-  // A row that is read again is held, and the next while it is; of a whole block, which another is
-  // beside, a part of the next.
+  // A row that is read again is held, and the next while it is; of whole blocks, a part of the
+  // next.
   const int64_t held = team == kSlotWarps ? piece_slots + 1 : 2 * piece_slots;
   return slots >= (again ? held : 2);
 }

@@ -44,12 +44,13 @@ struct FunctorPolicy {
   int resident = 0;  // packs of each operand that a thread holds
 };
 
-// The slots kernel: warps of a block, blocks of a multiprocessor, of which one computes while
-// another puts together what its warps have, and vectors of 16 bytes of each operand that a lane
-// has at once.
-constexpr int kSlotWarps = 8;
-constexpr int kSlotBlocks = 2;
-LOSSCLI_HOST_DEVICE constexpr int slot_vectors(int rows) { return rows == 1 ? 4 : 2; }
+// The slots kernel: warps of a block, blocks of a multiprocessor, and vectors of 16 bytes of each
+// operand that a lane has at once.
+constexpr int kSlotWarps = 16;
+constexpr int kSlotBlocks = 1;
+LOSSCLI_HOST_DEVICE constexpr int slot_vectors(int rows) {
+  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+}
 constexpr int kMostSlots = 32;
 constexpr int kMostCluster = 8;
 constexpr int kToldBytes = 32;  // what a warp tells others of a row

@@ -13,8 +13,8 @@ class RowOfFunctor {
   using Real = RealOf<Stored>;
   using Loss = Functor<Real>;
   using Known = KnownRow<Loss, Stored, Real>;
-  using Logits = LogitSums<Loss, Real>;
-  using Powers = FunctorPowers<Real>;
+  using Logits = LogitSums<Loss, Real, Stored>;
+  using Powers = FunctorPowers<Real, Stored>;
   using Element = RowElement<Real, Loss::rows>;
   static constexpr int kRows = Loss::rows;
 
@@ -44,8 +44,11 @@ class RowOfFunctor {
       for (int k = 0; k < kRows; ++k) tops[k] = state.tops[k];
       tops[0] = Powers::larger(tops[0], known.facts.picked);
       state.raise(tops, powers);
+    }
+    state.settle(powers);
+    if constexpr (Loss::labelled) {
       others = state.sums[0];
-      own_below = tops[0] - known.facts.picked;
+      own_below = state.tops[0] - known.facts.picked;
       own = powers.power(own_below);
       state.sums[0] += own;
       if (own != Real(0)) state.distance += own * own_below;
@@ -55,6 +58,14 @@ class RowOfFunctor {
       tops_[k] = state.tops[k];
       inverses_[k] = Real(1) / state.sums[k];
       totals.logarithm[k] = logarithm(state.sums[k]);
+    }
+    if constexpr (Loss::logits && Powers::kShort) {
+      near_ = true;
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        near_ = near_ && powers.is_near(tops_[k]);
+        references_[k] = __fmaf_rn(tops_[k], powers.scale, log2f(state.sums[k]));
+      }
     }
     if constexpr (Logits::kDistance)
       totals.distance = state.distance / state.sums[Loss::distance.weight] * powers.inverse;
@@ -81,7 +92,16 @@ class RowOfFunctor {
     }
   }
 
+  // Calls `body` with whether the logits of the row are near to 0.
+  template <typename Body>
+  __device__ __forceinline__ void with_powers(const Body& body) const {
+    if constexpr (Loss::logits && Powers::kShort)
+      if (near_) return body(std::true_type());
+    body(std::false_type());
+  }
+
   // One element of each operand.
+  template <bool near = false>
   __device__ __forceinline__ Element element(const Real (&x)[kRows], bool own) const {
     Element found;
 #pragma unroll
@@ -89,7 +109,10 @@ class RowOfFunctor {
       found.x[k] = x[k];
       if constexpr (Loss::logits) {
         const Real below = tops_[k] - x[k];
-        found.p[k] = powers.power(below) * inverses_[k];
+        if constexpr (near)
+          found.p[k] = powers.power_beyond(x[k], references_[k]);
+        else
+          found.p[k] = powers.power(below) * inverses_[k];
         found.d[k] = below * powers.inverse;
       } else {
         found.p[k] = found.d[k] = 0;
@@ -99,9 +122,10 @@ class RowOfFunctor {
     return found;
   }
 
+  template <bool near = false>
   __device__ __forceinline__ void differentiate(const Real (&x)[kRows], bool own,
                                                 Real (&out)[kRows]) const {
-    loss.gradient(known.facts, finished, element(x, own), out);
+    loss.gradient(known.facts, finished, element<near>(x, own), out);
   }
 
   // What adds nothing to any sum, in place of an element that is not there.
@@ -124,6 +148,8 @@ class RowOfFunctor {
   int64_t number_ = 0;
   Real scales_[kMostOutputs];
   Real tops_[kRows], inverses_[kRows];
+  Real references_[kRows];
+  bool near_ = false;
 };
 
 }  // namespace losscli::cuda

@@ -68,6 +68,7 @@ class SlotRows {
     // No block tells another anything before that runs.
     if (blocks_ > 1) cooperative_groups::this_cluster().sync();
     fill_row_ = first_;
+    begin_fill();
     for (int k = 0; k < shape_.slots; ++k) fill();
     // What is known of a row is asked for a row ahead, and the numbers that it depends on two.
     Known known = known_of(first_, numbers_of(first_));
@@ -83,7 +84,7 @@ class SlotRows {
   }
 
  private:
-  // A part of a row, in bytes from its first element.
+  // A part of a row, in bytes from its first element; a slot has one.
   struct Part {
     int from, bytes;
   };
@@ -95,32 +96,45 @@ class SlotRows {
   __device__ __forceinline__ Span span_of(int row) const {
     return {reinterpret_cast<const Stored*>(start(0, row)), a_.length};
   }
-  __device__ __forceinline__ Part part_of(const Span& span, int piece_slot) const {
-    const int heads = span.heads * static_cast<int>(sizeof(Stored));
-    const int from = (self_ * shape_.piece_slots + piece_slot) * shape_.slot_bytes;
-    const int bytes = min(shape_.slot_bytes, span.vectors * 16 - from);
-    return {heads + from, max(bytes, 0)};
+  // All that this warp has of a row.
+  __device__ __forceinline__ Part piece_of(const Span& span) const {
+    const int most = shape_.piece_slots * shape_.slot_bytes, from = self_ * most;
+    return {span.heads * static_cast<int>(sizeof(Stored)) + from,
+            max(min(most, span.vectors * 16 - from), 0)};
   }
   __device__ __forceinline__ unsigned char* slot_of(int slot) const {
     return slots_ + slot * kRows * shape_.slot_bytes;
   }
 
+  // Begins to fill slots with another row.
+  __device__ __forceinline__ void begin_fill() {
+    fill_part_ = 0;
+    if (fill_row_ >= rows_) return;
+    const Part piece = piece_of(span_of(fill_row_));
+    fill_bytes_ = piece.bytes;
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) fill_from_[k] = start(k, fill_row_) + piece.from;
+  }
+
   // Fills the next slot with the next part of the rows to come.
   __device__ __forceinline__ void fill() {
     if (lane_ == 0 && fill_row_ < rows_) {
-      const Part part = part_of(span_of(fill_row_), fill_part_);
+      const int bytes = max(min(shape_.slot_bytes, fill_bytes_), 0);
       const uint32_t barrier = filled_ + 8 * fill_slot_;
-      bulk::expect(barrier, kRows * part.bytes);
-      if (part.bytes > 0)
+      bulk::expect(barrier, kRows * bytes);
+      if (bytes > 0)
 #pragma unroll
         for (int k = 0; k < kRows; ++k)
-          bulk::copy(bulk::address_of(slot_of(fill_slot_) + k * shape_.slot_bytes),
-                     start(k, fill_row_) + part.from, part.bytes, barrier);
+          bulk::copy(bulk::address_of(slot_of(fill_slot_) + k * shape_.slot_bytes), fill_from_[k],
+                     bytes, barrier);
     }
+    fill_bytes_ -= shape_.slot_bytes;
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) fill_from_[k] += shape_.slot_bytes;
     fill_slot_ = fill_slot_ + 1 == shape_.slots ? 0 : fill_slot_ + 1;
     if (++fill_part_ == shape_.piece_slots) {
-      fill_part_ = 0;
       fill_row_ += step_;
+      begin_fill();
     }
   }
 
@@ -175,18 +189,23 @@ class SlotRows {
     }
     if constexpr (Loss::later_sums > 0) {
       PlainSums<Real, Loss::later_sums> sums;
-      const auto term = [&](const Real(&x)[kRows], Real(&out)[Loss::later_sums]) {
-        state_.loss.add_later(state_.element(x, false), out);
-      };
-      pass<false, kGradients == 0>(
-          span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
-      if (extra >= 0) add_term(extras, term, sums);
+      state_.with_powers([&](auto near) {
+        const auto term = [&](const Real(&x)[kRows], Real(&out)[Loss::later_sums]) {
+          state_.loss.add_later(state_.template element<decltype(near)::value>(x, false), out);
+        };
+        pass<false, kGradients == 0>(
+            span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
+        if (extra >= 0) add_term(extras, term, sums);
+      });
       exchange(sums);
 #pragma unroll
       for (int s = 0; s < Loss::later_sums; ++s) state_.totals.later[s] = sums.sums[s];
     }
     state_.finish(self_ == 0 && lane_ == 0);
-    if constexpr (kGradients > 0) write_gradients(span, row, extra, extra_is_own, extras);
+    if constexpr (kGradients > 0)
+      state_.with_powers([&](auto near) {
+        write_gradients<decltype(near)::value>(span, row, extra, extra_is_own, extras);
+      });
   }
 
   // Whether the element of the row's class is among those of a part.
@@ -202,8 +221,10 @@ class SlotRows {
   template <bool kFirst, bool kLast, typename Body>
   __device__ __forceinline__ void pass(const Span& span, const Body& body) {
     int slot = row_slot_;
-    for (int k = 0; k < shape_.piece_slots; ++k) {
-      const Part part = part_of(span, k);
+    const Part piece = piece_of(span);
+    Part part = piece;
+    for (int k = 0; k < shape_.piece_slots; ++k, part.from += shape_.slot_bytes) {
+      part.bytes = min(shape_.slot_bytes, piece.from + piece.bytes - part.from);
       unsigned char* const data = slot_of(slot);
       const bool own = has_own(part);
       if (kFirst) {
@@ -217,9 +238,9 @@ class SlotRows {
         }
       }
       if (shape_.slot_bytes <= 512)
-        read<1>(data, part, body);
+        read<1, kFirst>(data, part, body);
       else
-        read<kVectors>(data, part, body);
+        read<kVectors, kFirst>(data, part, body);
       if (kLast) {
         __syncwarp();
         if (own && lane_ == 0) bulk::fence();
@@ -230,17 +251,19 @@ class SlotRows {
     if (kLast) row_slot_ = slot;
   }
 
-  // A lane's vectors of a slot, and in place of those that it lacks what adds nothing to logits.
-  template <int count, typename Body>
+  // A lane's vectors of a slot. In place of those that it lacks the first pass has what adds
+  // nothing to logits, a later one others, of which it makes nothing.
+  template <int count, bool kFirst, typename Body>
   __device__ __forceinline__ void read(const unsigned char* data, const Part& part,
                                        const Body& body) const {
     V vectors[kRows][count];
 #pragma unroll
     for (int v = 0; v < count; ++v) {
-      const int at = place_of(v);
+      const bool has = place_of(v) < part.bytes;
+      const int at = has ? place_of(v) : 0;
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
-        if (at < part.bytes)
+        if (!kFirst || has)
           vectors[k][v].set(*reinterpret_cast<const uint4*>(data + k * shape_.slot_bytes + at));
         else
           vectors[k][v].clear();
@@ -344,6 +367,7 @@ class SlotRows {
       sums.template combine<32>();
   }
 
+  template <bool near>
   __device__ __forceinline__ void write_gradients(const Span& span, int row, int extra,
                                                   bool extra_is_own, Real (&extras)[kRows]) {
     const bool writes = state_.incoming.writes, normal = state_.known.is_normal();
@@ -358,7 +382,7 @@ class SlotRows {
     // One element, whose place is in bytes.
     const auto write_one = [&](const Real(&x)[kRows], bool own, int64_t at) {
       Real out[kRows];
-      state_.differentiate(x, own, out);
+      state_.template differentiate<near>(x, own, out);
 #pragma unroll
       for (int k = 0; k < kGradients; ++k)
         if (outputs[k])
@@ -374,10 +398,10 @@ class SlotRows {
         float words[kGradients][V::kEach];
         each(vectors, v, [&](const Real(&x)[kRows], int w, int i) {
           Real found[kRows];
-          state_.differentiate(x, false, found);
+          state_.template differentiate<near>(x, false, found);
 #pragma unroll
           for (int k = 0; k < kGradients; ++k) {
-            words[k][i] = normal ? found[k] : nothing;
+            words[k][i] = found[k];
             if (i + 1 == V::kEach) out[k][v].set(w, words[k]);
           }
         });
@@ -385,9 +409,11 @@ class SlotRows {
 #pragma unroll
       for (int v = 0; v < kCount; ++v)
 #pragma unroll
-        for (int k = 0; k < kGradients; ++k)
+        for (int k = 0; k < kGradients; ++k) {
+          if (!normal) out[k][v].fill(nothing);
           if (outputs[k] && place_of(v) < part.bytes)
             *reinterpret_cast<uint4*>(outputs[k] + part.from + place_of(v)) = out[k][v].raw();
+        }
       if (has_own(part)) {
         __syncwarp();
         if (lane_ == 0) write_own(write_one);
@@ -423,6 +449,8 @@ class SlotRows {
   int row_slot_ = 0;  // the first slot of the row
   uint32_t phases_ = 0;
   int fill_slot_ = 0, fill_part_ = 0, fill_row_ = 0;
+  int fill_bytes_ = 0;                     // that are left of the row's piece
+  const unsigned char* fill_from_[kRows];  // the next of them
 };
 
 template <template <typename> class Functor, typename Stored, int kGradients>

@@ -33,11 +33,11 @@ struct PlainSums {
 
 // The largest logit of each operand, the sum of the powers of how far the logits are below it, and
 // the distance sum.
-template <typename Loss, typename Real>
+template <typename Loss, typename Real, typename Stored>
 struct LogitSums {
   static constexpr int kRows = Loss::rows;
   static constexpr bool kDistance = Loss::distance.weight >= 0;
-  using Powers = FunctorPowers<Real>;
+  using Powers = FunctorPowers<Real, Stored>;
 
   Real tops[kRows];
   Real sums[kRows];
@@ -55,7 +55,7 @@ struct LogitSums {
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       grown[k] = to[k] - tops[k];
-      factors[k] = powers.power(grown[k]);
+      factors[k] = powers.raising(tops[k], to[k]);
       tops[k] = to[k];
     }
     if constexpr (kDistance) {
@@ -82,7 +82,37 @@ struct LogitSums {
   // Adds elements of all operands, none above the tops: `x[k][i]` is element i of operand k.
   template <int count>
   __device__ __forceinline__ void add(const Real (&x)[kRows][count], const Powers& powers) {
+    if constexpr (Powers::kShort) {
+      bool near = true;
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) near = near && powers.is_near(tops[k]);
+      if (near) return add_as<true>(x, powers);
+    }
+    add_as<false>(x, powers);
+  }
+
+  // Takes powers of 16 bits for those of the largest logit, of which that is 1.
+  __device__ __forceinline__ void settle(const Powers& powers) {
+    if constexpr (Powers::kShort) {
+      Real factors[kRows];
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        factors[k] = power_of_two(-powers.beyond(tops[k]));
+        sums[k] *= factors[k];
+      }
+      if constexpr (kDistance) distance *= factors[Loss::distance.weight];
+    }
+  }
+
+  template <bool near, int count>
+  __device__ __forceinline__ void add_as(const Real (&x)[kRows][count], const Powers& powers) {
     constexpr DistanceSum kSum = Loss::distance;
+    Real references[kRows], apart = 0;
+    if constexpr (near) {
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) references[k] = powers.reference(tops[k]);
+      apart = gap_of(tops);
+    }
     // Several sums of each kind, so that one addition need not wait for another.
     constexpr int kParts = count < 4 ? 1 : 4;
     Real parts[kRows][kParts] = {}, distances[kParts] = {};
@@ -91,12 +121,17 @@ struct LogitSums {
       Real below[kRows], e[kRows];
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
-        below[k] = tops[k] - x[k][i];
-        e[k] = powers.power(below[k]);
+        if constexpr (near) {
+          below[k] = x[k][i];
+          e[k] = powers.power_beyond(x[k][i], references[k]);
+        } else {
+          below[k] = tops[k] - x[k][i];
+          e[k] = powers.power(below[k]);
+        }
         parts[k][i % kParts] += e[k];
       }
       if constexpr (kDistance) {
-        const Real gap = gap_of(below), weight = e[kSum.weight];
+        const Real gap = near ? apart - gap_of(below) : gap_of(below), weight = e[kSum.weight];
         // Not a product: 0 times infinity is NaN.
         if (weight != Real(0)) distances[i % kParts] += weight * gap;
       }
