@@ -121,7 +121,7 @@ def _terms(
 
 _ROUNDINGS = 2.0**-17
 """The share of its largest term that a row's loss may be off by in float32, generously."""
-_EITHER = 2.0**21
+_EITHER = 2.0**23
 """By which the terms of a gradient are multiplied where either side of a kink is right: 4 float32
 ULP of them are as large as the gradient."""
 
