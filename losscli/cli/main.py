@@ -37,6 +37,7 @@ COMMANDS = {
     "judge": "Judge the loss kernels of others, each in a process of its own.",
     "new": "Write a loss kernel to start from.",
     "compare": "Compare saved runs or result files with a baseline.",
+    "report": "Write a page with plots of saved runs, verdicts or comparisons.",
     "runs": "List the saved runs.",
     "doctor": "Look for what stops or spoils a build or a benchmark here.",
     "self-test": "Test the timer and the checks of losscli itself.",

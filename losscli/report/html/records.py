@@ -1,0 +1,123 @@
+"""Reads any record that a report is made of: a run, verdicts of a judge, or a comparison."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord
+from losscli.errors import UsageError
+from losscli.judge.verdict import Verdict
+from losscli.record import Record
+from losscli.runs.decoding import UNREADABLE, RecordError, read_object
+from losscli.runs.reading import read_run
+from losscli.runs.records import SCHEMA_VERSION, Kind, Run
+
+_HEAD = 64 * 2**10
+"""Bytes at the beginning of a file in which its kind stands."""
+_LARGEST = 2**30
+"""Bytes of a file of verdicts or of a comparison; any that was ever written is far smaller."""
+_KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
+_VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
+"""How a line of verdicts begins, which have no header."""
+_NAMED = "a run of bench, verify or self-test, verdicts of judge, or a comparison"
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The verdicts of a judge, with what the record says of itself."""
+
+    verdicts: tuple[Verdict, ...]
+    command: tuple[str, ...] = ()
+    created: str = ""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+
+AnyReport = Run | Verdicts | ComparisonRecord
+
+
+class _JudgeFile(Record, frozen=True):
+    verdicts: tuple[Verdict, ...]
+    schema_version: int = SCHEMA_VERSION
+    command: tuple[str, ...] = ()
+    created: str = ""
+
+
+def read_record(path: Path) -> AnyReport:
+    """Return what a file holds, whatever its kind.
+
+    Raises:
+        UsageError: it cannot be read, or losscli did not write it.
+    """
+    kind = _kind_of(path)
+    if kind in get_args(Kind):
+        return read_run(path, cast(Kind, kind))
+    data = path.read_bytes()
+    try:
+        if kind == "judge":
+            record = read_object(_JudgeFile, data)
+            return Verdicts(record.verdicts, record.command, record.created)
+        if kind == "compare":
+            return _comparison(data)
+        return Verdicts(_verdicts(data))
+    except RecordError as error:
+        raise UsageError(f"{path}: the record is not valid: {error}.") from None
+    except UNREADABLE as error:
+        raise UsageError(f"{path} is cut off or damaged: {error}.") from None
+
+
+def _kind_of(path: Path) -> str:
+    """Return the kind that a file says it is of; ``verdicts`` where it has a verdict a line."""
+    try:
+        if path.is_dir():
+            raise UsageError(f"'{path}' is a directory. Name {_NAMED}.")
+        if not path.is_file():
+            raise UsageError(f"'{path}' is no regular file. Save it as a file, and name that.")
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        size = os.path.getsize(path)
+    except OSError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
+    found = _KIND.search(head)
+    kind = found[1].decode() if found else "verdicts" if _VERDICT.match(head) else ""
+    if kind in ("judge", "compare", "verdicts") and size > _LARGEST:
+        raise UsageError(f"{path} has {size:,} bytes; a record has {_LARGEST:,} at most.")
+    if kind not in (*get_args(Kind), "judge", "compare", "verdicts"):
+        given = f"holds a record of '{kind}'" if kind else "is not a record of losscli"
+        raise UsageError(f"'{path}' {given}. Name {_NAMED}, in JSON or JSONL.")
+    return kind
+
+
+def _verdicts(data: bytes) -> tuple[Verdict, ...]:
+    """Read a verdict a line; a line that a killed run left half is passed over."""
+    *lines, last = data.rstrip().split(b"\n")
+    found = [read_object(Verdict, line) for line in lines if line.strip()]
+    try:
+        found.append(read_object(Verdict, last))
+    except UNREADABLE:
+        if not found:
+            raise
+    return tuple(found)
+
+
+def _comparison(data: bytes) -> ComparisonRecord:
+    """Read a comparison in JSON, or in JSONL: the record without its rows, then a row a line."""
+    first, _, rest = data.partition(b"\n")
+    try:
+        msgspec.json.decode(first)
+    except msgspec.DecodeError:
+        return read_object(ComparisonRecord, data)
+    record = read_object(ComparisonRecord, first)
+    rows = [read_object(ComparedRow, line) for line in rest.split(b"\n") if line.strip()]
+
+    def with_rows(run: ComparedRun) -> ComparedRun:
+        return replace(run, rows=run.rows + tuple(row for row in rows if row.run == run.run))
+
+    return replace(record, comparisons=tuple(map(with_rows, record.comparisons)))
