@@ -121,8 +121,8 @@ def test_every_plot_is_named_for_those_who_do_not_see_it():
     assert len(plots) > 8
     for svg in plots:
         assert svg["role"] == "img"
-        assert f'id="{svg["aria-labelledby"]}"' in text
-        assert f'id="{svg["aria-describedby"]}"' in text
+    named = re.findall(r"<svg role=img [^>]*><title>[^<]+</title><desc>[^<]+</desc>", text)
+    assert len(named) == len(plots)
 
 
 def test_panels_with_plots_have_tables_behind_them():
@@ -189,8 +189,8 @@ def test_data_holds_the_samples():
     assert (data["cases"][row["case"]], row["median"]) == ("mse 64x64", 128e-6)
     steps = array("h", zlib.decompress(base64.b64decode(data["samples"]["data"])))
     assert data["samples"]["counts"] == [4, 4, 4, 4]
-    found = [row["median"] * exp(step / 8192) for step in steps[:4]]
-    assert found == pytest.approx([115.2e-6, 128e-6, 128e-6, 166.4e-6], rel=1e-4)
+    found = [row["median"] * exp(step / 2048) for step in steps[:4]]
+    assert found == pytest.approx([115.2e-6, 128e-6, 128e-6, 166.4e-6], rel=3e-4)
 
 
 def test_500_cases_take_less_than_500_kilobytes():

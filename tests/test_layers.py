@@ -146,7 +146,19 @@ def test_only_listed_modules_import_torch_at_the_top(module):
 
 @pytest.mark.parametrize(
     "command",
-    ["main", "list", "bench", "verify", "build", "compare", "judge", "new", "doctor", "self_test"],
+    [
+        "main",
+        "list",
+        "bench",
+        "verify",
+        "build",
+        "compare",
+        "judge",
+        "new",
+        "doctor",
+        "self_test",
+        "report",
+    ],
 )
 def test_help_and_what_is_wrong_with_a_config_wait_for_no_records(command):
     assert reaches("msgspec", f"losscli.cli.{command}", set()) is None

@@ -11,10 +11,11 @@ from typing import Any
 
 from losscli.cases import Case, distinct_names
 from losscli.report.html.measured import Measured
+from losscli.report.html.panels.results import pass_of
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
 
-_STEPS = 8192
-"""Steps of a sample's logarithm in a factor of e: each sample is kept to 0.006 %."""
+_STEPS = 2048
+"""Steps of a sample's logarithm in a factor of e: each sample is kept to 0.025 %."""
 ENCODING = (
     f"base64 of zlib of little-endian int16, {_STEPS} * ln(sample / median), the results in the "
     "order of the rows, 'counts' of each"
@@ -78,7 +79,7 @@ def _row(result: BenchResult, case: int, implementation: int) -> list[Any]:
         *times, result.gbps, result.limit_gbps, result.speedup.get("reference"),
         max(ulps, default=None), result.peak_extra_bytes,
     )  # fmt: skip
-    return [case, result.pass_, implementation, result.status, *map(_rounded, figures)]
+    return [case, pass_of(result), implementation, result.status, *map(_rounded, figures)]
 
 
 def _rounded(value: float | None) -> float | int | None:

@@ -12,6 +12,8 @@ from losscli.report.html.svg import Plot, element, escape, number, shortened, te
 WIDTH = 440
 _PLOT_RIGHT = 318
 _TOP, _BOTTOM = 34, 24
+_HIDDEN = 4
+"""Pixels up to which the mark hides an interval."""
 _LABEL, _MARK, _GAP = 15, 14, 5
 """Heights of a row's label, of each of its marks, and of the space below it."""
 
@@ -94,9 +96,8 @@ def _row(row: ForestRow, y: float, across: Scale) -> str:
     for index, mark in enumerate(row.marks):
         middle = y + _LABEL + _MARK * index + _MARK / 2
         low, high, value = across(mark.low), across(mark.high), across(mark.value)
-        line = element(
-            "path", d=f"M{number(low)} {number(middle)}H{number(high)}", class_="whisker"
-        )
+        place = f"M{number(low)} {number(middle)}H{number(high)}"
+        line = element("path", d=place, class_="whisker") if high - low > _HIDDEN else ""
         words = f"{mark.label} {mark.note}"
         shape = shape_at(mark.style, value, middle)
         dot = element("path", element("title", escape(words.strip())), d=shape, class_="mark")

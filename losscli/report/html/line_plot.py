@@ -124,7 +124,7 @@ def _region(region: Region, across: Scale) -> str:
     shade = element(
         "rect", x=_LEFT, y=_TOP, width=end - _LEFT, height=HEIGHT - _BOTTOM - _TOP, class_="band"
     )
-    return shade + text(_LEFT + 5, _TOP + 13, region.name)
+    return shade + text(_LEFT + 5, _TOP + 13, region.name, class_="inner")
 
 
 def _roof(roof: Roof, across: Scale, up: Scale) -> str:

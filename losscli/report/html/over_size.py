@@ -78,7 +78,15 @@ def _plot(
         points = tuple(
             Point(x, y, f"{implementation}, {size}: {figure.write(y)}") for (x, y), size in drawn
         )
-        lines.append(Line(style, implementation, points, () if alone else tuple(places)))
+        lines.append(
+            Line(
+                style,
+                implementation,
+                points,
+                () if alone else tuple(places),
+                alone or not figure.highest,
+            )
+        )
         rows += [
             Row((name, implementation, size, figure.write(y)), style) for (_, y), size in drawn
         ]

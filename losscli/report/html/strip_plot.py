@@ -69,15 +69,13 @@ def _strip(strip: Strip, y: float, across: Scale, reach: float) -> str:
 
 def sparkline(strip: Strip, reach: float) -> str:
     """Return the ticks of a strip in few characters and without words, for a cell of a table."""
-    width, height = 120, 7 * len(strip.processes) + 1
+    width, height = 90, 7 * len(strip.processes) + 1
     across = Scale(-reach, reach, 1, width - 1)
-    low, high = (across(part) for part in strip.middle)
     paths = "".join(
         _ticks(samples, across, 7 * index + 1, 6) for index, samples in enumerate(strip.processes)
     )
     return (
         f"<svg class=sp width={width} height={height} aria-hidden=true>"
-        f'<path class=band d="M{low:.0f} 0H{high + 1:.0f}V{height}H{low:.0f}z"/>'
         f'<path class=tick d="{paths}"/></svg>'
     )
 

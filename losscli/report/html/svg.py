@@ -13,6 +13,10 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uf
 """What neither HTML nor XML may hold."""
 STYLES: Final = 10
 """Number of colours that implementations have."""
+_ANCHORS = {"middle": "mid", "end": "end"}
+"""Classes of texts that do not begin at their place."""
+_QUOTED = re.compile(r'="([\w.#-]+)"(/?)')
+"""What HTML, unlike XML, takes without quotes."""
 _LEGEND_HEIGHT = 22
 _LETTER = 7.0
 """Pixels of a letter of the legend, on the safe side."""
@@ -42,9 +46,10 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 
 
 def text(x: float, y: float, words: object, **attributes: object) -> str:
-    """Return a text at a place; ``anchor`` is ``start``, ``middle`` or ``end``."""
-    anchor = attributes.pop("anchor", None)
-    return element("text", escape(words), x=x, y=y, text_anchor=anchor, **attributes)
+    """Return a text at a place; ``anchor`` is ``middle`` or ``end``, else it begins there."""
+    kinds = (attributes.pop("class_", None), _ANCHORS.get(str(attributes.pop("anchor", ""))))
+    name = " ".join(str(kind) for kind in kinds if kind) or None
+    return element("text", escape(words), x=x, y=y, class_=name, **attributes)
 
 
 def shortened(words: str, most: int = 60) -> str:
@@ -89,14 +94,12 @@ class Plot:
     legend: tuple[tuple[int, str], ...] = ()
     """The colour of each implementation that the plot has."""
 
-    def in_page(self, prefix: str) -> str:
-        """Return the element for a page in which ``prefix`` and the name are unique."""
-        key = f"{prefix}{self.name}"
-        words = element("title", escape(self.title), id=f"{key}-t")
-        words += element("desc", escape(self.description), id=f"{key}-d")
-        named = {"role": "img", "aria_labelledby": f"{key}-t", "aria_describedby": f"{key}-d"}
+    def in_page(self) -> str:
+        """Return the element for a page, in as few characters as HTML allows."""
+        words = element("title", escape(self.title)) + element("desc", escape(self.description))
         box = f"0 0 {self.width} {self.height}"
-        return element("svg", words + self.body, **named, viewBox=box)
+        whole = element("svg", words + self.body, role="img", viewBox=box)
+        return _QUOTED.sub(lambda found: f"={found[1]}{' /' if found[2] else ''}", whole)
 
     def standalone(self) -> str:
         """Return a file of its own, with title, legend and both themes."""

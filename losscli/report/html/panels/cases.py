@@ -29,7 +29,7 @@ _LEFT_OUT = (
 )
 _MOST = 600
 """Results up to which all is shown: a page is to stay below half a megabyte."""
-_ONE = ("pass", "implementation", "p20-p80", "interval", "min", "samples", "by process")
+_ONE = ("pass", "implementation", "p20-p80", "interval", "samples", "by process")
 
 
 def panel(measured: Measured, prefix: str) -> Panel:
@@ -54,7 +54,7 @@ def _part(
     return Part(
         prefix + measured.keys[case],
         measured.names[case],
-        "" if brief else _summary(results),
+        "" if brief else _summary(measured, results),
         _table(measured, timed, brief=brief),
         _notes(results),
         state,
@@ -96,7 +96,6 @@ def _spread(seconds: Seconds, picture: str, *, brief: bool) -> tuple[str | Cell,
     return (
         _span(seconds.p20, seconds.p80),
         _span(low, high) if low and high and not brief else "",
-        "" if brief else format_seconds(seconds.min),
         Cell(str(len(seconds.samples)), picture=picture),
         "" if len(processes) < 2 or brief else ", ".join(middles),
     )
@@ -119,15 +118,15 @@ def _interval(result: BenchResult, other: str) -> str:
     return f"{value} ({span(found.low, found.high)})" if found and value else value
 
 
-def _summary(results: Sequence[BenchResult]) -> str:
-    told = []
-    for result in results:
-        if result.seconds and not result.speedup.get(REFERENCE):
-            continue
-        if result.seconds:
-            told.append(f"{result.implementation} {versus(result, REFERENCE)} {pass_of(result)}")
-    statuses = dict.fromkeys(f"{r.implementation} {r.status}" for r in results if not r.seconds)
-    return ", ".join([*told, *statuses])
+def _summary(measured: Measured, results: Sequence[BenchResult]) -> str:
+    """Return the speedups of the run's subject, and what has no time."""
+    told = [
+        f"{versus(r, REFERENCE)} {pass_of(r)}"
+        for r in results
+        if r.seconds and r.implementation in measured.subjects[:1] and versus(r, REFERENCE)
+    ]
+    failed = dict.fromkeys(f"{r.implementation} {r.status}" for r in results if r.status == FAILED)
+    return ", ".join([*told, *failed])
 
 
 def _notes(results: Sequence[BenchResult]) -> tuple[str, ...]:

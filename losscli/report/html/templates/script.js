@@ -102,7 +102,7 @@
     let at = 0;
     return run.rows.flatMap(([number, pass, implementation, , median], row) =>
       Array.from({ length: run.samples.counts[row] }, () => {
-        const seconds = median * Math.exp(view.getInt16(2 * at++, true) / 8192);
+        const seconds = median * Math.exp(view.getInt16(2 * at++, true) / 2048);
         return [run.name, run.cases[number], pass, run.implementations[implementation], seconds.toPrecision(6)];
       }));
   };
