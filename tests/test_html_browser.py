@@ -4,9 +4,13 @@ import re
 
 import pytest
 
+from losscli.judge.verdict import Verdict
 from losscli.report.html.page import render_page, sections
+from losscli.report.html.records import Verdicts
+from losscli.runs.records import FAIL
 from tests import browser
-from tests.test_html_page import measured
+from tests.handmade import run
+from tests.test_html_page import check, measured, verified
 
 pytestmark = pytest.mark.skipif(bool(browser.missing()), reason=browser.missing())
 
@@ -34,6 +38,21 @@ def opened(chromium, path):
     chromium.theme("light")
     chromium.open(path)
     yield chromium
+    assert chromium.messages() == []
+
+
+@pytest.mark.parametrize("kind", ["verify", "judge", "several", "empty"])
+def test_pages_of_every_kind_have_no_error(chromium, tmp_path, kind):
+    verdict = Verdict(id="a", file="mine.py", word="RIGHT", against="mse", device="cpu")
+    records = {
+        "verify": {"run": verified(check(), check("coverage", FAIL, reason="wrong"))},
+        "judge": {"run": Verdicts((verdict,))},
+        "several": {"base": measured(), "new": measured()},
+        "empty": {"base": run()},
+    }[kind]
+    (tmp_path / "page.html").write_text(render_page(sections(records), records))
+    chromium.open(tmp_path / "page.html")
+    assert chromium.run("return document.querySelectorAll('h3').length") > 1
     assert chromium.messages() == []
 
 

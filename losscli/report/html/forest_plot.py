@@ -12,6 +12,8 @@ from losscli.report.html.svg import Plot, element, escape, number, shortened, te
 WIDTH = 440
 _PLOT_RIGHT = 318
 _TOP, _BOTTOM = 34, 24
+_LETTER = 6.6
+"""Pixels of a letter, on the safe side."""
 _HIDDEN = 4
 """Pixels up to which the mark hides an interval."""
 _LABEL, _MARK, _GAP = 15, 14, 5
@@ -81,10 +83,12 @@ def forest_plot(
 
 
 def _head(base: Baseline, x: float) -> str:
-    """Return the names of both sides, left and right of the baseline."""
-    left = text(x - 8, 12, f"← {base.left}", anchor="end") if x > 60 else ""
-    right = text(x + 8, 12, f"{base.right} than {base.name} →")
-    return left + right
+    """Return the names of both sides, left and right of the baseline, where there is room."""
+    left, right = f"← {base.left}", f"{base.right} than {base.name} →"
+    start = min(x + 8, WIDTH - _LETTER * len(right))
+    drawn = text(start, 12, right)
+    room = min(x, start) - 8
+    return drawn + (text(room, 12, left, anchor="end") if room > _LETTER * len(left) else "")
 
 
 def _height(row: ForestRow) -> int:

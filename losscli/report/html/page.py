@@ -131,7 +131,7 @@ def _section(key: str, name: str, record: AnyReport, colours: dict[str, int]) ->
     if isinstance(record, Verdicts):
         facts = {"command": " ".join(record.command), "created": record.created}
         known = {fact: text for fact, text in facts.items() if text}
-        panels = judged.panels(record.verdicts, known, key)
+        panels = judged.panels(record.verdicts, known, colours, key)
         return Section(key, name, _about("judge", record.created, ""), tuple(panels))
     if isinstance(record, ComparisonRecord):
         about = f"compare, baseline {changes.short(record.baseline)}"
@@ -201,5 +201,8 @@ def _implementations(records: Iterable[AnyReport]) -> Iterator[str]:
             yield from (r.implementation for r in timed)
             if record.kind == "verify":
                 yield REFERENCE  # whose errors stand beside the others
-        elif isinstance(record, ComparisonRecord):
+        elif isinstance(record, Verdicts):
+            speeds = (speed for verdict in record.verdicts for speed in verdict.speed)
+            yield from (other for speed in speeds for other in speed.ratios)
+        else:
             yield from (row.implementation for one in record.comparisons for row in one.rows)

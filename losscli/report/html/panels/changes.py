@@ -149,20 +149,24 @@ def _all(
 
 def _forest_rows(rows: Sequence[ComparedRow], styles: Mapping[str, int]) -> list[ForestRow]:
     """Return a row for each case, with a mark for each implementation."""
+    tables: dict[str, set[str]] = {}
+    for row in rows:
+        tables.setdefault(row.case, set()).add(row.table)
     cases: dict[str, list[Mark]] = {}
     for row in rows:
         mark = Mark(
             styles[row.implementation], row.implementation,
             row.ratio, row.ratio_low, row.ratio_high, row.verdict,
         )  # fmt: skip
-        title = f"{row.case} ({row.table})" if row.table else row.case
+        title = f"{row.case} ({row.table})" if len(tables[row.case]) > 1 else row.case
         cases.setdefault(title, []).append(mark)
     return [ForestRow(case, tuple(marks)) for case, marks in cases.items()]
 
 
 def _by_pass(rows: Sequence[ComparedRow]) -> dict[str, list[ComparedRow]]:
+    """Return the rows of each pass, the forward pass first."""
     found: dict[str, list[ComparedRow]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (len(row.pass_), row.pass_)):
         found.setdefault(row.pass_, []).append(row)
     return found
 

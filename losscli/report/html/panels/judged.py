@@ -17,15 +17,18 @@ from losscli.runs.judgements import SAME_WITHIN
 from losscli.units import format_bytes, format_seconds
 
 _BASE = "the others"
+_WORST_FIRST: tuple[State, ...] = ("bad", "warn", "off")
 
 
-def panels(verdicts: Sequence[Verdict], facts: Mapping[str, str], prefix: str) -> list[Panel]:
+def panels(
+    verdicts: Sequence[Verdict], facts: Mapping[str, str], colours: Mapping[str, int], prefix: str
+) -> list[Panel]:
     """Return the panels of a record of verdicts."""
     found = [_sentence(verdicts)]
     if len(verdicts) > 1:
         found.append(_overview(verdicts, prefix))
     for index, verdict in enumerate(verdicts, 1):
-        found.append(_file(verdict, f"file{index}"))
+        found.append(_file(verdict, f"file{index}", colours))
     found.append(_environment(verdicts, facts))
     return found
 
@@ -35,7 +38,9 @@ def _sentence(verdicts: Sequence[Verdict]) -> Panel:
         only = verdicts[0]
         return Panel("verdict", "Verdict", sentence=line(only), state=_state(only))
     said = summary(verdicts).removeprefix("judge: ")
-    return Panel("verdict", "Verdict", sentence=f"{said}.")
+    states = [_state(verdict) for verdict in verdicts]
+    worst: State = next((s for s in _WORST_FIRST if s in states), "good")
+    return Panel("verdict", "Verdict", sentence=f"{said}.", state=worst)
 
 
 def _overview(verdicts: Sequence[Verdict], prefix: str) -> Panel:
@@ -56,7 +61,7 @@ def _overview(verdicts: Sequence[Verdict], prefix: str) -> Panel:
     return Panel("files", "Files", tables=(Table("Files", headers, rows, words=3),))
 
 
-def _file(verdict: Verdict, name: str) -> Panel:
+def _file(verdict: Verdict, name: str, colours: Mapping[str, int]) -> Panel:
     """Return the panel of one file."""
     device = f" on {verdict.device}" if verdict.device else ""
     cached = ", from the cache" if verdict.cached else ""
@@ -65,7 +70,7 @@ def _file(verdict: Verdict, name: str) -> Panel:
     if verdict.log.strip() and verdict.word in ("CRASHED", "DOES NOT BUILD"):
         lines = tuple(verdict.log.rstrip().splitlines()[-12:])
         findings.append(Finding("The end of its output", lines=lines))
-    speedups, tables = _speed(verdict, name)
+    speedups, tables = _speed(verdict, name, colours)
     return Panel(
         name,
         verdict.file or verdict.id,
@@ -115,14 +120,16 @@ def _beside(own: float | None, torch: float | None) -> str:
     return f"{format_ulp(own)} ulp{beside}"
 
 
-def _speed(verdict: Verdict, name: str) -> tuple[tuple[Plot, ...], tuple[Table, ...]]:
+def _speed(
+    verdict: Verdict, name: str, colours: Mapping[str, int]
+) -> tuple[tuple[Plot, ...], tuple[Table, ...]]:
     """Return the plots and the table of the times."""
     others = list(dict.fromkeys(other for speed in verdict.speed for other in speed.ratios))
     ways: dict[str, list[ForestRow]] = {}
     for speed in verdict.speed:
         marks = tuple(
-            Mark(index + 1 if other != "custom" else 0, f"over {other}", *speed.ratios[other])
-            for index, other in enumerate(others)
+            Mark(colours[other], f"over {other}", *speed.ratios[other])
+            for other in others
             if other in speed.ratios and min(speed.ratios[other]) > 0
         )
         if marks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import geometric_mean, median
 
 from losscli.compare.peers import headline
@@ -16,6 +16,8 @@ from losscli.report.phrases import count
 from losscli.runs.records import FAIL, FAILED, SKIPPED, WARN, Run, VerifyResult
 
 _TITLE = "Verdict"
+_NAMED = 4
+"""Most names that a sentence lists."""
 
 
 def of_bench(measured: Measured) -> Panel:
@@ -44,8 +46,11 @@ def of_checks(run: Run, results: Sequence[VerifyResult]) -> Panel:
     cases = count(len({r.case for r in ran}), "case")
     if statuses[FAIL]:
         failed = [r for r in asked if r.status == FAIL]
-        checks = ", ".join(dict.fromkeys(r.check for r in failed))
-        losses = ", ".join(dict.fromkeys(r.case.loss for r in failed))
+        checks = _some(dict.fromkeys(r.check for r in failed))
+        losses = _some(dict.fromkeys(r.case.loss for r in failed))
+        own = dict.fromkeys(r.implementation for r in failed)
+        names = ", ".join(own)
+        ran = [r for r in ran if r.implementation in own]
         of = f"of {count(len(ran), 'check')}"
         said = f"{names}: {statuses[FAIL]} {of} failed, in {checks} of {losses}"
     else:
@@ -113,6 +118,13 @@ def _near(measured: Measured) -> list[str]:
 def _names(results: Sequence[object]) -> str:
     names = Counter(getattr(result, "implementation", "") for result in results)
     return ", ".join(names)
+
+
+def _some(words: Iterable[str]) -> str:
+    """Return the first names, and how many there are more."""
+    named = list(words)
+    rest = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return f"{', '.join(named[:_NAMED])}{rest}"
 
 
 def _listed(words: Sequence[str]) -> str:

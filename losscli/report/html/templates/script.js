@@ -25,7 +25,7 @@
     body.append(...known.map((each) => each.row), ...rows.filter((each) => !each.text).map((each) => each.row));
   };
   for (const table of all("table")) {
-    if (table.tBodies[0].rows.length < 3 || table.matches(".facts")) continue;
+    if (table.tBodies[0].rows.length < 3 || table.matches(".facts, .part table")) continue;
     all("thead th", table).forEach((head, index) => {
       const button = document.createElement("button");
       button.type = "button";
@@ -52,11 +52,11 @@
     get("n").textContent = words.length ? `${rows} of ${total} rows` : "";
   };
   if (!entries.length) {
-    query.parentNode.remove();
-    if (!document.querySelector(".impl")) document.querySelector(".bar").remove();
+    query.parentNode.hidden = true;
+    document.querySelector(".bar").hidden = !document.querySelector(".impl");
   }
   query.oninput = filter;
-  query.form.onsubmit = () => false;
+  document.querySelector("form").onsubmit = () => false;
   filter();
 
   // A link to a case opens it; so does the address.
