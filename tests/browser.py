@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 _FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-quic",
+        "--no-first-run",
+    ),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--hide-scrollbars", "--allow-file-access-from-files"),
 )
@@ -52,7 +59,7 @@ class Browser:
 
     def theme(self, name: str) -> None:
         feature = {"name": "prefers-color-scheme", "value": name}
-        self.cdp("Emulation.setEmulatedMedia", features=[feature])
+        self.cdp("Emulation.setEmulatedMedia", media="", features=[feature])
 
     def messages(self) -> list[str]:
         """Return what the page wrote to the console since the last look."""

@@ -148,6 +148,17 @@ return found.slice(0, 10);
 """
 
 
+def test_paper_is_light_and_keeps_the_legend(opened):
+    opened.cdp("Emulation.setEmulatedMedia", media="print", features=[DARK])
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    assert opened.run(ground) == "rgb(255, 255, 255)"
+    assert opened.run("return document.querySelector('.impl').checkVisibility()")
+    assert not opened.run("return document.getElementById('q').checkVisibility()")
+
+
+DARK = {"name": "prefers-color-scheme", "value": "dark"}
+
+
 def test_sections_are_reached_by_keyboard_and_named(opened):
     unnamed = """return [...document.querySelectorAll('[tabindex], button, input')]
       .filter(e => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length))

@@ -8,7 +8,7 @@ from losscli.errors import UnfitError
 from losscli.report.html.svg import Plot
 
 _VARIABLE = re.compile(r"(--[a-z0-9-]+)\s*:\s*(#[0-9a-f]+)")
-_DARK = re.compile(r"@media \(prefers-color-scheme: ?dark\)\{:root\{[^}]*\}\}")
+_DARK = re.compile(r"@media [^{]*prefers-color-scheme: ?dark\)\{:root\{[^}]*\}\}")
 _MISSING = (
     "PNG needs resvg-py, which is not installed. Install it with `pip install 'losscli[report]'`, "
     "or choose --format svg."
