@@ -8,8 +8,15 @@ from xml.etree import ElementTree
 import pytest
 
 from losscli.cli import main
-from losscli.errors import EXIT_OK, EXIT_UNFIT, EXIT_USAGE
-from tests.test_html_page import measured, verified
+from losscli.compare.comparison import Comparisons, compare
+from losscli.errors import EXIT_OK, EXIT_UNFIT, EXIT_USAGE, UsageError
+from losscli.report import comparison
+from losscli.report.html.page import sections
+from losscli.report.html.records import read_record
+from losscli.runs.encoding import finite
+from losscli.runs.records import FAIL, Speedup
+from tests.handmade import result, run
+from tests.test_html_page import check, measured, verified
 from tests.without_torch import run_without_torch
 
 
@@ -97,6 +104,60 @@ def test_file_that_is_no_record_is_one_message(tmp_path, text, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+ODD = (None, "", -1, 0, 1e300, [], {}, "x", ["x"], 10**30)
+
+
+def places(value, path=()):
+    """Yield the way to each value in a record, of lists only the first two."""
+    if path:
+        yield path
+    items = list(value.items()) if isinstance(value, dict) else []
+    for key, item in list(enumerate(value))[:2] if isinstance(value, list) else items:
+        yield from places(item, (*path, key))
+
+
+def changed(record, path, value):
+    made = json.loads(json.dumps(record))
+    place = made
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return made
+
+
+def records():
+    """Return a small record of each kind."""
+    conditions = {"others": 0.2, "throttle_reasons": ["power limit"], "celsius": [40, 50]}
+    ratio = {"reference": Speedup(2.0, 1.9, 2.1)}
+    bench = run(result("reference"), result(conditions=conditions, ratios=ratio, limit_gbps=80.0))
+    compared = Comparisons("base", {"new": compare(measured(), measured())})
+    speed = [
+        {"case": "a", "pass": "forward", "seconds": 1.0, "ratios": {"custom": [1.0, 0.9, 1.1]}}
+    ]
+    verdicts = {"kind": "judge", "verdicts": [{**VERDICT, "speed": speed}]}
+    return {
+        "bench": bench.to_json(),
+        "verify": verified(check(), check("coverage", FAIL, reason="tile 0")).to_json(),
+        "compare": comparison.record(compared),
+        "judge": verdicts,
+    }
+
+
+@pytest.mark.parametrize("kind", ["bench", "verify", "compare", "judge"])
+def test_record_with_an_odd_value_has_a_page_or_one_message(tmp_path, kind):
+    record = finite(records()[kind])
+    path = tmp_path / "record"
+    refused = 0
+    for place in places(record):
+        for odd in ODD:
+            path.write_text(json.dumps(changed(record, place, odd)))
+            try:
+                sections({"a": read_record(path)})
+            except UsageError:
+                refused += 1
+    assert refused > 100
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -18,12 +18,14 @@ from losscli.judge.verdict import Verdict
 from losscli.record import Record
 from losscli.runs.decoding import UNREADABLE, RecordError, read_object
 from losscli.runs.reading import read_run
-from losscli.runs.records import SCHEMA_VERSION, Kind, Run
+from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Run
 
 _HEAD = 64 * 2**10
 """Bytes at the beginning of a file in which its kind stands."""
 _LARGEST = 2**30
 """Bytes of a file of verdicts or of a comparison; any that was ever written is far smaller."""
+_MOST = 1e30
+"""Above any ratio of times."""
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
 _VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
 """How a line of verdicts begins, which have no header."""
@@ -57,16 +59,16 @@ def read_record(path: Path) -> AnyReport:
         UsageError: it cannot be read, or losscli did not write it.
     """
     kind = _kind_of(path)
-    if kind in get_args(Kind):
-        return read_run(path, cast(Kind, kind))
-    data = path.read_bytes()
     try:
+        if kind in get_args(Kind):
+            return _plausible_run(read_run(path, cast(Kind, kind)))
+        data = path.read_bytes()
         if kind == "judge":
             record = read_object(_JudgeFile, data)
-            return Verdicts(record.verdicts, record.command, record.created)
+            return Verdicts(_plausible(record.verdicts), record.command, record.created)
         if kind == "compare":
             return _comparison(data)
-        return Verdicts(_verdicts(data))
+        return Verdicts(_plausible(_verdicts(data)))
     except RecordError as error:
         raise UsageError(f"{path}: the record is not valid: {error}.") from None
     except UNREADABLE as error:
@@ -95,6 +97,42 @@ def _kind_of(path: Path) -> str:
     return kind
 
 
+def _plausible_run(run: Run) -> Run:
+    """Return a run whose ratios are ratios, and whose conditions are what a bench writes."""
+    for index, result in enumerate(run.results):
+        if isinstance(result, BenchResult):
+            ratios = [
+                f for each in result.ratios.values() for f in (each.value, each.low, each.high)
+            ]
+            _check_positive([*result.speedup.values(), *ratios], f"result {index + 1}, a ratio")
+            others = result.conditions.get("others")
+            reasons = result.conditions.get("throttle_reasons", ())
+            if not isinstance(others, float | int | None) or not _are_texts(reasons):
+                raise RecordError(f"result {index + 1}: 'conditions' are not those of a bench")
+    return run
+
+
+def _plausible(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Return verdicts whose times and ratios are positive."""
+    for verdict in verdicts:
+        for speed in verdict.speed:
+            ratios = [figure for found in speed.ratios.values() for figure in found]
+            _check_positive(
+                [speed.seconds, *ratios], f"{verdict.file or verdict.id}, a time or ratio"
+            )
+    return tuple(verdicts)
+
+
+def _check_positive(figures: Sequence[float], what: str) -> None:
+    for figure in figures:
+        if not 0 < figure < _MOST:
+            raise RecordError(f"{what}: {figure:g} is not possible")
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+
+
 def _verdicts(data: bytes) -> tuple[Verdict, ...]:
     """Read a verdict a line; a line that a killed run left half is passed over."""
     *lines, last = data.rstrip().split(b"\n")
@@ -108,6 +146,18 @@ def _verdicts(data: bytes) -> tuple[Verdict, ...]:
 
 
 def _comparison(data: bytes) -> ComparisonRecord:
+    """Return a comparison whose ratios and noise are possible."""
+    record = _read_comparison(data)
+    for one in record.comparisons:
+        for row in one.rows:
+            figures = [row.ratio, row.ratio_low, row.ratio_high]
+            _check_positive(figures, f"{row.case}, {row.implementation}, a ratio")
+        if not 0 <= one.noise < _MOST:
+            raise RecordError(f"{one.run}, the noise: {one.noise:g} is not possible")
+    return record
+
+
+def _read_comparison(data: bytes) -> ComparisonRecord:
     """Read a comparison in JSON, or in JSONL: the record without its rows, then a row a line."""
     first, _, rest = data.partition(b"\n")
     try:

@@ -15,6 +15,8 @@ _STEPS = (1, 2, 3, 5, 10)
 """Between ticks of powers of two."""
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _RATIOS = (1, 2, 5)
+_LARGEST = 1e300
+"""At which an axis ends, so that no step on it overflows."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,8 @@ class Axis:
         high = self.high if self.high is not None else max(known, default=low)
         if self.log:
             room = (high / low) ** 0.04 if high > low else 2.0
-            low, high = (
-                low if self.low is not None else low / room,
-                high if self.high is not None else high * room,
-            )
+            low = low if self.low is not None else low / room
+            high = high if self.high is not None else min(high, _LARGEST / room) * room
         if high <= low:
             high = low * 2 if self.log else low + 1
         return Scale(low, high, start, end, self.log)
@@ -100,7 +100,7 @@ def ratio_ticks(low: float, high: float) -> Ticks:
     """Return round ratios, 1 among them: ``2x``."""
     found = _round(low, high, lambda value: f"{value:g}x")
     if len(found) > 7:
-        found = [(value, text) for value, text in found if _is_power_of_ten(value)]
+        found = _decades(low, high, lambda value: f"{value:g}x")
     close = [1 + n / 10 for n in range(-9, 20)] if len(found) < 3 else []
     extra = [(value, f"{value:.1f}x") for value in close if low <= value <= high]
     return extra[:: max(len(extra) // 6, 1)] if len(extra) > 2 else found
@@ -132,10 +132,6 @@ def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values = [float(f"{n}e{power}") for power in powers for n in _RATIOS]
     return [(value, text(value)) for value in values if low <= value <= high]
-
-
-def _is_power_of_ten(value: float) -> bool:
-    return abs(math.log10(value) - round(math.log10(value))) < 1e-9
 
 
 def _plain(value: float) -> str:
