@@ -42,6 +42,8 @@ MARKER = re.compile(
 WIDTH = 100
 EAGER = ("reference", "functional")
 PEERS = (*EAGER, "compile")
+LARGE = 2**22
+"""The least elements of a case in a table of losses over rows: less is not bound by memory."""
 
 
 def with_tables(text: str) -> str:
@@ -180,6 +182,31 @@ def floors(run: Run) -> str:
         )
     headers = ["loss", "pass", "bytes an element", "limit, GB/s", "floor"]
     return _table([*headers, *(f"{name}, %" for name in ("losscli", *PEERS))], rows)
+
+
+def rows(run: Run) -> str:
+    """Return a row per case of 2^22 elements or more: times and shares of both passes."""
+    cases: dict[str, list[list[Cell]]] = {}
+    for group in _beside_peers(run):
+        case = group[0][CUSTOM].case
+        if case.elements >= LARGE:
+            cases.setdefault(_without(case.name, "mean", case.distribution), []).append(group)
+    body = []
+    for name, passes in cases.items():
+        firsts = [group[0] for group in passes]
+        eager = [min(c.peers, key=lambda r: r.seconds.median if r.seconds else 0) for c in firsts]
+        columns = [
+            [_time(cell[CUSTOM]) for cell in firsts],
+            [_share(cell[CUSTOM]) for cell in firsts],
+            [_time(result) for result in eager],
+            [f"{_ratio(cell):.2f}x" for cell in firsts],
+        ]
+        body.append([name, *(" / ".join(column) for column in columns)])
+    return _table(["case", "losscli", "% of limit", "fastest of PyTorch", "speedup"], body)
+
+
+def _without(name: str, *words: str) -> str:
+    return " ".join(word for word in name.split() if word not in words)
 
 
 def ratios(run: Run) -> str:
@@ -372,7 +399,19 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 KINDS: dict[str, Callable[[Run], str]] = {
     kind.__name__: kind
-    for kind in (environment, bench, losses, limits, floors, ratios, axes, slower, host, strategies)
+    for kind in (
+        environment,
+        bench,
+        losses,
+        limits,
+        floors,
+        rows,
+        ratios,
+        axes,
+        slower,
+        host,
+        strategies,
+    )
 }
 
 

@@ -4,7 +4,8 @@ memcheck finds accesses out of bounds, racecheck races on shared memory between 
 block, initcheck reads of memory that was never written, and synccheck barriers that not all threads
 reach. Each tool prints a line; the exit code is 1 if one finds something, 4 where there is no
 compute-sanitizer or no GPU. `--tool NAME` runs only that tool, `--rows` makes only the calls of
-losses over rows, `--calls` makes the calls without a tool.
+losses over rows, `--calls` makes the calls without a tool. `--jobs N` shares the calls of a tool
+out to N processes, for a tool takes most of its time on the CPU.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -296,13 +298,13 @@ def every_call(only_rows: bool = False) -> Iterator[tuple[object, Callable[[], N
             yield call, partial(make, call)
 
 
-def make_all(only_rows: bool = False) -> int:
-    """Make every call; the sanitizer reports CUDA errors."""
+def make_all(only_rows: bool = False, job: int = 0, jobs: int = 1) -> int:
+    """Make every call, or those of one of so many jobs; the sanitizer reports CUDA errors."""
     import torch
 
     prepare(only_rows)
     count = 0
-    for call, run in every_call(only_rows):
+    for call, run in itertools.islice(every_call(only_rows), job, None, jobs):
         try:
             run()
             torch.cuda.synchronize()
@@ -326,32 +328,53 @@ def find_sanitizer() -> str | None:
     return shutil.which("compute-sanitizer", path=os.pathsep.join(places))
 
 
-def run_tool(sanitizer: str, name: str, only_rows: bool = False) -> bool:
+def run_tool(sanitizer: str, name: str, only_rows: bool = False, jobs: int = 1) -> bool:
     """Run the calls under one tool, print its line, and tell whether it found nothing."""
     # The allocator of PyTorch hands out parts of large blocks, whose ends no tool sees.
     environ = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     command = [sanitizer, "--tool", name, "--error-exitcode", str(EXIT_FOUND), *TOOLS[name]]
     command += [sys.executable, "-m", "tests.sanitize", "--calls", *["--rows"] * only_rows]
     started = time.monotonic()
-    done = subprocess.run(
-        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    running = [
+        subprocess.Popen(
+            [*command, "--part", str(job), str(jobs)],
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for job in range(jobs)
+    ]
+    # Each is read by a thread: one whose pipe is full would wait for those before it.
+    with ThreadPoolExecutor(jobs) as readers:
+        outputs = list(readers.map(lambda one: one.communicate()[0], running))
     seconds = time.monotonic() - started
-    lines = done.stdout.splitlines()
-    made = next((line for line in lines if line.endswith(" calls")), "the calls did not finish")
-    if done.returncode == 0 and made != "the calls did not finish":
-        print(f"{name}: clean, {made} in {seconds:.0f} s", flush=True)
-        return True
+    made = 0
+    for done, output in zip(running, outputs, strict=True):
+        lines = output.splitlines()
+        line = next((line for line in lines if line.endswith(" calls")), None)
+        if done.returncode == 0 and line is not None:
+            made += int(line.split()[0])
+        else:
+            _print_failure(name, output, done.returncode, line, seconds)
+            return False
+    print(f"{name}: clean, {made} calls in {seconds:.0f} s", flush=True)
+    return True
+
+
+def _print_failure(name: str, output: str, code: int, made: str | None, seconds: float) -> None:
+    """Print the line of a tool that found something, and keep all that it wrote."""
     with tempfile.NamedTemporaryFile(
         "w", prefix=f"sanitize-{name}-", suffix=".log", delete=False
     ) as log:
-        log.write(done.stdout)
+        log.write(output)
+    lines = output.splitlines()
     reported = [line for line in lines if line.startswith("=========") and len(line) > 12]
     summary = next((line for line in reversed(lines) if "SUMMARY" in line), "")
     what = " | ".join(line.strip("= ") for line in [*reported[1:4], summary] if line)
-    last = what or (lines[-1] if lines else f"exit code {done.returncode}")
+    last = what or (lines[-1] if lines else f"exit code {code}")
+    made = made or "the calls did not finish"
     print(f"{name}: FAILED ({made}, {seconds:.0f} s): {last}; all of it in {log.name}", flush=True)
-    return False
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -360,6 +383,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--calls", action="store_true", help="make the calls, without a tool")
     parser.add_argument("--tool", choices=TOOLS, action="append", help="run this tool alone")
     parser.add_argument("--rows", action="store_true", help="only the losses over rows")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the calls")
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     import torch
 
@@ -368,7 +393,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("sanitize: torch finds no GPU; run this where there is one", file=sys.stderr)
         return EXIT_UNFIT
     if given.calls:
-        return make_all(given.rows)
+        return make_all(given.rows, *given.part)
     if not sanitizer:
         print(
             "sanitize: there is no compute-sanitizer on the PATH, under CUDA_HOME or beside nvcc; "
@@ -377,7 +402,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return EXIT_UNFIT
     prepare(given.rows)
-    clean = [run_tool(sanitizer, name, given.rows) for name in given.tool or TOOLS]
+    clean = [run_tool(sanitizer, name, given.rows, given.jobs) for name in given.tool or TOOLS]
     return 0 if all(clean) else EXIT_FOUND
 
 

@@ -28,7 +28,7 @@ PACKAGES = (
     "losscli.losses",
     "losscli.machine",
     *("losscli.directories", "losscli.garbage", "losscli.random_effects", "losscli.reasons"),
-    "losscli.record",
+    *("losscli.record", "losscli.reading"),
     *("losscli.units", "losscli.errors"),
     "losscli",
 )

@@ -147,3 +147,16 @@ def test_missing_tool_or_gpu_is_one_message_and_exits_4(monkeypatch, capsys, mis
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
     assert says in captured.err
+
+
+def test_jobs_share_the_calls_of_a_tool(gpu, capsys, monkeypatch):
+    assert sanitize.main(["--tool", "memcheck", "--jobs", "3"]) == 0
+    assert capsys.readouterr().out.startswith("memcheck: clean, 36 calls in ")
+
+    made = []
+    calls = [(number, lambda number=number: made.append(number)) for number in range(10)]
+    monkeypatch.setattr(sanitize, "every_call", lambda only_rows: iter(calls))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for job in ("0", "1", "2"):
+        assert sanitize.main(["--calls", "--part", job, "3"]) == 0
+    assert sorted(made) == [*range(10)]

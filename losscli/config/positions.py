@@ -16,6 +16,7 @@ from typing import NoReturn, Union
 import yaml
 
 from losscli.errors import ConfigError
+from losscli.reading import CONFIG_BYTES, read_bytes
 
 Scalar = str | int | float | bool | None
 Value = Union[Scalar, "list[Located]", "dict[str, Located]"]
@@ -55,7 +56,7 @@ def read(path: Path) -> Located:
     """Read a YAML file; an empty one is an empty mapping."""
     file = str(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_bytes(path, CONFIG_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"not UTF-8 text: {error.reason} at byte {error.start}."
         raise ConfigError(message, file=file) from None

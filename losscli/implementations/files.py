@@ -16,6 +16,7 @@ from typing import Literal
 
 from losscli.errors import UsageError
 from losscli.losses import EVERY_LOSS, LOSSES, Spec
+from losscli.reading import SOURCE_BYTES, read_bytes
 from losscli.reasons import Reason
 
 MODULE = "ModelNew"
@@ -210,7 +211,7 @@ def read_file(named: str) -> UserFile:
 
 def _now(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path, SOURCE_BYTES)
     except FileNotFoundError:
         raise UsageError(f"there is no file '{path}'.") from None
     except OSError as error:

@@ -21,8 +21,11 @@ from losscli.judge.verdict import Verdict
 from losscli.losses import JUDGED, REDUCTIONS
 from losscli.record import Record
 from losscli.runs.decoding import UNREADABLE, RecordError, read_value
+from losscli.units import format_bytes
 
 _BLOCK = 2**16
+_LONGEST = 2**20
+"""Bytes of a line."""
 _KINDS = {list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
 
 
@@ -103,11 +106,18 @@ def lines_of(descriptor: int) -> Iterator[bytes]:
     """Yield the lines that come through a descriptor, each as soon as it is there.
 
     No lock of Python's is held while waiting, so that the program can end in the meantime.
+
+    Raises:
+        UsageError: a line is longer than a job can be, as those of a device without an end are.
     """
     rest = b""
     while block := os.read(descriptor, _BLOCK):
         *lines, rest = (rest + block).split(b"\n")
         yield from lines
+        if len(rest) > _LONGEST:
+            raise UsageError(
+                f"a line of the jobs is longer than {format_bytes(_LONGEST)}. Give each job a line."
+            )
     if rest:
         yield rest
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.verdict import Verdict
+from losscli.reading import RECORD_BYTES, read_bytes
 from losscli.runs.decoding import UNREADABLE, RecordError, read_object
 
 
@@ -21,7 +22,7 @@ def read_finished(path: Path) -> list[Verdict]:
         UnfitError: its end cannot be repaired.
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, RECORD_BYTES)
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -142,6 +142,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=cosine_embedding_loss_with_grad,
     module=CosineEmbeddingLoss,
     widens=True,
+    temporaries=6,
     holds=VECTORS,
     squares=True,
     tolerance=OF_LENGTHS,

@@ -97,6 +97,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=cosine_similarity_loss_with_grad,
     module=CosineSimilarityLoss,
     widens=True,
+    temporaries=6,
     holds=VECTORS,
     squares=True,
     tolerance=OF_LENGTHS,

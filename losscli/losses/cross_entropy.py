@@ -434,7 +434,7 @@ SPEC = RowLossSpec(
     loss=cross_entropy,
     loss_with_grad=cross_entropy_with_grad,
     module=CrossEntropyLoss,
-    temporaries=6,
+    temporaries=7,
     widens=True,
     relations=Relations(_is_of_differences, reordered=True),
     terms=Terms(_terms, "a row's loss is the log of a sum of exponentials less its logits"),

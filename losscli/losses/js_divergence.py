@@ -138,6 +138,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=js_divergence_with_grad,
     module=JSDivergenceLoss,
     widens=True,
+    temporaries=14,
     counts=counts,
     relations=Relations(always, reordered=True, mirror="js_divergence", mirrored=_mirrored),
     terms=terms_of(_terms),

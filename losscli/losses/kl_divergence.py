@@ -107,6 +107,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=kl_divergence_with_grad,
     module=KLDivergenceLoss,
     widens=True,
+    temporaries=9,
     counts=counts,
     relations=Relations(always, reordered=True, mirror="reverse_kl_divergence"),
     terms=terms_of(_terms),

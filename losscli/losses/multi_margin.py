@@ -201,6 +201,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=multi_margin_loss_with_grad,
     module=MultiMarginLoss,
     widens=True,
+    temporaries=5,
     holds=SCORES,
     most_dimensions=2,
     from_kinks=_from_kinks,

@@ -107,6 +107,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=reverse_kl_divergence_with_grad,
     module=ReverseKLDivergenceLoss,
     widens=True,
+    temporaries=9,
     counts=counts,
     relations=Relations(always, reordered=True, mirror="kl_divergence"),
     terms=terms_of(_terms),

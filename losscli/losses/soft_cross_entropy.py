@@ -106,6 +106,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=soft_cross_entropy_with_grad,
     module=SoftCrossEntropyLoss,
     widens=True,
+    temporaries=8,
     counts=counts,
     relations=Relations(always, reordered=True, distance="kl_divergence"),
     terms=terms_of(_terms),

@@ -144,6 +144,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=token_log_probs_with_grad,
     module=TokenLogProbs,
     widens=True,
+    temporaries=6,
     relations=Relations(always, reordered=True),
     terms=Terms(_terms, "a log-probability is a logit less the log of a sum of exponentials"),
 )

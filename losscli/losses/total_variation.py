@@ -116,6 +116,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=total_variation_with_grad,
     module=TotalVariationLoss,
     widens=True,
+    temporaries=8,
     counts=counts,
     relations=Relations(always, reordered=True, mirror="total_variation"),
     terms=terms_of(_terms),

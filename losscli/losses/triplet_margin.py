@@ -95,14 +95,19 @@ def _terms(
     far = _Distance.of(anchor, negative, p, eps)
     farther = _Distance.of(positive, negative, p, eps)
     other = far.length.minimum(farther.length) if swap else far.length
-    active = (near.length - other + margin >= 0).unsqueeze(-1)
-    of_far = far.slope * active * (far.length <= other).unsqueeze(-1)
-    of_farther = farther.slope * active * (farther.length <= other).unsqueeze(-1) * swap
-    of_near = near.slope * active
+    sizes = near.size.fmax(farther.size if swap else near.size).fmax(far.size).clamp(min=margin)
+
+    active = _share(near.length - other + margin, sizes)
+    is_far, is_farther = active, active * swap
+    if swap:
+        is_far = is_far * _share(farther.length - far.length, sizes)
+        is_farther = is_farther * _share(far.length - farther.length, sizes)
+    of_near = near.slope * active.unsqueeze(-1)
+    of_far = far.slope * is_far.clamp(max=_EITHER).unsqueeze(-1)
+    of_farther = farther.slope * is_farther.clamp(max=_EITHER).unsqueeze(-1)
 
     def loss() -> Tensor:
-        sizes = near.size.fmax(farther.size if swap else near.size).fmax(far.size)
-        return sizes.clamp(min=margin) * active.squeeze(-1)
+        return sizes * active.clamp(max=1)
 
     return LazyTerms(
         {
@@ -112,6 +117,24 @@ def _terms(
             "negative": lambda: of_far.fmax(of_farther),
         }
     )
+
+
+_ROUNDINGS = 2.0**-17
+"""The share of its largest term that a row's loss may be off by in float32, generously."""
+_EITHER = 2.0**23
+"""By which the terms of a gradient are multiplied where either side of a kink is right: 4 float32
+ULP of them are as large as the gradient."""
+
+
+def _share(above: Tensor, sizes: Tensor) -> Tensor:
+    """Return the share of its terms that the gradient above a kink has.
+
+    Args:
+        above: how far above the kink a row lies, of which a row on it has the derivative.
+        sizes: the largest terms of ``above``, whose roundings may put a row on the other side.
+    """
+    share = (above >= 0).to(above.dtype)
+    return share.masked_fill((above != 0) & (above.abs() <= _ROUNDINGS * sizes), _EITHER)
 
 
 class _Distance(NamedTuple):
@@ -232,6 +255,7 @@ SPEC = RowFunctorSpec(
     loss_with_grad=triplet_margin_loss_with_grad,
     module=TripletMarginLoss,
     widens=True,
+    temporaries=6,
     holds=VECTORS,
     squares=True,
     from_kinks=_from_kinks,

@@ -14,6 +14,7 @@ from losscli.axes import CHANGING
 from losscli.cases import Case
 from losscli.errors import UsageError
 from losscli.losses import EVERY_LOSS
+from losscli.reading import RECORD_BYTES, read_bytes
 from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value
 from losscli.runs.records import (
     RESULTS,
@@ -167,7 +168,7 @@ def _open(path: Path) -> tuple[_Fields, bytes, bool]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path, RECORD_BYTES)
     except FileNotFoundError:
         raise UsageError(f"there is no file '{path}'. Name a result in JSON or JSONL.") from None
     except IsADirectoryError:

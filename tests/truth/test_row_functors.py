@@ -141,3 +141,24 @@ def test_a_masked_row_has_no_terms_whatever_it_holds() -> None:
     assert {*found} == {LOSS, "input", "target"}
     for name in found:
         assert not found[name].nan_to_num(nan=0.0).any()
+
+
+def test_rows_that_float32_may_put_on_either_side_of_the_margin_may_have_either_gradient() -> None:
+    """A loss that is 0 but for roundings has the gradient of the row, or none."""
+    spec = find_loss("triplet_margin")
+    rows = torch.randn(3, 1, 768, dtype=torch.float64)
+    anchor, positive, negative = rows
+    near, far = ((anchor - other + 1e-6).norm() for other in (positive, negative))
+    if near > far:
+        positive, negative, near, far = negative, positive, far, near
+    margin = float(far - near)
+    assert spec.terms is not None
+    scales = {
+        above: spec.terms.of(anchor, positive, negative, margin=margin + above)["anchor"].max()
+        for above in (-1e-2, -1e-7, 0.0, 1e-7, 1e-2)
+    }
+
+    assert scales[-1e-2] == 0  # whose gradient is 0
+    assert scales[0.0] == scales[1e-2]  # the side of a row on the kink is known
+    for above in (-1e-7, 1e-7):
+        assert 4 * 2**-23 * scales[above] >= scales[1e-2]

@@ -29,7 +29,7 @@ namespace losscli {
 
 constexpr int kMostRows = 3;
 constexpr int kMostOutputs = 2;
-constexpr int kMostRowSums = 3;
+constexpr int kMostRowSums = 5;
 constexpr int kMostRowParameters = 4;
 constexpr int kMostRowFactors = 6;
 

@@ -9,33 +9,37 @@ namespace losscli {
 template <typename Real>
 struct total_variation : RowFunctor<2, 1> {
   static constexpr bool logits = true;
-  static constexpr int later_sums = 3;  // of |p - q|, and of its sign times p and q
+  // Of |p - q|, and of p and q times 1 less and 1 more than its sign.
+  static constexpr int later_sums = 5;
 
   LOSSCLI_HOST_DEVICE explicit total_variation(const double* parameters)
       : inverse(static_cast<Real>(1 / parameters[0])) {}
 
-  LOSSCLI_HOST_DEVICE void add_later(const RowElement<Real, 2>& e, Real (&out)[3]) const {
+  LOSSCLI_HOST_DEVICE void add_later(const RowElement<Real, 2>& e, Real (&out)[5]) const {
     const Real difference = e.p[0] - e.p[1], sign = sign_of(difference);
     out[0] = size_of(difference);
-    out[1] = sign * e.p[0];
-    out[2] = sign * e.p[1];
+    for (int k = 0; k < 2; ++k) {
+      out[1 + 2 * k] = (1 - sign) * e.p[k];
+      out[2 + 2 * k] = (1 + sign) * e.p[k];
+    }
   }
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,
                                              const Real (&incoming)[kMostOutputs]) const {
     RowFinish<Real> result;
     result.values[0] = totals.later[0] / 2;
-    result.factors[0] = incoming[0] * inverse / 2;
-    result.factors[1] = totals.later[1];
-    result.factors[2] = totals.later[2];
+    const Real scale = incoming[0] * inverse / 4;
+    for (int k = 0; k < 4; ++k) result.factors[k] = (k < 2 ? scale : -scale) * totals.later[1 + k];
     return result;
   }
 
   LOSSCLI_HOST_DEVICE void gradient(const RowFacts<Real>&, const RowFinish<Real>& finish,
                                     const RowElement<Real, 2>& e, Real (&out)[2]) const {
+    // The sign less the expected sign, without the difference of two numbers near 1.
     const Real sign = sign_of(e.p[0] - e.p[1]);
-    out[0] = finish.factors[0] * e.p[0] * (sign - finish.factors[1]);
-    out[1] = finish.factors[0] * e.p[1] * (finish.factors[2] - sign);
+    for (int k = 0; k < 2; ++k)
+      out[k] =
+          e.p[k] * ((1 + sign) * finish.factors[2 * k] - (1 - sign) * finish.factors[2 * k + 1]);
   }
 
   Real inverse;

@@ -69,11 +69,10 @@ struct RowScale {
     }
   }
 
-  // Whether `power` is right for a reference: in 16 bits, whether that of the largest logit is
-  // finite. Beyond, a float's rounding of that one's exponent may be more than a power can be.
+  // Whether `power` is right for a reference: in 16 bits for any.
   template <typename Stored>
   __device__ __forceinline__ bool is_near(float reference) const {
-    return sizeof(Stored) == 2 ? fabsf(reference) < 4194304.0f : is_exact(reference);
+    return sizeof(Stored) == 2 || is_exact(reference);
   }
 
   // The same for a reference of any size.
@@ -82,8 +81,14 @@ struct RowScale {
     return is_near<Stored>(reference) ? power<Stored>(x, reference) : far_power(x, reference);
   }
 
+  // Of logits of 16 bits. From 2^22 on all that are not the largest are at least 2^11 below it, and
+  // have a power of 0; the rounding of the largest's exponent may be more than a power can be. So
+  // exponents are scaled down there, to a reference below 2^23: the largest's power is from 1 to 2.
   __device__ __forceinline__ float fast_power(float x, float reference) const {
-    return power_of_two(__fmaf_rn(x, high, -reference));
+    constexpr uint32_t kLeast = 149u << 23;  // the exponent of 2^22
+    const uint32_t exponent = __float_as_uint(reference) & 0x7f800000u;
+    const float down = __uint_as_float((127u << 23) + kLeast - max(exponent, kLeast));
+    return power_of_two(__fmaf_rn(x, high * down, -reference * down));
   }
 
   // How far a logit is below a reference, in powers of two, with the scale that the powers are

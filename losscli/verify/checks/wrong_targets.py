@@ -58,7 +58,8 @@ def _judge(problem: Problem, subject: Subject, wrt: tuple[str, ...], *, on_cpu: 
         return "" if on_cpu else "expected NaN for the row, got an error"
     if on_cpu:
         return "expected an error, got none"
-    row = loss if not loss.dim() else loss[ROW_OF_WRONG]
+    # Of several values of a row, the first.
+    row = (loss[..., ROW_OF_WRONG] if problem.case.reduction == "none" else loss).flatten()[0]
     return "" if bool(row.isnan()) else f"expected NaN for the row, got {float(row):.9g}"
 
 

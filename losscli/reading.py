@@ -1,0 +1,41 @@
+"""Reads a file that a user names, up to a limit: a device, or a pipe without an end, is refused."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from losscli.units import format_bytes
+
+RECORD_BYTES = 2**30
+"""The most bytes of a record: a run of 100,000 cases with all samples has some 300 MB."""
+SOURCE_BYTES = 16 * 2**20
+"""The most bytes of a source file."""
+CONFIG_BYTES = 2**20
+"""The most bytes of a config: the longest that is shipped has 4 kB."""
+
+_PIECE = 2**20
+
+
+def read_bytes(path: Path | str, most: int) -> bytes:
+    """Return what a file, or what a pipe gives until its end, if it is no more than `most` bytes.
+
+    Raises:
+        OSError: the file cannot be read, is neither a file nor a pipe, or is larger; `strerror`
+            says what it is.
+    """
+    with open(path, "rb", buffering=0) as file:
+        found = os.fstat(file.fileno())
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
+            raise OSError(errno.EINVAL, "it is neither a file nor a pipe", str(path))
+        # Of a regular file one piece, without a copy; one that grows meanwhile has more.
+        pieces = [file.read(min(found.st_size, most) + 1)]
+        size = len(pieces[0])
+        while pieces[-1] and size <= most:
+            pieces.append(file.read(_PIECE))
+            size += len(pieces[-1])
+    if size > most:
+        raise OSError(errno.EFBIG, f"it is larger than {format_bytes(most)}", str(path))
+    return pieces[0] if len(pieces) == 2 else b"".join(pieces)
