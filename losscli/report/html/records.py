@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord
 from losscli.errors import UsageError
 from losscli.judge.verdict import Verdict
+from losscli.reading import RECORD_BYTES, read_bytes
 from losscli.record import Record
 from losscli.runs.decoding import UNREADABLE, RecordError, read_object
 from losscli.runs.reading import read_run
@@ -22,8 +22,6 @@ from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Run
 
 _HEAD = 64 * 2**10
 """Bytes at the beginning of a file in which its kind stands."""
-_LARGEST = 2**30
-"""Bytes of a file of verdicts or of a comparison; any that was ever written is far smaller."""
 _MOST = 1e30
 """Above any ratio of times."""
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
@@ -62,7 +60,7 @@ def read_record(path: Path) -> AnyReport:
     try:
         if kind in get_args(Kind):
             return _plausible_run(read_run(path, cast(Kind, kind)))
-        data = path.read_bytes()
+        data = read_bytes(path, RECORD_BYTES)
         if kind == "judge":
             record = read_object(_JudgeFile, data)
             return Verdicts(_plausible(record.verdicts), record.command, record.created)
@@ -73,6 +71,8 @@ def read_record(path: Path) -> AnyReport:
         raise UsageError(f"{path}: the record is not valid: {error}.") from None
     except UNREADABLE as error:
         raise UsageError(f"{path} is cut off or damaged: {error}.") from None
+    except OSError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
 
 
 def _kind_of(path: Path) -> str:
@@ -84,13 +84,10 @@ def _kind_of(path: Path) -> str:
             raise UsageError(f"'{path}' is no regular file. Save it as a file, and name that.")
         with path.open("rb") as file:
             head = file.read(_HEAD)
-        size = os.path.getsize(path)
     except OSError as error:
         raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
     found = _KIND.search(head)
     kind = found[1].decode() if found else "verdicts" if _VERDICT.match(head) else ""
-    if kind in ("judge", "compare", "verdicts") and size > _LARGEST:
-        raise UsageError(f"{path} has {size:,} bytes; a record has {_LARGEST:,} at most.")
     if kind not in (*get_args(Kind), "judge", "compare", "verdicts"):
         given = f"holds a record of '{kind}'" if kind else "is not a record of losscli"
         raise UsageError(f"'{path}' {given}. Name {_NAMED}, in JSON or JSONL.")
