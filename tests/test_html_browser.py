@@ -6,9 +6,10 @@ import pytest
 
 from losscli.judge.verdict import Verdict
 from losscli.report.html.page import render_page, sections
-from losscli.report.html.records import Verdicts
+from losscli.report.html.records import Verdicts, read_record
 from losscli.runs.records import FAIL
 from tests import browser
+from tests.documents import RESULTS
 from tests.handmade import run
 from tests.test_html_page import check, measured, verified
 
@@ -154,6 +155,37 @@ def test_paper_is_light_and_keeps_the_legend(opened):
     assert opened.run(ground) == "rgb(255, 255, 255)"
     assert opened.run("return document.querySelector('.impl').checkVisibility()")
     assert not opened.run("return document.getElementById('q').checkVisibility()")
+
+
+WORDS_APART = """
+document.querySelectorAll('details').forEach(each => each.open = true);
+const found = [];
+for (const svg of document.querySelectorAll('svg[role=img]')) {
+  const name = svg.querySelector('title').textContent, view = svg.viewBox.baseVal;
+  const texts = [...svg.querySelectorAll('text')].map(e => [e.textContent, e.getBBox()]);
+  texts.forEach(([words, a], index) => {
+    const out = a.x < -1 || a.x + a.width > view.width + 1 || a.y + a.height > view.height + 3;
+    if (out) found.push(`${name}: ${words} is outside`);
+    for (const [others, b] of texts.slice(index + 1)) {
+      const width = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
+      const height = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
+      if (width > 1 && height > 4) found.push(`${name}: ${words} runs into ${others}`);
+    }
+  });
+}
+return [document.querySelectorAll('svg[role=img]').length, found.slice(0, 10)];
+"""
+
+
+@pytest.mark.parametrize(
+    "record", ["h200-rows-bench", "h200-peers-bench", "cpu-losses-bench", "h200-thorough-verify"]
+)
+def test_words_of_no_plot_run_into_each_other(chromium, tmp_path, record):
+    records = {"run": read_record(RESULTS / f"{record}.json")}
+    (tmp_path / "page.html").write_text(render_page(sections(records), records))
+    chromium.open(tmp_path / "page.html")
+    plots, found = chromium.run(WORDS_APART)
+    assert (plots > 1, found) == (True, [])
 
 
 DARK = {"name": "prefers-color-scheme", "value": "dark"}

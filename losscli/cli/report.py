@@ -62,8 +62,8 @@ def command(
         raise UsageError("name a record: losscli report RUN -o report.html.")
     if plot is not None and format == "html":
         raise UsageError("--plot chooses a single plot. Add --format svg or --format png.")
-    if output is None and format == "png" and not list_plots and sys.stdout.isatty():
-        raise UsageError("a PNG cannot be shown on a terminal. Name a file with -o.")
+    if output is None and format != "svg" and not list_plots and sys.stdout.isatty():
+        raise UsageError("a terminal cannot show a page or an image. Name a file with -o.")
     if format == "html" and not list_plots:
         _check_jinja()
     from losscli.garbage import without_garbage_collection

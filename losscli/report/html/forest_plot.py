@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from losscli.report.html.line_plot import shape_at
-from losscli.report.html.scales import Axis, Scale, ratio_ticks
+from losscli.report.html.scales import LETTER, Axis, Scale, ratio_ticks, spaced, within
 from losscli.report.html.svg import Plot, element, escape, number, shortened, text
 
 WIDTH = 440
 _PLOT_RIGHT = 318
 _TOP, _BOTTOM = 34, 24
-_LETTER = 6.6
-"""Pixels of a letter, on the safe side."""
 _HIDDEN = 4
 """Pixels up to which the mark hides an interval."""
 _LABEL, _MARK, _GAP = 15, 14, 5
@@ -61,7 +59,7 @@ def forest_plot(
     height = _TOP + sum(map(_height, rows)) + _BOTTOM
     low, high = across(1 / (1 + base.band)), across(1 + base.band)
     bottom = height - _BOTTOM
-    ticks = ratio_ticks(across.low, across.high)
+    ticks = spaced(ratio_ticks(across.low, across.high), across)
     parts = [
         element("rect", x=low, y=_TOP, width=high - low, height=bottom - _TOP, class_="band"),
         element(
@@ -71,9 +69,11 @@ def forest_plot(
         element("path", d=f"M{number(across(1))} {_TOP}V{bottom}", class_="base"),
         _head(base, across(1)),
     ]  # fmt: skip
-    parts += [text(across(v), bottom + 14, words, anchor="middle") for v, words in ticks]
-    if len(rows) > 8:
-        parts += [text(across(v), _TOP - 6, words, anchor="middle") for v, words in ticks]
+    for height_ in (bottom + 14, _TOP - 6) if len(rows) > 8 else (bottom + 14,):
+        parts += [
+            text(within(across(v), words, 0, WIDTH), height_, words, anchor="middle")
+            for v, words in ticks
+        ]
     y = float(_TOP)
     for row in rows:
         parts.append(_row(row, y, across))
@@ -85,10 +85,10 @@ def forest_plot(
 def _head(base: Baseline, x: float) -> str:
     """Return the names of both sides, left and right of the baseline, where there is room."""
     left, right = f"← {base.left}", f"{base.right} than {base.name} →"
-    start = min(x + 8, WIDTH - _LETTER * len(right))
+    start = min(x + 8, WIDTH - LETTER * len(right))
     drawn = text(start, 12, right)
     room = min(x, start) - 8
-    return drawn + (text(room, 12, left, anchor="end") if room > _LETTER * len(left) else "")
+    return drawn + (text(room, 12, left, anchor="end") if room > LETTER * len(left) else "")
 
 
 def _height(row: ForestRow) -> int:

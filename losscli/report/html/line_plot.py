@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from losscli.report.html.scales import Axis, Scale
+from losscli.report.html.scales import Axis, Scale, spaced, within
 from losscli.report.html.svg import Plot, dots, element, escape, number, polyline, text
 
 WIDTH, HEIGHT = 440, 290
@@ -87,11 +87,14 @@ def small_plot(
     width, height = _SMALL
     across = x.scale((p.x for line in lines for p in line.points), 36, width - 8)
     up = y.scale((p.y for line in lines for p in line.points), height - 20, 10)
-    ticks = x.ticks(across.low, across.high)
+    ticks = spaced(x.ticks(across.low, across.high), across)
     shown = ticks if len(ticks) < 3 else [ticks[0], ticks[-1]]
     parts = [element("path", d=f"M36 {number(up(level))}H{width - 8}", class_="roof")]
     parts += [element("path", d=f"M36 {height - 20}H{width - 8}", class_="edge")]
-    parts += [text(across(v), height - 5, words, anchor="middle") for v, words in shown]
+    parts += [
+        text(within(across(v), words, 0, width), height - 5, words, anchor="middle")
+        for v, words in shown
+    ]
     parts += [text(31, up(v) + 4, f"{100 * v:.0f}", anchor="end") for v in (0.0, level)]
     for line in reversed(lines):
         places = [(across(p.x), up(p.y)) for p in line.points]
@@ -105,11 +108,14 @@ def small_plot(
 def _grid(x: Axis, across: Scale, y: Axis, up: Scale) -> str:
     left, right, bottom = _LEFT, WIDTH - _RIGHT, HEIGHT - _BOTTOM
     level = y.ticks(up.low, up.high)
-    down = x.ticks(across.low, across.high)
+    down = spaced(x.ticks(across.low, across.high), across)
     path = "".join(f"M{left} {number(up(v))}H{right}" for v, _ in level)
     path += "".join(f"M{number(across(v))} {_TOP}V{bottom}" for v, _ in down)
     words = [text(left - 6, up(value) + 4, words, anchor="end") for value, words in level]
-    words += [text(across(v), bottom + 16, words, anchor="middle") for v, words in down]
+    words += [
+        text(within(across(v), words, 0, WIDTH), bottom + 16, words, anchor="middle")
+        for v, words in down
+    ]
     words += [text(0, 11, y.title)]
     words += [text((left + right) / 2, HEIGHT - 6, x.title, anchor="middle")]
     frame = element("path", d=f"M{left} {bottom}H{right}", class_="edge")

@@ -11,6 +11,10 @@ from losscli.units import format_seconds
 Ticks = list[tuple[float, str]]
 """Values with the text that stands beside each."""
 
+LETTER = 7.2
+"""Pixels of a letter, on the safe side."""
+_GAP = 4
+"""Pixels between the words of two ticks."""
 _STEPS = (1, 2, 3, 5, 10)
 """Between ticks of powers of two."""
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -56,12 +60,31 @@ class Axis:
         low = self.low if self.low is not None else min(known, default=1.0)
         high = self.high if self.high is not None else max(known, default=low)
         if self.log:
-            room = (high / low) ** 0.04 if high > low else 2.0
-            low = low if self.low is not None else low / room
+            room = math.exp(0.04 * (math.log(high) - math.log(low))) if high > low else 2.0
+            low = low if self.low is not None else max(low, room / _LARGEST) / room
             high = high if self.high is not None else min(high, _LARGEST / room) * room
         if high <= low:
             high = low * 2 if self.log else low + 1
         return Scale(low, high, start, end, self.log)
+
+
+def spaced(ticks: Ticks, scale: Scale) -> Ticks:
+    """Leave out ticks whose words would run into those before them."""
+    kept: Ticks = []
+    end = -math.inf
+    for value, words in ticks:
+        middle = within(scale(value), words, scale.start, scale.end)
+        half = LETTER * len(words) / 2
+        if middle - half > end:
+            kept.append((value, words))
+            end = middle + half + _GAP
+    return kept
+
+
+def within(middle: float, words: str, start: float, end: float) -> float:
+    """Return where words have to be centred to lie between two places."""
+    half = LETTER * len(words) / 2
+    return min(max(middle, start + half), max(end - half, start + half))
 
 
 def byte_ticks(low: float, high: float) -> Ticks:
@@ -122,7 +145,7 @@ def percent_ticks(low: float, high: float) -> Ticks:
 
 def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    step = max((last - first) // 6 + 1, 1)
+    step = max((last - first) // 8 + 1, 1)
     powers = [10.0**power for power in range(first, last + 1, step)]
     return [(value, text(value)) for value in powers]
 
@@ -135,4 +158,6 @@ def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
 
 
 def _plain(value: float) -> str:
+    if value >= 1e5:
+        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
     return f"{value:,.0f}" if value >= 10000 else f"{value:g}"

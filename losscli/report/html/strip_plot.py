@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from losscli.report.html.scales import Scale, percent_ticks
+from losscli.report.html.scales import Scale, percent_ticks, spaced, within
 from losscli.report.html.svg import Plot, element, escape, number, shortened, text
 
 WIDTH = 440
@@ -35,7 +35,7 @@ def strip_plot(name: str, title: str, strips: Sequence[Strip]) -> Plot:
     across = Scale(-reach, reach, 8, WIDTH - 8)
     height = _TOP + sum(map(_height, strips)) + _BOTTOM
     bottom = height - _BOTTOM
-    ticks = percent_ticks(-reach, reach)
+    ticks = spaced(percent_ticks(-reach, reach), across)
     grid = "".join(f"M{number(across(value))} {_TOP}V{bottom}" for value, _ in ticks)
     parts = [element("path", d=grid, class_="grid")]
     parts += [element("path", d=f"M{number(across(0))} {_TOP}V{bottom}", class_="base")]
@@ -43,7 +43,10 @@ def strip_plot(name: str, title: str, strips: Sequence[Strip]) -> Plot:
     for strip in strips:
         parts.append(_strip(strip, y, across, reach))
         y += _height(strip)
-    parts += [text(across(v), bottom + 14, words, anchor="middle") for v, words in ticks]
+    parts += [
+        text(within(across(v), words, 0, WIDTH), bottom + 14, words, anchor="middle")
+        for v, words in ticks
+    ]
     parts += [text(WIDTH / 2, height - 4, "distance from the median", anchor="middle")]
     description = "; ".join(f"{s.label} {s.value}, {_told(s, reach)}" for s in strips[:12])
     return Plot(name, title, description, WIDTH, round(height), "".join(parts))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
+from losscli.report.html.scales import LETTER
+
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 """What neither HTML nor XML may hold."""
 STYLES: Final = 10
@@ -18,8 +20,6 @@ _ANCHORS = {"middle": "mid", "end": "end"}
 _QUOTED = re.compile(r'="([\w.#-]+)"(/?)')
 """What HTML, unlike XML, takes without quotes."""
 _LEGEND_HEIGHT = 22
-_LETTER = 7.0
-"""Pixels of a letter of the legend, on the safe side."""
 
 
 def printable(text: str) -> str:
@@ -137,7 +137,7 @@ class Plot:
         lines: list[list[tuple[int, int, str]]] = []
         x = self.width
         for index, label in self.legend:
-            width = 34 + round(_LETTER * len(label))
+            width = 34 + round(LETTER * len(label))
             if x + width > self.width or not lines:
                 lines.append([])
                 x = 12
