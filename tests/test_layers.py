@@ -146,19 +146,7 @@ def test_only_listed_modules_import_torch_at_the_top(module):
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "main",
-        "list",
-        "bench",
-        "verify",
-        "build",
-        "compare",
-        "judge",
-        "new",
-        "doctor",
-        "self_test",
-        "report",
-    ],
+    ["main", "list", "bench", "verify", "build", "compare", "judge", "new", "doctor", "self_test"],
 )
 def test_help_and_what_is_wrong_with_a_config_wait_for_no_records(command):
     assert reaches("msgspec", f"losscli.cli.{command}", set()) is None

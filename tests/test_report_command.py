@@ -17,6 +17,7 @@ from losscli.runs.encoding import finite
 from losscli.runs.records import FAIL, Speedup
 from tests.handmade import result, run
 from tests.test_html_page import check, measured, verified
+from tests.test_layers import reaches
 from tests.without_torch import run_without_torch
 
 
@@ -35,6 +36,10 @@ def test_page_is_written_without_torch(base, tmp_path):
     assert (made.returncode, made.stdout) == (EXIT_OK, "")
     assert made.stderr == f"losscli: wrote {tmp_path / 'page.html'}\n"
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_help_waits_for_no_records():
+    assert reaches("msgspec", "losscli.cli.report", set()) is None
 
 
 def test_page_goes_to_standard_output_without_o(base, capfdbinary):

@@ -56,7 +56,7 @@ def _markdown(run: Run) -> str:
 def _page(run: Run, style: Style, width: int | None) -> str:
     """Lay out a report: the machine, the tables, the notes, the summary line."""
     parts = [_caption(run)]
-    for title, headers, rows in tables(run, width):
+    for title, headers, rows in _tables(run, width):
         parts += [title and (title if style == TEXT else f"### {title}")]
         parts += [lay_out(headers, rows, style)]
     # Markdown runs lines together that no empty line parts.
@@ -66,7 +66,7 @@ def _page(run: Run, style: Style, width: int | None) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
+def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return the title, headers and rows of each table."""
     laid_out: list[tuple[str, list[str], list[list[str]]]]
     laid_out = _TABLES[run.kind].tables(run, width)

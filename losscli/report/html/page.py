@@ -12,6 +12,7 @@ from typing import Any
 from losscli import __version__
 from losscli.compare.comparison import Comparisons, compare
 from losscli.compare.record import ComparisonRecord
+from losscli.report import selftest_table, timer_test_table
 from losscli.report.bench_table import REFERENCE
 from losscli.report.comparison import record as comparison_record
 from losscli.report.html import data
@@ -34,7 +35,6 @@ from losscli.report.html.panels import (
 )
 from losscli.report.html.records import AnyReport, Verdicts
 from losscli.report.html.svg import Plot, printable, stylesheet
-from losscli.report.render import tables
 from losscli.runs.decoding import read_value
 from losscli.runs.encoding import finite
 from losscli.runs.records import BenchResult, Run, VerifyResult
@@ -177,9 +177,10 @@ def _of_checks(
 
 def _of_self_test(run: Run) -> Iterator[Panel]:
     yield outcome.of_self_test(run)
+    kind = selftest_table if run.kind == "self-test" else timer_test_table
     found = tuple(
         Table(title or "Results", tuple(headers), tuple(Row(tuple(row)) for row in rows), words=2)
-        for title, headers, rows in tables(run, None)
+        for title, headers, rows in kind.tables(run, None)
     )
     yield Panel("results", "All results", tables=found)
     yield environment.panel(run)
