@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from losscli.cli.options import one_of, output_option
+from losscli.cli.options import output_option
+from losscli.config.fields import check_name
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.runs.files import is_replaceable
 
@@ -22,15 +23,21 @@ _NO_JINJA = (
     "the page needs Jinja2, which is not installed. Install it with `pip install "
     "'losscli[report]'`, or choose --format svg."
 )
+_FORMATS = ("html", "svg", "png")
 _SHOWN = 12
 """Names of plots that a message lists."""
+
+
+def _format(text: str) -> str:
+    """Return the name of a format of this command."""
+    return check_name("format", text, _FORMATS)
 
 
 @click.command("report")
 @click.argument("names", nargs=-1, metavar="RUN...")
 @click.option(
     "--format",
-    type=one_of("format", ("html", "svg", "png")),
+    type=_format,
     default="html",
     show_default=True,
     metavar="NAME",
