@@ -28,12 +28,31 @@ _SHOWN = 12
 """Names of plots that a message lists."""
 
 
+_HELP = """\
+Write one HTML page about records: plots, tables, failures, the machine.
+
+A RUN is a file in JSON or JSONL that `losscli bench`, `verify`, `judge`, `compare` or `self-test`
+wrote, or the NAME of a run that `losscli bench --save NAME` saved. Several bench runs are compared
+with the first. The page needs no network and no other file.
+
+\b
+Examples:
+  losscli report base.json -o report.html
+  losscli report base new -o report.html
+  losscli report base --list-plots
+  losscli report base --format svg --plot limit-forward -o limit.svg
+
+Exit codes: 2 a record is missing or no record, 4 something to install is missing, or the output
+cannot be written.
+"""
+
+
 def _format(text: str) -> str:
     """Return the name of a format of this command."""
     return check_name("format", text, _FORMATS)
 
 
-@click.command("report")
+@click.command("report", help=_HELP)
 @click.argument("names", nargs=-1, metavar="RUN...")
 @click.option(
     "--format",
@@ -49,22 +68,7 @@ def _format(text: str) -> str:
 def command(
     names: tuple[str, ...], format: str, plot: str | None, list_plots: bool, output: Path | None
 ) -> int:
-    r"""Write one HTML page about records: plots, tables, failures, the machine.
-
-    A RUN is a file in JSON or JSONL that `losscli bench`, `verify`, `judge`, `compare` or
-    `self-test` wrote, or the NAME of a run that `losscli bench --save NAME` saved. Several bench
-    runs are compared with the first. The page needs no network and no other file.
-
-    \b
-    Examples:
-      losscli report base.json -o report.html
-      losscli report base new -o report.html
-      losscli report base --list-plots
-      losscli report base --format svg --plot limit-forward -o limit.svg
-
-    Exit codes: 2 a record is missing or no record, 4 something to install is missing, or the output
-    cannot be written.
-    """
+    """Write one HTML page about records."""
     if not names:
         raise UsageError("name a record: losscli report RUN -o report.html.")
     if plot is not None and format == "html":
