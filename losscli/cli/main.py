@@ -36,6 +36,7 @@ COMMANDS = {
     "bench": "Time implementations side by side.",
     "judge": "Judge the loss kernels of others, each in a process of its own.",
     "new": "Write a loss kernel to start from.",
+    "report": "Write a page with plots of saved runs, verdicts or comparisons.",
     "compare": "Compare saved runs or result files with a baseline.",
     "runs": "List the saved runs.",
     "doctor": "Look for what stops or spoils a build or a benchmark here.",

@@ -263,7 +263,8 @@ def _undecided(compared: Comparisons, threshold: float) -> list[str]:
     return lines
 
 
-def _record(compared: Comparisons) -> dict[str, Any]:
+def record(compared: Comparisons) -> dict[str, Any]:
+    """Return the record that JSON holds."""
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "compare",
@@ -283,13 +284,13 @@ def _record(compared: Comparisons) -> dict[str, Any]:
 
 
 def _json(compared: Comparisons) -> str:
-    return json.dumps(json.loads(json_line(_record(compared))), indent=2)
+    return json.dumps(json.loads(json_line(record(compared))), indent=2)
 
 
 def _jsonl(compared: Comparisons) -> str:
-    record = _record(compared)
-    rows = [row for comparison in record["comparisons"] for row in comparison.pop("rows")]
-    return "\n".join(map(json_line, [record, *rows]))
+    found = record(compared)
+    rows = [row for comparison in found["comparisons"] for row in comparison.pop("rows")]
+    return "\n".join(map(json_line, [found, *rows]))
 
 
 def _csv(compared: Comparisons) -> str:

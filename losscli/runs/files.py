@@ -19,10 +19,15 @@ def is_replaceable(path: Path) -> bool:
 
 def replace_file(path: Path, lines: Iterable[str]) -> None:
     """Put lines in place of a file at once, with its permissions where it was there."""
+    replace_bytes(path, (f"{line}\n".encode() for line in lines))
+
+
+def replace_bytes(path: Path, parts: Iterable[bytes]) -> None:
+    """Put parts of bytes in place of a file at once; see :func:`replace_file`."""
     handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
+        with open(handle, "wb") as file:
+            file.writelines(parts)
         if os.path.exists(path):
             shutil.copymode(path, partial)
         else:

@@ -1,0 +1,180 @@
+"""Draws lines over a logarithmic axis of sizes, with a roof above them and the cache marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from losscli.report.html.scales import Axis, Scale, spaced, within
+from losscli.report.html.svg import Plot, dots, element, escape, number, polyline, text
+
+WIDTH, HEIGHT = 440, 290
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
+_RADIUS = 4
+_SMALL = (220, 150)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value with what is shown where one points at it."""
+
+    x: float
+    y: float
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The values of an implementation: those that a line connects, and a cloud of others."""
+
+    style: int
+    label: str
+    points: tuple[Point, ...]
+    cloud: tuple[tuple[float, float], ...] = ()
+    joined: bool = True
+    """Whether a line connects the points."""
+
+
+@dataclass(frozen=True)
+class Roof:
+    """A limit that nothing should exceed: its name, and its places from left to right."""
+
+    name: str
+    points: tuple[tuple[float, float], ...] = ()
+    level: float | None = None
+    """Of a roof that is the same everywhere."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """The sizes up to an end, with their name."""
+
+    name: str
+    end: float
+
+
+def line_plot(
+    name: str,
+    title: str,
+    description: str,
+    lines: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    *,
+    roof: Roof | None = None,
+    region: Region | None = None,
+) -> Plot:
+    """Draw lines; the figures of the points stand in their titles."""
+    xs = [p.x for line in lines for p in line.points] + [c[0] for li in lines for c in li.cloud]
+    ys = [p.y for line in lines for p in line.points] + [c[1] for li in lines for c in li.cloud]
+    ys += [place[1] for place in roof.points] if roof else []
+    across = x.scale(xs, _LEFT, WIDTH - _RIGHT)
+    up = y.scale(ys, HEIGHT - _BOTTOM, _TOP)
+    parts = [_region(region, across)] if region else []
+    parts += [_grid(x, across, y, up)]
+    if roof:
+        parts += [_roof(roof, across, up)]
+    # The first line is drawn last, above the others.
+    parts += [_line(line, across, up) for line in reversed(lines)]
+    legend = tuple((line.style, line.label) for line in lines)
+    return Plot(name, title, description, WIDTH, HEIGHT, "".join(parts), legend)
+
+
+def small_plot(
+    name: str, title: str, description: str, lines: Sequence[Line], x: Axis, y: Axis, level: float
+) -> Plot:
+    """Draw one of many small plots, in few characters; ``level`` is that of the roof."""
+    width, height = _SMALL
+    across = x.scale((p.x for line in lines for p in line.points), 36, width - 8)
+    up = y.scale((p.y for line in lines for p in line.points), height - 20, 10)
+    ticks = spaced(x.ticks(across.low, across.high), across)
+    shown = ticks if len(ticks) < 3 else [ticks[0], ticks[-1]]
+    parts = [element("path", d=f"M36 {number(up(level))}H{width - 8}", class_="roof")]
+    parts += [element("path", d=f"M36 {height - 20}H{width - 8}", class_="edge")]
+    parts += [
+        text(within(across(v), words, 0, width), height - 5, words, anchor="middle")
+        for v, words in shown
+    ]
+    parts += [text(31, up(v) + 4, f"{100 * v:.0f}", anchor="end") for v in (0.0, level)]
+    for line in reversed(lines):
+        places = [(across(p.x), up(p.y)) for p in line.points]
+        path = element("path", d=polyline(places), class_="line")
+        marks = element("path", d=dots(places), class_="cloud")
+        parts += [element("g", path + marks, class_=f"s{line.style}")]
+    legend = tuple((line.style, line.label) for line in lines)
+    return Plot(name, title, description, width, height, "".join(parts), legend)
+
+
+def _grid(x: Axis, across: Scale, y: Axis, up: Scale) -> str:
+    left, right, bottom = _LEFT, WIDTH - _RIGHT, HEIGHT - _BOTTOM
+    level = y.ticks(up.low, up.high)
+    down = spaced(x.ticks(across.low, across.high), across)
+    path = "".join(f"M{left} {number(up(v))}H{right}" for v, _ in level)
+    path += "".join(f"M{number(across(v))} {_TOP}V{bottom}" for v, _ in down)
+    words = [text(left - 6, up(value) + 4, words, anchor="end") for value, words in level]
+    words += [
+        text(within(across(v), words, 0, WIDTH), bottom + 16, words, anchor="middle")
+        for v, words in down
+    ]
+    words += [text(0, 11, y.title)]
+    words += [text((left + right) / 2, HEIGHT - 6, x.title, anchor="middle")]
+    frame = element("path", d=f"M{left} {bottom}H{right}", class_="edge")
+    return element("path", d=path, class_="grid") + frame + "".join(words)
+
+
+def _region(region: Region, across: Scale) -> str:
+    """Shade the sizes that fit; nothing where all sizes are larger."""
+    if region.end <= across.low:
+        return ""
+    end = across(region.end)
+    shade = element(
+        "rect", x=_LEFT, y=_TOP, width=end - _LEFT, height=HEIGHT - _BOTTOM - _TOP, class_="band"
+    )
+    return shade + text(_LEFT + 5, _TOP + 13, region.name, class_="inner")
+
+
+def _roof(roof: Roof, across: Scale, up: Scale) -> str:
+    places = [(across(x), up(y)) for x, y in roof.points]
+    if roof.level is not None:
+        places = [(_LEFT, up(roof.level)), (WIDTH - _RIGHT, up(roof.level))]
+    if not places:
+        return ""
+    x, y = places[-1]
+    name = text(x, max(y - 5, _TOP - 4), roof.name, anchor="end", class_="roof-name")
+    return element("path", d=polyline(places), class_="roof") + name
+
+
+def _line(line: Line, across: Scale, up: Scale) -> str:
+    parts = []
+    if line.cloud:
+        places = [(across(x), up(y)) for x, y in line.cloud]
+        parts.append(element("path", d=dots(places), class_="cloud"))
+    places = [(across(point.x), up(point.y)) for point in line.points]
+    if line.joined and len(places) > 1:
+        parts.append(element("path", d=polyline(places), class_="line"))
+    parts += map(_mark, _shapes(line.style, places), line.points)
+    return element("g", "".join(parts), class_=f"s{line.style}")
+
+
+def _mark(shape: str, point: Point) -> str:
+    words = element("title", escape(point.words)) if point.words else ""
+    return element("path", words, d=shape, class_="mark")
+
+
+def _shapes(style: int, places: Iterable[tuple[float, float]]) -> list[str]:
+    """Return the outlines of marks: colours alone do not tell implementations apart."""
+    return [shape_at(style, x, y) for x, y in places]
+
+
+def shape_at(style: int, x: float, y: float, size: float = _RADIUS) -> str:
+    """Return the outline of the mark of a style."""
+    left, right, top, bottom = map(number, (x - size, x + size, y - size, y + size))
+    middle, center = number(x), number(y)
+    if style % 4 == 0:
+        r, across = number(size), number(2 * size)
+        return f"M{left} {center}a{r} {r} 0 1 0 {across} 0a{r} {r} 0 1 0-{across} 0"
+    if style % 4 == 1:
+        return f"M{left} {top}H{right}V{bottom}H{left}z"
+    if style % 4 == 2:
+        return f"M{middle} {top}L{right} {bottom}H{left}z"
+    return f"M{middle} {top}L{right} {center}L{middle} {bottom}L{left} {center}z"

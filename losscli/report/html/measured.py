@@ -1,0 +1,153 @@
+"""A bench run as the panels see it: its timed results, their cases, colours and places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from losscli.axes import CACHES, MODES, PASSES
+from losscli.cases import Case, distinct_names
+from losscli.compare.rows import how
+from losscli.implementations import CUSTOM, is_own
+from losscli.report.bench_table import LONG_PASSES, REFERENCE
+from losscli.report.html.scales import Axis, byte_ticks
+from losscli.report.html.svg import STYLES
+from losscli.runs.records import BenchResult, Run
+from losscli.units import format_size
+
+_FIRST = (CUSTOM, REFERENCE, "functional", "compile")
+"""Implementations that have the same colour in every report."""
+BYTES = Axis("bytes that the pass has to move", byte_ticks, log=True)
+
+
+def styles(names: Iterable[str]) -> dict[str, int]:
+    """Return the colour of each implementation, the usual ones first."""
+    given = list(dict.fromkeys(names))
+    found = {name: index for index, name in enumerate(_FIRST) if name in given}
+    others = [name for name in given if name not in found]
+    free = STYLES - len(_FIRST)
+    return found | {name: len(_FIRST) + index % free for index, name in enumerate(others)}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A bench run with what several panels need of it."""
+
+    run: Run
+    styles: Mapping[str, int]
+    """The colour of each implementation of the page."""
+
+    @cached_property
+    def results(self) -> list[BenchResult]:
+        """All results, those without a time too."""
+        return [result for result in self.run.results if isinstance(result, BenchResult)]
+
+    @cached_property
+    def timed(self) -> list[BenchResult]:
+        """The results with a time, each row once."""
+        found: dict[object, BenchResult] = {}
+        for r in self.results:
+            if r.seconds:
+                found.setdefault((r.case, r.pass_, r.mode, r.cache, r.implementation), r)
+        return list(found.values())
+
+    @cached_property
+    def ways(self) -> dict[str, list[BenchResult]]:
+        """The timed results of each pass, mode and cache, by its name."""
+        places = sorted(self.timed, key=_place)
+        found: dict[str, list[BenchResult]] = {}
+        for result in places:
+            found.setdefault(way(result), []).append(result)
+        return found
+
+    @cached_property
+    def facets(self) -> dict[str, list[BenchResult]]:
+        """The timed results that only size and implementation tell apart, by their name."""
+        found: dict[str, list[BenchResult]] = {}
+        for result in self.timed:
+            found.setdefault(f"{without_size(result.case)}, {way(result)}", []).append(result)
+        return found
+
+    @cached_property
+    def names(self) -> dict[Case, str]:
+        """The name of each case, without the dtype and reduction that all share."""
+        cases = [result.case for result in self.results]
+        dtypes, reductions = {case.dtype for case in cases}, {case.reduction for case in cases}
+        shared = (*_only(dtypes), *_only(reductions))
+        return {
+            case: " ".join(word for word in name.split() if word not in shared)
+            for case, name in distinct_names(cases).items()
+        }
+
+    @cached_property
+    def keys(self) -> dict[Case, str]:
+        """The id of each case's section, without the prefix of the run."""
+        return {case: f"c{index}" for index, case in enumerate(self.names, 1)}
+
+    @property
+    def subjects(self) -> list[str]:
+        """The implementations that the run is about: losscli's own, else all but the reference."""
+        names = list(dict.fromkeys(result.implementation for result in self.timed))
+        own = [name for name in names if is_own(name)]
+        return own or [name for name in names if name != REFERENCE] or names
+
+    @property
+    def cache_bytes(self) -> int | None:
+        """The size of the last cache of the device."""
+        facts = self.run.environment
+        on_gpu = str(facts.get("device", "cpu")).startswith("cuda")
+        size = facts.get("gpu_cache_bytes" if on_gpu else "cpu_cache_bytes")
+        return size if isinstance(size, int) and size > 0 else None
+
+    def by_name(self, results: Sequence[BenchResult]) -> dict[str, list[BenchResult]]:
+        """Return results by implementation, in the order of the colours."""
+        found: dict[str, list[BenchResult]] = {}
+        for result in results:
+            found.setdefault(result.implementation, []).append(result)
+        return dict(sorted(found.items(), key=lambda item: self.styles[item[0]]))
+
+
+def way(result: BenchResult) -> str:
+    """Return ``forward``, or ``forward+backward, host, warm`` where mode and cache are others."""
+    return ", ".join([LONG_PASSES[result.pass_], *how(result.mode, result.cache)])
+
+
+def without_size(case: Case) -> str:
+    """Return the name of a case without its size."""
+    size = format_size(case.size)
+    words = case.name.split()
+    if size in words:
+        words.remove(size)
+    return " ".join(words)
+
+
+def binned(
+    places: Iterable[tuple[float, float]], factor: float = 4.0, *, highest: bool = False
+) -> list[tuple[float, float]]:
+    """Return the medians of places whose sizes lie within a factor, or the highest of them."""
+    bins: list[list[tuple[float, float]]] = []
+    for place in sorted(places):
+        if bins and place[0] < bins[-1][0][0] * factor:
+            bins[-1].append(place)
+        else:
+            bins.append([place])
+    of_bin = max if highest else median
+    return [(median(x for x, _ in each), of_bin([y for _, y in each])) for each in bins]
+
+
+def slug(words: str) -> str:
+    """Return words as a part of a plot's name: ``forward-backward``."""
+    kept = "".join(letter if letter.isalnum() else " " for letter in words.lower())
+    return "-".join(kept.split())
+
+
+def _only(values: set[Any]) -> list[str]:
+    """Return the value that all have; nothing where they differ."""
+    return [str(value) for value in values] if len(values) == 1 else []
+
+
+def _place(result: BenchResult) -> tuple[int, ...]:
+    return MODES.index(result.mode), CACHES.index(result.cache), PASSES.index(result.pass_)

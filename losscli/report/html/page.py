@@ -1,0 +1,209 @@
+"""Puts the panels of records together, as a page or as single plots."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from losscli import __version__
+from losscli.compare.comparison import Comparisons, compare
+from losscli.compare.record import ComparisonRecord
+from losscli.report import selftest_table, timer_test_table
+from losscli.report.bench_table import REFERENCE
+from losscli.report.comparison import record as comparison_record
+from losscli.report.html import data
+from losscli.report.html.line_plot import shape_at
+from losscli.report.html.measured import Measured, styles
+from losscli.report.html.panel import Panel, Row, Table
+from losscli.report.html.panels import (
+    cases,
+    changes,
+    checks,
+    environment,
+    errors,
+    judged,
+    limit,
+    outcome,
+    results,
+    samples,
+    speedups,
+    times,
+)
+from losscli.report.html.records import AnyReport, Verdicts
+from losscli.report.html.svg import Plot, printable, stylesheet
+from losscli.runs.decoding import read_value
+from losscli.runs.encoding import finite
+from losscli.runs.records import BenchResult, Run, VerifyResult
+
+
+@dataclass(frozen=True)
+class Section:
+    """The panels of one record."""
+
+    key: str
+    """Begins the ids of its panels, so that they differ from those of other records."""
+    name: str
+    """By which the user named the record."""
+    about: str
+    panels: tuple[Panel, ...]
+    data: Mapping[str, Any] | None = None
+
+    @property
+    def plots(self) -> list[Plot]:
+        """All plots of the panels."""
+        found: list[Plot] = []
+        for panel in self.panels:
+            found += panel.plots
+            found += [plot for group in panel.groups for plot in group.plots]
+        return found
+
+
+def sections(records: Mapping[str, AnyReport]) -> list[Section]:
+    """Return a section for each record, by the name that the user gave it.
+
+    Several bench runs are compared with the first of them as well, in a section of its own.
+    """
+    colours = styles(_implementations(records.values()))
+    found = []
+    benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
+    if len(benches) > 1:
+        found.append(_compared(benches, colours))
+    for index, (name, record) in enumerate(records.items(), 1):
+        key = f"r{index}-" if len(records) > 1 else ""
+        found.append(_section(key, changes.short(name), record, colours))
+    return found
+
+
+def render_page(found: Sequence[Section], records: Mapping[str, AnyReport]) -> str:
+    """Return the page.
+
+    Raises:
+        ModuleNotFoundError: Jinja2 is not installed.
+    """
+    import jinja2
+
+    environment_ = jinja2.Environment(
+        loader=jinja2.PackageLoader("losscli.report.html", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    colours = styles(_implementations(records.values()))
+    style = "".join(map(stylesheet, ("colours.css", "plot.css", "page.css")))
+    loader = environment_.loader
+    assert loader
+    script = minified(loader.get_source(environment_, "script.js")[0])
+    summaries = [{"name": s.name, **s.data} for s in found if s.data]
+    text = environment_.get_template("page.html.j2").render(
+        sections=found,
+        style=style,
+        script=script,
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        styles=colours,
+        mark=lambda style: shape_at(style, 13, 6),
+        data=_in_script({"schema_version": 1, "runs": summaries}),
+        version=__version__,
+    )
+    return printable(text)
+
+
+def minified(script: str) -> str:
+    """Return a script without its comments and indentation."""
+    lines = (line.strip() for line in script.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+def _in_script(value: object) -> str:
+    """Return JSON that cannot end the element that holds it."""
+    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
+    for letter, written in escapes.items():
+        text = text.replace(letter, written)
+    return text.encode("utf-8", "replace").decode()
+
+
+def _section(key: str, name: str, record: AnyReport, colours: dict[str, int]) -> Section:
+    if isinstance(record, Verdicts):
+        facts = {"command": " ".join(record.command), "created": record.created}
+        known = {fact: text for fact, text in facts.items() if text}
+        panels = judged.panels(record.verdicts, known, colours, key)
+        return Section(key, name, _about("judge", record.created, ""), tuple(panels))
+    if isinstance(record, ComparisonRecord):
+        about = f"compare, baseline {changes.short(record.baseline)}"
+        return Section(key, name, about, tuple(changes.panels(record, colours)))
+    facts_ = record.environment
+    machine = str(facts_.get("gpu") or facts_.get("cpu") or "")
+    about = _about(record.kind, record.created, machine)
+    if record.kind == "bench":
+        measured = Measured(record, colours)
+        return Section(key, name, about, tuple(_of_bench(measured, key)), data.of_bench(measured))
+    if record.kind == "verify":
+        verified = [r for r in record.results if isinstance(r, VerifyResult)]
+        panels = list(_of_checks(record, verified, colours, key))
+        return Section(key, name, about, tuple(panels), data.of_checks(record, verified))
+    return Section(key, name, about, tuple(_of_self_test(record)))
+
+
+def _about(kind: str, created: str, machine: str) -> str:
+    return ", ".join(word for word in (kind, machine, created[:16].replace("T", " ")) if word)
+
+
+def _of_bench(measured: Measured, key: str) -> Iterator[Panel]:
+    yield outcome.of_bench(measured)
+    yield limit.panel(measured)
+    yield times.panel(measured)
+    yield speedups.panel(measured)
+    yield samples.panel(measured)
+    yield errors.panel(measured)
+    yield results.panel(measured, key)
+    yield cases.panel(measured, key)
+    yield environment.panel(measured.run, measured.results)
+
+
+def _of_checks(
+    run: Run, verified: Sequence[VerifyResult], colours: dict[str, int], key: str
+) -> Iterator[Panel]:
+    yield outcome.of_checks(run, verified)
+    yield checks.matrix(verified)
+    yield errors.of_checks(verified, colours)
+    yield from checks.figures(verified, colours, key)
+    yield environment.panel(run)
+
+
+def _of_self_test(run: Run) -> Iterator[Panel]:
+    yield outcome.of_self_test(run)
+    kind = selftest_table if run.kind == "self-test" else timer_test_table
+    found = tuple(
+        Table(title or "Results", tuple(headers), tuple(Row(tuple(row)) for row in rows), words=2)
+        for title, headers, rows in kind.tables(run, None)
+    )
+    yield Panel("results", "All results", tables=found)
+    yield environment.panel(run)
+
+
+def _compared(benches: Mapping[str, Run], colours: dict[str, int]) -> Section:
+    """Return the comparison of bench runs with the first of them."""
+    (base, before), *others = benches.items()
+    compared = Comparisons(base, {name: compare(before, run) for name, run in others})
+    record = read_value(ComparisonRecord, finite(comparison_record(compared)))
+    panels = tuple(changes.panels(record, colours))
+    return Section("compared-", "Comparison", f"baseline {changes.short(base)}", panels)
+
+
+def _implementations(records: Iterable[AnyReport]) -> Iterator[str]:
+    for record in records:
+        if isinstance(record, Run):
+            timed = (r for r in record.results if isinstance(r, BenchResult | VerifyResult))
+            yield from (r.implementation for r in timed)
+            if record.kind == "verify":
+                yield REFERENCE  # whose errors stand beside the others
+        elif isinstance(record, Verdicts):
+            speeds = (speed for verdict in record.verdicts for speed in verdict.speed)
+            yield from (other for speed in speeds for other in speed.ratios)
+        else:
+            yield from (row.implementation for one in record.comparisons for row in one.rows)

@@ -1,0 +1,1 @@
+"""One panel a file: a pure function from a record to a Panel."""

@@ -1,0 +1,213 @@
+"""The panels of a comparison: its verdict, its ratios with the noise, its rows."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord
+from losscli.report.bench_table import SHORT_PASSES
+from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot, ratio
+from losscli.report.html.measured import slug
+from losscli.report.html.panel import Cell, Finding, Group, Panel, Row, State, Table
+from losscli.report.html.svg import Plot
+from losscli.report.phrases import count
+from losscli.units import format_seconds
+
+_APART = "not comparable"
+_FEW = 16
+_SHOWN = 16
+"""Rows that a plot of many shows: those whose ratio is farthest from 1."""
+_LEAD = (
+    "The time of {after} over that of {before}: right of the dashed line the new run is slower. "
+    "All intervals hold together with {confidence:g} % confidence. The grey band is the noise "
+    "from run to run, {noise:.1f} %, {known}."
+)
+_STATES: dict[str, State] = {"slower": "bad", "faster": "good", "same": "", "unclear": "warn"}
+
+
+def panels(record: ComparisonRecord, styles: Mapping[str, int]) -> list[Panel]:
+    """Return the panels of a comparison; that of each run where there are several."""
+    found = [_verdict(record)]
+    for index, one in enumerate(record.comparisons, 1):
+        end = f"-{index}" if len(record.comparisons) > 1 else ""
+        found += [_forest(record, one, styles, end), _rows(one, styles, end)]
+    return found
+
+
+def _verdict(record: ComparisonRecord) -> Panel:
+    told, findings = [], []
+    for one in record.comparisons:
+        verdicts = Counter(row.verdict for row in one.rows)
+        counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
+        names = f"{short(one.run)} against {short(record.baseline)}"
+        told.append(f"{names}: {count(len(one.rows), 'row')}{', ' if counts else ''}{counts}")
+        findings += _findings(record, one)
+    sentence = f"{'; '.join(told)}."
+    if record.threshold is not None:
+        fate = "is closed: it failed" if record.failed else "is passed"
+        sentence += f" The gate of {100 * record.threshold:g} % {fate}."
+    return Panel(
+        "verdict", "Verdict", sentence=sentence, findings=tuple(findings), state=_fate(record)
+    )
+
+
+def _fate(record: ComparisonRecord) -> State:
+    if any(row.regression for one in record.comparisons for row in one.rows) or record.failed:
+        return "bad"
+    return "good" if record.threshold is not None else ""
+
+
+def _findings(record: ComparisonRecord, one: ComparedRun) -> list[Finding]:
+    found = [
+        Finding(
+            f"{unlike.grade if unlike.grade == _APART else 'different'}: {unlike.fact}",
+            f"{unlike.before}, then {unlike.after}",
+            "bad" if unlike.grade == _APART else "",
+        )
+        for unlike in one.differences
+    ]
+    found += [
+        Finding(f"slower: {_name(row)}", f"{ratio(row.ratio)} of the time before.", "bad")
+        for row in one.rows
+        if row.regression
+    ]
+    for where, rows in ((record.baseline, one.only_before), (one.run, one.only_after)):
+        if rows:
+            names = "; ".join(
+                f"{r.case}, {r.implementation}{f' ({r.reason})' if r.reason else ''}"
+                for r in rows[:5]
+            )
+            more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+            found.append(
+                Finding(f"timed only in {where}: {count(len(rows), 'row')}", names + more, "warn")
+            )
+    return found
+
+
+def _forest(
+    record: ComparisonRecord, one: ComparedRun, styles: Mapping[str, int], end: str
+) -> Panel:
+    title = f"Changes: {short(one.run)} against {short(record.baseline)}"
+    known = [row for row in one.rows if row.ratio_low > 0 and row.ratio > 0]
+    if not known:
+        return Panel(f"changes{end}", title, missing="Left out: both runs timed no row in common.")
+    base = Baseline("the baseline", one.noise, "faster", "slower")
+    farthest = sorted(known, key=lambda row: abs(math.log(row.ratio)), reverse=True)
+    name = f"changes{end}"
+    shown = known if len(known) <= _FEW else sorted(farthest[:_SHOWN], key=lambda r: -r.ratio)
+    plots = [
+        forest_plot(
+            f"{name}-{slug(pass_)}", f"Time over the baseline's, {_long(pass_)}",
+            f"Ratios of {count(len(rows), 'row')} of the pass {_long(pass_)}.",
+            _forest_rows(rows, styles), base,
+        )
+        for pass_, rows in _by_pass(shown).items()
+    ]  # fmt: skip
+    groups: list[Group] = []
+    if len(known) > _FEW:
+        groups = [
+            Group(f"All {len(rows)} rows, {_long(pass_)}", _all(name, pass_, rows, styles, base))
+            for pass_, rows in _by_pass(known).items()
+        ]
+    told = [n for n in one.noises if n.controls and not n.why]
+    how = (
+        f"measured on {count(one.controls, 'row')} of PyTorch's own implementations"
+        if told
+        else "measured between processes"
+        if any(n.from_processes for n in one.noises)
+        else "assumed"
+    )
+    lead = _LEAD.format(
+        after=short(one.run), before=short(record.baseline), confidence=100 * record.confidence,
+        noise=100 * one.noise,
+        known=how,
+    )  # fmt: skip
+    if groups:
+        lead += f" Shown are the {_SHOWN} rows that changed most."
+    return Panel(name, title, lead, tuple(plots), tuple(groups))
+
+
+def _all(
+    name: str, pass_: str, rows: Sequence[ComparedRow], styles: Mapping[str, int], base: Baseline
+) -> tuple[Plot, ...]:
+    """Return plots of all rows, one for each loss."""
+    losses: dict[str, list[ComparedRow]] = {}
+    for row in rows:
+        losses.setdefault(row.case.partition(" ")[0], []).append(row)
+    return tuple(
+        forest_plot(
+            f"{name}-{slug(pass_)}-{slug(loss)}", f"{loss}, {_long(pass_)}",
+            f"Ratios of {count(len(found), 'row')} of {loss}.",
+            _forest_rows(found, styles), base,
+        )
+        for loss, found in losses.items()
+    )  # fmt: skip
+
+
+def _forest_rows(rows: Sequence[ComparedRow], styles: Mapping[str, int]) -> list[ForestRow]:
+    """Return a row for each case, with a mark for each implementation."""
+    tables: dict[str, set[str]] = {}
+    for row in rows:
+        tables.setdefault(row.case, set()).add(row.table)
+    cases: dict[str, list[Mark]] = {}
+    for row in rows:
+        mark = Mark(
+            styles[row.implementation], row.implementation,
+            row.ratio, row.ratio_low, row.ratio_high, row.verdict,
+        )  # fmt: skip
+        title = f"{row.case} ({row.table})" if len(tables[row.case]) > 1 else row.case
+        cases.setdefault(title, []).append(mark)
+    return [ForestRow(case, tuple(marks)) for case, marks in cases.items()]
+
+
+def _by_pass(rows: Sequence[ComparedRow]) -> dict[str, list[ComparedRow]]:
+    """Return the rows of each pass, the forward pass first."""
+    found: dict[str, list[ComparedRow]] = {}
+    for row in sorted(rows, key=lambda row: (len(row.pass_), row.pass_)):
+        found.setdefault(row.pass_, []).append(row)
+    return found
+
+
+def _rows(one: ComparedRun, styles: Mapping[str, int], end: str) -> Panel:
+    headers = (
+        *("case", "pass", "implementation", "verdict"),
+        *("before", "after", "ratio", "interval"),
+    )
+    rows = tuple(
+        Row(
+            (
+                row.case,
+                SHORT_PASSES.get(row.pass_, row.pass_),
+                row.implementation,
+                Cell(row.verdict, _STATES[row.verdict]),
+                _seconds(row.seconds_before),
+                _seconds(row.seconds_after),
+                f"{row.ratio:.3f}",
+                f"{row.ratio_low:.3f}-{row.ratio_high:.3f}",
+            ),
+            styles[row.implementation],
+        )
+        for row in one.rows
+    )
+    table = Table(f"All rows of {short(one.run)}", headers, rows, words=4)
+    return Panel(f"results{end}", f"All rows of {short(one.run)}", tables=(table,))
+
+
+def short(name: str) -> str:
+    """Return the name of a file without its folders."""
+    return PurePath(name).name or name
+
+
+def _name(row: ComparedRow) -> str:
+    return f"{row.case}, {row.implementation}, {_long(row.pass_)}"
+
+
+def _long(pass_: str) -> str:
+    return pass_.replace("_", "+")
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else format_seconds(seconds)

@@ -1,0 +1,93 @@
+"""The panel of the samples that spread most, by process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from losscli.compare.rows import label
+from losscli.report.html.measured import Measured
+from losscli.report.html.panel import Panel, Row, Table
+from losscli.report.html.panels.results import pass_of
+from losscli.report.html.strip_plot import Strip, distances, strip_plot
+from losscli.runs.records import BenchResult, Seconds
+from losscli.units import format_seconds
+
+_TITLE = "Samples by process"
+_SHOWN = 8
+"""Results that the panel shows; each case's section shows its own."""
+_LEAD = (
+    "Each tick is one sample, each line of ticks one process, drawn by the distance from the "
+    "median of the result; the shaded part reaches from p20 to p80. Shown are the {} whose "
+    "samples spread most. {}"
+)
+
+
+def panel(measured: Measured) -> Panel:
+    """Return the panel."""
+    known = [r for r in measured.timed if r.seconds and len(r.seconds.samples) > 1]
+    if not known:
+        return Panel("samples", _TITLE, missing="Left out: no result has several samples.")
+    widest = sorted(known, key=_spread, reverse=True)[:_SHOWN]
+    strips = [_labelled(measured, result) for result in widest]
+    half = (len(strips) + 1) // 2
+    parts = [part for part in (strips[:half], strips[half:]) if part]
+    plots = tuple(
+        strip_plot(f"samples-{n}", f"Samples that spread most, {n} of {len(parts)}", part)
+        for n, part in enumerate(parts, 1)
+    )
+    rows = tuple(row for result in widest for row in process_rows(measured, result))
+    headers = ("result", "process", "samples", "median", "least", "largest")
+    lead = _LEAD.format(f"{len(widest)} of {len(known)} results", _processes(known))
+    return Panel("samples", _TITLE, lead, plots, behind=(Table(_TITLE, headers, rows, words=2),))
+
+
+def strip(measured: Measured, result: BenchResult, name: str) -> Strip:
+    """Return the samples of a result as a strip."""
+    seconds = result.seconds
+    assert seconds
+    middle = distances((seconds.p20, seconds.p80), seconds.median)
+    parts = tuple(distances(each, seconds.median) for each in seconds.by_process)
+    value = format_seconds(seconds.median)
+    style = measured.styles[result.implementation]
+    return Strip(style, name, value, parts, (middle[0], middle[1]))
+
+
+def process_rows(measured: Measured, result: BenchResult) -> list[Row]:
+    """Return the figures of each process of a result."""
+    seconds = result.seconds
+    assert seconds
+    return [
+        Row(
+            (
+                label(result), str(index), str(len(each)), format_seconds(median(each)),
+                format_seconds(min(each)), format_seconds(max(each)),
+            ),
+            measured.styles[result.implementation],
+        )
+        for index, each in enumerate(seconds.by_process, 1)
+    ]  # fmt: skip
+
+
+def _labelled(measured: Measured, result: BenchResult) -> Strip:
+    """Return a strip with the name of its case; implementation and pass stand below it."""
+    found = strip(measured, result, measured.names[result.case])
+    return replace(found, value=f"{result.implementation}, {pass_of(result)}: {found.value}")
+
+
+def _spread(result: BenchResult) -> float:
+    seconds = result.seconds
+    assert seconds
+    return (seconds.p80 - seconds.p20) / seconds.median
+
+
+def _processes(results: Sequence[BenchResult]) -> str:
+    counts = {_count(r.seconds) for r in results if r.seconds}
+    if counts == {1}:
+        return "One process took them all, so the spread between processes is unknown."
+    return f"Each result is of {min(counts)} to {max(counts)} processes."
+
+
+def _count(seconds: Seconds) -> int:
+    return max(len(seconds.processes), 1)

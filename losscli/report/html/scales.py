@@ -1,0 +1,163 @@
+"""Scales and their ticks: where a value lies on an axis, and which values are written there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from losscli.units import format_seconds
+
+Ticks = list[tuple[float, str]]
+"""Values with the text that stands beside each."""
+
+LETTER = 7.2
+"""Pixels of a letter, on the safe side."""
+_GAP = 4
+"""Pixels between the words of two ticks."""
+_STEPS = (1, 2, 3, 5, 10)
+"""Between ticks of powers of two."""
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_RATIOS = (1, 2, 5)
+_LARGEST = 1e300
+"""At which an axis ends, so that no step on it overflows."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps values between ``low`` and ``high`` to pixels between ``start`` and ``end``."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of a value; what lies outside is moved to the end."""
+        value = min(max(value, self.low), self.high)
+        part = (self._at(value) - self._at(self.low)) / (self._at(self.high) - self._at(self.low))
+        return self.start + part * (self.end - self.start)
+
+    def _at(self, value: float) -> float:
+        return math.log(value) if self.log else value
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A title, the values that the axis has to reach, and how its ticks are chosen."""
+
+    title: str
+    ticks: Callable[[float, float], Ticks]
+    log: bool = False
+    low: float | None = None
+    """The lower end; None is the least value, with some room."""
+    high: float | None = None
+
+    def scale(self, values: Iterable[float], start: float, end: float) -> Scale:
+        """Return the scale that has room for values."""
+        known = [value for value in values if math.isfinite(value) and (value > 0 or not self.log)]
+        low = self.low if self.low is not None else min(known, default=1.0)
+        high = self.high if self.high is not None else max(known, default=low)
+        if self.log:
+            room = math.exp(0.04 * (math.log(high) - math.log(low))) if high > low else 2.0
+            low = low if self.low is not None else max(low, room / _LARGEST) / room
+            high = high if self.high is not None else min(high, _LARGEST / room) * room
+        if high <= low:
+            high = low * 2 if self.log else low + 1
+        return Scale(low, high, start, end, self.log)
+
+
+def spaced(ticks: Ticks, scale: Scale) -> Ticks:
+    """Leave out ticks whose words would run into those before them."""
+    kept: Ticks = []
+    end = -math.inf
+    for value, words in ticks:
+        middle = within(scale(value), words, scale.start, scale.end)
+        half = LETTER * len(words) / 2
+        if middle - half > end:
+            kept.append((value, words))
+            end = middle + half + _GAP
+    return kept
+
+
+def within(middle: float, words: str, start: float, end: float) -> float:
+    """Return where words have to be centred to lie between two places."""
+    half = LETTER * len(words) / 2
+    return min(max(middle, start + half), max(end - half, start + half))
+
+
+def byte_ticks(low: float, high: float) -> Ticks:
+    """Return powers of two, at most seven: ``32 KiB``."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    step = next((s for s in _STEPS if (last - first) / s <= 6), 20)
+    powers = [power for power in range(first, last + 1) if power % step == 0]
+    return [(2.0**power, format_power(power)) for power in powers]
+
+
+def format_power(power: int) -> str:
+    """Return a power of two as bytes: ``32 KiB``."""
+    unit = min(max(power, 0) // 10, len(_BYTES) - 1)
+    return f"{2.0 ** (power - 10 * unit):g} {_BYTES[unit]}"
+
+
+def second_ticks(low: float, high: float) -> Ticks:
+    """Return powers of ten: ``10 us``."""
+    found = _decades(low, high, format_ten_seconds)
+    return found if len(found) > 1 else _round(low, high, format_ten_seconds)
+
+
+def format_ten_seconds(seconds: float) -> str:
+    """Return a round number of seconds without needless digits: ``10 us``."""
+    number, unit = format_seconds(seconds * (1 + 1e-9)).split()
+    return f"{float(number):g} {unit}"
+
+
+def log_ticks(low: float, high: float) -> Ticks:
+    """Return powers of ten, or 1, 2 and 5 times them where they are few."""
+    found = _decades(low, high, _plain)
+    return found if len(found) > 2 else _round(low, high, _plain)
+
+
+def ratio_ticks(low: float, high: float) -> Ticks:
+    """Return round ratios, 1 among them: ``2x``."""
+    found = _round(low, high, lambda value: f"{value:g}x")
+    if len(found) > 7:
+        found = _decades(low, high, lambda value: f"{value:g}x")
+    close = [1 + n / 10 for n in range(-9, 20)] if len(found) < 3 else []
+    extra = [(value, f"{value:.1f}x") for value in close if low <= value <= high]
+    return extra[:: max(len(extra) // 6, 1)] if len(extra) > 2 else found
+
+
+def linear_ticks(low: float, high: float, suffix: str = "") -> Ticks:
+    """Return about six round numbers."""
+    span = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(span))
+    step = next(n * power for n in (1, 2, 5, 10) if n * power >= span * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [(n * step, f"{n * step:g}{suffix}") for n in range(first, last + 1)]
+
+
+def percent_ticks(low: float, high: float) -> Ticks:
+    """Return about five round parts of a whole, as percent."""
+    return [(value / 100, text) for value, text in linear_ticks(100 * low, 100 * high, " %")]
+
+
+def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    step = max((last - first) // 8 + 1, 1)
+    powers = [10.0**power for power in range(first, last + 1, step)]
+    return [(value, text(value)) for value in powers]
+
+
+def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
+    """Return 1, 2 and 5 times powers of ten."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    values = [float(f"{n}e{power}") for power in powers for n in _RATIOS]
+    return [(value, text(value)) for value in values if low <= value <= high]
+
+
+def _plain(value: float) -> str:
+    if value >= 1e5:
+        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+    return f"{value:,.0f}" if value >= 10000 else f"{value:g}"

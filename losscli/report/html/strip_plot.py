@@ -1,0 +1,113 @@
+"""Draws samples as ticks, one line a process, by their distance from the median."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from losscli.report.html.scales import Scale, percent_ticks, spaced, within
+from losscli.report.html.svg import Plot, element, escape, number, shortened, text
+
+WIDTH = 440
+_LABEL, _PROCESS, _GAP = 31, 9, 8
+_TOP, _BOTTOM = 4, 34
+_LEAST = 0.005
+"""Distance from the median that the axis reaches at least."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The samples of one result: each process a list of distances, as parts of the median."""
+
+    style: int
+    label: str
+    value: str
+    """The median, as people read it."""
+    processes: tuple[tuple[float, ...], ...]
+    middle: tuple[float, float]
+    """p20 and p80."""
+
+
+def strip_plot(name: str, title: str, strips: Sequence[Strip]) -> Plot:
+    """Draw strips on one axis; what lies farther out is drawn at its end and counted."""
+    reach = reach_of(strips)
+    across = Scale(-reach, reach, 8, WIDTH - 8)
+    height = _TOP + sum(map(_height, strips)) + _BOTTOM
+    bottom = height - _BOTTOM
+    ticks = spaced(percent_ticks(-reach, reach), across)
+    grid = "".join(f"M{number(across(value))} {_TOP}V{bottom}" for value, _ in ticks)
+    parts = [element("path", d=grid, class_="grid")]
+    parts += [element("path", d=f"M{number(across(0))} {_TOP}V{bottom}", class_="base")]
+    y = float(_TOP)
+    for strip in strips:
+        parts.append(_strip(strip, y, across, reach))
+        y += _height(strip)
+    parts += [
+        text(within(across(v), words, 0, WIDTH), bottom + 14, words, anchor="middle")
+        for v, words in ticks
+    ]
+    parts += [text(WIDTH / 2, height - 4, "distance from the median", anchor="middle")]
+    description = "; ".join(f"{s.label} {s.value}, {_told(s, reach)}" for s in strips[:12])
+    return Plot(name, title, description, WIDTH, round(height), "".join(parts))
+
+
+def _height(strip: Strip) -> int:
+    return _LABEL + _PROCESS * len(strip.processes) + _GAP
+
+
+def _strip(strip: Strip, y: float, across: Scale, reach: float) -> str:
+    parts = [text(8, y + 12, shortened(strip.label), class_="name")]
+    parts += [text(8, y + 26, f"{strip.value}, {_told(strip, reach)}", class_="over")]
+    y += _LABEL
+    low, high = (across(part) for part in strip.middle)
+    height = _PROCESS * len(strip.processes)
+    words = element("title", escape(f"p20 to p80 of {strip.label}"))
+    parts += [element("rect", words, x=low, y=y, width=high - low, height=height, class_="band")]
+    for samples in strip.processes:
+        parts.append(element("path", d=_ticks(samples, across, y + 1, 7), class_="tick"))
+        y += _PROCESS
+    return element("g", "".join(parts), class_=f"s{strip.style}")
+
+
+def sparkline(strip: Strip, reach: float) -> str:
+    """Return the ticks of a strip in few characters and without words, for a cell of a table."""
+    width, height = 90, 7 * len(strip.processes) + 1
+    across = Scale(-reach, reach, 1, width - 1)
+    paths = "".join(
+        _ticks(samples, across, 7 * index + 1, 6) for index, samples in enumerate(strip.processes)
+    )
+    return (
+        f"<svg class=sp width={width} height={height} aria-hidden=true>"
+        f'<path class=tick d="{paths}"/></svg>'
+    )
+
+
+def reach_of(strips: Sequence[Strip]) -> float:
+    """Return the distance from the median that an axis of strips reaches."""
+    far = max((abs(part) for strip in strips for part in strip.middle), default=0.0)
+    farthest = max((abs(p) for s in strips for each in s.processes for p in each), default=0.0)
+    return max(min(farthest * 1.03, far * 4), _LEAST)
+
+
+def _ticks(samples: Sequence[float], across: Scale, y: float, height: int) -> str:
+    """Return the path of ticks; relative moves take fewer characters."""
+    path, at = "", 0
+    for place in sorted({round(across(sample)) for sample in samples}):
+        start = f"m{place - at}-{height}" if path else f"M{place} {number(y)}"
+        path += f"{start}v{height}"
+        at = place
+    return path
+
+
+def _told(strip: Strip, reach: float) -> str:
+    """Say how many samples there are, and how many lie beyond the axis."""
+    samples = [sample for each in strip.processes for sample in each]
+    beyond = sum(abs(sample) > reach for sample in samples)
+    count = f"{len(samples)} samples" if len(samples) != 1 else "1 sample"
+    return f"{count}, {beyond} at the ends or beyond" if beyond else count
+
+
+def distances(samples: Sequence[float], median: float) -> tuple[float, ...]:
+    """Return samples as parts of the median by which they are longer."""
+    return tuple(sample / median - 1 for sample in samples if math.isfinite(sample))

@@ -1,0 +1,198 @@
+"""The page of `losscli report` in a real browser: no error, no address, filter and sort work."""
+
+import re
+
+import pytest
+
+from losscli.judge.verdict import Verdict
+from losscli.report.html.page import render_page, sections
+from losscli.report.html.records import Verdicts, read_record
+from losscli.runs.records import FAIL
+from tests import browser
+from tests.documents import RESULTS
+from tests.handmade import run
+from tests.test_html_page import check, measured, verified
+
+pytestmark = pytest.mark.skipif(bool(browser.missing()), reason=browser.missing())
+
+ROWS = "[...document.querySelectorAll('#results tbody tr')]"
+SHOWN = f"return {ROWS}.filter(row => row.checkVisibility()).map(row => row.innerText)"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    records = {"base": measured(losses=("mse", "l1"))}
+    page = tmp_path_factory.mktemp("page") / "page.html"
+    page.write_text(render_page(sections(records), records))
+    return page
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with browser.browser(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@pytest.fixture
+def opened(chromium, path):
+    chromium.resize(1280, 900)
+    chromium.theme("light")
+    chromium.open(path)
+    yield chromium
+    assert chromium.messages() == []
+
+
+@pytest.mark.parametrize("kind", ["verify", "judge", "several", "empty"])
+def test_pages_of_every_kind_have_no_error(chromium, tmp_path, kind):
+    verdict = Verdict(id="a", file="mine.py", word="RIGHT", against="mse", device="cpu")
+    records = {
+        "verify": {"run": verified(check(), check("coverage", FAIL, reason="wrong"))},
+        "judge": {"run": Verdicts((verdict,))},
+        "several": {"base": measured(), "new": measured()},
+        "empty": {"base": run()},
+    }[kind]
+    (tmp_path / "page.html").write_text(render_page(sections(records), records))
+    chromium.open(tmp_path / "page.html")
+    assert chromium.run("return document.querySelectorAll('h3').length") > 1
+    assert chromium.messages() == []
+
+
+def test_page_loads_nothing_else(opened):
+    loaded = opened.run("return performance.getEntriesByType('resource').map(each => each.name)")
+    assert [name for name in loaded if not name.startswith("data:")] == []
+
+
+def test_filter_keeps_rows_that_have_all_words(opened):
+    assert len(opened.run(SHOWN)) == 24
+    fill = "const q = document.getElementById('q'); q.value = arguments[0]; q.oninput();"
+    opened.run(fill, "L1 1024 fwd+bwd")
+    shown = opened.run(SHOWN)
+    assert len(shown) == 2
+    assert all(row.startswith("l1 1024x1024") for row in shown)
+    assert opened.run("return document.getElementById('n').textContent") == "2 of 24 rows"
+    opened.run(fill, "")
+    assert len(opened.run(SHOWN)) == 24
+
+
+def test_unchecked_implementation_is_hidden_in_tables_and_plots(opened):
+    opened.run("document.getElementById('show1').click()")
+    assert all("custom" in row for row in opened.run(SHOWN))
+    marks = "[...document.querySelectorAll('#limit svg g.s1')]"
+    assert opened.run(f"return {marks}.every(mark => getComputedStyle(mark).display === 'none')")
+
+
+def test_header_sorts_by_value_in_its_unit_and_says_so(opened):
+    head = "document.querySelectorAll('#results thead th')[3]"
+    medians = f"return {ROWS}.map(row => row.cells[3].textContent)"
+    for order, direction in ((1, "ascending"), (-1, "descending")):
+        opened.run(f"{head}.querySelector('button').click()")
+        found = [seconds(text) for text in opened.run(medians)]
+        assert found == sorted(found)[::order]
+        assert found[0] != found[-1]
+        assert opened.run(f"return {head}.getAttribute('aria-sort')") == direction
+
+
+def seconds(text):
+    number, unit = text.split()
+    return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+
+
+def test_link_to_a_case_opens_its_section(opened):
+    opened.run("document.querySelector('#results tbody a').click()")
+    wait = "return new Promise(done => setTimeout(() => done(document.getElementById('c1').open)))"
+    assert opened.run(wait)
+
+
+def test_mark_shows_its_figures_when_pointed_at(opened):
+    opened.run(
+        "document.querySelector('#limit path.mark').dispatchEvent("
+        "new PointerEvent('pointerover', {bubbles: true, clientX: 9, clientY: 9}))"
+    )
+    told = opened.run("const t = document.getElementById('tip'); return t.hidden || t.textContent")
+    assert re.fullmatch(r"(custom|reference), \d+x\d+: \d+\.\d %", told)
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_page_is_not_wider_than_the_screen(opened, width):
+    opened.resize(width, 800)
+    assert opened.run("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_has_enough_contrast(opened, theme):
+    opened.theme(theme)
+    assert opened.run(CONTRAST) == []
+
+
+CONTRAST = """
+const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+const part = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+const light = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+const ground = e => {
+  for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] === 1) return c;
+  }
+  return parse(getComputedStyle(document.body).backgroundColor);
+};
+const found = [];
+for (const e of document.querySelectorAll('body *')) {
+  if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) continue;
+  if (!e.checkVisibility() || e.closest('script, style, title, desc, [hidden]')) continue;
+  const style = getComputedStyle(e);
+  const a = light(parse(e.closest('svg') ? style.fill : style.color)), b = light(ground(e));
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const name = `${e.tagName} ${e.getAttribute('class')} ${e.textContent.slice(0, 30)}`;
+  if (ratio < 4.5) found.push(`${name} ${ratio.toFixed(2)}`);
+}
+return found.slice(0, 10);
+"""
+
+
+def test_paper_is_light_and_keeps_the_legend(opened):
+    opened.cdp("Emulation.setEmulatedMedia", media="print", features=[DARK])
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    assert opened.run(ground) == "rgb(255, 255, 255)"
+    assert opened.run("return document.querySelector('.impl').checkVisibility()")
+    assert not opened.run("return document.getElementById('q').checkVisibility()")
+
+
+WORDS_APART = """
+document.querySelectorAll('details').forEach(each => each.open = true);
+const found = [];
+for (const svg of document.querySelectorAll('svg[role=img]')) {
+  const name = svg.querySelector('title').textContent, view = svg.viewBox.baseVal;
+  const texts = [...svg.querySelectorAll('text')].map(e => [e.textContent, e.getBBox()]);
+  texts.forEach(([words, a], index) => {
+    const out = a.x < -1 || a.x + a.width > view.width + 1 || a.y + a.height > view.height + 3;
+    if (out) found.push(`${name}: ${words} is outside`);
+    for (const [others, b] of texts.slice(index + 1)) {
+      const width = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
+      const height = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
+      if (width > 1 && height > 4) found.push(`${name}: ${words} runs into ${others}`);
+    }
+  });
+}
+return [document.querySelectorAll('svg[role=img]').length, found.slice(0, 10)];
+"""
+
+
+@pytest.mark.parametrize(
+    "record", ["h200-rows-bench", "h200-peers-bench", "cpu-losses-bench", "h200-thorough-verify"]
+)
+def test_words_of_no_plot_run_into_each_other(chromium, tmp_path, record):
+    records = {"run": read_record(RESULTS / f"{record}.json")}
+    (tmp_path / "page.html").write_text(render_page(sections(records), records))
+    chromium.open(tmp_path / "page.html")
+    plots, found = chromium.run(WORDS_APART)
+    assert (plots > 1, found) == (True, [])
+
+
+DARK = {"name": "prefers-color-scheme", "value": "dark"}
+
+
+def test_sections_are_reached_by_keyboard_and_named(opened):
+    unnamed = """return [...document.querySelectorAll('[tabindex], button, input')]
+      .filter(e => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length))
+      .map(e => e.outerHTML.slice(0, 80))"""
+    assert opened.run(unnamed) == []

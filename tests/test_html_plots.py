@@ -1,0 +1,148 @@
+"""The parts of a plot: scales and their ticks, medians of about the same size, colours, words."""
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot, ratio
+from losscli.report.html.images import in_light
+from losscli.report.html.line_plot import Line, Point, Region, line_plot, shape_at
+from losscli.report.html.measured import BYTES, binned, styles
+from losscli.report.html.scales import (
+    Axis,
+    Scale,
+    byte_ticks,
+    linear_ticks,
+    log_ticks,
+    percent_ticks,
+    ratio_ticks,
+    second_ticks,
+    spaced,
+)
+from losscli.report.html.strip_plot import Strip, distances, sparkline, strip_plot
+from losscli.report.html.svg import escape, printable, shortened
+
+
+def words(ticks):
+    return [text for _, text in ticks]
+
+
+@pytest.mark.parametrize(
+    ("ticks", "low", "high", "expected"),
+    [
+        (byte_ticks, 5000, 2**31, ["32 KiB", "256 KiB", "2 MiB", "16 MiB", "128 MiB", "1 GiB"]),
+        (byte_ticks, 2**20, 2**22, ["1 MiB", "2 MiB", "4 MiB"]),
+        (second_ticks, 2e-6, 3e-2, ["10 us", "100 us", "1 ms", "10 ms"]),
+        (second_ticks, 2e-3, 8e-3, ["2 ms", "5 ms"]),
+        (log_ticks, 0.01, 100, ["0.01", "0.1", "1", "10", "100"]),
+        (log_ticks, 1, 1e6, ["1", "10", "100", "1000", "10,000", "1e5", "1e6"]),
+        (log_ticks, 8, 300, ["10", "20", "50", "100", "200"]),
+        (ratio_ticks, 0.5, 20, ["0.5x", "1x", "2x", "5x", "10x", "20x"]),
+        (ratio_ticks, 0.95, 1.25, ["1.0x", "1.1x", "1.2x"]),
+        (percent_ticks, 0.0, 1.1, ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]),
+        (linear_ticks, -3, 3, ["-3", "-2", "-1", "0", "1", "2", "3"]),
+    ],
+)
+def test_ticks_are_round(ticks, low, high, expected):
+    assert words(ticks(low, high)) == expected
+
+
+def test_ticks_that_would_touch_are_left_out():
+    crowded = [(float(n), "10 MiB") for n in range(1, 41)]
+    kept = [value for value, _ in spaced(crowded, Scale(1, 40, 0, 400))]
+    assert 4 <= len(kept) <= 10
+    assert min(b - a for a, b in pairwise(kept)) * 400 / 39 > 40
+
+
+def test_scale_keeps_values_within_its_ends():
+    scale = Scale(1, 100, 0, 200, log=True)
+    assert [scale(value) for value in (0.1, 1, 10, 100, 1e9)] == pytest.approx(
+        [0, 0, 100, 200, 200]
+    )
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [3.0, 3.0], [1e300, 1e-300], [0.0, 5.0]])
+def test_axis_has_a_length_whatever_the_values(values):
+    for axis in (Axis("", log_ticks, log=True), Axis("", linear_ticks)):
+        scale = axis.scale(values, 0, 100)
+        assert scale.low < scale.high < math.inf
+        assert axis.ticks(scale.low, scale.high) is not None
+
+
+def test_medians_are_of_sizes_within_a_factor_of_four():
+    assert binned([(1, 10), (3, 30), (4, 7), (100, 1)]) == [(2, 20), (4, 7), (100, 1)]
+    assert binned([(1, 10), (3, 30)], highest=True) == [(2, 30)]
+
+
+def test_usual_implementations_have_the_same_colours_in_every_report():
+    assert styles(["mine.py", "reference", "custom"]) == {"custom": 0, "reference": 1, "mine.py": 4}
+    many = styles([f"{n}.py" for n in range(20)])
+    assert set(many.values()) == {4, 5, 6, 7, 8, 9}
+
+
+def test_neighbouring_colours_have_marks_of_other_shapes():
+    assert len({shape_at(style, 10, 10) for style in range(4)}) == 4
+
+
+def test_forest_plot_tells_ratio_and_interval_and_draws_the_baseline():
+    row = ForestRow("mse 8x8", (Mark(0, "custom", 2.0, 1.9, 2.1, "faster"),))
+    plot = forest_plot("speedup", "Speedup", "words", [row], Baseline("reference", 0.03))
+    for told in ("mse 8x8", "2.00x (1.90-2.10)", "faster than reference", 'class="base"'):
+        assert told in plot.body
+    assert plot.legend == ((0, "custom"),)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0123, "0.0123x"), (0.5, "0.50x"), (12.345, "12.35x"), (1234.5, "1234x")]
+)
+def test_ratio_has_few_digits(value, text):
+    assert ratio(value) == text
+
+
+def test_line_plot_marks_the_cache_where_sizes_fit_into_it():
+    points = (Point(2.0**20, 1.0, "a"), Point(2.0**24, 2.0, "b"))
+    line = Line(0, "custom", points)
+
+    def drawn(end):
+        axis = Axis("y", linear_ticks)
+        plot = line_plot("p", "P", "", [line], BYTES, axis, region=Region("fits", end))
+        return 'class="band"' in plot.body
+
+    assert drawn(2.0**22)
+    assert not drawn(2.0**10)
+
+
+def test_samples_beyond_the_axis_are_counted():
+    near = tuple(n / 1000 for n in range(-10, 11))
+    strip = Strip(0, "custom", "1 ms", (near, (*near, 3.0)), (-0.006, 0.006))
+    plot = strip_plot("s", "Samples", [strip])
+    assert "43 samples, 1 at the ends or beyond" in plot.body
+    assert plot.body.count('class="tick"') == 2
+
+
+def test_sparkline_has_a_line_of_ticks_for_each_process():
+    strip = Strip(0, "", "", ((0.0, 0.01), (0.02,)), (0.0, 0.01))
+    assert sparkline(strip, 0.02).count("M") == 2
+
+
+def test_distances_are_parts_of_the_median():
+    assert distances([1.0, 2.0, 3.0], 2.0) == (-0.5, 0.0, 0.5)
+
+
+def test_long_names_lose_their_middle():
+    assert shortened("a" * 50 + "b" * 50, 30) == "a" * 19 + "…" + "b" * 10
+    assert shortened("short") == "short"
+
+
+def test_text_of_a_record_is_escaped_and_printable():
+    assert (
+        escape("<a href='x'>&\x00") == "&lt;a href=&#x27;x&#x27;&gt;&amp;\N{REPLACEMENT CHARACTER}"
+    )
+    assert printable("a\nb\tc\ud800") == "a\nb\tc\N{REPLACEMENT CHARACTER}"
+
+
+def test_image_has_the_colours_of_the_light_theme():
+    plot = forest_plot("p", "P", "", [], Baseline("reference", 0.03))
+    assert "var(" in plot.standalone()
+    assert "var(" not in in_light(plot.standalone())
