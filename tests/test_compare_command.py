@@ -257,8 +257,12 @@ def test_runs_that_were_saved_are_listed_and_compared_by_name(write, capsys):
     assert main.run(["runs"]) == 0
     _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split() for row in rows] == [
-        ["base", "2026-01-02T03:04:05+00:00", "A", "CPU", "8", "0123456789ab"],
-        ["new", "2026-01-02T03:04:05+00:00", "A", "CPU", "8"],
+        ["base", "finished", "2026-01-02T03:04:05+00:00", "A", "CPU", "8", "0123456789ab"],
+        [
+            "new",
+            *["finished,", "a", "later", "one", "was", "killed"],
+            *["2026-01-02T03:04:05+00:00", "A", "CPU", "8"],
+        ],
     ]
     assert compare("base", "new", "--fail-on", "5%") == 0
     assert "new against base: 48 rows" in capsys.readouterr().out
