@@ -12,17 +12,20 @@ from typing import Any
 import click
 
 from losscli.axes import CACHES, MODES, Cache
+from losscli.cli.completing import OneOf
 from losscli.cli.options import (
+    COMPLETE_RUNS,
     axis_options,
+    examples,
     given_besides,
     named_axis,
-    one_of,
     output_options,
     resolve_config,
 )
 from losscli.config.fields import check_processes
 from losscli.config.schema import PROCESSES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
+from losscli.notes import note
 from losscli.runs.saved import check_run_name
 from losscli.units import parse_fraction, parse_seconds
 
@@ -57,7 +60,7 @@ def _threads(text: str) -> int:
 )
 @click.option(
     "--cache",
-    type=one_of("cache", CACHES),
+    type=OneOf("cache", CACHES),
     metavar="STATE",
     help=f"Set the caches before each sample: {' or '.join(CACHES)}.",
 )
@@ -74,9 +77,18 @@ def _threads(text: str) -> int:
 @click.option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
 @click.option("--force", is_flag=True, help="Let --save overwrite a run of the same name.")
 @click.option(
-    "--resume", metavar="FILE", help="Continue the interrupted run in FILE, a path or a saved name."
+    "--resume",
+    metavar="FILE",
+    help="Continue the interrupted run in FILE, a path or a saved name.",
+    shell_complete=COMPLETE_RUNS,
 )
 @output_options
+@examples(
+    "losscli bench",
+    "losscli bench --loss mse --size 8Kx8K --dtype float32,bfloat16",
+    "losscli bench -c full.yaml --dry-run",
+    "losscli bench --loss hinge --impl custom,reference,my_kernel.py --save mine",
+)
 def command(
     *,
     dry_run: bool,
@@ -156,7 +168,7 @@ def command(
         rest = resuming.resume(resume, run, tasks)
         run, tasks, resumed = rest.run, rest.tasks, rest.path
 
-    notify = cache_calls(lambda note: click.echo(f"losscli: {note}", err=True))
+    notify = cache_calls(note)
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
         return run_jobs(
             run,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from losscli.cli.completing import OneOf
+from losscli.cli.options import examples
 from losscli.report.tables import lay_out
 from losscli.units import format_bytes
-
-from .options import one_of
 
 if TYPE_CHECKING:
     from losscli.extension.build import Outcome
@@ -23,7 +23,7 @@ DEVICES = ("auto", "cpu", "cuda")
 @click.command(name="build")
 @click.option(
     "--device",
-    type=one_of("device", DEVICES),
+    type=OneOf("device", DEVICES),
     default="auto",
     show_default=True,
     metavar="NAME",
@@ -37,6 +37,11 @@ DEVICES = ("auto", "cpu", "cuda")
     "--verbose",
     is_flag=True,
     help="Show the commands, and the registers and memory of each CUDA kernel.",
+)
+@examples(
+    "losscli build",
+    "losscli build --device cuda --all",
+    "losscli build --force --verbose",
 )
 def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
     """Compile the kernels for this machine and keep them in the cache.

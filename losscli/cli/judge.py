@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from losscli.axes import DTYPES
+from losscli.cli.completing import OneOf
 from losscli.cli.interrupts import raise_if_received
-from losscli.cli.options import axis, named_axis, one_of, output_option
+from losscli.cli.options import axis, examples, named_axis, output_option
 from losscli.config.fields import check_device
 from losscli.config.sizes import parse_size
 from losscli.errors import (
@@ -26,6 +27,7 @@ from losscli.errors import (
     UsageError,
 )
 from losscli.losses import JUDGED, REDUCTIONS
+from losscli.notes import note, say
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @click.argument("files", nargs=-1, metavar="FILE...")
 @click.option(
     "--loss",
-    type=one_of("loss", JUDGED),
+    type=OneOf("loss", JUDGED),
     metavar="NAME",
     help=f"Judge against losscli's oracle of a loss: {', '.join(JUDGED)}.",
 )
@@ -96,7 +98,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @named_axis("--dtype", "dtypes", "dtype", DTYPES)
 @click.option(
     "--reduction",
-    type=one_of("reduction", REDUCTIONS),
+    type=OneOf("reduction", REDUCTIONS),
     metavar="NAME",
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default mean.",
 )
@@ -129,12 +131,17 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @click.option("--no-cache", is_flag=True, help="Judge again what was judged before.")
 @click.option(
     "--format",
-    type=one_of("format", FORMATS),
+    type=OneOf("format", FORMATS),
     metavar="NAME",
     help="Write verdicts as table, json or jsonl (one a line, as they come). By default table, and "
     "jsonl with --jobs or --resume.",
 )
 @output_option
+@examples(
+    "losscli judge my_kernel.py",
+    "losscli judge my_kernel.py --loss huber --param delta=0.5 --quick",
+    "losscli judge --jobs jobs.jsonl --workers 4 -o verdicts.jsonl",
+)
 def command(
     *,
     files: tuple[str, ...],
@@ -175,8 +182,8 @@ def command(
     earlier = read_finished(output) if resume is not None and output else []
     finished = {verdict.id for verdict in earlier}
     if finished:
-        click.echo(f"losscli: {len(finished)} verdicts are already in {output}", err=True)
-    pool = LocalPool(workers or default_workers(), gpus=usable_gpus(), notify=_note)
+        note(f"{len(finished)} verdicts are already in {output}")
+    pool = LocalPool(workers or default_workers(), gpus=usable_gpus(), notify=note)
     batch = judge_batch(items, pool, cache=None if no_cache else user_verdicts(), finished=finished)
     interrupted = False
     resumed = resume is not None
@@ -187,12 +194,13 @@ def command(
                     writer.add(verdict)
                     raise_if_received()
                     if output or format == "json":
-                        click.echo(line(verdict), err=True)
+                        say(line(verdict))
         except KeyboardInterrupt:
             interrupted = True
     verdicts = writer.verdicts
     if output and verdicts:
-        click.echo(f"{summary(verdicts)}\n\nlosscli: wrote {output}", err=True)
+        say(f"{summary(verdicts)}\n")
+        note(f"wrote {output}")
     if interrupted:
         click.echo(f"losscli: interrupted{_what_is_left(verdicts, format, output)}", err=True)
         return EXIT_INTERRUPTED
@@ -303,10 +311,6 @@ def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UnfitError(f"--resume '{path}' cannot be written.")
     return path
-
-
-def _note(text: str) -> None:
-    click.echo(f"losscli: {text}", err=True)
 
 
 def _what_is_left(verdicts: Sequence[Verdict], format: str, output: Path | None) -> str:

@@ -13,8 +13,10 @@ from typing import NoReturn, Protocol, TypeVar
 import click
 
 from losscli.cli.interrupts import raise_if_received
+from losscli.cli.variables import variables
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
+from losscli.notes import note, say
 from losscli.report.render import conclusion, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
@@ -53,7 +55,7 @@ def begin(
     """
     return Run(
         kind=kind,
-        command=("losscli", *map(_text, sys.argv[1:])),
+        command=(*map(_text, variables()), "losscli", *map(_text, sys.argv[1:])),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         environment={**description.describe(device), **(facts or {})},
         plan=plan,
@@ -109,9 +111,10 @@ def run_jobs(
     if results:
         publish(run.kind, lambda: render(writer.run, "md"))
     if output and results:
-        click.echo(f"{conclusion(writer.run)}\n\nlosscli: wrote {output}", err=True)
+        say(f"{conclusion(writer.run)}\n")
+        note(f"wrote {output}")
     if saved and results:
-        click.echo(f"losscli: saved {saved.stem}", err=True)
+        note(f"saved {saved.stem}")
     if not finished:
         what = "; the report has the finished results" if results else " before the first result"
         click.echo(f"losscli: interrupted{what}", err=True)
@@ -161,7 +164,7 @@ def _run_all(
     except KeyboardInterrupt:
         return False
     except _FirstFailureError:
-        click.echo("losscli: stopped at the first failure (--fail-fast)", err=True)
+        note("stopped at the first failure (--fail-fast)")
     return True
 
 

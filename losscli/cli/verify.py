@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.options import axis, axis_options, given_besides, output_options, resolve_config
+from losscli.cli.completing import checks as check_names
+from losscli.cli.completing import listed
+from losscli.cli.options import (
+    axis,
+    axis_options,
+    examples,
+    given_besides,
+    output_options,
+    resolve_config,
+)
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
@@ -27,6 +36,9 @@ BESIDE_SELF_TEST = {"self_test", "device", "format", "output", "keep_going", "de
 """Options that --self-test accepts, because they do not choose cases."""
 
 
+_COMPLETE_CHECKS = listed(check_names, commas=True)
+
+
 def _check(text: str) -> tuple[str]:
     """Read the name of a check, or of one of its results."""
     from losscli.verify.checks import find_check
@@ -36,12 +48,17 @@ def _check(text: str) -> tuple[str]:
 
 @click.command("verify")
 @axis_options
-@axis("--check", "checks", "NAME", _check, "Run only check NAME.")
+@axis("--check", "checks", "NAME", _check, "Run only check NAME.", _COMPLETE_CHECKS)
 @click.option("--quick", is_flag=True, help="Run the cases of quick.yaml, as `-c quick` does.")
 @click.option(
     "--self-test", is_flag=True, help="Test the checks with wrong and honest implementations."
 )
 @output_options
+@examples(
+    "losscli verify --quick",
+    "losscli verify --loss smooth_l1 --dtype float16",
+    "losscli verify --loss mse --impl my_kernel.py --check gradients",
+)
 def command(
     *,
     checks: tuple[str, ...],

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from losscli.compare.peers import headline
 from losscli.errors import UnfitError
 from losscli.report.render import render
+from losscli.report.terminal import show
 from losscli.runs.files import is_replaceable, replace_file
 from losscli.runs.journal import Journal
 from losscli.runs.records import Result, Run
@@ -100,7 +101,10 @@ class Writer:
     def _report(self, text: str) -> None:
         """Write the report to its output."""
         if self.output is None:
-            print(text)
+            if self.format == "table":
+                show(text)
+            else:
+                print(text)
         else:
             self._write(self.output, text)
 
