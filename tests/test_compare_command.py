@@ -47,6 +47,10 @@ timed only in base.json: 1 row
 timed only in new.json: 1 row
     mse 8x8 float32 mean, custom, forward
 
+new/base: the new time over that of the baseline, above 1 the new run is slower; interval: holds the
+      next ratio too; same: within the threshold; unclear: too few or too scattered samples to
+      decide
+
 noise from run to run: 2.0 %, assumed, because there are too few controls: 0 of 6
 all intervals hold together with 99 % confidence
 

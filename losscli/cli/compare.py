@@ -107,7 +107,11 @@ def _compare(
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
     compared = Comparisons(baseline[0], found, gate)
-    _write(reports.render_comparison(compared, format), format, output)
+    from losscli.report.tables import WIDTH
+    from losscli.report.terminal import width
+
+    room = WIDTH if output else width()
+    _write(reports.render_comparison(compared, format, room), format, output)
     step_summary.publish("compare", lambda: reports.render_comparison(compared, "md"))
     if output:
         say(f"{reports.conclusion(compared)}\n")

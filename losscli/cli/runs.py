@@ -12,14 +12,17 @@ from losscli.cli.completing import OneOf, listed
 from losscli.cli.options import FORMATS, examples, output_option
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.notes import note
-from losscli.report.tables import lay_out
+from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
 from losscli.report.terminal import show as write
+from losscli.report.terminal import width
 from losscli.runs.journal import is_being_written
 from losscli.runs.saved import killed_runs, runs_directory, saved_runs
 
 LIST, SHOW, REMOVE = "list", "show", "rm"
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
 OUTDATED = "finished, a later one was killed"
+_LEAST_IMPORTANT = ("commit", "device", "cases", "created")
+"""Columns that a narrow terminal goes without, the first one first."""
 _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
 _UNKNOWN: dict[str, object] = dict.fromkeys(("created", "device", "cases", "commit"))
 
@@ -90,7 +93,10 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         if not any(run["problem"] for run in runs):
             keys.remove("problem")
         rows = [["" if run[key] is None else str(run[key]) for key in keys] for run in runs]
-        click.echo(lay_out(keys, rows, align=["left"] * len(keys)))
+        shown, rows = narrowed(keys, rows, width(), _LEAST_IMPORTANT)
+        click.echo(lay_out(shown, rows, align=["left"] * len(shown)))
+        if dropped := [key for key in keys if key not in shown]:
+            click.echo(f"\n{left_out(dropped, width())}")
 
 
 def _describe(name: str, path: Path, state: str) -> dict[str, object]:
@@ -133,7 +139,7 @@ def _show(names: Sequence[str], format: str, output: Path | None) -> None:
     run = read_run(_find(name), "bench")
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
-    text = render(run, format)
+    text = render(run, format, WIDTH if output else width())
     try:
         if output:
             output.write_text(f"{text}\n", encoding="utf-8")

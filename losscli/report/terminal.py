@@ -12,7 +12,7 @@ from typing import IO
 from losscli.report.tables import WIDTH
 
 GREEN, YELLOW, RED = "32", "33", "31"
-NARROWEST = 40
+NARROWEST = 48
 """Characters a line that a report needs at least."""
 
 _BAD = (

@@ -12,7 +12,7 @@ from typing import IO
 
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.verdict import Verdict
-from losscli.report.terminal import show
+from losscli.report.terminal import show, width
 from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.files import is_replaceable, replace_file
@@ -64,7 +64,7 @@ class VerdictWriter:
         if self.format == "jsonl":
             self._write_line(json_line(verdict.to_json()))
         elif self.format == "table" and self.output is None:
-            show(f"{block(verdict)}\n")
+            show(f"{block(verdict, width())}\n")
 
     def __exit__(
         self,
