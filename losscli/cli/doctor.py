@@ -9,7 +9,7 @@ import click
 
 from losscli.config.fields import check_device
 from losscli.errors import EXIT_OK, EXIT_UNFIT
-from losscli.notes import is_quiet
+from losscli.notes import status
 
 _HELP = """\
 Look for what stops or spoils a build or a benchmark on this machine.
@@ -45,15 +45,11 @@ def command(device: str, as_json: bool) -> int:
     from losscli.report.doctor import render
     from losscli.report.terminal import in_colour
 
-    def show(text: str) -> None:
-        if sys.stderr.isatty() and not is_quiet():
-            click.echo(f"\r{text}\033[K", err=True, nl=False)
-
     arguments = ("losscli", *sys.argv[1:])
     report = examine(
-        Machine(device), command=arguments, progress=lambda name: show(f"looking at {name}")
+        Machine(device), command=arguments, progress=lambda name: status(f"looking at {name}")
     )
-    show("")
+    status("")
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))
     else:

@@ -15,6 +15,7 @@ from losscli.axes import DTYPES
 from losscli.cli.completing import OneOf
 from losscli.cli.interrupts import raise_if_received
 from losscli.cli.options import axis, examples, named_axis, output_option
+from losscli.cli.progress import Progress
 from losscli.config.fields import check_device
 from losscli.config.sizes import parse_size
 from losscli.errors import (
@@ -27,7 +28,7 @@ from losscli.errors import (
     UsageError,
 )
 from losscli.losses import JUDGED, REDUCTIONS
-from losscli.notes import note, say
+from losscli.notes import note, say, status
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "jsonl")
 MOST_WORKERS = 1024
+_WORK = "judging: builds, checks and times a file, up to several minutes"
 STDIN = "-"
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -187,12 +189,17 @@ def command(
     batch = judge_batch(items, pool, cache=None if no_cache else user_verdicts(), finished=finished)
     interrupted = False
     resumed = resume is not None
+    progress = Progress([1.0] * len(files))
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
         try:
-            with closing(batch):
+            with progress, closing(batch):
+                progress.working_on(_WORK)
                 for verdict in batch:
+                    status("")  # a verdict goes to standard output, which may be the same terminal
                     writer.add(verdict)
                     raise_if_received()
+                    progress.finish_one()
+                    progress.working_on(_WORK)
                     if output or format == "json":
                         say(line(verdict))
         except KeyboardInterrupt:

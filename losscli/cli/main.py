@@ -31,7 +31,7 @@ from losscli.errors import (
     unknown,
 )
 from losscli.notes import VARIABLE as QUIET_VARIABLE
-from losscli.notes import is_on, is_quiet
+from losscli.notes import is_on, is_quiet, status
 
 COMMANDS = {
     "build": "Compile the kernels for this machine.",
@@ -237,6 +237,8 @@ def _is_being_imported(name: str) -> bool:
 
 def _explain(error: BaseException) -> int:
     """Write one message for an error that ended the program; return the exit code."""
+    if not isinstance(error, BrokenPipeError):
+        status("")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return EXIT_USAGE

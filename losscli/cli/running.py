@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -13,6 +12,7 @@ from typing import NoReturn, Protocol, TypeVar
 import click
 
 from losscli.cli.interrupts import raise_if_received
+from losscli.cli.progress import Progress
 from losscli.cli.variables import variables
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
@@ -29,7 +29,7 @@ class Job(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in the progress bar."""
+        """The name in the line of progress."""
         ...
 
 
@@ -90,6 +90,8 @@ def run_jobs(
     saved: Path | None = None,
     resumed: Path | None = None,
     keep_going: bool = True,
+    weights: Sequence[float] = (),
+    guess: float | None = None,
 ) -> int:
     """Run jobs, write the report of their results, and return the exit code.
 
@@ -102,11 +104,14 @@ def run_jobs(
         saved: where the run is kept as well.
         resumed: the file that the results from before are from.
         keep_going: after a result that failed.
+        weights: how long each job takes beside the others; all alike by default.
+        guess: how many seconds all may take.
     """
+    progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
     with Writer(run, format, output, saved=saved, resumed=resumed) as writer:
-        finished = _run_all(jobs, results_of, _keeper(writer, keep_going))
+        finished = _run_all(jobs, results_of, _keeper(writer, keep_going), progress)
     results = writer.run.results
     if results:
         publish(run.kind, lambda: render(writer.run, "md"))
@@ -147,20 +152,19 @@ def _run_all(
     jobs: Sequence[AnyJob],
     results_of: Callable[[AnyJob], Generator[Result, None, None]],
     keep: Callable[[Result], None],
+    progress: Progress,
 ) -> bool:
-    """Run the jobs behind a progress bar; tell whether they were finished, not interrupted."""
-    # Where standard error is no terminal, the bar goes nowhere.
-    file = sys.stderr if sys.stderr.isatty() else io.StringIO()
-    bar = click.progressbar(
-        jobs, file=file, show_pos=True, item_show_func=lambda job: job.name if job else None
-    )
+    """Run the jobs and show progress; tell whether they were finished, not interrupted."""
     try:
-        with bar:
-            for job in bar:
+        with progress:
+            for job in jobs:
+                progress.working_on(job.name)
                 raise_if_received()
                 with closing(results_of(job)) as results:
                     for result in results:
                         keep(result)
+                        progress.working_on(job.name)
+                progress.finish_one()
     except KeyboardInterrupt:
         return False
     except _FirstFailureError:

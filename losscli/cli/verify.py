@@ -23,6 +23,7 @@ from losscli.cli.options import (
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
+from losscli.notes import LOADING, status
 
 if TYPE_CHECKING:
     from losscli.runs.records import VerifyResult
@@ -98,12 +99,14 @@ def command(
         config = _of_our_own(config)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
-    from losscli.cli.dry_run import print_cases, print_names
+    status(LOADING)
+    from losscli.cli.dry_run import duration, print_cases, print_names
     from losscli.cli.running import begin, run_jobs
     from losscli.config.exclusions import excluded
     from losscli.machine import devices, memory
 
     device = devices.resolve_device(config.device)
+    status("")
     if self_test:
         from losscli.cli.self_test import run_checks_test
 
@@ -112,7 +115,7 @@ def command(
         print_names(config, device)
         return EXIT_OK
 
-    from losscli.verify.pool import Pool, processes_for
+    from losscli.verify.pool import Pool, processes_for, seconds_of_checks
     from losscli.verify.runner import Job, plan
 
     if dry_run:
@@ -125,6 +128,8 @@ def command(
 
             asked = sum(map(len, plan(config, device, checks=checks)))
             click.echo(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
+        jobs = plan(config, device, checks=checks)
+        click.echo(duration(seconds_of_checks(jobs, device)))
         return EXIT_OK
 
     from losscli.verify.shrink import Shrinker
@@ -143,6 +148,8 @@ def command(
             format=format,
             output=output,
             keep_going=keep_going,
+            weights=list(map(len, jobs)),
+            guess=seconds_of_checks(jobs, device),
         )
 
 

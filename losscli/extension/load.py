@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from losscli.errors import BuildError, UsageError
 from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES, WEIGHTED
-from losscli.notes import note
+from losscli.notes import note, status
 
 from .targets import (
     BENCH,
@@ -81,8 +81,11 @@ def _obtain(targets: list[Target]) -> list[Path]:
     from .support import require_platform
 
     require_platform()
-    builder = Builder(_toolbox(), user_cache(), csrc_root(), note)
-    paths = [outcome.path for outcome in builder.obtain(targets)]
+    builder = Builder(_toolbox(), user_cache(), csrc_root(), note, progress=status)
+    try:
+        paths = [outcome.path for outcome in builder.obtain(targets)]
+    finally:
+        status("")
     assert all(paths)
     return [path for path in paths if path]
 
