@@ -57,7 +57,7 @@ clean: ## remove .venv and caches; built kernels stay in the user's cache
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(READY): pyproject.toml constraints.txt
-	@echo "setting up $(VENV)"
+	@echo "setting up $(VENV): installs PyTorch and the tools, several minutes the first time"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "losscli needs Python 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' \

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import force_setattr, replace
@@ -247,10 +247,14 @@ class Case(Record, frozen=True):
     @property
     def name(self) -> str:
         """The name in errors, tolerances and tables: ``mse 1024x1024 float32 mean``."""
+        return self.name_with()
+
+    def name_with(self, shown: Collection[str] = ()) -> str:
+        """Return the name with these parameters, even where they have their defaults."""
         changed = [
             f"{p.name}={self.params[p.name]:g}"
             for p in self.spec.parameters
-            if self.params[p.name] != p.default
+            if self.params[p.name] != p.default or p.name in shown
         ]
         words = [self.loss, *changed, format_size(self.size), self.dtype, self.reduction]
         if self.distribution != "uniform":
@@ -296,10 +300,19 @@ class Case(Record, frozen=True):
 
 
 def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
-    """Return each case's name; cases with equal names also get the fields that differ."""
+    """Return each case's name, with the parameters that have several values among the cases.
+
+    Cases with equal names also get the fields that differ.
+    """
+    cases = list(cases)
+    swept: dict[tuple[str, str], set[float]] = {}
+    for case in cases:
+        for parameter, value in case.params.items():
+            swept.setdefault((case.loss, parameter), set()).add(value)
     by_name: dict[str, dict[Case, None]] = {}
     for case in cases:
-        by_name.setdefault(case.name, {})[case] = None
+        shown = [name for name in case.params if len(swept[case.loss, name]) > 1]
+        by_name.setdefault(case.name_with(shown), {})[case] = None
     names: dict[Case, str] = {}
     for name, alike in by_name.items():
         parting = [f for f in Case.__struct_fields__ if len({getattr(c, f) for c in alike}) > 1]

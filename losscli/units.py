@@ -25,6 +25,16 @@ def format_seconds(seconds: float, digits: int = 4) -> str:
     return f"{_significant(seconds / 1e-9, digits)} ns"
 
 
+def format_duration(seconds: float) -> str:
+    """Return ``40 s``, ``3 min`` or ``2 h 10 min``, as exact as an estimate is."""
+    if seconds < 90:
+        return f"{math.ceil(seconds)} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+
+
 def format_bytes(count: float) -> str:
     """Return bytes in binary units: ``4.0 GiB``."""
     for scale, unit in _BYTES:

@@ -47,6 +47,10 @@ timed only in base.json: 1 row
 timed only in new.json: 1 row
     mse 8x8 float32 mean, custom, forward
 
+new/base: the new time over that of the baseline, above 1 the new run is slower; interval: holds the
+      next ratio too; same: within the threshold; unclear: too few or too scattered samples to
+      decide
+
 noise from run to run: 2.0 %, assumed, because there are too few controls: 0 of 6
 all intervals hold together with 99 % confidence
 
@@ -257,8 +261,12 @@ def test_runs_that_were_saved_are_listed_and_compared_by_name(write, capsys):
     assert main.run(["runs"]) == 0
     _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split() for row in rows] == [
-        ["base", "2026-01-02T03:04:05+00:00", "A", "CPU", "8", "0123456789ab"],
-        ["new", "2026-01-02T03:04:05+00:00", "A", "CPU", "8"],
+        ["base", "finished", "2026-01-02T03:04:05+00:00", "A", "CPU", "8", "0123456789ab"],
+        [
+            "new",
+            *["finished,", "a", "later", "one", "was", "killed"],
+            *["2026-01-02T03:04:05+00:00", "A", "CPU", "8"],
+        ],
     ]
     assert compare("base", "new", "--fail-on", "5%") == 0
     assert "new against base: 48 rows" in capsys.readouterr().out

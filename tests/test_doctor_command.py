@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from losscli.cli import doctor
 from losscli.cli.main import run
 from losscli.doctor import probes, questions
 from losscli.doctor.findings import Answer, Probe, ok, problem, warning
@@ -183,25 +182,6 @@ def test_json_has_a_schema_version_and_every_finding(answers, capsys):
             },
         ],
     }
-
-
-@pytest.mark.parametrize(
-    ("terminal", "environment", "coloured"),
-    [
-        (True, {}, True),
-        (False, {}, False),
-        (True, {"NO_COLOR": "1"}, False),
-        (True, {"NO_COLOR": ""}, True),
-        (True, {"TERM": "dumb"}, False),
-    ],
-)
-def test_colour_is_for_terminals_without_no_color(monkeypatch, terminal, environment, coloured):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    assert doctor._coloured() is coloured
 
 
 def test_unknown_device_is_wrong_usage(capsys):

@@ -120,12 +120,12 @@ def test_list_says_which_losses_are_of_rows(capsys):
 def test_list_without_a_kind_has_all_kinds(capsys):
     lines = listing(capsys).splitlines()
     heads = [line for line in lines if not line.startswith(" ")]
-    assert heads == ["losses:", "implementations:", "devices:", "configs:"]
+    assert heads == ["losses:", "implementations:", "checks:", "devices:", "configs:"]
 
 
 def test_list_in_json_has_all_kinds(capsys):
     everything = json.loads(listing(capsys, "--format", "json"))
-    assert list(everything) == ["losses", "implementations", "devices", "configs"]
+    assert list(everything) == ["losses", "implementations", "checks", "devices", "configs"]
     assert list(everything["losses"]) == list(LISTED)
 
 

@@ -12,6 +12,12 @@ from losscli.runs.records import (
 )
 from tests.handmade import PAIR, case, failed, result, run, skipped
 
+LEGEND = """\
+median, p20-p80: time of a call; GB/s: the fewest bytes of the pass over the median; vs ref: the
+    time of the reference over this one; ulp: the largest error in units in the last place; 2 of a
+    mean or sum and 4 of an element always pass; extra: memory beyond inputs, loss and gradient;
+    custom: losscli's own kernel""".splitlines()
+
 
 def test_table_of_a_bench_run_as_a_whole():
     assert render(run(*PAIR), "table").splitlines() == [
@@ -21,6 +27,8 @@ def test_table_of_a_bench_run_as_a_whole():
         "-------------  ----  ---------  --------  ---------  ----  ------  ----  -------",
         "mse 4096x4096  fwd   reference  8.000 ms  7.60-8.80  67.1       -  0.50  2.0 MiB",
         "               fwd   custom     2.000 ms  1.90-2.20  67.1   4.00x  0.50  2.0 MiB",
+        "",
+        *LEGEND,
         "",
         "custom is slower than the best peer in 0 of 1 cell",
         "",
@@ -100,7 +108,7 @@ def test_each_reason_for_a_missing_limit_is_printed_once():
     reasons = ("no nvcc", "no nvcc", "no room")
     text = render(run(*(result(no_limit=reason) for reason in reasons)), "table")
     assert (
-        text.split("\n\n")[2]
+        text.split("\n\n")[3]
         == "memory limit not measured: no nvcc\nmemory limit not measured: no room"
     )
 
@@ -176,7 +184,7 @@ def test_functions_of_pytorch_that_lose_digits_are_named_with_their_largest_erro
 def test_skipped_implementations_are_grouped_by_reason():
     cases = [case(shape=(n,), target_shape=(n,)) for n in range(1, 6)]
     text = render(run(*PAIR, *(skipped(case=case) for case in cases)), "table")
-    assert text.split("\n\n")[2] == (
+    assert text.split("\n\n")[3] == (
         "skipped custom (mse 1 float32 mean, mse 2 float32 mean, mse 3 float32 mean and 2 more): "
         "needs 2 GiB"
     )

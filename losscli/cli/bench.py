@@ -12,20 +12,28 @@ from typing import Any
 import click
 
 from losscli.axes import CACHES, MODES, Cache
+from losscli.cli.completing import OneOf
 from losscli.cli.options import (
+    COMPLETE_RUNS,
     axis_options,
+    examples,
     given_besides,
     named_axis,
-    one_of,
     output_options,
     resolve_config,
 )
 from losscli.config.fields import check_processes
 from losscli.config.schema import PROCESSES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
+from losscli.notes import LOADING, note, status
 from losscli.runs.saved import check_run_name
 from losscli.units import parse_fraction, parse_seconds
 
+NEXT = (
+    "next: `losscli bench --loss huber --size 8Kx8K --save NAME` keeps a run to compare with, "
+    "`losscli new my_kernel` writes a kernel to start from, `losscli judge my_kernel.py` judges it"
+)
+"""What to try after a bench without options, which is the first that people run."""
 MOST_THREADS = 1024
 
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
@@ -57,7 +65,7 @@ def _threads(text: str) -> int:
 )
 @click.option(
     "--cache",
-    type=one_of("cache", CACHES),
+    type=OneOf("cache", CACHES),
     metavar="STATE",
     help=f"Set the caches before each sample: {' or '.join(CACHES)}.",
 )
@@ -74,9 +82,18 @@ def _threads(text: str) -> int:
 @click.option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
 @click.option("--force", is_flag=True, help="Let --save overwrite a run of the same name.")
 @click.option(
-    "--resume", metavar="FILE", help="Continue the interrupted run in FILE, a path or a saved name."
+    "--resume",
+    metavar="FILE",
+    help="Continue the interrupted run in FILE, a path or a saved name.",
+    shell_complete=COMPLETE_RUNS,
 )
 @output_options
+@examples(
+    "losscli bench",
+    "losscli bench --loss mse --size 8Kx8K --dtype float32,bfloat16",
+    "losscli bench -c full.yaml --dry-run",
+    "losscli bench --loss hinge --impl custom,reference,my_kernel.py --save mine",
+)
 def command(
     *,
     dry_run: bool,
@@ -121,17 +138,20 @@ def command(
     config = timed(config)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
+    status(LOADING)
+    from losscli.bench.estimate import seconds_of, seconds_of_all
     from losscli.bench.plan import plan, plan_id
     from losscli.bench.processes import Processes, environment
     from losscli.cli import resuming
     from losscli.cli import self_test as self_tests
-    from losscli.cli.dry_run import print_names, print_plans
+    from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.exclusions import excluded
     from losscli.machine import devices, memory
     from losscli.runs.saved import prepare
 
     device = devices.resolve_device(config.device)
+    status("")
     if self_test:
         if threads is not None:
             devices.set_threads(threads)
@@ -141,6 +161,7 @@ def command(
         return EXIT_OK
     if dry_run:
         print_plans(config, device, memory.free_bytes(device))
+        click.echo(duration(seconds_of_all(plan(config, device))))
         return EXIT_OK
 
     saved = prepare(save) if save else None
@@ -156,9 +177,9 @@ def command(
         rest = resuming.resume(resume, run, tasks)
         run, tasks, resumed = rest.run, rest.tasks, rest.path
 
-    notify = cache_calls(lambda note: click.echo(f"losscli: {note}", err=True))
+    notify = cache_calls(note)
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
-        return run_jobs(
+        code = run_jobs(
             run,
             tasks,
             processes_of_run.run,
@@ -167,7 +188,12 @@ def command(
             saved=saved,
             resumed=resumed,
             keep_going=keep_going,
+            weights=[seconds_of(task) for task in tasks],
+            guess=seconds_of_all(tasks),
         )
+    if not given_besides(click.get_current_context(), ()):
+        note(NEXT)
+    return code
 
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import re
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from losscli.cli.completing import OneOf
+from losscli.cli.options import examples
+from losscli.cli.progress import Progress
+from losscli.notes import note, status
 from losscli.report.tables import lay_out
 from losscli.units import format_bytes
-
-from .options import one_of
 
 if TYPE_CHECKING:
     from losscli.extension.build import Outcome
@@ -23,7 +25,7 @@ DEVICES = ("auto", "cpu", "cuda")
 @click.command(name="build")
 @click.option(
     "--device",
-    type=one_of("device", DEVICES),
+    type=OneOf("device", DEVICES),
     default="auto",
     show_default=True,
     metavar="NAME",
@@ -38,6 +40,11 @@ DEVICES = ("auto", "cpu", "cuda")
     is_flag=True,
     help="Show the commands, and the registers and memory of each CUDA kernel.",
 )
+@examples(
+    "losscli build",
+    "losscli build --device cuda --all",
+    "losscli build --force --verbose",
+)
 def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
     """Compile the kernels for this machine and keep them in the cache.
 
@@ -47,23 +54,23 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
     """
     from losscli.extension.build import build
 
-    status_line = _StatusLine(sys.stderr.isatty())
+    progress = _BuildProgress()
     started = time.perf_counter()
     outcomes = build(
         device,
         everything=everything,
         force=force,
-        notify=status_line.note,
-        progress=status_line.show,
+        notify=note,
+        progress=progress.show,
     )
     seconds = time.perf_counter() - started
-    status_line.clear()
+    status("")
     if verbose:
         for outcome in outcomes:
             _show_log(outcome)
     click.echo(_targets(outcomes))
-    for (status, reason), names in _reasons(outcomes).items():
-        click.echo(f"{', '.join(names)} {status}: {reason}")
+    for (state, reason), names in _reasons(outcomes).items():
+        click.echo(f"{', '.join(names)} {state}: {reason}")
     built = sum(outcome.fresh for outcome in outcomes)
     if built:
         click.echo(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
@@ -71,25 +78,21 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
         _show_kernels(outcomes)
 
 
-class _StatusLine:
-    """One line on a terminal's stderr that each status replaces."""
+class _BuildProgress:
+    """The progress of a build, from the lines of ninja."""
 
-    def __init__(self, terminal: bool) -> None:
-        self.terminal = terminal
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
 
-    def show(self, text: str) -> None:
-        """Replace the line."""
-        if self.terminal:
-            click.echo(f"\r{text[:99]}\033[K", err=True, nl=False)
-
-    def clear(self) -> None:
-        """Leave an empty line."""
-        self.show("")
-
-    def note(self, text: str) -> None:
-        """Write a line that stays."""
-        self.clear()
-        click.echo(f"losscli: {text}", err=True)
+    def show(self, line: str) -> None:
+        """Show a line ``[3/14] compiling csrc/...``."""
+        found = re.match(r"\[(\d+)/(\d+)\] (.*)", line)
+        if not found:
+            return
+        finished, steps = int(found[1]), int(found[2])
+        self._progress = self._progress or Progress([1.0] * steps)
+        self._progress.finished = finished
+        self._progress.working_on(found[3])
 
 
 def _targets(outcomes: Sequence[Outcome]) -> str:

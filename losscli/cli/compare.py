@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from losscli.cli.options import output_options
+from losscli.cli.options import COMPLETE_RUNS, examples, output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UnfitError, UsageError
+from losscli.notes import note, say
 from losscli.runs.files import is_replaceable, replace_file
 from losscli.units import parse_fraction
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compare")
-@click.argument("names", nargs=-1, metavar="BASE NEW...")
+@click.argument("names", nargs=-1, metavar="BASE NEW...", shell_complete=COMPLETE_RUNS)
 @click.option(
     "--fail-on",
     "threshold",
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
 )
 @click.option("--force", is_flag=True, help="Compare runs even if their machines differ.")
 @output_options
+@examples(
+    "losscli compare before after",
+    "losscli compare before after --fail-on 5%",
+    "losscli compare base.json new.json --format md -o comparison.md",
+)
 def command(
     names: tuple[str, ...],
     threshold: float | None,
@@ -101,12 +107,17 @@ def _compare(
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
     compared = Comparisons(baseline[0], found, gate)
-    _write(reports.render_comparison(compared, format), output)
+    from losscli.report.tables import WIDTH
+    from losscli.report.terminal import width
+
+    room = WIDTH if output else width()
+    _write(reports.render_comparison(compared, format, room), format, output)
     step_summary.publish("compare", lambda: reports.render_comparison(compared, "md"))
     if output:
-        click.echo(f"{reports.conclusion(compared)}\n\nlosscli: wrote {output}", err=True)
+        say(f"{reports.conclusion(compared)}\n")
+        note(f"wrote {output}")
     if compared.undecided() or compared.blind():
-        click.echo(f"losscli: {_QUIETER}", err=True)
+        note(_QUIETER)
     return EXIT_FAILED if compared.failed else EXIT_OK
 
 
@@ -123,10 +134,15 @@ def _refuse_to_overwrite(output: Path, paths: Mapping[str, Path]) -> None:
             raise UsageError(f"-o '{output}' is the run '{name}' itself. Name another file.")
 
 
-def _write(text: str, output: Path | None) -> None:
+def _write(text: str, format: str, output: Path | None) -> None:
     """Write the report to the output, a file atomically."""
     if output is None:
-        click.echo(text)
+        if format == "table":
+            from losscli.report.terminal import show
+
+            show(text)
+        else:
+            click.echo(text)
         return
     try:
         if is_replaceable(output):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 import click
 
 from losscli.config.fields import check_device
 from losscli.errors import EXIT_OK, EXIT_UNFIT
+from losscli.notes import status
 
 _HELP = """\
 Look for what stops or spoils a build or a benchmark on this machine.
@@ -43,24 +43,15 @@ def command(device: str, as_json: bool) -> int:
     from losscli.doctor.machine import Machine
     from losscli.doctor.probes import examine
     from losscli.report.doctor import render
-
-    def show(text: str) -> None:
-        if sys.stderr.isatty():
-            click.echo(f"\r{text}\033[K", err=True, nl=False)
+    from losscli.report.terminal import in_colour
 
     arguments = ("losscli", *sys.argv[1:])
     report = examine(
-        Machine(device), command=arguments, progress=lambda name: show(f"looking at {name}")
+        Machine(device), command=arguments, progress=lambda name: status(f"looking at {name}")
     )
-    show("")
+    status("")
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))
     else:
-        click.echo(render(report, colour=_coloured()))
+        click.echo(render(report, colour=in_colour()), color=in_colour())
     return EXIT_OK if report.usable else EXIT_UNFIT
-
-
-def _coloured() -> bool:
-    """Tell whether to write in colour: on a terminal, unless NO_COLOR is set."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not plain

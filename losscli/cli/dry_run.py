@@ -22,7 +22,7 @@ from losscli.reasons import Reason
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.phrases import count, with_mode
 from losscli.report.tables import Side, lay_out
-from losscli.units import format_bytes
+from losscli.units import format_bytes, format_duration
 
 DOES_NOT_FIT = "does not fit"
 
@@ -148,6 +148,11 @@ def _planned(
         fits = "" if implementation in able else DOES_NOT_FIT
         yield (*names, implementation.name, inputs, outputs, held, total, fits)
         names, inputs, outputs, total = ("", ""), "", "", ""
+
+
+def duration(seconds: float) -> str:
+    """Return the line on how long a run may take."""
+    return f"takes about {format_duration(seconds)}, without building kernels that are missing"
 
 
 def _names(implementations: Sequence[Implementation]) -> str:

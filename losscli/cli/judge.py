@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from losscli.axes import DTYPES
+from losscli.cli.completing import OneOf
 from losscli.cli.interrupts import raise_if_received
-from losscli.cli.options import axis, named_axis, one_of, output_option
+from losscli.cli.options import axis, examples, named_axis, output_option
+from losscli.cli.progress import Progress
 from losscli.config.fields import check_device
 from losscli.config.sizes import parse_size
 from losscli.errors import (
@@ -26,6 +28,7 @@ from losscli.errors import (
     UsageError,
 )
 from losscli.losses import JUDGED, REDUCTIONS
+from losscli.notes import note, say, status
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "jsonl")
 MOST_WORKERS = 1024
+_WORK = "judging: builds, checks and times a file, up to several minutes"
 STDIN = "-"
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -76,7 +80,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @click.argument("files", nargs=-1, metavar="FILE...")
 @click.option(
     "--loss",
-    type=one_of("loss", JUDGED),
+    type=OneOf("loss", JUDGED),
     metavar="NAME",
     help=f"Judge against losscli's oracle of a loss: {', '.join(JUDGED)}.",
 )
@@ -96,7 +100,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @named_axis("--dtype", "dtypes", "dtype", DTYPES)
 @click.option(
     "--reduction",
-    type=one_of("reduction", REDUCTIONS),
+    type=OneOf("reduction", REDUCTIONS),
     metavar="NAME",
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default mean.",
 )
@@ -129,12 +133,17 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @click.option("--no-cache", is_flag=True, help="Judge again what was judged before.")
 @click.option(
     "--format",
-    type=one_of("format", FORMATS),
+    type=OneOf("format", FORMATS),
     metavar="NAME",
     help="Write verdicts as table, json or jsonl (one a line, as they come). By default table, and "
     "jsonl with --jobs or --resume.",
 )
 @output_option
+@examples(
+    "losscli judge my_kernel.py",
+    "losscli judge my_kernel.py --loss huber --param delta=0.5 --quick",
+    "losscli judge --jobs jobs.jsonl --workers 4 -o verdicts.jsonl",
+)
 def command(
     *,
     files: tuple[str, ...],
@@ -175,24 +184,30 @@ def command(
     earlier = read_finished(output) if resume is not None and output else []
     finished = {verdict.id for verdict in earlier}
     if finished:
-        click.echo(f"losscli: {len(finished)} verdicts are already in {output}", err=True)
-    pool = LocalPool(workers or default_workers(), gpus=usable_gpus(), notify=_note)
+        note(f"{len(finished)} verdicts are already in {output}")
+    pool = LocalPool(workers or default_workers(), gpus=usable_gpus(), notify=note)
     batch = judge_batch(items, pool, cache=None if no_cache else user_verdicts(), finished=finished)
     interrupted = False
     resumed = resume is not None
+    progress = Progress([1.0] * len(files))
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
         try:
-            with closing(batch):
+            with progress, closing(batch):
+                progress.working_on(_WORK)
                 for verdict in batch:
+                    status("")  # a verdict goes to standard output, which may be the same terminal
                     writer.add(verdict)
                     raise_if_received()
+                    progress.finish_one()
+                    progress.working_on(_WORK)
                     if output or format == "json":
-                        click.echo(line(verdict), err=True)
+                        say(line(verdict))
         except KeyboardInterrupt:
             interrupted = True
     verdicts = writer.verdicts
     if output and verdicts:
-        click.echo(f"{summary(verdicts)}\n\nlosscli: wrote {output}", err=True)
+        say(f"{summary(verdicts)}\n")
+        note(f"wrote {output}")
     if interrupted:
         click.echo(f"losscli: interrupted{_what_is_left(verdicts, format, output)}", err=True)
         return EXIT_INTERRUPTED
@@ -303,10 +318,6 @@ def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UnfitError(f"--resume '{path}' cannot be written.")
     return path
-
-
-def _note(text: str) -> None:
-    click.echo(f"losscli: {text}", err=True)
 
 
 def _what_is_left(verdicts: Sequence[Verdict], format: str, output: Path | None) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from losscli.cli.options import listing_format, one_of
+from losscli.cli.completing import OneOf, checks
+from losscli.cli.options import examples, listing_format
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, ROW, ROW_FORMS, Spec
@@ -119,16 +120,22 @@ def _wrapped(rows: Sequence[tuple[str, ...]]) -> str:
 KINDS: dict[str, Callable[[], Entries]] = {
     "losses": _losses,
     "implementations": _implementations,
+    "checks": checks,
     "devices": _devices,
     "configs": _configs,
 }
 
 
 @click.command("list")
-@click.argument("kind", type=one_of("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
+@click.argument("kind", type=OneOf("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
 @listing_format
+@examples(
+    "losscli list",
+    "losscli list losses",
+    "losscli list checks --json",
+)
 def command(kind: str | None, format: str) -> None:
-    """List losses, implementations, devices or configs; without an argument, all four."""
+    """List losses, implementations, checks, devices or configs; without an argument, all."""
     listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
     if format == "json":
         click.echo(json.dumps(listing, indent=2))

@@ -15,8 +15,9 @@ from typing import Any
 
 import click
 
-from losscli import __version__
 from losscli.cli import interrupts
+from losscli.cli.completing import COMPLETE, add_completion
+from losscli.cli.variables import add_variables, wrong_switch
 from losscli.errors import (
     EXIT_BROKEN_PIPE,
     EXIT_FAILED,
@@ -29,6 +30,8 @@ from losscli.errors import (
     UsageError,
     unknown,
 )
+from losscli.notes import VARIABLE as QUIET_VARIABLE
+from losscli.notes import is_on, is_quiet, status
 
 COMMANDS = {
     "build": "Compile the kernels for this machine.",
@@ -38,20 +41,55 @@ COMMANDS = {
     "new": "Write a loss kernel to start from.",
     "report": "Write a page with plots of saved runs, verdicts or comparisons.",
     "compare": "Compare saved runs or result files with a baseline.",
-    "runs": "List the saved runs.",
+    "runs": "List, show or remove saved runs.",
     "doctor": "Look for what stops or spoils a build or a benchmark here.",
     "self-test": "Test the timer and the checks of losscli itself.",
     "config": "Check configs, show one in full, print their JSON Schema.",
-    "list": "List losses, implementations, devices and configs.",
+    "list": "List losses, implementations, checks, devices and configs.",
+    "completion": "Print what makes a shell complete commands and values.",
 }
 """Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that
 `losscli --help` imports none."""
 HIDDEN = ("worker", "judge-job")
 """Commands that only losscli itself calls."""
 
-_DEBUG = click.Option(
-    ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
-)
+
+def _version() -> click.Option:
+    def show(context: click.Context, option: click.Parameter, value: bool) -> None:
+        if value and not context.resilient_parsing:
+            from losscli.cli.version import describe
+
+            click.echo(describe())
+            context.exit()
+
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show the versions of losscli, torch and the compiler, and the cache.",
+    )
+
+
+def _debug() -> click.Option:
+    return click.Option(
+        ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
+    )
+
+
+def _quiet() -> click.Option:
+    def remember(context: click.Context, option: click.Parameter, value: bool) -> None:
+        if value and not is_quiet():  # the processes that the command starts are quiet as well
+            os.environ[QUIET_VARIABLE] = "1"
+
+    return click.Option(
+        ["-q", "--quiet"],
+        is_flag=True,
+        expose_value=False,
+        callback=remember,
+        help="Write no progress and no notes to standard error, only errors.",
+    )
 
 
 class _InterruptedError(Exception):
@@ -77,8 +115,11 @@ class _LazyGroup(click.Group):
             return None
         module = cmd_name.replace("-", "_")
         command: click.Command = import_module(f"losscli.cli.{module}").command
-        if _DEBUG not in command.params:
-            command.params.append(_DEBUG)
+        if not any(option.name == "debug" for option in command.params):
+            command.params += [_quiet(), _debug()]
+            if cmd_name in COMMANDS:
+                add_variables(command, cmd_name)
+                add_completion(command)
         return command
 
     def resolve_command(
@@ -113,10 +154,9 @@ Exit codes:
     name="losscli",
     help=_HELP,
     cls=_LazyGroup,
-    params=[_DEBUG],
+    params=[_version(), _debug()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, message="%(prog)s %(version)s")
 def group() -> None:
     """Build, verify and time loss kernels against PyTorch."""
 
@@ -125,7 +165,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _replace_closed_streams()
-    with _interruptible() as received:
+    if COMPLETE in os.environ:
+        import_module("losscli.cli.completion")  # how bash asks
+    with _variable_restored(QUIET_VARIABLE), _interruptible() as received:
         try:
             result = group.main(arguments, prog_name="losscli", standalone_mode=False)
             sys.stdout.flush()
@@ -136,7 +178,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 raise
             code = _explain(BrokenPipeError())
         except (Exception, KeyboardInterrupt) as error:
-            if "--debug" in arguments:
+            if "--debug" in arguments or is_on("LOSSCLI_DEBUG"):
                 traceback.print_exc()
             if not received:
                 return _explain(error)
@@ -152,6 +194,18 @@ def _replace_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+@contextmanager
+def _variable_restored(name: str) -> Iterator[None]:
+    """Give a variable the value back that it had before the command."""
+    before = os.environ.get(name)
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
 
 
 @contextmanager
@@ -185,6 +239,8 @@ def _is_being_imported(name: str) -> bool:
 
 def _explain(error: BaseException) -> int:
     """Write one message for an error that ended the program; return the exit code."""
+    if not isinstance(error, BrokenPipeError):
+        status("")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return EXIT_USAGE
@@ -197,7 +253,11 @@ def _explain(error: BaseException) -> int:
         click.echo("losscli: interrupted", err=True)
         return EXIT_INTERRUPTED
     message, code = _message(error)
-    click.echo(f"losscli: error: {message}", err=True)
+    from losscli.report.terminal import RED, coloured, in_colour
+
+    colour = in_colour(sys.stderr)
+    text = coloured("error:", RED) if colour else "error:"
+    click.echo(f"losscli: {text} {message}", err=True, color=colour)
     return code
 
 
@@ -206,6 +266,8 @@ def _message(error: BaseException) -> tuple[str, int]:
     if isinstance(error, LosscliError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):
+        if switch := wrong_switch(error):
+            return str(switch), switch.exit_code
         command = error.ctx.command_path if error.ctx else "losscli"
         return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
     if isinstance(error, click.ClickException):

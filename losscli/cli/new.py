@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from losscli.cli.options import one_of
+from losscli.cli.completing import OneOf
+from losscli.cli.options import examples
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.template import FORMULAS, render, template_path
 
@@ -13,7 +14,7 @@ from losscli.judge.template import FORMULAS, render, template_path
 @click.argument("name", metavar="NAME")
 @click.option(
     "--loss",
-    type=one_of("loss", FORMULAS),
+    type=OneOf("loss", FORMULAS),
     default="smooth_l1",
     show_default=True,
     metavar="NAME",
@@ -23,6 +24,10 @@ from losscli.judge.template import FORMULAS, render, template_path
     "--cuda/--cpu",
     default=True,
     help="Write a CUDA kernel beside the C++ kernel (default), or not.",
+)
+@examples(
+    "losscli new my_kernel",
+    "losscli new my_kernel --loss hinge --cpu",
 )
 def command(*, name: str, loss: str, cuda: bool) -> None:
     """Write NAME.py, a commented loss kernel to start from: forward and backward.

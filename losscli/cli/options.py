@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
 from losscli.axes import CHANGING, DTYPES, LAYOUTS, PASSES, GradOutput
+from losscli.cli.completing import Complete, OneOf, listed
 from losscli.config.fields import (
     check_device,
     check_grad_output,
@@ -20,12 +23,13 @@ from losscli.config.fields import (
     check_seed,
 )
 from losscli.config.filters import parse_filter
-from losscli.config.loader import load_config
+from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import ALL_ROWS, ALL_WEIGHTED, Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
-from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
+from losscli.losses import EVERY_LOSS, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
+from losscli.runs.saved import saved_runs
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
 
@@ -39,7 +43,13 @@ def axis_options(command: Command) -> Command:
     The command receives ``list_cases``, ``dry_run`` and ``keep_going``, and passes all other
     keywords on to ``resolve_config``.
     """
-    config = click.option("-c", "--config", metavar="FILE", help=_CONFIG_HELP)
+    config = click.option(
+        "-c",
+        "--config",
+        metavar="FILE",
+        help=_CONFIG_HELP,
+        shell_complete=listed(shipped_configs, files=True),
+    )
     filter = click.option(
         "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
     )
@@ -102,13 +112,15 @@ def _keeps_any(config: Config) -> bool:
     )
 
 
-def one_of(kind: str, candidates: Collection[str]) -> Callable[[str], str]:
-    """Return the type of an option or argument that takes one of a few names."""
+def examples(*lines: str) -> Callable[[Command], Command]:
+    """Add examples, command lines, to the help of a command."""
 
-    def name(text: str) -> str:
-        return check_name(kind, text, candidates)
+    def add(command: Command) -> Command:
+        block = "\n".join(f"  {line}" for line in lines)
+        command.__doc__ = f"{inspect.getdoc(command)}\n\n\b\nExamples:\n{block}"
+        return command
 
-    return name
+    return add
 
 
 def given_besides(context: click.Context, taken: Collection[str]) -> list[click.Parameter]:
@@ -126,7 +138,7 @@ def output_options(command: Command) -> Command:
     """Add --format and -o; the command receives ``format`` and ``output``, a path or None."""
     format = click.option(
         "--format",
-        type=one_of("format", FORMATS),
+        type=OneOf("format", FORMATS),
         default=FORMATS[0],
         show_default=True,
         metavar="NAME",
@@ -135,14 +147,28 @@ def output_options(command: Command) -> Command:
     return _decorate(command, (format, output_option))
 
 
-def axis(flag: str, field: str, metavar: str, read: Callable[[str], Any], help: str) -> Decorator:
+def axis(
+    flag: str,
+    field: str,
+    metavar: str,
+    read: Callable[[str], Any],
+    help: str,
+    complete: Complete | None = None,
+) -> Decorator:
     """Return an axis: an option that may be repeated and takes comma-separated values."""
 
     def parse(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Any:
         parts = [part.strip() for value in given for part in value.split(",")]
         return tuple(dict.fromkeys(item for part in parts for item in read(part)))
 
-    return click.option(flag, field, multiple=True, metavar=metavar, callback=parse, help=help)
+    return click.option(
+        *(flag, field),
+        multiple=True,
+        metavar=metavar,
+        callback=parse,
+        help=help,
+        shell_complete=complete,
+    )
 
 
 def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
@@ -151,13 +177,18 @@ def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) ->
     def read(text: str) -> tuple[str]:
         return (check_name(kind, text, candidates),)
 
-    return axis(flag, field, "NAME", read, f"Choose the {kind}: {', '.join(candidates)}.")
+    help = f"Choose the {kind}: {', '.join(candidates)}."
+    return axis(flag, field, "NAME", read, help, listed(lambda: candidates, commas=True))
 
 
 def _losses(text: str) -> tuple[str, ...]:
     """Read the name of a loss, or of a group: ``all``, ``weighted`` or ``rows``."""
     groups: dict[str, Iterable[str]] = {"all": LOSSES, ALL_WEIGHTED: WEIGHTED, ALL_ROWS: ROW_FORMS}
     return tuple(groups[text]) if text in groups else (check_loss(text),)
+
+
+def _loss_names() -> Iterable[str]:
+    return ("all", ALL_WEIGHTED, ALL_ROWS, *EVERY_LOSS)
 
 
 def _grad_output(text: str) -> tuple[GradOutput]:
@@ -176,6 +207,9 @@ _IMPL_HELP = (
     f"Choose the implementation: {', '.join(IMPLEMENTATIONS)}, or a file of yours: FILE.py, "
     "FILE.py:FUNCTION or FILE.py@REVISION."
 )
+COMPLETE_RUNS = listed(saved_runs, files=True)
+"""Completes the names of saved runs."""
+_IMPL_COMPLETE = listed(lambda: IMPLEMENTATIONS, files=True, commas=True)
 _GRAD_OUTPUT_HELP = (
     f"Choose the incoming gradient of forward_backward: a number, or {CHANGING} for another number "
     "in every call."
@@ -186,14 +220,14 @@ _LOSS_HELP = (
 )
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 _AXES = (
-    axis("--loss", "losses", "NAME", _losses, _LOSS_HELP),
+    axis("--loss", "losses", "NAME", _losses, _LOSS_HELP, listed(_loss_names, commas=True)),
     axis("--size", "sizes", "SIZE", parse_size, _SIZE_HELP),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
     named_axis("--pass", "passes", "pass", PASSES),
     axis("--grad-output", "grad_outputs", "VALUE", _grad_output, _GRAD_OUTPUT_HELP),
     named_axis("--layout", "layouts", "layout", LAYOUTS),
-    axis("--impl", "implementations", "NAME", _implementation, _IMPL_HELP),
+    axis("--impl", "implementations", "NAME", _implementation, _IMPL_HELP, _IMPL_COMPLETE),
 )
 _DEVICE_HELP = "Run on device NAME: auto, cpu, cuda or cuda:N."
 _DEVICE = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
@@ -245,12 +279,20 @@ def _decorate(command: Command, options: Collection[Decorator]) -> Command:
     return command
 
 
-listing_format = click.option(
-    "--format",
-    type=one_of("format", ("table", "json")),
-    default="table",
-    show_default=True,
-    metavar="NAME",
-    help="Write the list as table or json.",
-)
-"""The --format option of commands that only list."""
+def listing_format(command: Command) -> Command:
+    """Add --format and --json to a command that only lists; it receives ``format``."""
+
+    @wraps(command)
+    def call(*args: Any, format: str, as_json: bool, **options: Any) -> Any:
+        return command(*args, format="json" if as_json else format, **options)
+
+    format = click.option(
+        "--format",
+        type=OneOf("format", ("table", "json")),
+        default="table",
+        show_default=True,
+        metavar="NAME",
+        help="Write the list as table or json.",
+    )
+    short = click.option("--json", "as_json", is_flag=True, help="Write JSON, as --format json.")
+    return cast(Command, _decorate(call, (format, short)))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 from msgspec.structs import replace
 
 from losscli.axes import HOST
 from losscli.bench.plan import Task, remaining
+from losscli.notes import note
 from losscli.runs.records import BenchResult, Run
 
 
@@ -43,9 +43,9 @@ def resume(name: str, run: Run, tasks: Sequence[Task]) -> Resumed:
     host = any(task.mode == HOST for task in tasks)
     before, unlike = read_unfinished(path, run, host=host)
     for difference in unlike:
-        click.echo(f"losscli: changed since the run began: {difference}", err=True)
+        note(f"changed since the run began: {difference}")
     results = [result for result in before.results if isinstance(result, BenchResult)]
     left, kept = remaining(tasks, results)
     done = sum(map(len, tasks)) - sum(map(len, left))
-    click.echo(f"losscli: {done} of {sum(map(len, tasks))} results are already measured", err=True)
+    note(f"{done} of {sum(map(len, tasks))} results are already measured")
     return Resumed(path, replace(run, created=before.created, results=tuple(kept)), left)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -13,8 +12,11 @@ from typing import NoReturn, Protocol, TypeVar
 import click
 
 from losscli.cli.interrupts import raise_if_received
+from losscli.cli.progress import Progress
+from losscli.cli.variables import variables
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
+from losscli.notes import note, say
 from losscli.report.render import conclusion, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
@@ -27,7 +29,7 @@ class Job(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in the progress bar."""
+        """The name in the line of progress."""
         ...
 
 
@@ -53,7 +55,7 @@ def begin(
     """
     return Run(
         kind=kind,
-        command=("losscli", *map(_text, sys.argv[1:])),
+        command=(*map(_text, variables()), "losscli", *map(_text, sys.argv[1:])),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         environment={**description.describe(device), **(facts or {})},
         plan=plan,
@@ -88,6 +90,8 @@ def run_jobs(
     saved: Path | None = None,
     resumed: Path | None = None,
     keep_going: bool = True,
+    weights: Sequence[float] = (),
+    guess: float | None = None,
 ) -> int:
     """Run jobs, write the report of their results, and return the exit code.
 
@@ -100,18 +104,22 @@ def run_jobs(
         saved: where the run is kept as well.
         resumed: the file that the results from before are from.
         keep_going: after a result that failed.
+        weights: how long each job takes beside the others; all alike by default.
+        guess: how many seconds all may take.
     """
+    progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
     with Writer(run, format, output, saved=saved, resumed=resumed) as writer:
-        finished = _run_all(jobs, results_of, _keeper(writer, keep_going))
+        finished = _run_all(jobs, results_of, _keeper(writer, keep_going), progress)
     results = writer.run.results
     if results:
         publish(run.kind, lambda: render(writer.run, "md"))
     if output and results:
-        click.echo(f"{conclusion(writer.run)}\n\nlosscli: wrote {output}", err=True)
+        say(f"{conclusion(writer.run)}\n")
+        note(f"wrote {output}")
     if saved and results:
-        click.echo(f"losscli: saved {saved.stem}", err=True)
+        note(f"saved {saved.stem}")
     if not finished:
         what = "; the report has the finished results" if results else " before the first result"
         click.echo(f"losscli: interrupted{what}", err=True)
@@ -144,24 +152,23 @@ def _run_all(
     jobs: Sequence[AnyJob],
     results_of: Callable[[AnyJob], Generator[Result, None, None]],
     keep: Callable[[Result], None],
+    progress: Progress,
 ) -> bool:
-    """Run the jobs behind a progress bar; tell whether they were finished, not interrupted."""
-    # Where standard error is no terminal, the bar goes nowhere.
-    file = sys.stderr if sys.stderr.isatty() else io.StringIO()
-    bar = click.progressbar(
-        jobs, file=file, show_pos=True, item_show_func=lambda job: job.name if job else None
-    )
+    """Run the jobs and show progress; tell whether they were finished, not interrupted."""
     try:
-        with bar:
-            for job in bar:
+        with progress:
+            for job in jobs:
+                progress.working_on(job.name)
                 raise_if_received()
                 with closing(results_of(job)) as results:
                     for result in results:
                         keep(result)
+                        progress.working_on(job.name)
+                progress.finish_one()
     except KeyboardInterrupt:
         return False
     except _FirstFailureError:
-        click.echo("losscli: stopped at the first failure (--fail-fast)", err=True)
+        note("stopped at the first failure (--fail-fast)")
     return True
 
 

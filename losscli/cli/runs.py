@@ -1,50 +1,114 @@
-"""``losscli runs``: lists the runs that ``losscli bench --save NAME`` saved."""
+"""`losscli runs`: lists, shows and removes the runs that `losscli bench --save NAME` saved."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from losscli.cli.options import listing_format
-from losscli.errors import UsageError
-from losscli.report.tables import lay_out
-from losscli.runs.saved import runs_directory, saved_runs
+from losscli.cli.completing import OneOf, listed
+from losscli.cli.options import FORMATS, examples, output_option
+from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
+from losscli.notes import note
+from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
+from losscli.report.terminal import show as write
+from losscli.report.terminal import width
+from losscli.runs.journal import is_being_written
+from losscli.runs.saved import killed_runs, runs_directory, saved_runs
 
+LIST, SHOW, REMOVE = "list", "show", "rm"
+FINISHED, KILLED, RUNNING = "finished", "killed", "running"
+OUTDATED = "finished, a later one was killed"
+_LEAST_IMPORTANT = ("commit", "device", "cases", "created")
+"""Columns that a narrow terminal goes without, the first one first."""
 _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
+_UNKNOWN: dict[str, object] = dict.fromkeys(("created", "device", "cases", "commit"))
+
+
+def _runs() -> dict[str, Path]:
+    """Return the file of each run; that of a run without a report is its journal."""
+    saved = saved_runs()
+    return saved | {n: path for n, path in killed_runs().items() if n not in saved}
 
 
 @click.command("runs")
-@listing_format
-def command(format: str) -> None:
-    """List the runs that `losscli bench --save NAME` saved, the oldest first.
+@click.argument("action", type=OneOf("action", (LIST, SHOW, REMOVE)), default=LIST, metavar="[list")
+@click.argument(
+    "names", nargs=-1, metavar="| show NAME | rm NAME...]", shell_complete=listed(_runs)
+)
+@click.option(
+    "--format",
+    type=OneOf("format", FORMATS),
+    default=FORMATS[0],
+    show_default=True,
+    metavar="NAME",
+    help="Write the list as table or json, a run also as md, csv or jsonl.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, as --format json.")
+@output_option
+@examples(
+    "losscli runs",
+    "losscli runs show before --format md",
+    "losscli runs rm before after",
+)
+def command(
+    action: str, names: tuple[str, ...], format: str, as_json: bool, output: Path | None
+) -> int:
+    """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
+
+    The list has the oldest run first. A run that was killed has the cases that it had finished;
+    `losscli bench --resume NAME` continues it.
 
     The runs are files in $LOSSCLI_DATA_DIR, or in losscli in the user's data directory.
     """
-    runs = [_describe(name, path) for name, path in saved_runs().items()]
+    format = "json" if as_json else format
+    if action == LIST:
+        _list(names, format, output)
+    elif action == SHOW:
+        _show(names, format, output)
+    else:
+        _remove(names)
+    return EXIT_OK
+
+
+def _list(names: Sequence[str], format: str, output: Path | None) -> None:
+    """List all runs."""
+    if names or output:
+        given = f"'{names[0]}'" if names else "-o"
+        raise UsageError(f"losscli runs list takes no {given}. Did you mean `losscli runs show`?")
+    if format not in ("table", "json"):
+        raise UsageError(f"the list is written as table or json, not as {format}.")
+    killed = killed_runs()
+    runs = [_describe(name, path, _state(name, killed)) for name, path in _runs().items()]
     if format == "json":
         click.echo(json.dumps(runs, indent=2))
     elif not runs:
-        click.echo(_NONE.format(runs_directory()), err=True)
+        note(_NONE.format(runs_directory()))
     else:
-        keys = ("name", "created", "device", "cases", "commit", "problem")
-        shown = keys if any(run["problem"] for run in runs) else keys[:-1]
-        rows = [["" if run[key] is None else str(run[key]) for key in shown] for run in runs]
+        keys = ["name", "state", "created", "device", "cases", "commit", "problem"]
+        if all(run["state"] == FINISHED for run in runs):
+            keys.remove("state")
+        if not any(run["problem"] for run in runs):
+            keys.remove("problem")
+        rows = [["" if run[key] is None else str(run[key]) for key in keys] for run in runs]
+        shown, rows = narrowed(keys, rows, width(), _LEAST_IMPORTANT)
         click.echo(lay_out(shown, rows, align=["left"] * len(shown)))
+        if dropped := [key for key in keys if key not in shown]:
+            click.echo(f"\n{left_out(dropped, width())}")
 
 
-def _describe(name: str, path: Path) -> dict[str, object]:
+def _describe(name: str, path: Path, state: str) -> dict[str, object]:
     """Return the facts of a run, or why its file cannot be read."""
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 
-    facts: dict[str, object] = {"name": name, "path": str(path)}
+    facts: dict[str, object] = {"name": name, "path": str(path), "state": state}
     try:
         run = read_run(path, "bench")
     except UsageError as error:
-        unknown = dict.fromkeys(("created", "device", "cases", "commit"))
-        return facts | unknown | {"problem": str(error)}
+        return facts | _UNKNOWN | {"problem": str(error)}
     machine = run.environment
     cases = [result.case for result in run.results if isinstance(result, BenchResult)]
     return facts | {
@@ -54,3 +118,69 @@ def _describe(name: str, path: Path) -> dict[str, object]:
         "commit": machine.get("commit"),
         "problem": None,
     }
+
+
+def _state(name: str, killed: dict[str, Path]) -> str:
+    if name not in killed:
+        return FINISHED
+    if is_being_written(killed[name]):
+        return RUNNING
+    return OUTDATED if name in saved_runs() else KILLED
+
+
+def _show(names: Sequence[str], format: str, output: Path | None) -> None:
+    """Write the report of a run."""
+    if len(names) != 1:
+        raise UsageError("name one run: losscli runs show NAME.")
+    from losscli.report.render import render
+    from losscli.runs.reading import read_run
+
+    name, killed = names[0], killed_runs()
+    run = read_run(_find(name), "bench")
+    if not run.results:
+        raise UsageError(f"the run '{name}' was killed before its first result.")
+    text = render(run, format, WIDTH if output else width())
+    try:
+        if output:
+            output.write_text(f"{text}\n", encoding="utf-8")
+        elif format == "table":
+            write(text)
+        else:
+            click.echo(text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UnfitError(f"cannot write {output}: {error.strerror}.") from None
+    state = _state(name, killed)
+    if state == KILLED:
+        note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")
+    elif state == RUNNING:
+        note("this run is not finished; these are its results so far")
+
+
+def _remove(names: Sequence[str]) -> None:
+    """Remove runs, with the journals of those that were killed; all of them, or none."""
+    if not names:
+        raise UsageError("name the runs to remove: losscli runs rm NAME...")
+    killed = killed_runs()
+    found = {name: _find(name) for name in names}
+    for name in found:
+        if _state(name, killed) == RUNNING:
+            raise UsageError(f"the run '{name}' is running. Stop it first.")
+    for name, path in found.items():
+        try:
+            for file in {path, killed.get(name, path)}:
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise UnfitError(f"cannot remove {error.filename}: {error.strerror}.") from None
+        note(f"removed {name}")
+
+
+def _find(name: str) -> Path:
+    """Return the file of a run; of one that was killed its journal."""
+    runs = _runs()
+    if name not in runs:
+        if not runs:
+            raise UsageError(f"there is no run '{name}': {_NONE.format(runs_directory())}")
+        raise UsageError(unknown("run", name, runs))
+    return runs[name]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.options import one_of, output_options
+from losscli.cli.completing import OneOf
+from losscli.cli.options import output_options
 from losscli.config.fields import check_device
 from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 
@@ -70,7 +71,7 @@ report has the finished results).
 
 
 @click.command("self-test", help=_HELP)
-@click.argument("test", type=one_of("self-test", TESTS), metavar="[timer|checks]", required=False)
+@click.argument("test", type=OneOf("self-test", TESTS), metavar="[timer|checks]", required=False)
 @click.option(
     "--device",
     type=check_device,

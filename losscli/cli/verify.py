@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.options import axis, axis_options, given_besides, output_options, resolve_config
+from losscli.cli.completing import checks as check_names
+from losscli.cli.completing import listed
+from losscli.cli.options import (
+    axis,
+    axis_options,
+    examples,
+    given_besides,
+    output_options,
+    resolve_config,
+)
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
+from losscli.notes import LOADING, status
 
 if TYPE_CHECKING:
     from losscli.runs.records import VerifyResult
@@ -27,6 +37,9 @@ BESIDE_SELF_TEST = {"self_test", "device", "format", "output", "keep_going", "de
 """Options that --self-test accepts, because they do not choose cases."""
 
 
+_COMPLETE_CHECKS = listed(check_names, commas=True)
+
+
 def _check(text: str) -> tuple[str]:
     """Read the name of a check, or of one of its results."""
     from losscli.verify.checks import find_check
@@ -36,12 +49,17 @@ def _check(text: str) -> tuple[str]:
 
 @click.command("verify")
 @axis_options
-@axis("--check", "checks", "NAME", _check, "Run only check NAME.")
+@axis("--check", "checks", "NAME", _check, "Run only check NAME.", _COMPLETE_CHECKS)
 @click.option("--quick", is_flag=True, help="Run the cases of quick.yaml, as `-c quick` does.")
 @click.option(
     "--self-test", is_flag=True, help="Test the checks with wrong and honest implementations."
 )
 @output_options
+@examples(
+    "losscli verify --quick",
+    "losscli verify --loss smooth_l1 --dtype float16",
+    "losscli verify --loss mse --impl my_kernel.py --check gradients",
+)
 def command(
     *,
     checks: tuple[str, ...],
@@ -81,12 +99,14 @@ def command(
         config = _of_our_own(config)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
-    from losscli.cli.dry_run import print_cases, print_names
+    status(LOADING)
+    from losscli.cli.dry_run import duration, print_cases, print_names
     from losscli.cli.running import begin, run_jobs
     from losscli.config.exclusions import excluded
     from losscli.machine import devices, memory
 
     device = devices.resolve_device(config.device)
+    status("")
     if self_test:
         from losscli.cli.self_test import run_checks_test
 
@@ -95,7 +115,7 @@ def command(
         print_names(config, device)
         return EXIT_OK
 
-    from losscli.verify.pool import Pool, processes_for
+    from losscli.verify.pool import Pool, processes_for, seconds_of_checks
     from losscli.verify.runner import Job, plan
 
     if dry_run:
@@ -108,6 +128,8 @@ def command(
 
             asked = sum(map(len, plan(config, device, checks=checks)))
             click.echo(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
+        jobs = plan(config, device, checks=checks)
+        click.echo(duration(seconds_of_checks(jobs, device)))
         return EXIT_OK
 
     from losscli.verify.shrink import Shrinker
@@ -126,6 +148,8 @@ def command(
             format=format,
             output=output,
             keep_going=keep_going,
+            weights=list(map(len, jobs)),
+            guess=seconds_of_checks(jobs, device),
         )
 
 

@@ -14,6 +14,7 @@ from losscli.errors import BuildError, UnfitError
 from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
+from losscli.units import format_duration
 
 from . import diagnosis
 from .architectures import requested_architectures
@@ -27,6 +28,8 @@ from .toolbox import Toolbox
 from .toolchain import find_ninja
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
+CPU_SECONDS, CUDA_SECONDS = 10.0, 40.0
+"""Of one compilation in the mean, for a line that says how long a build may take."""
 LOG = "build.log"
 
 Notify = Callable[[str], None]
@@ -121,7 +124,7 @@ class Builder:
             ninja, jobs = find_ninja(), job_count(core_count(), free_bytes("cpu"))
             damaged = self._damaged(plans)
             names = ", ".join(plan.target.name for plan in plans)
-            self.notify(f"building for this machine: {names}")
+            self.notify(f"building for this machine: {names}; takes about {_duration(plans, jobs)}")
             self.cache.drop_unused(time.time())
             work = self.cache.prepare(plans, fresh=self.force)
             printed = run_ninja(ninja, work, jobs, self.progress, file)
@@ -155,6 +158,13 @@ class Builder:
             printed = (folder / f"{step.output}.log").read_text(errors="replace")
             parts.append(f"# {step.description}\n$ {shlex.join(command)}\n{printed}")
         return "\n".join(parts)
+
+
+def _duration(plans: Sequence[Plan], jobs: int) -> str:
+    """Return how long a build may take."""
+    compilations = [plan.target.device for plan in plans for step in plan.steps if step.depfile]
+    seconds = sum(CUDA_SECONDS if device == CUDA else CPU_SECONDS for device in compilations)
+    return format_duration(seconds / max(1, min(jobs, len(compilations))))
 
 
 def build(

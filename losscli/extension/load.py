@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from losscli.errors import BuildError, UsageError
 from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES, WEIGHTED
+from losscli.notes import note, status
 
 from .targets import (
     BENCH,
@@ -81,8 +81,11 @@ def _obtain(targets: list[Target]) -> list[Path]:
     from .support import require_platform
 
     require_platform()
-    builder = Builder(_toolbox(), user_cache(), csrc_root(), _notify)
-    paths = [outcome.path for outcome in builder.obtain(targets)]
+    builder = Builder(_toolbox(), user_cache(), csrc_root(), note, progress=status)
+    try:
+        paths = [outcome.path for outcome in builder.obtain(targets)]
+    finally:
+        status("")
     assert all(paths)
     return [path for path in paths if path]
 
@@ -153,7 +156,3 @@ def _call(library: ctypes.CDLL, name: str, *arguments: bytes | int | ctypes.c_vo
     wrong = function(*arguments)
     if wrong:
         raise BuildError(wrong.decode(errors="replace"))
-
-
-def _notify(line: str) -> None:
-    print(f"losscli: {line}", file=sys.stderr, flush=True)

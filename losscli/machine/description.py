@@ -27,7 +27,7 @@ def describe(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "torch_cuda": torch.version.cuda,
-        "compiler": _compiler(),
+        "compiler": compiler(),
         "os": platform.platform(),
         "cpu": cpu_model(),
         "cpu_cores": core_count(),
@@ -69,7 +69,7 @@ def commit() -> str | None:
     return f"{head}+" if changed else head
 
 
-def _compiler() -> str | None:
+def compiler() -> str | None:
     """Return what the C++ compiler says it is, or None."""
     try:
         return first_line([*(command_in("CXX") or ["c++"]), "--version"])

@@ -26,28 +26,43 @@ from losscli.compare.rows import how, label
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.phrases import count
-from losscli.report.tables import MARKDOWN, TEXT, WIDTH, Style, beside_case, lay_out, shorten
+from losscli.report.tables import (
+    MARKDOWN,
+    TEXT,
+    WIDTH,
+    Style,
+    beside_case,
+    lay_out,
+    left_out,
+    shorten,
+)
 from losscli.runs.encoding import json_line
 from losscli.runs.judgements import SLOWER
 from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, BenchResult, Run
 from losscli.units import format_seconds
 
+LEAST_IMPORTANT = ("base", "new", "interval")
+"""Columns that a narrow terminal goes without, the first one first."""
+_LEGEND = (
+    "new/base: the new time over that of the baseline, above 1 the new run is slower; interval: "
+    "holds the next ratio too; same: within the threshold; unclear: too few or too scattered "
+    "samples to decide"
+)
 _NAMED = 10
 """Most rows of only one run that a table names."""
 
 
-def render_comparison(compared: Comparisons, format: str) -> str:
-    """Return a comparison as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``."""
-    return _FORMATS[format](compared)
+def render_comparison(compared: Comparisons, format: str, width: int = WIDTH) -> str:
+    """Return a comparison as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``.
+
+    ``width`` is that of a table; a narrower one has fewer columns.
+    """
+    return _page(compared, TEXT, width) if format == "table" else _FORMATS[format](compared)
 
 
 def conclusion(compared: Comparisons) -> str:
     """Return the conclusion of a comparison: a line for each run, and each slower row."""
     return "\n".join(_conclusion(compared))
-
-
-def _table(compared: Comparisons) -> str:
-    return _page(compared, TEXT, WIDTH)
 
 
 def _markdown(compared: Comparisons) -> str:
@@ -61,11 +76,18 @@ def _page(compared: Comparisons, style: Style, width: int | None) -> str:
     for name, comparison in compared.comparisons.items():
         if len(compared.comparisons) > 1:
             parts += [name if style == TEXT else f"### {name}"]
-        parts += [told(_unlike(comparison)), _rows(comparison, style, width)]
+        headers, rows = _rows(comparison, width)
+        parts += [told(_unlike(comparison)), lay_out(headers, rows, style)]
         parts += [_means(comparison, style), told(_missing(compared.baseline, name, comparison))]
-        parts += [told(_noise(comparison))]
+        parts += [told(_dropped(headers, width)), told([_LEGEND]), told(_noise(comparison))]
     parts += [told(_conclusion(compared))]
     return "\n\n".join(part for part in parts if part)
+
+
+def _dropped(shown: Sequence[str], width: int | None) -> list[str]:
+    """Say which columns a terminal is too narrow for."""
+    missing = [header for header in LEAST_IMPORTANT if shown and header not in shown]
+    return [left_out(missing, width)] if missing and width else []
 
 
 def _tell(width: int | None, lines: Iterable[str]) -> str:
@@ -97,7 +119,8 @@ def _unlike(comparison: Comparison) -> list[str]:
     ]
 
 
-def _rows(comparison: Comparison, style: Style, width: int | None) -> str:
+def _rows(comparison: Comparison, width: int | None) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and rows of the table."""
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     groups: dict[str, list[list[str]]] = {}
     names = distinct_names(row.after.case for row in comparison.rows)
@@ -115,7 +138,7 @@ def _rows(comparison: Comparison, style: Style, width: int | None) -> str:
         name = names[result.case]
         title = f"{name} ({result.table})" if result.table else name
         groups.setdefault(title, []).append(cells)
-    return lay_out(*beside_case(headers, groups, width), style)
+    return beside_case(headers, groups, width, LEAST_IMPORTANT)
 
 
 def _pass(pass_: PassName, mode: Mode, cache: Cache) -> str:
@@ -307,7 +330,6 @@ def _csv(compared: Comparisons) -> str:
 
 
 _FORMATS: dict[str, Callable[[Comparisons], str]] = {
-    "table": _table,
     "md": _markdown,
     "csv": _csv,
     "json": _json,

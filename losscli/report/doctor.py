@@ -8,9 +8,9 @@ from itertools import groupby
 from losscli.doctor.findings import OK, PROBLEM, STATES, WARNING, Report, State
 from losscli.report.phrases import count
 from losscli.report.tables import WIDTH
+from losscli.report.terminal import GREEN, RED, YELLOW, coloured
 
-COLOURS: dict[State, str] = {OK: "32", WARNING: "33", PROBLEM: "31"}
-"""Of the states, as ANSI codes: green, yellow, red."""
+COLOURS: dict[State, str] = {OK: GREEN, WARNING: YELLOW, PROBLEM: RED}
 
 
 def render(report: Report, *, colour: bool = False) -> str:
@@ -41,7 +41,7 @@ def summary(report: Report) -> str:
 
 def _painted(state: State, width: int, colour: bool) -> str:
     text = f"{state:{width}}"
-    return f"\033[{COLOURS[state]}m{text}\033[0m" if colour else text
+    return coloured(text, COLOURS[state]) if colour else text
 
 
 def _filled(text: str, indent: str) -> str:

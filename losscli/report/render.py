@@ -6,13 +6,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from losscli.axes import WARM
 from losscli.cases import Case
 from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
-from losscli.report.tables import MARKDOWN, TEXT, WIDTH, Style, fill, lay_out
+from losscli.report.tables import MARKDOWN, TEXT, WIDTH, Style, fill, lay_out, left_out
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.records import (
     SKIPPED,
@@ -35,18 +35,17 @@ _TABLES: dict[Kind, Any] = {
 """The module that lays out a run, by its kind."""
 
 
-def render(run: Run, format: str) -> str:
-    """Return a run as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``, without a last newline."""
-    return _FORMATS[format](run)
+def render(run: Run, format: str, width: int = WIDTH) -> str:
+    """Return a run as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``, without a last newline.
+
+    ``width`` is that of a table; a narrower one has fewer columns.
+    """
+    return _page(run, TEXT, width) if format == "table" else _FORMATS[format](run)
 
 
 def conclusion(run: Run) -> str:
     """Return the conclusion of a run without tables: failures, skipped rows, the summary."""
     return "\n".join([*_notes(run), *_comparison(run), *_summary(run)])
-
-
-def _table(run: Run) -> str:
-    return _page(run, TEXT, WIDTH)
 
 
 def _markdown(run: Run) -> str:
@@ -56,14 +55,36 @@ def _markdown(run: Run) -> str:
 def _page(run: Run, style: Style, width: int | None) -> str:
     """Lay out a report: the machine, the tables, the notes, the summary line."""
     parts = [_caption(run)]
+    shown: list[str] = []
     for title, headers, rows in _tables(run, width):
         parts += [title and (title if style == TEXT else f"### {title}")]
         parts += [lay_out(headers, rows, style)]
+        shown += headers
+    parts += [_dropped(run, shown, width), _legend(run, shown, width)]
     # Markdown runs lines together that no empty line parts.
     line = "\n" if style == TEXT else "\n\n"
     noted = [note for note in _notes(run) if note or style == TEXT]
+    if width is not None and width < WIDTH:
+        noted = [fill(" ".join(note.split()), width) for note in noted]
     parts += [line.join(noted), line.join(_comparison(run)), line.join(_summary(run))]
     return "\n\n".join(part for part in parts if part)
+
+
+def _dropped(run: Run, shown: Collection[str], width: int | None) -> str:
+    """Return the columns that the terminal is too narrow for."""
+    if width is None or width >= WIDTH:
+        return ""
+    all_headers = [header for _, headers, _ in _tables(run, WIDTH) for header in headers]
+    return left_out([header for header in all_headers if header not in shown], width)
+
+
+def _legend(run: Run, shown: Collection[str], width: int | None) -> str:
+    """Return what the tables mean, where their module says so."""
+    legend = getattr(_TABLES[run.kind], "legend", None)
+    if not shown or legend is None:
+        return ""
+    text: str = legend(run, shown)
+    return text if width is None else fill(text, width)
 
 
 def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -174,7 +195,6 @@ def _jsonl(run: Run) -> str:
 
 
 _FORMATS: dict[str, Callable[[Run], str]] = {
-    "table": _table,
     "md": _markdown,
     "csv": _csv,
     "json": _json,

@@ -26,11 +26,16 @@ CASE = "case"
 GAP = 2
 """Between columns."""
 NARROWEST_CASE = 8
+COMFORTABLE_CASE = 24
+"""Characters of a case's name for which columns are dropped in a narrow terminal."""
 WIDEST_IMPLEMENTATION = 16
 
 
 def beside_case(
-    headers: Sequence[str], groups: Mapping[str, Sequence[Sequence[str]]], width: int | None
+    headers: Sequence[str],
+    groups: Mapping[str, Sequence[Sequence[str]]],
+    width: int | None,
+    least: Sequence[str] = (),
 ) -> tuple[list[str], list[list[str]]]:
     """Put the column of the cases before those of ``headers``.
 
@@ -38,7 +43,14 @@ def beside_case(
         headers: of the other columns; they may have several lines.
         groups: the other cells of each row, by the name of its case.
         width: that the table is to stay within; names are broken to do so. None is any.
+        least: headers of the columns to drop where a terminal is too narrow, the first one first.
     """
+    if width is not None and width < WIDTH:
+        comfortable = min(max(map(len, groups), default=0), COMFORTABLE_CASE)
+        flat = [row for group in groups.values() for row in group]
+        kept = _kept(headers, flat, width - comfortable - GAP, least)
+        headers = [headers[index] for index in kept]
+        groups = {name: [[r[i] for i in kept] for r in group] for name, group in groups.items()}
     cells = [row for group in groups.values() for row in group]
     room = 0
     if width is not None:
@@ -52,6 +64,27 @@ def beside_case(
             row = group[index] if index < len(group) else [""] * len(headers)
             rows.append([line, *row])
     return [CASE, *headers], rows
+
+
+def narrowed(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """Return a table without its least important columns, as far as a width asks for it."""
+    kept = _kept(headers, rows, width, least)
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _kept(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
+) -> list[int]:
+    """Return the indices of the columns that stay, those of ``least`` leaving in this order."""
+    kept = list(range(len(headers)))
+    widths = _widths(_titles(headers), rows)
+    for header in least:
+        if sum(widths[i] for i in kept) + GAP * (len(kept) - 1) <= width:
+            break
+        kept = [index for index in kept if headers[index] != header]
+    return kept
 
 
 def lay_out(
@@ -88,10 +121,18 @@ def lay_out(
     return "\n".join(line.rstrip() for line in table.splitlines())
 
 
-def fill(text: str) -> str:
+def left_out(headers: Sequence[str], width: int) -> str:
+    """Say which columns a terminal of a width is too narrow for; nothing where there are none."""
+    if not headers:
+        return ""
+    names = ", ".join(dict.fromkeys(header.replace("\n", " ") for header in headers))
+    return fill(f"not shown in {width} columns: {names}; --format json has all", width)
+
+
+def fill(text: str, width: int = WIDTH) -> str:
     """Break a note into lines; what is to be pasted has nothing before its first."""
     return textwrap.fill(
-        text, WIDTH, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
+        text, width, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from losscli.judge.speedup import REFERENCE, speedup
 from losscli.judge.verdict import Accuracy, JudgeReason, Verdict, Word
 from losscli.report.phrases import count, format_ulp
-from losscli.report.tables import GAP, IMPOSSIBLE, WIDTH, beside_case, lay_out
+from losscli.report.tables import GAP, IMPOSSIBLE, WIDTH, beside_case, fill, lay_out, left_out
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.units import format_bytes, format_seconds
 
@@ -26,6 +26,8 @@ WIDEST_FILE = 44
 """Of a file's name in the table, whose beginning is cut off."""
 SAME = 0.04
 """Width of the interval of a ratio of two that are as fast."""
+LEAST_IMPORTANT = ("extra", "% of\nlimit")
+"""Columns that a narrow terminal goes without, the first one first."""
 _LOG_LINES = 8
 """Of the end of a log, shown where a file crashed or does not build."""
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
@@ -41,8 +43,8 @@ _SUMMARIES: dict[Word, str] = {
 """The words of what is not right, worst first, as the last line has them."""
 
 
-def block(verdict: Verdict) -> str:
-    """Return the block of one verdict, without a last newline."""
+def block(verdict: Verdict, width: int = WIDTH) -> str:
+    """Return the block of one verdict, its table within a width, without a last newline."""
     lines = [_title(verdict)]
     for reason in verdict.reasons:
         lines += _reason(reason)
@@ -60,8 +62,12 @@ def block(verdict: Verdict) -> str:
     if verdict.word in _SHOW_LOG and verdict.log.strip():
         lines += _log(verdict.log)
     if verdict.speed:
-        table = lay_out(*_times(verdict, WIDTH - len(INDENT)))
-        lines += ["", textwrap.indent(table, INDENT)]
+        headers, rows = _times(verdict, width)
+        lines += ["", textwrap.indent(lay_out(headers, rows), INDENT), ""]
+        dropped = [header for header in LEAST_IMPORTANT if header not in headers]
+        below = [left_out(dropped, width - len(INDENT))] if dropped else []
+        below.append(fill(_legend(rows), width - len(INDENT)))
+        lines.append(textwrap.indent("\n".join(below), INDENT))
     return "\n".join(lines)
 
 
@@ -182,7 +188,23 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
         ]
         second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
         groups.setdefault(timed.case, []).extend([first, ["", "", *second, "", ""]])
-    return beside_case(headers, groups, width)
+    least = LEAST_IMPORTANT if width < WIDTH else ()
+    return beside_case(headers, groups, width - len(INDENT), least)
+
+
+def _legend(rows: Sequence[Sequence[str]]) -> str:
+    """Return what the columns and marks of the times mean."""
+    parts = [
+        "vs: the time of that one over this one",
+        "% of limit: of the speed of kernels that only move the bytes",
+        "extra: memory beyond inputs, loss and gradient",
+    ]
+    cells = [cell for row in rows for cell in row]
+    parts += ["=: as fast"] * any(cell.startswith("=") for cell in cells)
+    parts += ["?: too few or too scattered samples to decide"] * any(
+        cell.startswith("?") for cell in cells
+    )
+    return "; ".join(parts)
 
 
 def _mark(low: float, high: float) -> str:

@@ -12,6 +12,7 @@ from typing import IO
 
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.verdict import Verdict
+from losscli.report.terminal import show, width
 from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.files import is_replaceable, replace_file
@@ -63,7 +64,7 @@ class VerdictWriter:
         if self.format == "jsonl":
             self._write_line(json_line(verdict.to_json()))
         elif self.format == "table" and self.output is None:
-            self._write_line(f"{block(verdict)}\n")
+            show(f"{block(verdict, width())}\n")
 
     def __exit__(
         self,
@@ -77,7 +78,10 @@ class VerdictWriter:
         if not self.verdicts or self.format == "jsonl":
             return
         if self.output is None:
-            print(conclusion(self.verdicts) if self.format == "table" else self._json())
+            if self.format == "table":
+                show(conclusion(self.verdicts))
+            else:
+                print(self._json())
             return
         text = self._json()
         if self.format == "table":

@@ -15,12 +15,23 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from losscli.cases import Case, distinct_names
+from losscli.losses import ROW
 from losscli.report.phrases import format_ulp
 from losscli.report.tables import beside_case, shorten
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 
 VALUE = "value"
 """The check of the loss, which has columns; so has that of the gradient of each operand."""
+VERDICT = "verdict"
+LEGEND = (
+    "rel: the relative error of the loss; ulp: its error in units in the last place, before / and "
+    "what always passes; torch: that of PyTorch's own formula; input, target and so on: the "
+    "largest error of an element of that gradient, before / and what is allowed"
+)
+LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
+"""Columns that a narrow terminal goes without, the first one first."""
+ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
+"""Those of losscli/truth/tolerances.py, which needs torch."""
 _WORST_FIRST = (FAIL, WARN, PASS, SKIPPED)
 
 Group = Sequence[VerifyResult]
@@ -40,7 +51,7 @@ def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
     }
     for operand in dict.fromkeys(name for group in groups for name in _operands(group)):
         columns[operand] = partial(_gradient_ulp, operand=operand)
-    columns["verdict"] = _verdict
+    columns[VERDICT] = _verdict
     for header in ("impl", "dtype", "reduce"):
         if len({columns[header](group) for group in groups}) < 2:
             del columns[header]
@@ -50,7 +61,7 @@ def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
         cells = [cell(group) for cell in columns.values()]
         case = group[0].case
         rows.setdefault(_without_columns(case, names[case]), []).append(cells)
-    return beside_case(list(columns), rows, width)
+    return beside_case(list(columns), rows, width, LEAST_IMPORTANT)
 
 
 def _results(run: Run) -> list[VerifyResult]:
@@ -101,10 +112,22 @@ def _relative(result: VerifyResult | None) -> str:
 
 
 def _ulp(result: VerifyResult | None) -> str:
+    """Return the error of a loss or gradient and, after a slash, what passes in any case."""
     if result is None:
         return "-"
     ulp = result.error.grad_ulp if result.error.value_ulp is None else result.error.value_ulp
-    return "-" if ulp is None else format_ulp(ulp)
+    return "-" if ulp is None else f"{format_ulp(ulp)}/{allowed_ulp(result):g}"
+
+
+def allowed_ulp(result: VerifyResult) -> float:
+    """Return the ULP with which a loss or gradient passes in any case; see truth/tolerances.py."""
+    case = result.case
+    if result.check == VALUE and case.reduction != "none":
+        bar = VALUE_ULP
+    else:
+        rounded_once = case.spec.unit == ROW and case.dtype in ("float16", "bfloat16")
+        bar = ONCE_ROUNDED_ULP if rounded_once else ELEMENT_ULP
+    return max(bar, result.tolerance_ulp or 0.0)
 
 
 def _gradient_ulp(group: Group, operand: str) -> str:

@@ -13,7 +13,7 @@ with the count of the others and the line of Python that repeats it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from losscli.report import verify_figures
 from losscli.report.phrases import count, format_ulp, skips
@@ -46,6 +46,18 @@ def tables(run: Run, width: int | None) -> list[Table]:
     if rows and (width is None or len(rows) <= FEW_ROWS):
         found.append(("", headers, rows))
     return found
+
+
+def legend(run: Run, headers: Collection[str]) -> str:
+    """Return what the cells and columns of the tables mean."""
+    parts = ["pass N, U ulp: N cases passed, with the largest error in units in the last place"]
+    statuses = {result.status for result in _asked(run)}
+    parts += ["FAIL M/N: M of N cases failed"] * (FAIL in statuses)
+    parts += ["WARN M/N: M of N cases are less accurate than they could be"] * (WARN in statuses)
+    parts.append("-: the check does not apply")
+    if verify_figures.VERDICT in headers:
+        parts.append(verify_figures.LEGEND)
+    return "; ".join(parts)
 
 
 def notes(run: Run) -> list[str]:

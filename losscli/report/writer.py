@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from losscli.compare.peers import headline
 from losscli.errors import UnfitError
 from losscli.report.render import render
+from losscli.report.tables import WIDTH
+from losscli.report.terminal import show, width
 from losscli.runs.files import is_replaceable, replace_file
 from losscli.runs.journal import Journal
 from losscli.runs.records import Result, Run
@@ -93,14 +95,17 @@ class Writer:
             # First what can be rendered again from the other.
             if self.saved:
                 self._write(self.saved, render(self.run, "jsonl"))
-            self._report(render(self.run, self.format))
+            self._report(render(self.run, self.format, width() if self.output is None else WIDTH))
         if self._journal and (self.format in WHOLE or self.saved or not self._results):
             self._journal.path.unlink()
 
     def _report(self, text: str) -> None:
         """Write the report to its output."""
         if self.output is None:
-            print(text)
+            if self.format == "table":
+                show(text)
+            else:
+                print(text)
         else:
             self._write(self.output, text)
 

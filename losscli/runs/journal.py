@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 from pathlib import Path
 from typing import TextIO
 
@@ -43,6 +44,7 @@ class Journal:
             records = [run.header.to_json(), *(result.to_json() for result in run.results)]
             replace_file(self.path, map(json_line, records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
+            hold(self._file)
         except OSError as error:
             raise UnfitError(
                 f"cannot write {self.path}: {error.strerror}. Choose another {known[1]}."
@@ -62,6 +64,24 @@ class Journal:
         """Close the file; each line was flushed, and what could not be written was told."""
         with contextlib.suppress(OSError):
             self._file.close()
+
+
+def hold(file: TextIO) -> None:
+    """Mark a journal as being written, for as long as the file is open."""
+    with contextlib.suppress(OSError):  # a file system may have no locks
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_being_written(path: Path) -> bool:
+    """Tell whether a running command holds the journal of this path."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _refuse_unreported(path: Path, output: Path, kind: str, name: str, option: str) -> None:

@@ -77,6 +77,16 @@ def saved_runs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(found, key=lambda path: found[path])}
 
 
+def killed_runs() -> dict[str, Path]:
+    """Return the journals of runs that are not finished, by the name of the run."""
+    folder = runs_directory()
+    try:
+        names = os.listdir(folder) if is_there(folder) else []
+    except OSError as error:
+        raise UnfitError(f"cannot read {folder}: {error.strerror}.") from None
+    return {n.removesuffix(_JOURNAL): folder / n for n in sorted(names) if n.endswith(_JOURNAL)}
+
+
 def find_run(name: str) -> Path:
     """Return the file of a path or of the name of a run that is kept; a path comes first.
 

@@ -56,6 +56,13 @@ class _Order(NamedTuple):
         return Job(self.case, trials, self.loosened, self.beside)
 
 
+START_SECONDS = 5.0
+"""To start the processes, which import torch."""
+SECONDS_A_CHECK = 0.1
+SECONDS_PER_ELEMENT = {"cpu": 100e-9, "cuda": 2e-9}
+"""Of a check, for the elements of its case; measured on two cores, and on one H200."""
+
+
 def processes_for(jobs: Sequence[Job], device: str) -> int:
     """Return in how many processes jobs are to run; 0 is in none but this one."""
     if device != "cpu":
@@ -63,6 +70,15 @@ def processes_for(jobs: Sequence[Job], device: str) -> int:
     checks = sum(len(job) for job in jobs if _goes_out(job))
     wanted = min(core_count(), MOST_PROCESSES, checks // CHECKS_A_PROCESS)
     return wanted if wanted > 1 else 0
+
+
+def seconds_of_checks(jobs: Sequence[Job], device: str) -> float:
+    """Return how many seconds jobs may take: a check takes its time, and more for large cases."""
+    kind = device.partition(":")[0]
+    each = sum(
+        len(job) * (SECONDS_A_CHECK + job.case.elements * SECONDS_PER_ELEMENT[kind]) for job in jobs
+    )
+    return START_SECONDS + each / (processes_for(jobs, device) or 1)
 
 
 class Pool:

@@ -1,0 +1,79 @@
+"""Progress with the time left: a status line on a terminal, a few lines in a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from losscli.notes import has_status, note, status
+from losscli.units import format_duration
+
+FIRST_LINE = 30.0
+"""Seconds after which a log has its first line; each next one comes after twice as many."""
+LONGEST_WAIT = 600.0
+"""Most seconds between two lines of a log."""
+
+
+class Progress:
+    """A context that tells how far a command is, and how long the rest may take."""
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        *,
+        guess: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin.
+
+        Args:
+            weights: how long the jobs take, each beside the others.
+            guess: how many seconds all of them may take, until the first is finished.
+            clock: seconds that never go back.
+        """
+        self._weights, self._guess, self._clock = list(weights), guess, clock
+        self.finished = 0
+        """How many jobs are finished."""
+        self._start = clock()
+        self._wait = FIRST_LINE
+        self._next_line = self._start + self._wait
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Clear the status line."""
+        status("")
+
+    def working_on(self, name: str) -> None:
+        """Show the job that begins, or goes on."""
+        of = f" of {len(self._weights)}" if self._weights else ""  # or nobody knows
+        parts = [f"{self.finished}{of} done", *self._times()]
+        if has_status():
+            status(f"{', '.join(parts)}: {name}")
+        elif self._clock() >= self._next_line:
+            note(f"{', '.join(parts)}: {name}")
+            self._wait = min(2 * self._wait, LONGEST_WAIT)
+            self._next_line = self._clock() + self._wait
+
+    def finish_one(self) -> None:
+        """Count a job as finished."""
+        self.finished += 1
+
+    def seconds_left(self) -> float | None:
+        """Return how long the rest may take, from the jobs that are finished; None if unknown."""
+        done, all_ = sum(self._weights[: self.finished]), sum(self._weights)
+        elapsed = self._clock() - self._start
+        if not done:
+            return None if self._guess is None else max(self._guess - elapsed, 0.0)
+        return elapsed * (all_ - done) / done
+
+    def _times(self) -> list[str]:
+        left = self.seconds_left()
+        return [] if left is None else [f"about {format_duration(left)} left"]

@@ -1,0 +1,48 @@
+"""`losscli --version`: losscli, torch, the compiler and the cache, without importing torch."""
+
+from __future__ import annotations
+
+import re
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from losscli import __version__
+from losscli.directories import user_directory
+from losscli.errors import UsageError
+from losscli.machine.description import commit, compiler
+
+CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
+
+
+def describe() -> str:
+    """Return a line for each of them."""
+    revision = commit()
+    return "\n".join(
+        (
+            f"losscli {__version__}{f' (commit {revision})' if revision else ''}",
+            f"torch {_torch()}",
+            f"compiler {compiler() or 'not found'}",
+            f"cache {_cache()}",
+        )
+    )
+
+
+def _torch() -> str:
+    """Return the version of torch and its CUDA, as its files say."""
+    try:
+        spec = PathFinder.find_spec("torch")
+        if spec is None or spec.origin is None:
+            return "not installed"
+        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
+    except (ImportError, OSError, ValueError) as error:
+        return f"not readable ({type(error).__name__}); `losscli doctor` says more"
+    found = dict(re.findall(r"^(__version__|cuda)\b[^=]*= *['\"]([^'\"]+)['\"]", text, re.M))
+    cuda = found.get("cuda")
+    return f"{found.get('__version__', 'of unknown version')}{f', CUDA {cuda}' if cuda else ''}"
+
+
+def _cache() -> str:
+    try:
+        return str(user_directory("cache", CACHE_VARIABLE, "kernels"))
+    except UsageError as error:
+        return f"nowhere: {error}"

@@ -1,0 +1,58 @@
+"""Notes and the status line on standard error; none with --quiet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+VARIABLE = "LOSSCLI_QUIET"
+"""The variable of --quiet; the option sets it for the processes that the command starts."""
+LOADING = "loading PyTorch, a few seconds"
+"""The status line of commands that import torch."""
+_TRUE = ("1", "on", "t", "true", "y", "yes")
+_CLEAR = "\r\033[K"
+
+_shown = ""
+"""The status line that the terminal shows."""
+
+
+def is_quiet() -> bool:
+    """Tell whether --quiet was given, or its variable is set."""
+    return is_on(VARIABLE)
+
+
+def is_on(variable: str) -> bool:
+    """Tell whether a variable switches its option on."""
+    return os.environ.get(variable, "").strip().lower() in _TRUE
+
+
+def note(text: str) -> None:
+    """Write a line for the user, unless they asked for quiet."""
+    say(f"losscli: {text}")
+
+
+def say(text: str) -> None:
+    """Write text as it is, as ``note`` does; the status line moves below it."""
+    if is_quiet():
+        return
+    line = _shown
+    status("")
+    print(text, file=sys.stderr, flush=True)
+    status(line)
+
+
+def status(text: str) -> None:
+    """Replace the status line, which only a terminal has; an empty text clears it."""
+    global _shown
+    if not has_status():
+        return
+    if text or _shown:
+        columns = shutil.get_terminal_size((100, 24)).columns
+        print(f"{_CLEAR}{text[: columns - 1]}", end="", file=sys.stderr, flush=True)
+    _shown = text
+
+
+def has_status() -> bool:
+    """Tell whether there is a status line: on a terminal, unless the user asked for quiet."""
+    return sys.stderr.isatty() and not is_quiet()

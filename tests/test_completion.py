@@ -1,0 +1,159 @@
+"""Shells complete commands, options and values, without importing torch."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from losscli.cli import main
+from losscli.cli.completing import checks
+from losscli.cli.completion import SHELLS
+from losscli.config.loader import shipped_configs
+from losscli.errors import EXIT_OK
+from losscli.losses import EVERY_LOSS
+from losscli.verify.checks import CHECKS
+from tests.without_torch import run_without_torch
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def types():
+    """The types of the items that were completed: ``plain`` or ``file``."""
+    return set()
+
+
+@pytest.fixture
+def complete(monkeypatch, types):
+    """Return a function that completes a line as bash does; it returns the plain values."""
+
+    def complete(line, word=None):
+        monkeypatch.setenv("_LOSSCLI_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_LINE", line)
+        monkeypatch.setenv("COMP_WORD", line.rpartition(" ")[2] if word is None else word)
+        result = run_without_torch()
+        assert (result.returncode, result.stderr) == (EXIT_OK, "")
+        items = [item.partition(",") for item in result.stdout.splitlines()]
+        types.update(type for type, _, _ in items)
+        return [value for type, _, value in items if type == "plain"]
+
+    return complete
+
+
+def test_commands_are_completed(complete):
+    assert complete("losscli be") == ["bench"]
+    assert complete("losscli ") == list(main.COMMANDS)
+
+
+def test_options_are_completed(complete):
+    assert complete("losscli verify --qui") == ["--quick", "--quiet"]
+
+
+def test_losses_are_completed(complete):
+    assert complete("losscli bench --loss smo") == ["smooth_l1"]
+    assert set(complete("losscli bench --loss ")) == {"all", "weighted", "rows", *EVERY_LOSS}
+
+
+def test_configs_are_completed_beside_files(complete, types):
+    assert complete("losscli bench -c ") == list(shipped_configs())
+    assert "file" in types
+
+
+def test_checks_are_completed(complete):
+    assert complete("losscli verify --check grad") == ["gradients"]
+
+
+def test_last_name_of_a_list_is_completed(complete):
+    assert complete("losscli bench --dtype float32,bf") == ["float32,bfloat16"]
+
+
+def test_value_after_an_equals_sign_is_completed(complete):
+    assert complete("losscli bench --dtype=bf", word="bf") == ["bfloat16"]
+
+
+def test_strategy_after_a_colon_is_completed_where_bash_splits_words(complete):
+    assert complete("losscli bench --impl custom:at", word="at") == ["atomic"]
+    assert "atomic" in complete("losscli bench --impl custom:", word=":")
+    assert complete("losscli bench --impl=custom:at", word="at") == ["atomic"]
+
+
+def test_kinds_and_formats_are_completed(complete):
+    assert complete("losscli list ch") == ["checks"]
+    assert complete("losscli judge --format ") == ["table", "json", "jsonl"]
+
+
+def test_files_are_completed(complete, types):
+    assert complete("losscli judge my") == []
+    assert types == {"file"}
+
+
+def test_saved_runs_are_completed(complete, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "before.jsonl").touch()
+    assert complete("losscli compare be") == ["before"]
+
+
+def test_wrong_value_before_does_not_stop_completion(complete):
+    assert complete("losscli bench --size 8y --loss hing") == ["hinge"]
+
+
+def test_names_of_checks_that_are_read_from_the_sources_are_those_of_the_registry():
+    assert checks() == {check.name: check.catches for check in CHECKS.values()}
+
+
+@pytest.fixture
+def environ(tmp_path):
+    """Return an environment with a `losscli` on the path."""
+    program = tmp_path / "bin" / "losscli"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m losscli "$@"\n')
+    program.chmod(0o755)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOSSCLI", "COMP"))}
+    return {**kept, "PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+
+
+SCRIPTS = {
+    "bash": """
+        eval "$(losscli completion bash)"
+        complete -p losscli
+        COMP_LINE="losscli bench --impl custom:at"; COMP_POINT=${#COMP_LINE}
+        COMP_WORDS=(losscli bench --impl custom : at); COMP_CWORD=5
+        _losscli_completion losscli
+        echo "found ${COMPREPLY[*]}"
+    """,
+    "zsh": """
+        autoload -U compinit && compinit -D
+        eval "$(losscli completion zsh)"
+        _path_files() { : }
+        compadd() { [ "$4" = -a ] && echo found $completions }
+        words=(losscli bench --impl custom:at); CURRENT=4
+        _losscli_completion
+    """,
+    "fish": """
+        losscli completion fish | source
+        echo found (complete -C "losscli bench --impl custom:at")
+    """,
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_real_shell_completes(environ, shell):
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    command = [shell, "-c", SCRIPTS[shell]]
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=environ, timeout=60, check=False
+    )
+    assert "found " in result.stdout, result.stderr
+    assert "atomic" in result.stdout.partition("found ")[2]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_script_needs_no_torch(shell):
+    result = run_without_torch("completion", shell)
+    assert (result.returncode, result.stderr) == (EXIT_OK, "")
+    assert "_LOSSCLI_COMPLETE" in result.stdout

@@ -1,0 +1,128 @@
+"""In a narrow terminal tables go without their least important columns, and say so."""
+
+import os
+
+import pytest
+from msgspec.structs import replace
+
+from losscli.cli import main
+from losscli.report import terminal, verify_figures
+from losscli.report.render import render
+from losscli.report.tables import narrowed
+from losscli.truth import tolerances
+from tests.fabricated import machine
+from tests.handmade import PAIR, case, result, run
+
+
+def columns(text):
+    """Return the headers of the first table."""
+    lines = text.splitlines()
+    index = next(i for i, line in enumerate(lines) if line.startswith("---"))
+    return [word for line in lines[2:index] for word in line.split()]
+
+
+def test_wide_table_has_all_columns_and_says_nothing():
+    text = render(run(*PAIR), "table")
+    assert "not shown" not in text
+    assert {"p20-p80", "extra", "ulp"} <= set(columns(text))
+
+
+@pytest.mark.parametrize("width", [80, 60, 48])
+def test_narrow_table_fits_and_keeps_what_matters_most(width):
+    text = render(run(*PAIR), "table", width)
+    table = text.split("\n\n")[1]
+    assert max(map(len, table.splitlines())) <= width
+    assert {"case", "pass", "impl", "median"} <= set(columns(text))
+
+
+def test_dropped_columns_are_named_least_important_first():
+    text = render(run(*PAIR), "table", 60)
+    assert "p20-p80" not in columns(text)
+    dropped = next(line for line in text.splitlines() if line.startswith("not shown"))
+    assert dropped.startswith("not shown in 60 columns: p20-p80")
+    assert "--format json has all" in " ".join(text.split())
+
+
+def test_legend_explains_the_columns_that_are_shown_and_no_others():
+    wide, narrow = render(run(*PAIR), "table"), render(run(*PAIR), "table", 50)
+    assert "extra: memory beyond" in " ".join(wide.split())
+    assert "extra: memory beyond" not in " ".join(narrow.split())
+    assert "vs ref: " in " ".join(narrow.split())
+
+
+def test_all_lines_of_a_narrow_report_fit(capsys):
+    text = render(run(*PAIR, result(no_limit="no room " * 20)), "table", 60)
+    assert max(map(len, text.splitlines()[:-1])) <= 60
+
+
+def test_other_formats_do_not_depend_on_the_width():
+    for format in ("md", "csv", "json", "jsonl"):
+        assert render(run(*PAIR), format, 40) == render(run(*PAIR), format)
+
+
+def test_columns_are_dropped_only_as_far_as_needed():
+    headers, rows = ["a", "bb", "ccc"], [["1", "22", "333"]]
+    assert narrowed(headers, rows, 10, ("ccc", "bb")) == (headers, rows)
+    assert narrowed(headers, rows, 9, ("ccc", "bb")) == (["a", "bb"], [["1", "22"]])
+    assert narrowed(headers, rows, 1, ("ccc", "bb")) == (["a"], [["1"]])
+
+
+class _Stdout:
+    def __init__(self, terminal):
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "size", "expected"),
+    [(True, 72, 72), (True, 240, 100), (True, 9, 48), (False, 72, 100)],
+)
+def test_width_is_that_of_the_terminal_between_48_and_100(monkeypatch, is_terminal, size, expected):
+    monkeypatch.setattr("sys.stdout", _Stdout(is_terminal))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda _: os.terminal_size((size, 9)))
+    assert terminal.width() == expected
+
+
+def test_comparison_goes_without_columns(write, capsys, monkeypatch):
+    write("base.json", machine(1))
+    write("new.json", machine(2))
+    monkeypatch.setattr(terminal, "width", lambda: 60)
+    assert main.run(["compare", "base.json", "new.json"]) == 0
+    out = capsys.readouterr().out
+    assert "not shown in 60 columns: base" in out
+    assert "new/base: the new time over that of the baseline" in " ".join(out.split())
+
+
+def test_list_of_runs_goes_without_columns(write, capsys, monkeypatch):
+    write("data/runs/before.jsonl", machine(1), "jsonl")
+    monkeypatch.setattr("losscli.cli.runs.width", lambda: 40)
+    assert main.run(["runs"]) == 0
+    assert "not shown in 40 columns: " in capsys.readouterr().out
+
+
+def test_swept_parameter_is_shown_at_its_default_too():
+    swept = [case(loss="smooth_l1", params={"beta": beta}) for beta in (0.5, 1.0)]
+    text = render(run(*(result(case=each) for each in swept)), "table")
+    assert "smooth_l1 beta=0.5 " in text
+    assert "smooth_l1 beta=1 " in text
+
+
+def test_parameter_that_is_not_swept_is_shown_only_off_its_default():
+    text = render(run(result(case=case(loss="smooth_l1", params={"beta": 1.0}))), "table")
+    assert "beta" not in text
+
+
+@pytest.mark.parametrize("name", ["ELEMENT_ULP", "ONCE_ROUNDED_ULP", "VALUE_ULP"])
+def test_allowed_ulp_beside_the_found_is_that_of_the_tolerances(name):
+    assert getattr(verify_figures, name) == getattr(tolerances, name)
+
+
+def test_samples_that_do_not_decide_are_explained():
+    from losscli.runs.records import Speedup
+
+    unclear = replace(result(), ratios={"reference": Speedup(1.0, 0.5, 2.0)})
+    text = " ".join(render(run(unclear), "table").split())
+    assert "?: too few or too scattered samples to decide" in text
+    assert "?: " not in render(run(*PAIR), "table")

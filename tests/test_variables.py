@@ -1,0 +1,125 @@
+"""Environment variables set options, and errors of their values name them."""
+
+import json
+
+import click
+import pytest
+
+from losscli.cli import main
+from losscli.cli.main import COMMANDS
+from losscli.cli.variables import long_name, variables_of
+from losscli.errors import EXIT_OK, EXIT_USAGE
+from tests.without_torch import run_without_torch
+
+
+def command_named(name):
+    return main.group.get_command(click.Context(main.group), name)
+
+
+def options():
+    for name in COMMANDS:
+        for option in command_named(name).params:
+            if isinstance(option, click.Option):
+                yield pytest.param(name, option, id=f"{name} {long_name(option)}")
+
+
+@pytest.mark.parametrize(("name", "option"), list(options()))
+def test_every_option_has_a_variable(name, option):
+    flag = long_name(option).removeprefix("--").upper().replace("-", "_")
+    assert option.envvar == variables_of(name, option)
+    assert option.envvar[0] == f"LOSSCLI_{name.upper().replace('-', '_')}_{flag}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_a_variable(capsys, name):
+    assert main.run([name, "--help"]) == EXIT_OK
+    out = " ".join(capsys.readouterr().out.split())
+    prefix = f"LOSSCLI_{name.upper().replace('-', '_')}_"
+    assert f"A variable can set each option, e.g. {prefix}" in out
+    assert "LOSSCLI_QUIET" in out
+
+
+def listed(capsys, *arguments):
+    assert main.run(["bench", "--device", "cpu", "--list", *arguments]) == EXIT_OK
+    return capsys.readouterr().out.splitlines()
+
+
+def test_variable_sets_an_axis_with_commas(capsys, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_BENCH_LOSS", "mse")
+    monkeypatch.setenv("LOSSCLI_BENCH_SIZE", "16,8x8")
+    assert listed(capsys) == ["mse 16 float32 mean", "mse 8x8 float32 mean"]
+
+
+def test_command_line_has_precedence_over_a_variable(capsys, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_BENCH_LOSS", "mse")
+    assert listed(capsys, "--loss", "hinge", "--size", "8") == ["hinge 8 float32 mean"]
+
+
+def test_empty_variable_sets_nothing(capsys, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_BENCH_LOSS", "")
+    assert listed(capsys, "--loss", "mse", "--size", "8") == ["mse 8 float32 mean"]
+
+
+def test_variable_switches_a_flag(capsys, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_BENCH_LIST", "1")
+    assert main.run(["bench", "--device", "cpu", "--loss", "mse", "--size", "8"]) == EXIT_OK
+    assert capsys.readouterr().out == "mse 8 float32 mean\n"
+
+
+def test_file_name_in_a_variable_may_have_spaces(capsys, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_BENCH_IMPL", "my kernel.py")
+    assert main.run(["bench", "--list"]) == EXIT_USAGE
+    assert "LOSSCLI_BENCH_IMPL: " in (error := capsys.readouterr().err)
+    assert "my kernel.py" in error
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("LOSSCLI_BENCH_SIZE", "8y", "'8y' is not a size"),
+        ("LOSSCLI_BENCH_FORMAT", "jsn", "unknown format 'jsn'. Did you mean 'json'?"),
+        ("LOSSCLI_BENCH_DEVICE", "gpu", "unknown device 'gpu'."),
+        ("LOSSCLI_DEVICE", "gpu", "unknown device 'gpu'."),
+        ("LOSSCLI_BENCH_DRY_RUN", "x", "'x' is neither on nor off. Write 1 or 0."),
+    ],
+)
+def test_wrong_value_is_one_message_that_names_the_variable(
+    capsys, monkeypatch, variable, value, message
+):
+    monkeypatch.setenv(variable, value)
+    assert main.run(["bench"]) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert error.startswith(f"losscli: error: {variable}: {message}")
+    assert error.count("\n") == 1
+
+
+def test_error_of_the_command_line_names_no_variable(capsys, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_BENCH_SIZE", "8y")
+    assert main.run(["bench", "--size", "8z"]) == EXIT_USAGE
+    assert "LOSSCLI_BENCH_SIZE" not in capsys.readouterr().err
+
+
+def test_build_has_a_device_of_its_own(capsys, monkeypatch):
+    """`losscli build --device` takes no number of a GPU."""
+    monkeypatch.setenv("LOSSCLI_DEVICE", "cuda:1")
+    assert main.run(["build", "--help"]) == EXIT_OK
+    assert "LOSSCLI_DEVICE" not in capsys.readouterr().out
+
+
+def test_record_has_the_variables_that_set_options(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOSSCLI_BENCH_LOSS", "mse")
+    monkeypatch.setenv("LOSSCLI_QUIET", "1")
+    output = tmp_path / "run.json"
+    arguments = ["--size", "8", "--impl", "reference", "--pass", "forward", "--processes", "1"]
+    arguments += ["--device", "cpu", "--max-time", "0.01s", "--format", "json", "-o", str(output)]
+    monkeypatch.setattr("sys.argv", ["losscli", "bench", *arguments])
+    assert main.run() == EXIT_OK
+    command = json.loads(output.read_text())["command"]
+    assert command[:3] == ["LOSSCLI_BENCH_LOSS=mse", "losscli", "bench"]
+
+
+def test_variables_need_no_torch(monkeypatch):
+    monkeypatch.setenv("LOSSCLI_LIST_FORMAT", "json")
+    result = run_without_torch("list", "implementations")
+    assert (result.returncode, result.stderr) == (EXIT_OK, "")
+    assert "custom" in json.loads(result.stdout)["implementations"]
