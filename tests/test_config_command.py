@@ -133,6 +133,24 @@ def test_show_says_where_each_value_came_from(tmp_path: Path, capsys) -> None:
     assert shown["timing"]["confidence"]["origin"] == "default"
 
 
+def test_show_names_the_variable_that_gave_a_value(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("LOSSCLI_CONFIG_SHOW_DTYPE", "float16")
+    monkeypatch.setenv("LOSSCLI_DEVICE", "cpu")
+    assert main.run(["config", "show", "default", "--format", "json"]) == EXIT_OK
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["dtypes"] == {"value": ["float16"], "origin": "LOSSCLI_CONFIG_SHOW_DTYPE"}
+    assert shown["device"] == {"value": "cpu", "origin": "LOSSCLI_DEVICE"}
+
+
+@pytest.mark.parametrize("part", ["check", "show", "schema"])
+def test_commands_of_the_group_have_the_options_of_all_commands(part: str, capsys) -> None:
+    assert main.run(["config", part, "--help"]) == EXIT_OK
+    out = capsys.readouterr().out
+    assert "--debug" in out
+    assert "-q, --quiet" in out
+    assert f"LOSSCLI_CONFIG_{part.upper()}_" in out
+
+
 def test_schema_is_the_one_that_configs_name(capsys) -> None:
     assert main.run(["config", "schema"]) == EXIT_OK
     printed = capsys.readouterr().out

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from losscli.cli.options import axis_options_of_config, overrides_of
 from losscli.config.expansion import expand
@@ -127,11 +129,22 @@ def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
 @click.option("--format", type=click.Choice(["yaml", "json"]), default="yaml", help=_FORMAT_HELP)
 def show(file: str | None, format: str, **options: Any) -> None:
     """Print a config in full."""
-    keys = shown(load(file, overrides_of(**options)))
+    overrides = overrides_of(**options)
+    keys = shown(load(file, overrides), {key: _source(key) for key in overrides})
     if format == "json":
         click.echo(json.dumps(as_json(keys), indent=2))
     else:
         click.echo(as_yaml(keys), nl=False)
+
+
+def _source(key: str) -> str:
+    """Return where an option's value came from: the command line, or a variable."""
+    context = click.get_current_context()
+    if context.get_parameter_source(key) is not ParameterSource.ENVIRONMENT:
+        return "command line"
+    option = next(option for option in context.command.params if option.name == key)
+    named = [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
+    return next(variable for variable in named if os.environ.get(variable))
 
 
 @command.command("schema", help=_SCHEMA_HELP)

@@ -96,6 +96,19 @@ class _InterruptedError(Exception):
     """A KeyboardInterrupt on its way past click, which would write an empty line for it."""
 
 
+def _equip(command: click.Command, name: str) -> None:
+    """Give a command, and those of a group, what all have: options, variables, completion."""
+    if any(option.name == "debug" for option in command.params):
+        return
+    command.params += [_quiet(), _debug()]
+    if name not in HIDDEN:
+        add_variables(command, name)
+        add_completion(command)
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            _equip(part, f"{name}_{part.name}")
+
+
 class _LazyGroup(click.Group):
     """A group that imports a command only to run it."""
 
@@ -115,11 +128,7 @@ class _LazyGroup(click.Group):
             return None
         module = cmd_name.replace("-", "_")
         command: click.Command = import_module(f"losscli.cli.{module}").command
-        if not any(option.name == "debug" for option in command.params):
-            command.params += [_quiet(), _debug()]
-            if cmd_name in COMMANDS:
-                add_variables(command, cmd_name)
-                add_completion(command)
+        _equip(command, cmd_name)
         return command
 
     def resolve_command(

@@ -42,7 +42,6 @@ class Loaded:
     """The keys of the file over those of the files that it extends."""
     tables: tuple[Mapping[str, Located], ...]
     """The same for each table."""
-    overrides: Mapping[str, object]
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
@@ -82,7 +81,7 @@ def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
     if not all(block.sizes for block in config.blocks):
         message = "no sizes. Add `sizes: [1024x1024]` to the file or --size to the command."
         raise ConfigError(message, file=str(file))
-    return Loaded(config, keys, tuple(tables), overrides)
+    return Loaded(config, keys, tuple(tables))
 
 
 def _config(keys: Mapping[str, Located]) -> Config:

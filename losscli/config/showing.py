@@ -14,7 +14,6 @@ from losscli.config.positions import Located
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.units import format_size
 
-COMMAND_LINE = "command line"
 DEFAULT = "default"
 _MERGED = ("inputs", "timing")
 """The keys whose values are mappings that a child merges with its parent's, key by key."""
@@ -31,15 +30,20 @@ class Shown:
 Keys = Mapping[str, "Shown | Keys"]
 
 
-def shown(loaded: Loaded) -> dict[str, Any]:
-    """Return every key with what is shown of it; ``tables`` is a list of the same."""
-    keys: dict[str, Any] = _keys(loaded.config, loaded.keys, loaded.overrides)
+def shown(loaded: Loaded, given: Mapping[str, str]) -> dict[str, Any]:
+    """Return every key with what is shown of it; ``tables`` is a list of the same.
+
+    Args:
+        loaded: the config, and the files that it comes from.
+        given: where the keys come from that are overridden: the command line, or a variable.
+    """
+    keys: dict[str, Any] = _keys(loaded.config, loaded.keys, given)
     if loaded.config.tables:
         base = plain(loaded.config)
         keys[TABLES] = [
             {
                 key: item
-                for key, item in _keys(table, own, loaded.overrides).items()
+                for key, item in _keys(table, own, given).items()
                 if key == "title" or plain(table)[key] != base.get(key)
             }
             for table, own in zip(loaded.config.tables, loaded.tables, strict=True)
@@ -48,17 +52,17 @@ def shown(loaded: Loaded) -> dict[str, Any]:
 
 
 def _keys(
-    config: Config, located: Mapping[str, Located], overrides: Mapping[str, object]
+    config: Config, located: Mapping[str, Located], given: Mapping[str, str]
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in plain(config).items():
         node = located.get(key)
         if key not in _MERGED:
-            found[key] = Shown(value, COMMAND_LINE if key in overrides else _origin(node))
+            found[key] = Shown(value, given.get(key) or _origin(node))
             continue
         inner = node.value if node is not None and isinstance(node.value, dict) else {}
         found[key] = {
-            name: Shown(part, COMMAND_LINE if name in overrides else _origin(inner.get(name)))
+            name: Shown(part, given.get(name) or _origin(inner.get(name)))
             for name, part in value.items()
         }
     return found
