@@ -54,7 +54,7 @@ format: $(READY) ## rewrite Python and C++ in the project's style
 	@$(CSRC) | xargs -0 $(BIN)/clang-format -i
 
 clean: ## remove .venv and caches; built kernels stay in the user's cache
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV)"

@@ -3,6 +3,7 @@
 LosscliError                 1
 |-- UsageError               2   command line, arguments
 |   `-- ConfigError          2   YAML, with file:line:column
+|       `-- ConfigErrors     2   several of them
 |-- BuildError               3   a compiler said no
 `-- UnfitError               4   no GPU, no compiler, no memory, nowhere to write
 """
@@ -45,6 +46,17 @@ class ConfigError(UsageError):
         self.message, self.file, self.line, self.column = message, file, line, column
         where = ":".join(str(part) for part in (file, line, column) if part not in ("", None))
         super().__init__(f"{where}: {message}" if where else message)
+
+
+class ConfigErrors(ConfigError):  # noqa: N818
+    """Several errors of a config, which are told together."""
+
+    def __init__(self, errors: Iterable[ConfigError]) -> None:
+        self.errors = tuple(sorted(errors, key=lambda e: (e.file, e.line or 0, e.column or 0)))
+        first = self.errors[0]
+        super().__init__(first.message, file=first.file, line=first.line, column=first.column)
+        title = f"{len(self.errors)} errors, which `losscli config check` shows in their lines:"
+        self.args = ("\n".join([title, *map(str, self.errors)]),)
 
 
 class BuildError(LosscliError):

@@ -1,29 +1,20 @@
 """Loading of valid configs."""
 
-import json
 import os
 from dataclasses import fields
 
 import pytest
 
 from losscli.axes import (
-    CACHES,
     CHANGING,
-    DISTRIBUTIONS,
     DTYPES,
     LAYOUTS,
-    MODES,
-    PASSES,
 )
 from losscli.config.expansion import expand
-from losscli.config.fields import FIELDS
+from losscli.config.keys import FIELDS, TABLES
 from losscli.config.loader import (
-    EXTENDS,
-    TABLE_KEYS,
-    TABLES,
     load_config,
     shipped_configs,
-    shipped_directory,
 )
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing, Tolerance
 from losscli.implementations import IMPLEMENTATIONS
@@ -271,25 +262,3 @@ def test_smoke_has_every_dtype_reduction_and_an_odd_size():
 def test_smoke_has_no_parameter_at_its_default():
     cases = expand(load_config("smoke", {}), "cpu")
     assert all(case.params[p.name] != p.default for case in cases for p in case.spec.parameters)
-
-
-def test_the_json_schema_has_the_keys_and_names_of_the_loader():
-    schema = json.loads((shipped_directory() / "schema.json").read_text())
-    properties, definitions = schema["properties"], schema["definitions"]
-    assert set(properties) == {EXTENDS, TABLES, *FIELDS}
-    *_, refused = properties[TABLES]["items"]["allOf"]
-    assert set(refused["properties"]) == set(properties) - set(TABLE_KEYS)
-    assert set(properties["inputs"]["properties"]) == {"distribution", "scale", "seed"}
-    assert set(properties["timing"]["properties"]) == {field.name for field in fields(Timing)}
-    rule_keys = {field.name.rstrip("_") for field in fields(Exclude)}
-    assert set(properties["exclude"]["items"]["properties"]) == rule_keys
-    assert properties["timing"]["properties"]["cache"]["enum"] == list(CACHES)
-    names = {
-        "dtypes": DTYPES,
-        "reductions": REDUCTIONS,
-        "passes": PASSES,
-        "modes": MODES,
-        "distributions": DISTRIBUTIONS,
-        "layouts": LAYOUTS,
-    }
-    assert {key: tuple(definitions[key]["items"]["enum"]) for key in definitions} == names

@@ -41,6 +41,7 @@ COMMANDS = {
     "runs": "List the saved runs.",
     "doctor": "Look for what stops or spoils a build or a benchmark here.",
     "self-test": "Test the timer and the checks of losscli itself.",
+    "config": "Check configs, show one in full, print their JSON Schema.",
     "list": "List losses, implementations, devices and configs.",
 }
 """Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that

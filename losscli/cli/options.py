@@ -40,8 +40,6 @@ def axis_options(command: Command) -> Command:
     keywords on to ``resolve_config``.
     """
     config = click.option("-c", "--config", metavar="FILE", help=_CONFIG_HELP)
-    device = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
-    seed = click.option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
     filter = click.option(
         "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
     )
@@ -58,25 +56,37 @@ def axis_options(command: Command) -> Command:
         default=True,
         help="Continue after a failure (default), or stop at the first.",
     )
-    options = (config, *_AXES, device, seed, filter, names, dry_run, keep_going)
+    options = (config, *_AXES, _DEVICE, _SEED, filter, names, dry_run, keep_going)
     return _decorate(command, options)
+
+
+def axis_options_of_config(command: Command) -> Command:
+    """Add the options that override a key of a config, which ``overrides_of`` takes."""
+    return _decorate(command, (*_AXES, _DEVICE, _SEED))
 
 
 def resolve_config(
     config: str | None, *, device: str | None, seed: int | None, **axes: tuple[Any, ...]
 ) -> Config:
     """Load the config and override it by the options of ``axis_options``."""
-    overrides: dict[str, object] = {field: values for field, values in axes.items() if values}
-    if device is not None:
-        overrides["device"] = device
-    if seed is not None:
-        overrides["seed"] = seed
-    loaded = load_config(config, overrides)
+    loaded = load_config(config, overrides_of(device=device, seed=seed, **axes))
     if loaded.filters and not _keeps_any(loaded):
         raise UsageError(
             "--filter matches no case of the config. --list without --filter lists the cases."
         )
     return loaded
+
+
+def overrides_of(
+    *, device: str | None, seed: int | None, **axes: tuple[Any, ...]
+) -> dict[str, object]:
+    """Return the fields of a config that options replace."""
+    overrides: dict[str, object] = {field: values for field, values in axes.items() if values}
+    if device is not None:
+        overrides["device"] = device
+    if seed is not None:
+        overrides["seed"] = seed
+    return overrides
 
 
 def _keeps_any(config: Config) -> bool:
@@ -185,11 +195,13 @@ _AXES = (
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     axis("--impl", "implementations", "NAME", _implementation, _IMPL_HELP),
 )
+_DEVICE_HELP = "Run on device NAME: auto, cpu, cuda or cuda:N."
+_DEVICE = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
+_SEED = click.option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
 _CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."
 _FILTER_HELP = (
     "Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
 )
-_DEVICE_HELP = "Run on device NAME: auto, cpu, cuda or cuda:N."
 
 
 def _output(value: str) -> Path | None:

@@ -6,21 +6,19 @@ A config with ``tables`` has one config per table: the keys of the table overrid
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from losscli.config.fields import FIELDS, check_mapping
+from losscli.config.fields import check_mapping
+from losscli.config.keys import EXTENDS, FIELDS, TABLE_KEYS, TABLES
 from losscli.config.positions import Located, read
+from losscli.config.problems import Problems, each
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.errors import ConfigError, UsageError, unknown
 from losscli.losses import LOSSES
 
 DEFAULT = "default"
-EXTENDS = "extends"
-TABLES = "tables"
-TABLE_KEYS = tuple(key for key in FIELDS if key != "device")
-"""The keys of a table: all but the device, because a run has one device."""
 
 
 def shipped_directory() -> Path:
@@ -35,6 +33,18 @@ def shipped_configs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped_directory().glob("*.yaml"))}
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A config, and what it was made of."""
+
+    config: Config
+    keys: Mapping[str, Located]
+    """The keys of the file over those of the files that it extends."""
+    tables: tuple[Mapping[str, Located], ...]
+    """The same for each table."""
+    overrides: Mapping[str, object]
+
+
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
     """Load a config file and override it by the command line.
 
@@ -45,14 +55,26 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
             names, which keep the parameters that the file gives them, and ``seed`` is the seed.
 
     Raises:
-        ConfigError: the file is missing or wrong, with file, line and column.
+        ConfigError: the file is missing or wrong, with file, line and column; ConfigErrors for
+            several errors.
     """
+    return load(path, overrides).config
+
+
+def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
+    """Load a config, and return as well what it was made of; see :func:`load_config`."""
     file = shipped_configs()[DEFAULT] if path is None else _find(path)
-    keys = _follow(file, ())
-    tables = _tables(keys.pop(TABLES)) if TABLES in keys else []
-    config = _config(keys)
-    config = replace(config, tables=tuple(_config(_over(keys, table)) for table in tables))
-    for given in (keys, *tables):
+    problems = Problems()
+    keys = _follow(file, (), problems)
+    written = _tables(keys.pop(TABLES), problems) if TABLES in keys else []
+    tables = [_over(keys, table) for table in written]
+    with problems.caught():
+        config = _config(keys)
+    with problems.caught():
+        blocks = tuple(each(tables, _config))
+    problems.raise_any()
+    config = replace(config, tables=blocks)
+    for given in (keys, *written):
         if "tolerances" in given and given["tolerances"].file == str(file):
             _check_tolerances(config, given["tolerances"])
     overridden = tuple(_override(table, overrides) for table in config.tables)
@@ -60,31 +82,34 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
     if not all(block.sizes for block in config.blocks):
         message = "no sizes. Add `sizes: [1024x1024]` to the file or --size to the command."
         raise ConfigError(message, file=str(file))
-    return config
+    return Loaded(config, keys, tuple(tables), overrides)
 
 
 def _config(keys: Mapping[str, Located]) -> Config:
     """Read every key."""
-    config = Config(**{key: FIELDS[key](node) for key, node in keys.items()})  # type: ignore[arg-type]
+    values = dict(each(keys.items(), lambda item: (item[0], FIELDS[item[0]].read(item[1]))))
+    config = Config(**values)  # type: ignore[arg-type]
     return config if config.losses else replace(config, losses=tuple(map(LossChoice, LOSSES)))
 
 
-def _tables(node: Located) -> list[dict[str, Located]]:
-    """Return the keys of each table."""
+def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
+    """Return the keys of each table that has a title of its own."""
     example = "{title: Large, sizes: 32Kx32K}"
-    if not isinstance(node.value, list) or not node.value:
-        node.fail(f"expected a list of tables such as {example}, found {node.describe()}.")
-    tables, titles = [], set()
-    for item in node.value:
-        keys = check_mapping(item, f"a table such as {example}", TABLE_KEYS)
-        if "title" not in keys:
-            item.fail(f"a table has no title. Add one, as in {example}.")
-        title = FIELDS["title"](keys["title"])
-        if title in titles:
-            keys["title"].fail(f"another table has the title '{title}'. Change one of them.")
-        titles.add(title)
-        tables.append(keys)
-    return tables
+    tables: dict[object, dict[str, Located]] = {}
+    with problems.caught():
+        if not isinstance(node.value, list) or not node.value:
+            node.fail(f"expected a list of tables such as {example}, found {node.describe()}.")
+        for item in node.value:
+            with problems.caught():
+                keys = check_mapping(item, f"a table such as {example}", TABLE_KEYS)
+                if "title" not in keys:
+                    item.fail(f"a table has no title. Add one, as in {example}.")
+                title = FIELDS["title"].read(keys["title"])
+                if title in tables:
+                    message = f"another table has the title '{title}'. Change one of them."
+                    keys["title"].fail(message)
+                tables[title] = keys
+    return list(tables.values())
 
 
 def _find(name: str) -> Path:
@@ -112,12 +137,23 @@ def _find(name: str) -> Path:
     )
 
 
-def _follow(file: Path, children: tuple[Path, ...]) -> dict[str, Located]:
-    """Return the keys of a file over those of the files that it extends."""
-    keys = dict(check_mapping(read(file), "a mapping of keys", (EXTENDS, TABLES, *FIELDS)))
+def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[str, Located]:
+    """Return the known keys of a file over those of the files that it extends."""
+    root, known = read(file), (EXTENDS, TABLES, *FIELDS)
+    with problems.caught():
+        check_mapping(root, "a mapping of keys", known)
+    found = root.value if isinstance(root.value, dict) else {}
+    keys = {key: value for key, value in found.items() if key in known}
     extends = keys.pop(EXTENDS, None)
-    if extends is None:
-        return keys
+    if extends is not None:
+        with problems.caught():
+            parent = _parent(extends, file, children)
+            return _over(_follow(parent, (*children, file), problems), keys)
+    return keys
+
+
+def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
+    """Return the file that a file extends, which none of its children may be."""
     if not isinstance(extends.value, str):
         extends.fail(f"expected the name of a config file, found {extends.describe()}.")
     parent = file.parent / extends.value
@@ -138,7 +174,7 @@ def _follow(file: Path, children: tuple[Path, ...]) -> dict[str, Located]:
     if any(parent.samefile(child) for child in chain):
         names = " -> ".join(path.name for path in (*chain, parent))
         extends.fail(f"configs extend each other in a circle: {names}. Break it.")
-    return _over(_follow(parent, chain), keys)
+    return parent
 
 
 def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[str, Located]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Union
 
 import yaml
 
+from losscli.config.problems import Problems
 from losscli.errors import ConfigError
 from losscli.reading import CONFIG_BYTES, read_bytes
 
@@ -86,7 +87,31 @@ def parse(text: str, file: str) -> Located:
         raise ConfigError("cannot parse YAML: it is nested too deeply.", file=file) from None
     if root is None:
         return Located({}, file, 1, 1)
-    return _Converter(file).convert(root)
+    converter = _Converter(file)
+    located = converter.convert(root)
+    converter.problems.raise_any()
+    return located
+
+
+def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
+    """Return a line of a file and a caret under its column; nothing of a file without one."""
+    if line is None or column is None:
+        return []
+    try:
+        lines = read_bytes(file, CONFIG_BYTES).decode("utf-8-sig", "replace").splitlines()
+    except OSError:
+        return []
+    if line > len(lines):  # the end of the file
+        return []
+    text = lines[line - 1]
+    begin = max(0, column - 1 - _EXCERPT // 2)
+    shown = "".join(c if c.isprintable() else " " for c in text[begin : begin + _EXCERPT])
+    number = f"{line:>5} | "
+    return [f"{number}{shown}", f"{' ' * (len(number) + column - 1 - begin)}^"]
+
+
+_EXCERPT = 90
+"""The most characters of a line that are shown."""
 
 
 def _context(error: yaml.MarkedYAMLError) -> str:
@@ -131,6 +156,7 @@ class _Converter:
 
     def __init__(self, file: str) -> None:
         self.file = file
+        self.problems = Problems()
         self.open: set[int] = set()
         self.done: dict[int, Value] = {}
 
@@ -157,13 +183,18 @@ class _Converter:
         entries: dict[str, Located] = {}
         for key_node, value_node in node.value:
             key = self.convert(key_node)
-            if isinstance(key.value, dict | list):
-                key.fail(f"expected a name as key, found {key.describe()}.")
-            first = entries.get(key.text)
-            if first is not None and first.key is not None:
-                key.fail(f"duplicate key '{key.text}', first given in line {first.key.line}.")
+            with self.problems.caught():
+                self._check_key(key, entries)
             entries[key.text] = self.convert(value_node, key)
         return entries
+
+    @staticmethod
+    def _check_key(key: Located, entries: Mapping[str, Located]) -> None:
+        if isinstance(key.value, dict | list):
+            key.fail(f"expected a name as key, found {key.describe()}.")
+        first = entries.get(key.text)
+        if first is not None and first.key is not None:
+            key.fail(f"duplicate key '{key.text}', first given in line {first.key.line}.")
 
 
 def _shortened(text: str) -> str:

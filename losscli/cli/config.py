@@ -1,0 +1,140 @@
+"""`losscli config`: check configs, show one in full, print their JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from losscli.cli.options import axis_options_of_config, overrides_of
+from losscli.config.expansion import expand
+from losscli.config.keys import json_schema
+from losscli.config.loader import load, load_config
+from losscli.config.positions import excerpt
+from losscli.config.showing import as_json, as_yaml, shown
+from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors
+from losscli.report.phrases import count
+
+_HELP = """\
+Check configs, show one in full, or print their JSON Schema.
+
+\b
+Examples:
+  losscli config check mine.yaml
+  losscli config show rows.yaml --dtype bfloat16
+  losscli config schema > schema.json
+"""
+
+_CHECK_HELP = """\
+Check configs: all errors of each, with their lines.
+
+FILE is a path, or the name of a shipped config. Nothing runs.
+
+\b
+Examples:
+  losscli config check mine.yaml
+  losscli config check configs/*.yaml
+  losscli config check mine.yaml --format json
+
+Exit codes: 0 all are right, 2 one is wrong.
+"""
+
+_SHOW_HELP = """\
+Show a config in full, with where each value came from.
+
+The output is a config by itself. Without FILE it is the default config; options that choose cases
+override the file, as they do in verify and bench.
+
+\b
+Examples:
+  losscli config show rows.yaml
+  losscli config show mine.yaml --size 4096x4096 > full.yaml
+  losscli config show --format json
+"""
+
+_SCHEMA_HELP = """\
+Print the JSON Schema of a config, for editors and other programs.
+
+With the line `# yaml-language-server: $schema=schema.json` in a config, an editor completes its
+keys and marks its errors.
+
+\b
+Examples:
+  losscli config schema > schema.json
+"""
+
+_FORMAT_HELP = "Write the report as table or json."
+
+
+@click.group("config", help=_HELP)
+def command() -> None:
+    """Check, show and describe configs."""
+
+
+@command.command("check", help=_CHECK_HELP)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--format", type=click.Choice(["table", "json"]), default="table", help=_FORMAT_HELP)
+def check(files: tuple[str, ...], format: str) -> int:
+    """Print all errors of each file."""
+    found = {file: _errors(file) for file in files}
+    if format == "json":
+        facts = [_facts(error) for errors in found.values() for error in errors]
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        click.echo("\n".join(_report(found.items())))
+    return EXIT_USAGE if any(found.values()) else EXIT_OK
+
+
+def _errors(file: str) -> tuple[ConfigError, ...]:
+    try:
+        load_config(file, {})
+    except ConfigErrors as several:
+        return several.errors
+    except ConfigError as error:
+        return (error,)
+    return ()
+
+
+def _facts(error: ConfigError) -> dict[str, Any]:
+    return {
+        "file": error.file,
+        "line": error.line,
+        "column": error.column,
+        "message": error.message,
+    }
+
+
+def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
+    lines = []
+    for file, errors in found:
+        for error in errors:
+            lines += [str(error), *excerpt(Path(error.file), error.line, error.column)]
+        if errors:
+            lines.append(f"{file}: {count(len(errors), 'error')}")
+        else:
+            blocks = load_config(file, {}).blocks
+            cases = sum(1 for block in blocks for _ in expand(block, "cpu"))
+            lines.append(f"{file}: ok, {count(len(blocks), 'table')}, {count(cases, 'case')}")
+    return lines
+
+
+@command.command("show", help=_SHOW_HELP)
+@click.argument("file", required=False)
+@axis_options_of_config
+@click.option("--format", type=click.Choice(["yaml", "json"]), default="yaml", help=_FORMAT_HELP)
+def show(file: str | None, format: str, **options: Any) -> None:
+    """Print a config in full."""
+    keys = shown(load(file, overrides_of(**options)))
+    if format == "json":
+        click.echo(json.dumps(as_json(keys), indent=2))
+    else:
+        click.echo(as_yaml(keys), nl=False)
+
+
+@command.command("schema", help=_SCHEMA_HELP)
+def schema() -> None:
+    """Print the JSON Schema of a config."""
+    click.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,278 @@
+"""The keys of a config: how each is read, and the JSON Schema of what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from losscli.axes import CACHES, CHANGING, DISTRIBUTIONS, DTYPES, LAYOUTS, MODES, PASSES
+from losscli.config.fields import (
+    LARGEST_SEED,
+    check_key,
+    check_mapping,
+    check_processes,
+    names,
+    one_name,
+    read_device,
+    read_duration,
+    read_grad_output,
+    read_grad_outputs,
+    read_implementation,
+    read_implementations,
+    read_line,
+    read_loss_name,
+    read_losses,
+    read_scale,
+    read_seed,
+    read_size,
+    read_sizes,
+    read_text,
+)
+from losscli.config.positions import Located
+from losscli.config.problems import each
+from losscli.config.schema import MOST_PROCESSES, Exclude, Inputs, Timing, Tolerance
+from losscli.losses import REDUCTIONS
+from losscli.units import parse_fraction
+
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key: the reader of its value, and the JSON Schema of what the reader takes."""
+
+    read: Callable[[Located], object]
+    schema: Schema
+    description: str = ""
+
+    def json_schema(self) -> Schema:
+        """Return the schema with the description, which editors show."""
+        return ({"description": self.description} if self.description else {}) | dict(self.schema)
+
+
+_TEXT: Schema = {"type": "string"}
+_NUMBER: Schema = {"type": "number"}
+_TIME: Schema = {"type": ["string", "number"]}
+_GRAD_OUTPUT: Schema = {"anyOf": [_NUMBER, {"const": CHANGING}]}
+_SIZE: Schema = {"type": ["string", "integer"]}
+_POWERS: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["pow2"],
+    "properties": {
+        "pow2": {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": "integer"}}
+    },
+}
+
+
+def _one_of(candidates: Collection[str]) -> Schema:
+    return {"enum": list(candidates)}
+
+
+def _some(item: Schema) -> Schema:
+    """Return the schema of one value or a list of them."""
+    return {"anyOf": [item, {"type": "array", "minItems": 1, "items": item}]}
+
+
+def _mapping(keys: Mapping[str, Key], **more: Any) -> Schema:
+    properties = {name: key.json_schema() for name, key in keys.items()}
+    return {"type": "object", "additionalProperties": False, **more, "properties": properties}
+
+
+def _record(node: Located, what: str, keys: Mapping[str, Key]) -> dict[str, object]:
+    """Read a mapping of known keys, each with its own reader."""
+
+    def read(name: str, item: Located) -> tuple[str, object]:
+        check_key(name, item, keys, "key")
+        return name, keys[name].read(item)
+
+    entries = check_mapping(node, what)
+    return dict(each(entries.items(), lambda entry: read(*entry)))
+
+
+_INPUTS = {
+    "distribution": Key(names("distribution", DISTRIBUTIONS), _some(_one_of(DISTRIBUTIONS))),
+    "scale": Key(
+        read_scale, {"type": "number", "exclusiveMinimum": 0}, "Factor of every prediction."
+    ),
+    "seed": Key(read_seed, {"type": "integer", "minimum": 0, "maximum": LARGEST_SEED}),
+}
+_TIMING = {
+    "min_time": Key(read_duration, _TIME, "Shortest sampling time: 0.2s, 50ms, 1m or seconds."),
+    "max_time": Key(read_duration, _TIME, "Longest sampling time: 0.2s, 50ms, 1m or seconds."),
+    "confidence": Key(
+        lambda node: read_text(node, parse_fraction),
+        _TIME,
+        "Relative half-width of the median's confidence interval at which sampling stops: 1% or "
+        "0.01.",
+    ),
+    "cache": Key(one_name("cache", CACHES), _one_of(CACHES)),
+    "mode": Key(names("mode", MODES), _some(_one_of(MODES))),
+    "processes": Key(
+        lambda node: read_text(node, check_processes),
+        {"type": "integer", "minimum": 1, "maximum": MOST_PROCESSES},
+        "Number of fresh processes that sample each case and share its time; 1 samples in the "
+        "process of the command.",
+    ),
+}
+_EXCLUDE = {
+    "loss": Key(read_loss_name, _TEXT),
+    "size": Key(read_size, _SIZE),
+    "dtype": Key(one_name("dtype", DTYPES), _one_of(DTYPES)),
+    "reduction": Key(one_name("reduction", REDUCTIONS), _one_of(REDUCTIONS)),
+    "device": Key(one_name("device", ("cpu", "cuda")), _one_of(("cpu", "cuda"))),
+    "implementation": Key(read_implementation, _TEXT),
+    "pass": Key(one_name("pass", PASSES), _one_of(PASSES)),
+    "layout": Key(one_name("layout", LAYOUTS), _one_of(LAYOUTS)),
+    "grad_output": Key(read_grad_output, _GRAD_OUTPUT),
+    "reason": Key(read_line, _TEXT, "Reason for the rule, shown in the report."),
+}
+
+
+def _inputs(node: Located) -> Inputs:
+    values = _record(node, "a mapping such as {seed: 1}", _INPUTS)
+    if "distribution" in values:
+        values["distributions"] = values.pop("distribution")
+    return Inputs(**values)  # type: ignore[arg-type]
+
+
+def _timing(node: Located) -> Timing:
+    values = _record(node, "a mapping such as {min_time: 0.2s}", _TIMING)
+    timing = Timing(**values)  # type: ignore[arg-type]
+    # A bound that its file gives alone moves the other; the nearest file's keys come last.
+    written = cast("dict[str, Located]", node.value)
+    bounds = [key for key in written if key in ("min_time", "max_time")]
+    if bounds and len({written[key].file for key in bounds}) == len(bounds):
+        if bounds[-1] == "max_time":
+            timing = replace(timing, min_time=min(timing.min_time, timing.max_time))
+        else:
+            timing = replace(timing, max_time=max(timing.min_time, timing.max_time))
+    if not 0 < timing.max_time >= timing.min_time:
+        node.fail(
+            f"max_time ({timing.max_time:g} s) must be above 0 and no less than "
+            f"min_time ({timing.min_time:g} s)."
+        )
+    return timing
+
+
+def _exclude(node: Located) -> tuple[Exclude, ...]:
+    if not isinstance(node.value, list):
+        node.fail(f"expected a list of rules such as {{dtype: float64}}, found {node.describe()}.")
+    return tuple(each(node.value, _rule))
+
+
+def _rule(item: Located) -> Exclude:
+    values = _record(item, "a rule such as {dtype: float64}", _EXCLUDE)
+    if not values.keys() - {"reason"}:
+        item.fail("an empty rule would leave every case out. Name what to leave out.")
+    if "pass" in values:
+        values["pass_"] = values.pop("pass")
+    return Exclude(**values)  # type: ignore[arg-type]
+
+
+def _tolerances(node: Located) -> tuple[Tolerance, ...]:
+    if not isinstance(node.value, dict):
+        node.fail(f"expected {{CASE NAME: {{ulp: N}}}}, found {node.describe()}.")
+    return tuple(each(node.value.items(), lambda entry: _tolerance(*entry)))
+
+
+def _tolerance(case: str, item: Located) -> Tolerance:
+    values = check_mapping(item, "{ulp: N}", ("ulp",))
+    if not values:
+        item.fail("expected {ulp: N}, found an empty mapping.")
+    return Tolerance(case, read_scale(values["ulp"]))
+
+
+FIELDS: Mapping[str, Key] = {
+    "title": Key(read_line, _TEXT, "Title above the table of results."),
+    "device": Key(
+        read_device,
+        {"type": "string", "pattern": "^(auto|cpu|cuda(:[0-9]+)?)$"},
+        "Device to run on: auto, cpu, cuda or cuda:N.",
+    ),
+    "losses": Key(
+        read_losses,
+        _some({"type": ["string", "object"]}),
+        "Losses: all, names, or maps with parameters such as {smooth_l1: {beta: [0.5, 1.0]}}; "
+        "off_default adds the losses that are not named, with parameters off their defaults; "
+        "weighted adds each loss with a weight (weighted_mse, ...), with such parameters; rows "
+        "adds each loss over rows, in all of its forms.",
+    ),
+    "sizes": Key(
+        read_sizes,
+        _some({"anyOf": [_SIZE, _POWERS]}),
+        "Sizes: 1024x1024, 32K (32768), 1K..32K*2, pow2[10:30:5] or {pow2: [10, 30, 5]}.",
+    ),
+    "dtypes": Key(names("dtype", DTYPES), _some(_one_of(DTYPES))),
+    "reductions": Key(names("reduction", REDUCTIONS), _some(_one_of(REDUCTIONS))),
+    "passes": Key(names("pass", PASSES), _some(_one_of(PASSES))),
+    "grad_outputs": Key(
+        read_grad_outputs,
+        _some(_GRAD_OUTPUT),
+        "Incoming gradients of forward_backward: numbers, or changing for another number in each "
+        "call.",
+    ),
+    "layouts": Key(names("layout", LAYOUTS), _some(_one_of(LAYOUTS))),
+    "implementations": Key(
+        read_implementations,
+        _some(_TEXT),
+        "Implementations, as `losscli list implementations` names them.",
+    ),
+    "inputs": Key(_inputs, _mapping(_INPUTS)),
+    "exclude": Key(
+        _exclude,
+        {"type": "array", "items": _mapping(_EXCLUDE, minProperties=1)},
+        "Rules that leave rows out. A row is left out if it matches every key of a rule, unless "
+        "the command line names each value of the rule.",
+    ),
+    "timing": Key(_timing, _mapping(_TIMING)),
+    "tolerances": Key(
+        _tolerances,
+        {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["ulp"],
+                "properties": {"ulp": {"type": "number", "exclusiveMinimum": 0}},
+            },
+        },
+        "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
+    ),
+}
+"""Each key of a config and the field of that name of a Config."""
+
+EXTENDS = "extends"
+TABLES = "tables"
+TABLE_KEYS = tuple(key for key in FIELDS if key != "device")
+"""The keys of a table: all but the device, because a run has one device."""
+
+
+def json_schema() -> Schema:
+    """Return the JSON Schema of a config, for editors and other programs."""
+    properties = {name: key.json_schema() for name, key in FIELDS.items()}
+    extends = {
+        "description": "Name of the config to extend: a file beside this one, or a shipped config. "
+        "A key of this file replaces the same key of that config.",
+        "type": "string",
+    }
+    tables = {
+        "description": "Tables that run one after the other. Each is this config with the table's "
+        "keys over its own.",
+        "type": "array",
+        "minItems": 1,
+        "items": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["title"],
+            "properties": {key: {"$ref": f"#/properties/{key}"} for key in TABLE_KEYS},
+        },
+    }
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "losscli config",
+        "type": ["object", "null"],
+        "additionalProperties": False,
+        "properties": {EXTENDS: extends, TABLES: tables, **properties},
+    }

@@ -1,0 +1,151 @@
+"""Writes a config out in full: each key with its value, and where the value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from losscli.config.keys import FIELDS, TABLES
+from losscli.config.loader import Loaded
+from losscli.config.positions import Located
+from losscli.config.schema import Config, Exclude, LossChoice
+from losscli.units import format_size
+
+COMMAND_LINE = "command line"
+DEFAULT = "default"
+_MERGED = ("inputs", "timing")
+"""The keys whose values are mappings that a child merges with its parent's, key by key."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A value as YAML has it, and its origin."""
+
+    value: object
+    origin: str
+
+
+Keys = Mapping[str, "Shown | Keys"]
+
+
+def shown(loaded: Loaded) -> dict[str, Any]:
+    """Return every key with what is shown of it; ``tables`` is a list of the same."""
+    keys: dict[str, Any] = _keys(loaded.config, loaded.keys, loaded.overrides)
+    if loaded.config.tables:
+        base = plain(loaded.config)
+        keys[TABLES] = [
+            {
+                key: item
+                for key, item in _keys(table, own, loaded.overrides).items()
+                if key == "title" or plain(table)[key] != base.get(key)
+            }
+            for table, own in zip(loaded.config.tables, loaded.tables, strict=True)
+        ]
+    return keys
+
+
+def _keys(
+    config: Config, located: Mapping[str, Located], overrides: Mapping[str, object]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in plain(config).items():
+        node = located.get(key)
+        if key not in _MERGED:
+            found[key] = Shown(value, COMMAND_LINE if key in overrides else _origin(node))
+            continue
+        inner = node.value if node is not None and isinstance(node.value, dict) else {}
+        found[key] = {
+            name: Shown(part, COMMAND_LINE if name in overrides else _origin(inner.get(name)))
+            for name, part in value.items()
+        }
+    return found
+
+
+def _origin(node: Located | None) -> str:
+    if node is None:
+        return DEFAULT
+    place = node.key or node
+    return f"{place.file}:{place.line}"
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """Return the values of a config without its tables, as a config file has them."""
+    timing = config.timing
+    values: dict[str, Any] = {
+        "title": config.title,
+        "device": config.device,
+        "losses": [_loss(choice) for choice in config.losses],
+        "sizes": [format_size(size) for size in config.sizes],
+        "inputs": {
+            "distribution": list(config.inputs.distributions),
+            "scale": config.inputs.scale,
+            "seed": config.inputs.seed,
+        },
+        "exclude": [_rule(rule) for rule in config.exclude],
+        "timing": {
+            "min_time": timing.min_time,
+            "max_time": timing.max_time,
+            "confidence": timing.confidence,
+            "cache": timing.cache,
+            "mode": list(timing.mode),
+            **({"processes": timing.processes} if timing.processes is not None else {}),
+        },
+        "tolerances": {tolerance.case: {"ulp": tolerance.ulp} for tolerance in config.tolerances},
+    }
+    ordered = {key: values[key] if key in values else list(getattr(config, key)) for key in FIELDS}
+    return {key: value for key, value in ordered.items() if value not in ("", [], {})}
+
+
+def _loss(choice: LossChoice) -> object:
+    if not choice.parameters:
+        return choice.name
+    return {choice.name: {name: list(values) for name, values in choice.parameters.items()}}
+
+
+def _rule(rule: Exclude) -> dict[str, object]:
+    values = dict(rule.conditions)
+    if rule.size is not None:
+        values["size"] = format_size(rule.size)
+    return values | ({"reason": rule.reason} if rule.reason else {})
+
+
+def as_yaml(keys: Mapping[str, Any]) -> str:
+    """Return the keys as YAML that losscli reads back, with a comment on each origin."""
+    return "\n".join(_lines(keys)) + "\n"
+
+
+def _lines(keys: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for key, item in keys.items():
+        if isinstance(item, Shown):
+            yield f"{indent}{key}: {_flow(item.value)} # {item.origin}"
+        elif isinstance(item, list):
+            yield f"{indent}{key}:"
+            for table in item:
+                first, *others = _lines(table, f"{indent}    ")
+                yield f"{indent}  - {first.lstrip()}"
+                yield from others
+        else:
+            yield f"{indent}{key}:"
+            yield from _lines(item, f"{indent}  ")
+
+
+def _flow(value: object) -> str:
+    """Return a value in one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def as_json(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same as JSON: a value and an origin for each key."""
+
+    def converted(item: Any) -> Any:
+        if isinstance(item, Shown):
+            return {"value": item.value, "origin": item.origin}
+        if isinstance(item, list):
+            return [as_json(table) for table in item]
+        return as_json(item)
+
+    return {key: converted(item) for key, item in keys.items()}

@@ -1,0 +1,187 @@
+"""`losscli config check`, `show` and `schema`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fastjsonschema
+import pytest
+import yaml
+
+from losscli.cli import main
+from losscli.config.keys import EXTENDS, FIELDS, TABLES
+from losscli.config.loader import load_config, shipped_configs, shipped_directory
+from losscli.errors import EXIT_OK, EXIT_USAGE
+
+BAD_CONFIGS = sorted((Path(__file__).parent / "data" / "bad_configs").glob("*.yaml"))
+
+SEVERAL = """\
+losses: [mse, hinj]
+dtyps: float32
+timing: {min_time: 3q, cach: cold}
+exclude: [{dtype: float65}, {}]
+tables:
+  - {title: a, dtypes: [float31, float32, float33], sizes: 8x8}
+  - {dtypes: float16}
+  - {title: a}
+"""
+
+
+def places(errors: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(error["line"], error["column"]) for error in errors]
+
+
+def test_check_finds_every_error_of_a_file(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "several.yaml"
+    file.write_text(SEVERAL)
+
+    assert main.run(["config", "check", str(file), "--format", "json"]) == EXIT_USAGE
+    errors = json.loads(capsys.readouterr().out)
+    assert places(errors) == [
+        *((1, 15), (2, 1), (3, 20), (3, 24), (4, 19), (4, 29)),
+        *((6, 25), (6, 43), (7, 5), (8, 13)),
+    ]
+    assert {error["file"] for error in errors} == {str(file)}
+    assert errors[0]["message"].startswith("unknown loss 'hinj'. Did you mean 'hinge'?")
+
+
+def test_check_shows_each_error_in_its_line(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("sizes: 8x8\ndtypes: [float32, float31] #\ttab\nseed: 3\n")
+
+    assert main.run(["config", "check", str(file)]) == EXIT_USAGE
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{file}:2:19: unknown dtype 'float31'")
+    assert lines[1:3] == ["    2 | dtypes: [float32, float31] # tab", f"{' ' * 26}^"]
+    assert lines[3].startswith(f"{file}:3:1: unknown key 'seed'")
+    assert lines[4:] == ["    3 | seed: 3", "        ^", f"{file}: 2 errors"]
+
+
+def test_check_shows_the_part_of_a_long_line_that_is_wrong(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "long.yaml"
+    file.write_text(f"sizes: [{', '.join(['8x8'] * 500)}, 9y9]\n")
+
+    assert main.run(["config", "check", str(file)]) == EXIT_USAGE
+    _, line, caret, _ = capsys.readouterr().out.splitlines()
+    assert len(line) < 100
+    assert line[caret.index("^") :].startswith("9y9")
+
+
+def test_check_of_right_configs_counts_their_cases(capsys) -> None:
+    assert main.run(["config", "check", "smoke", "default.yaml"]) == EXIT_OK
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ok, ")[0] for line in lines] == ["smoke", "default.yaml"]
+
+
+def test_error_of_a_parent_is_shown_in_the_parents_line(tmp_path: Path, capsys) -> None:
+    (tmp_path / "parent.yaml").write_text("sizes: 8x8\ndtypes: float31\n")
+    child = tmp_path / "child.yaml"
+    child.write_text("extends: parent.yaml\nlosses: [mse, hinj]\n")
+
+    assert main.run(["config", "check", str(child)]) == EXIT_USAGE
+    out = capsys.readouterr().out
+    assert f"{tmp_path / 'parent.yaml'}:2:9: unknown dtype" in out
+    assert "    2 | dtypes: float31\n" in out
+    assert f"{child}:2:15: unknown loss" in out
+
+
+@pytest.mark.parametrize("command", ["verify", "bench"])
+def test_running_a_bad_config_names_all_errors(command: str, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "several.yaml"
+    file.write_text(SEVERAL)
+
+    assert main.run([command, "-c", str(file)]) == EXIT_USAGE
+    first, *errors = capsys.readouterr().err.splitlines()
+    expected = "10 errors, which `losscli config check` shows in their lines:"
+    assert first == f"losscli: error: {expected}"
+    assert all(error.startswith(f"{file}:") for error in errors)
+    assert len(errors) == 10
+
+
+@pytest.mark.parametrize("path", BAD_CONFIGS, ids=lambda path: path.stem)
+def test_check_refuses_every_malformed_config(path: Path, capsys) -> None:
+    assert main.run(["config", "check", str(path)]) == EXIT_USAGE
+    out = capsys.readouterr().out
+    assert "Traceback" not in out
+    assert out.splitlines()[-1].startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_what_show_prints_is_the_same_config(name: str, tmp_path: Path, capsys) -> None:
+    assert main.run(["config", "show", name]) == EXIT_OK
+    file = tmp_path / "shown.yaml"
+    file.write_text(capsys.readouterr().out)
+    assert load_config(str(file), {}) == load_config(name, {})
+
+
+def test_show_says_where_each_value_came_from(tmp_path: Path, capsys) -> None:
+    (tmp_path / "parent.yaml").write_text("sizes: 8x8\ntiming: {min_time: 1ms, cache: warm}\n")
+    child = tmp_path / "child.yaml"
+    child.write_text("extends: parent.yaml\ntiming: {min_time: 2ms}\nlosses: mse\n")
+
+    options = ["--dtype", "float16", "--format", "json"]
+    assert main.run(["config", "show", str(child), *options]) == EXIT_OK
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["sizes"] == {"value": ["8x8"], "origin": f"{tmp_path / 'parent.yaml'}:1"}
+    assert shown["losses"] == {"value": ["mse"], "origin": f"{child}:3"}
+    assert shown["dtypes"] == {"value": ["float16"], "origin": "command line"}
+    assert shown["reductions"] == {"value": ["mean"], "origin": "default"}
+    assert shown["timing"]["min_time"] == {"value": 0.002, "origin": f"{child}:2"}
+    assert shown["timing"]["cache"]["origin"] == f"{tmp_path / 'parent.yaml'}:2"
+    assert shown["timing"]["confidence"]["origin"] == "default"
+
+
+def test_schema_is_the_one_that_configs_name(capsys) -> None:
+    assert main.run(["config", "schema"]) == EXIT_OK
+    printed = capsys.readouterr().out
+    # Mend it with `losscli config schema > configs/schema.json`.
+    assert printed == (shipped_directory() / "schema.json").read_text()
+    assert {*json.loads(printed)["properties"]} == {EXTENDS, TABLES, *FIELDS}
+
+
+@pytest.fixture(scope="module")
+def accepts():
+    """Return whether the JSON Schema accepts a config."""
+    check = fastjsonschema.compile(json.loads((shipped_directory() / "schema.json").read_text()))
+
+    def accept(text: str) -> bool:
+        try:
+            check(yaml.safe_load(text))
+        except fastjsonschema.JsonSchemaException:
+            return False
+        return True
+
+    return accept
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_schema_accepts_every_shipped_config(name: str, accepts) -> None:
+    assert accepts(shipped_configs()[name].read_text())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dtyps: float32",
+        "dtypes: float31",
+        "dtypes: []",
+        "device: gpu",
+        "sizes: {pow: [1, 2]}",
+        "timing: {cach: cold}",
+        "timing: {processes: 0}",
+        "inputs: {seed: -1}",
+        "exclude: {dtype: float32}",
+        "exclude: [{}]",
+        "grad_outputs: changin",
+        "tolerances: {mse: 3}",
+        "tables: [{sizes: 8x8}]",
+        "tables: [{title: a, device: cpu}]",
+    ],
+)
+def test_schema_refuses_what_losscli_refuses(text: str, accepts, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    assert not accepts(text)
+    assert main.run(["config", "check", str(file)]) == EXIT_USAGE
