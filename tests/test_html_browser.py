@@ -103,6 +103,18 @@ def test_link_to_a_case_opens_its_section(opened):
     assert opened.run(wait)
 
 
+def test_samples_are_saved_as_csv(opened):
+    save = """
+    const made = new Promise(done => { URL.createObjectURL = blob => (done(blob.text()), '#'); });
+    document.getElementById('save').click();
+    return made;
+    """
+    header, first, *others = opened.run(save).splitlines()
+    assert header == '"run","case","pass","implementation","seconds"'
+    assert first.startswith('"base","mse 64x64","fwd","reference","0.000115')
+    assert len(others) == 24 * 4 - 1
+
+
 def test_mark_shows_its_figures_when_pointed_at(opened):
     opened.run(
         "document.querySelector('#limit path.mark').dispatchEvent("

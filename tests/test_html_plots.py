@@ -94,7 +94,15 @@ def test_forest_plot_tells_ratio_and_interval_and_draws_the_baseline():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0123, "0.0123x"), (0.5, "0.50x"), (12.345, "12.35x"), (1234.5, "1234x")]
+    ("value", "text"),
+    [
+        (0.00005, "5e-5x"),
+        (0.0123, "0.012x"),
+        (0.5, "0.50x"),
+        (12.346, "12.35x"),
+        (1234.5, "1234x"),
+        (523619.0, "5e5x"),
+    ],
 )
 def test_ratio_has_few_digits(value, text):
     assert ratio(value) == text

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from losscli.report.html.line_plot import shape_at
-from losscli.report.html.scales import LETTER, Axis, Scale, ratio_ticks, spaced, within
+from losscli.report.html.scales import (
+    LETTER,
+    Axis,
+    Scale,
+    ratio_ticks,
+    short_exponent,
+    spaced,
+    within,
+)
 from losscli.report.html.svg import Plot, element, escape, number, shortened, text
 
 WIDTH = 440
@@ -114,8 +122,12 @@ def _row(row: ForestRow, y: float, across: Scale) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return ``4.50x`` in few digits."""
-    return f"{value:.0f}x" if value >= 100 else f"{value:.3g}x" if value < 0.1 else f"{value:.2f}x"
+    """Return ``4.50x``, in at most six characters."""
+    if value >= 99_999 or value < 0.001:
+        return f"{short_exponent(value)}x"
+    if value >= 100:
+        return f"{value:.0f}x"
+    return f"{value:.2g}x" if value < 0.1 else f"{value:.2f}x"
 
 
 def interval(mark: Mark) -> str:

@@ -121,9 +121,9 @@ def log_ticks(low: float, high: float) -> Ticks:
 
 def ratio_ticks(low: float, high: float) -> Ticks:
     """Return round ratios, 1 among them: ``2x``."""
-    found = _round(low, high, lambda value: f"{value:g}x")
+    found = _round(low, high, lambda value: f"{_plain(value)}x")
     if len(found) > 7:
-        found = _decades(low, high, lambda value: f"{value:g}x")
+        found = _decades(low, high, lambda value: f"{_plain(value)}x")
     close = [1 + n / 10 for n in range(-9, 20)] if len(found) < 3 else []
     extra = [(value, f"{value:.1f}x") for value in close if low <= value <= high]
     return extra[:: max(len(extra) // 6, 1)] if len(extra) > 2 else found
@@ -157,7 +157,13 @@ def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
     return [(value, text(value)) for value in values if low <= value <= high]
 
 
+def short_exponent(value: float) -> str:
+    """Return ``1e6``, without what Python adds to an exponent."""
+    digits, _, power = f"{value:.0e}".partition("e")
+    return f"{digits}e{int(power)}"
+
+
 def _plain(value: float) -> str:
     if value >= 1e5:
-        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+        return short_exponent(value)
     return f"{value:,.0f}" if value >= 10000 else f"{value:g}"

@@ -32,10 +32,11 @@ class Strip:
 def strip_plot(name: str, title: str, strips: Sequence[Strip]) -> Plot:
     """Draw strips on one axis; what lies farther out is drawn at its end and counted."""
     reach = reach_of(strips)
-    across = Scale(-reach, reach, 8, WIDTH - 8)
+    low = max(-reach, -1.0)  # no sample takes less than nothing
+    across = Scale(low, reach, 8, WIDTH - 8)
     height = _TOP + sum(map(_height, strips)) + _BOTTOM
     bottom = height - _BOTTOM
-    ticks = spaced(percent_ticks(-reach, reach), across)
+    ticks = spaced(percent_ticks(low, reach), across)
     grid = "".join(f"M{number(across(value))} {_TOP}V{bottom}" for value, _ in ticks)
     parts = [element("path", d=grid, class_="grid")]
     parts += [element("path", d=f"M{number(across(0))} {_TOP}V{bottom}", class_="base")]

@@ -86,7 +86,8 @@ def _processes(results: Sequence[BenchResult]) -> str:
     counts = {_count(r.seconds) for r in results if r.seconds}
     if counts == {1}:
         return "One process took them all, so the spread between processes is unknown."
-    return f"Each result is of {min(counts)} to {max(counts)} processes."
+    least, most = min(counts), max(counts)
+    return f"Each result is of {most if least == most else f'{least} to {most}'} processes."
 
 
 def _count(seconds: Seconds) -> int:
