@@ -36,10 +36,10 @@ def say(text: str) -> None:
     """Write text as it is, as ``note`` does; the status line moves below it."""
     if is_quiet():
         return
-    line = _shown
-    status("")
-    print(text, file=sys.stderr, flush=True)
-    status(line)
+    # The line may be that of another process, which started this one.
+    clear = _CLEAR if has_status() else ""
+    print(f"{clear}{text}", file=sys.stderr, flush=True)
+    status(_shown)
 
 
 def status(text: str) -> None:

@@ -317,3 +317,14 @@ def test_run_with_every_row_excluded_exits_2(capsys, config):
 def test_bad_options_exit_2(capsys, arguments, message):
     assert run(["bench", "--device", "cpu", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [((), 0, True), ((), 1, False), ((), 130, False), (("--loss", "mse"), 0, False)],
+)
+def test_bench_without_options_ends_with_what_to_try_next(monkeypatch, capsys, options, code, told):
+    monkeypatch.setattr("losscli.cli.running.run_jobs", lambda *arguments, **options: code)
+    monkeypatch.setenv("LOSSCLI_DEVICE", "cpu")
+    assert run(["bench", *options]) == code
+    assert ("losscli: next: `losscli bench --loss huber" in capsys.readouterr().err) is told

@@ -11,6 +11,7 @@ from losscli.cli import main
 from losscli.cli.progress import FIRST_LINE, LONGEST_WAIT, Progress
 from losscli.config.loader import load_config
 from losscli.errors import EXIT_OK
+from losscli.extension.ninja_run import with_time_left
 from losscli.units import format_duration
 
 
@@ -146,3 +147,12 @@ def test_dry_run_has_an_estimate_of_the_time(capsys, command):
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("takes about ")
     assert last.endswith("without building kernels that are missing")
+
+
+def test_build_by_a_first_use_shows_the_time_left():
+    clock, shown = Clock(), []
+    show = with_time_left(shown.append, clock)
+    clock.now = 10.0
+    show("[1/4] compiling csrc/torch/ahead.cpp")
+    show("no step")
+    assert shown == ["[1/4] compiling csrc/torch/ahead.cpp, about 30 s left", "no step"]

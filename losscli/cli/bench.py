@@ -191,7 +191,7 @@ def command(
             weights=[seconds_of(task) for task in tasks],
             guess=seconds_of_all(tasks),
         )
-    if not given_besides(click.get_current_context(), ()):
+    if code == EXIT_OK and not given_besides(click.get_current_context(), ()):
         note(NEXT)
     return code
 

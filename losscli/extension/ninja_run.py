@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
 from losscli.errors import UsageError
+from losscli.units import format_duration
 
 _JOB_BYTES = 1.5e9
 """Memory of the largest compilation, a file that includes PyTorch, with a margin."""
@@ -18,6 +20,21 @@ _GRACE = 10.0
 
 Progress = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
+
+
+def with_time_left(show: Progress, clock: Callable[[], float] = time.monotonic) -> Progress:
+    """Return a receiver of ninja's lines that adds the time that the rest may take."""
+    start = clock()
+
+    def receive(line: str) -> None:
+        found = re.match(r"\[(\d+)/(\d+)\] ", line)
+        finished, steps = (int(found[1]), int(found[2])) if found else (0, 0)
+        if finished:
+            left = (clock() - start) * (steps - finished) / finished
+            line = f"{line}, about {format_duration(left)} left"
+        show(line)
+
+    return receive
 
 
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:

@@ -21,6 +21,7 @@ from statistics import geometric_mean
 from losscli.axes import CACHES, COLD, MODES, WARM
 from losscli.cases import distinct_names
 from losscli.implementations import is_own
+from losscli.report import bench_legend
 from losscli.report.phrases import count, format_ulp, skips, with_mode
 from losscli.report.tables import IMPOSSIBLE, beside_case, fill, shorten
 from losscli.runs.judgements import SAME, UNCLEAR
@@ -121,29 +122,11 @@ def _limit(result: BenchResult) -> str:
     return _timed(lambda r: r.limit_share, lambda share: f"{100 * share:.1f}")(result)
 
 
-_LEGEND = {
-    "median": "median, p20-p80: time of a call",
-    "GB/s": "GB/s: the fewest bytes of the pass over the median",
-    "% of\nlimit": "% of limit: that over the speed of kernels that only move these bytes",
-    "host": "host: how long a call keeps the host busy",
-    "vs ref": "vs ref: the time of the reference over this one",
-    "ulp": "ulp: the largest error in units in the last place; 2 of a mean or sum and 4 of an "
-    "element always pass",
-    "extra": "extra: memory beyond inputs, loss and gradient",
-}
-"""What the columns mean, by header."""
-
-
 def legend(run: Run, headers: Collection[str]) -> str:
     """Return what the columns and marks of the tables mean."""
     results = [result for result in _results(run) if result.status != SKIPPED]
-    parts = [text for header, text in _LEGEND.items() if header in headers]
-    marks = {_mark(result) for result in results}
-    parts += ["=: as fast"] * ("=" in marks)
-    parts += ["?: too few or too scattered samples to decide"] * ("?" in marks)
     own = any(is_own(result.implementation) for result in results)
-    parts += ["custom: losscli's own kernel"] * own
-    return "; ".join(parts)
+    return bench_legend.text(headers, {_mark(result) for result in results}, own)
 
 
 def notes(run: Run) -> list[str]:
