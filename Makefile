@@ -8,7 +8,7 @@ CSRC := find csrc -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu*' 
 INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test test-gpu sanitize mutate planted coverage check format clean
+.PHONY: help bench test docs test-gpu sanitize mutate planted coverage check format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +29,10 @@ check: ## run the same with the tools of the active environment
 	$(TOOLS)mypy
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
 	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(TOOLS)pytest -m "not gpu" -n auto --maxprocesses 8 --dist worksteal
+
+docs: $(READY) ## build the documentation into docs/_build/html, without a warning
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 # Only these files are collected: the others import what PYTHON may not have. One process at a time,
 # for some tests measure.

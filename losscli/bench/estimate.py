@@ -10,7 +10,7 @@ START_SECONDS = {"cpu": 2.0, "cuda": 4.0}
 """To start a process: it imports torch, and on a GPU makes a context."""
 SECONDS_PER_ELEMENT = {"cpu": 80e-9, "cuda": 1e-9}
 """To make inputs, judge an implementation against the oracle and warm up, in each process and
-pass; measured on two cores, and on one H200."""
+pass; measured on two cores. That of a GPU is a guess."""
 SAMPLED = 0.7
 """Of the longest time that sampling may take: not every case needs it."""
 

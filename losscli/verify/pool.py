@@ -60,7 +60,7 @@ START_SECONDS = 5.0
 """To start the processes, which import torch."""
 SECONDS_A_CHECK = 0.1
 SECONDS_PER_ELEMENT = {"cpu": 100e-9, "cuda": 2e-9}
-"""Of a check, for the elements of its case; measured on two cores, and on one H200."""
+"""Of a check, for the elements of its case; measured on two cores. That of a GPU is a guess."""
 
 
 def processes_for(jobs: Sequence[Job], device: str) -> int:

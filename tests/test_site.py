@@ -1,0 +1,160 @@
+"""The documentation builds without a warning, names everything, works without a network."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import click
+import pytest
+
+import losscli.functional
+import losscli.nn
+from docs.pages import commands, losses, plots, records
+from docs.pages.svg import axis_over
+from losscli.cli.main import group
+from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES
+from losscli.runs.reading import read_run
+from losscli.verify.checks import CHECKS
+from tests.documents import RESULTS, ROOT
+
+DOCS = ROOT / "docs"
+SPECS = LOSSES | ROW_LOSSES | ROW_FUNCTORS
+WRITTEN = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Build the site once, with warnings as errors; return its folder."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    command += ["-d", str(folder / "doctrees"), str(DOCS), str(folder / "html")]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (built.returncode, built.stderr) == (0, "")
+    return folder / "html"
+
+
+def test_every_page_is_built_and_nothing_is_loaded_from_a_network(site):
+    pages = sorted(site.rglob("*.html"))
+    assert {page.name for page in pages} >= {"index.html", "losses.html", "api.html", "ci.html"}
+    loaded = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=["'](?:https?:)?//""")
+    for page in pages:
+        assert not loaded.search(page.read_text()), page.name
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text()), style
+
+
+def test_the_python_page_has_every_public_function_and_module(site):
+    text = (site / "generated" / "api.html").read_text()
+    for module in (losscli.functional, losscli.nn):
+        for name in module.__all__:
+            assert f'id="{module.__name__}.{name}"' in text
+
+
+def options():
+    """Return each command with each of its options."""
+    for name, command in commands.every_command():
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                yield name, parameter.opts[-1], parameter
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "option"),
+    [pytest.param(*each, id=" ".join(each[:2])) for each in options()],
+)
+def test_every_option_says_what_it_does_on_the_page_of_commands(command, name, option):
+    section = commands.page().split(f"\n## {command}\n")[1].split("\n## ")[0]
+    assert re.search(rf"^`[^`]*{re.escape(name)}\b", section, re.M)
+    assert option.help, "an option without a help text"
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_loss_has_formula_picture_and_operands(name):
+    entry = losses.page().split(f"\n### {name}\n")[1].split("\n### ")[0]
+    spec = SPECS[name]
+    assert spec.formula in entry
+    assert entry.count("<polyline") == 2
+    assert all(f"`{operand.name}`" in entry for operand in spec.operands)
+    assert all(f"`{parameter.name}`" in entry for parameter in spec.parameters)
+
+
+def test_a_picture_shows_the_loss_and_its_gradient():
+    x, operands, _ = losses._over_elements(LOSSES["mse"])
+    assert x[0] == operands[0][0] == -losses.REACH
+    assert operands[1].eq(0).all()
+
+
+def test_every_check_is_listed_in_the_order_in_which_checks_run():
+    text = (DOCS / "verification.md").read_text()
+    assert all(f"`{check}`" in text for check in CHECKS)
+
+
+@pytest.mark.parametrize("record", records.RECORDS, ids=lambda record: record.__name__)
+def test_the_page_of_results_has_every_key_of_a_record(record):
+    keys = [key for key, _, _ in records.fields_of(record)]
+    table = records.page().split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == keys
+
+
+def test_the_page_of_results_has_what_a_record_holds():
+    run = read_run(RESULTS / "cpu-peers-bench.json", "bench")
+    found: list[Any] = [run, run.results[0], run.results[0].seconds, run.results[0].case]
+    for value in found:
+        documented = {key for key, _, _ in records.fields_of(type(value))}
+        assert set(value.to_json()) == documented
+
+
+def test_plots_show_both_passes_of_each_loss_of_the_record():
+    text = plots.page()
+    for loss in ("hinge", "mse", "smooth_l1"):
+        for words in plots.PASSES.values():
+            assert f"### {loss}, {words}\n" in text
+
+
+def test_an_axis_has_round_ticks_and_holds_every_value():
+    axis = axis_over("", [-0.3, 4.2])
+    assert (axis.low, axis.high) == (-1.0, 5.0)
+    assert [label for _, label in axis.ticks] == ["-1", "0", "1", "2", "3", "4", "5"]
+
+
+def command_lines():
+    """Return each call of losscli in a document, in an indented block or in one of a console."""
+    for path in WRITTEN:
+        text = re.sub(r" *\\\n\s*", " ", path.read_text())
+        for line in re.findall(r"^(?:    (?:\$ )?|\$ )(losscli .*)$", text, re.M):
+            if not line.startswith("losscli: "):
+                yield pytest.param(line, id=f"{path.name}: {line}")
+
+
+@pytest.mark.parametrize("line", list(command_lines()))
+def test_a_command_in_a_document_is_one_that_losscli_takes(line):
+    words = shlex.split(line, comments=True)[1:]
+    words = words[: next((i for i, w in enumerate(words) if w in {"|", ">", "&&"}), len(words))]
+    assert words, line
+    context = click.Context(group, info_name="losscli", **group.context_settings)
+    if words[0].startswith("-"):
+        group.make_parser(context).parse_args(words)
+        return
+    command = group.get_command(context, words[0])
+    assert command is not None, f"no command {words[0]}"
+    command.make_parser(click.Context(command, context)).parse_args(words[1:])
+
+
+def examples():
+    """Return the Python examples of the page on training code, each of which runs by itself."""
+    blocks = FENCE.findall((DOCS / "training-code.md").read_text())
+    return [text for language, text in blocks if language == "python"]
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda text: text.splitlines()[-1])
+def test_a_python_example_runs(example):
+    exec(compile(example, "training-code.md", "exec"), {})
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+def test_python_in_a_document_is_valid(path):
+    for language, text in FENCE.findall(path.read_text()):
+        if language == "python":
+            compile(text, path.name, "exec")
