@@ -24,9 +24,10 @@ ENV LOSSCLI_CACHE_DIR=/opt/losscli/kernels
 RUN losscli build --device cpu \
     && LOSSCLI_CUDA_ARCHITECTURES="$ARCHITECTURES" losscli build --device cuda
 
+# g++ is for CPUs other than the one of the build, whose kernels are compiled at their first use.
 FROM nvidia/cuda:${CUDA}-runtime-ubuntu24.04
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends python3 \
+    && apt-get install -y --no-install-recommends g++ python3 python3-dev \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/losscli /opt/losscli
 ENV PATH=/opt/losscli/bin:$PATH LOSSCLI_CACHE_DIR=/opt/losscli/kernels
