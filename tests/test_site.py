@@ -14,7 +14,9 @@ from docs.pages import commands, losses, plots, records
 from docs.pages.svg import axis_over
 from losscli.cli.main import group
 from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES
+from losscli.record import Record
 from losscli.runs.reading import read_run
+from losscli.runs.records import BenchResult
 from losscli.verify.checks import CHECKS
 from tests.documents import RESULTS, ROOT
 
@@ -100,10 +102,13 @@ def test_the_page_of_results_has_every_key_of_a_record(record):
 
 def test_the_page_of_results_has_what_a_record_holds():
     run = read_run(RESULTS / "cpu-peers-bench.json", "bench")
-    found: list[Any] = [run, run.results[0], run.results[0].seconds, run.results[0].case]
-    for value in found:
-        documented = {key for key, _, _ in records.fields_of(type(value))}
-        assert set(value.to_json()) == documented
+    result = run.results[0]
+    assert isinstance(result, BenchResult)
+    assert result.seconds is not None
+    held: list[Record] = [run, result, result.case, result.seconds]
+    for record in held:
+        documented = {key for key, _, _ in records.fields_of(type(record))}
+        assert set(record.to_json()) == documented
 
 
 def test_plots_show_both_passes_of_each_loss_of_the_record():
