@@ -124,7 +124,7 @@ def bench(run: Run) -> str:
                 "" if custom.peak_extra_bytes is None else format_bytes(custom.peak_extra_bytes),
             ]
         )
-    headers = ["loss", "pass", "losscli", "GB/s", "% of limit", *PEERS, "extra memory"]
+    headers = ["loss", "pass", CUSTOM, "GB/s", "% of limit", *PEERS, "extra memory"]
     return _table(headers, rows)
 
 
@@ -202,7 +202,7 @@ def rows(run: Run) -> str:
             [f"{_ratio(cell):.2f}x" for cell in firsts],
         ]
         body.append([name, *(" / ".join(column) for column in columns)])
-    return _table(["case", "losscli", "% of limit", "fastest of PyTorch", "speedup"], body)
+    return _table(["case", CUSTOM, "% of limit", "fastest of PyTorch", "speedup"], body)
 
 
 def _without(name: str, *words: str) -> str:
@@ -279,7 +279,7 @@ def host(run: Run) -> str:
             ratio = (seconds or 0) / custom.host_seconds
             row.append(f"{format_seconds(seconds, 3)} ({ratio:.1f}x)" if seconds else "")
         rows.append(row)
-    return _table(["loss", "pass", "elements", "losscli", *PEERS], rows)
+    return _table(["loss", "pass", "elements", CUSTOM, *PEERS], rows)
 
 
 def strategies(run: Run) -> str:
