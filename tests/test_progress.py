@@ -8,10 +8,10 @@ from losscli import notes
 from losscli.bench.estimate import seconds_of, seconds_of_all
 from losscli.bench.plan import plan
 from losscli.cli import main
-from losscli.cli.progress import FIRST_LINE, LONGEST_WAIT, Progress
 from losscli.config.loader import load_config
 from losscli.errors import EXIT_OK
-from losscli.extension.ninja_run import with_time_left
+from losscli.extension.ninja_run import BuildProgress
+from losscli.progress import FIRST_LINE, LONGEST_WAIT, Progress
 from losscli.units import format_duration
 
 
@@ -149,10 +149,14 @@ def test_dry_run_has_an_estimate_of_the_time(capsys, command):
     assert last.endswith("without building kernels that are missing")
 
 
-def test_build_by_a_first_use_shows_the_time_left():
-    clock, shown = Clock(), []
-    show = with_time_left(shown.append, clock)
+def test_a_log_has_the_time_left_of_a_build_that_takes_long(capsys):
+    clock = Clock()
+    show = BuildProgress(clock).show
     clock.now = 10.0
     show("[1/4] compiling csrc/torch/ahead.cpp")
+    assert capsys.readouterr().err == ""  # a short build needs no line
+    clock.now = 40.0
     show("no step")
-    assert shown == ["[1/4] compiling csrc/torch/ahead.cpp, about 30 s left", "no step"]
+    show("[2/4] compiling csrc/torch/binding.cpp")
+    expected = "losscli: 2 of 4 done, about 40 s left: compiling csrc/torch/binding.cpp\n"
+    assert capsys.readouterr().err == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ import click
 
 from losscli.cli.completing import OneOf
 from losscli.cli.options import examples
-from losscli.cli.progress import Progress
 from losscli.notes import note, status
 from losscli.report.tables import lay_out
 from losscli.units import format_bytes
@@ -53,15 +51,15 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
     CUDACXX, CUDA_HOME, CUDAHOSTCXX, LOSSCLI_CUDA_ARCHITECTURES ("90;100") and MAX_JOBS.
     """
     from losscli.extension.build import build
+    from losscli.extension.ninja_run import BuildProgress
 
-    progress = _BuildProgress()
     started = time.perf_counter()
     outcomes = build(
         device,
         everything=everything,
         force=force,
         notify=note,
-        progress=progress.show,
+        progress=BuildProgress().show,
     )
     seconds = time.perf_counter() - started
     status("")
@@ -76,23 +74,6 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
         click.echo(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
     if verbose:
         _show_kernels(outcomes)
-
-
-class _BuildProgress:
-    """The progress of a build, from the lines of ninja."""
-
-    def __init__(self) -> None:
-        self._progress: Progress | None = None
-
-    def show(self, line: str) -> None:
-        """Show a line ``[3/14] compiling csrc/...``."""
-        found = re.match(r"\[(\d+)/(\d+)\] (.*)", line)
-        if not found:
-            return
-        finished, steps = int(found[1]), int(found[2])
-        self._progress = self._progress or Progress([1.0] * steps)
-        self._progress.finished = finished
-        self._progress.working_on(found[3])
 
 
 def _targets(outcomes: Sequence[Outcome]) -> str:

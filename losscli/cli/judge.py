@@ -15,7 +15,6 @@ from losscli.axes import DTYPES
 from losscli.cli.completing import OneOf
 from losscli.cli.interrupts import raise_if_received
 from losscli.cli.options import axis, examples, named_axis, output_option
-from losscli.cli.progress import Progress
 from losscli.config.fields import check_device
 from losscli.config.sizes import parse_size
 from losscli.errors import (
@@ -29,6 +28,7 @@ from losscli.errors import (
 )
 from losscli.losses import JUDGED, REDUCTIONS
 from losscli.notes import note, say, status
+from losscli.progress import Progress
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import NoReturn, Protocol, TypeVar
 import click
 
 from losscli.cli.interrupts import raise_if_received
-from losscli.cli.progress import Progress
 from losscli.cli.variables import variables
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
 from losscli.notes import note, say
+from losscli.progress import Progress
 from losscli.report.render import conclusion, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer

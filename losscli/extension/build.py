@@ -20,7 +20,7 @@ from . import diagnosis
 from .architectures import requested_architectures
 from .cache import Cache, user_cache
 from .lock import locked
-from .ninja_run import Progress, job_count, run_ninja
+from .ninja_run import Receiver, job_count, run_ninja
 from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
 from .support import require_platform
 from .targets import CPU, CUDA, Target, benchmarking, production
@@ -68,7 +68,7 @@ class Builder:
     cache: Cache
     csrc: Path
     notify: Notify
-    progress: Progress = lambda line: None
+    progress: Receiver = lambda line: None
     force: bool = False
     """Whether to build again what is in the cache."""
 
@@ -173,7 +173,7 @@ def build(
     everything: bool = False,
     force: bool = False,
     notify: Notify,
-    progress: Progress,
+    progress: Receiver,
     losses: Sequence[str] = (*LOSSES, *ROW_LOSSES, *ROW_FUNCTORS),
     cache: Cache | None = None,
     csrc: Path | None = None,

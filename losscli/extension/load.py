@@ -77,12 +77,13 @@ def _obtain(targets: list[Target]) -> list[Path]:
     """Return libraries from the user's cache, building missing ones."""
     from .build import Builder
     from .cache import user_cache
-    from .ninja_run import with_time_left
+    from .ninja_run import BuildProgress
     from .plan import csrc_root
     from .support import require_platform
 
     require_platform()
-    builder = Builder(_toolbox(), user_cache(), csrc_root(), note, progress=with_time_left(status))
+    show = BuildProgress().show
+    builder = Builder(_toolbox(), user_cache(), csrc_root(), note, progress=show)
     try:
         paths = [outcome.path for outcome in builder.obtain(targets)]
     finally:

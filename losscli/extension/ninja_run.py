@@ -11,30 +11,32 @@ from pathlib import Path
 from typing import IO
 
 from losscli.errors import UsageError
-from losscli.units import format_duration
+from losscli.progress import Progress
 
 _JOB_BYTES = 1.5e9
 """Memory of the largest compilation, a file that includes PyTorch, with a margin."""
 _GRACE = 10.0
 """Seconds for ninja to end its compilers and remove unfinished outputs."""
 
-Progress = Callable[[str], None]
+Receiver = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
 
 
-def with_time_left(show: Progress, clock: Callable[[], float] = time.monotonic) -> Progress:
-    """Return a receiver of ninja's lines that adds the time that the rest may take."""
-    start = clock()
+class BuildProgress:
+    """Shows how far a build is and how long the rest may take, from the lines of ninja."""
 
-    def receive(line: str) -> None:
-        found = re.match(r"\[(\d+)/(\d+)\] ", line)
-        finished, steps = (int(found[1]), int(found[2])) if found else (0, 0)
-        if finished:
-            left = (clock() - start) * (steps - finished) / finished
-            line = f"{line}, about {format_duration(left)} left"
-        show(line)
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin to count; `clock` gives seconds that never go back."""
+        self._progress = Progress([], clock=clock)
 
-    return receive
+    def show(self, line: str) -> None:
+        """Show a line ``[3/14] compiling csrc/...``."""
+        found = re.match(r"\[(\d+)/(\d+)\] (.*)", line)
+        if not found:
+            return
+        self._progress.weights = [1.0] * int(found[2])
+        self._progress.finished = int(found[1])
+        self._progress.working_on(found[3])
 
 
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
@@ -52,7 +54,7 @@ def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.env
 
 
 def run_ninja(
-    ninja: Path, folder: Path, jobs: int, progress: Progress, lock: IO[str]
+    ninja: Path, folder: Path, jobs: int, progress: Receiver, lock: IO[str]
 ) -> str | None:
     """Build everything, and return None, or on failure what ninja printed.
 

@@ -32,7 +32,8 @@ class Progress:
             guess: how many seconds all of them may take, until the first is finished.
             clock: seconds that never go back.
         """
-        self._weights, self._guess, self._clock = list(weights), guess, clock
+        self.weights, self._guess, self._clock = list(weights), guess, clock
+        """How long the jobs take, each beside the others; a build learns of its jobs one by one."""
         self.finished = 0
         """How many jobs are finished."""
         self._start = clock()
@@ -53,7 +54,7 @@ class Progress:
 
     def working_on(self, name: str) -> None:
         """Show the job that begins, or goes on."""
-        of = f" of {len(self._weights)}" if self._weights else ""  # or nobody knows
+        of = f" of {len(self.weights)}" if self.weights else ""  # or nobody knows
         parts = [f"{self.finished}{of} done", *self._times()]
         if has_status():
             status(f"{', '.join(parts)}: {name}")
@@ -68,7 +69,7 @@ class Progress:
 
     def seconds_left(self) -> float | None:
         """Return how long the rest may take, from the jobs that are finished; None if unknown."""
-        done, all_ = sum(self._weights[: self.finished]), sum(self._weights)
+        done, all_ = sum(self.weights[: self.finished]), sum(self.weights)
         elapsed = self._clock() - self._start
         if not done:
             return None if self._guess is None else max(self._guess - elapsed, 0.0)
