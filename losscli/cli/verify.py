@@ -123,13 +123,13 @@ def command(
 
         free = memory.free_bytes(device)
         print_cases(config, device, needed_bytes, fit, free)
+        jobs = plan(config, device, checks=checks)
+        click.echo(duration(seconds_of_checks(jobs, device)))
         if checks:
             from losscli.report.phrases import count
 
-            asked = sum(map(len, plan(config, device, checks=checks)))
+            asked = sum(map(len, jobs))
             click.echo(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
-        jobs = plan(config, device, checks=checks)
-        click.echo(duration(seconds_of_checks(jobs, device)))
         return EXIT_OK
 
     from losscli.verify.shrink import Shrinker
