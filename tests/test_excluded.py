@@ -47,7 +47,7 @@ def test_a_rule_is_written_as_in_a_config():
 
 def test_dry_run_counts_the_rows_of_each_exclude_rule(capsys):
     assert main.run(["bench", *SMALL, "--dry-run"]) == 0
-    assert capsys.readouterr().out.endswith(f"{RULE}: compiling takes minutes\n")
+    assert f"{RULE}: compiling takes minutes\n" in capsys.readouterr().out
 
 
 def test_report_counts_excluded_rows_with_the_reason(tmp_path, capsys):
