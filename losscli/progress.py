@@ -72,7 +72,8 @@ class Progress:
         done, all_ = sum(self.weights[: self.finished]), sum(self.weights)
         elapsed = self._clock() - self._start
         if not done:
-            return None if self._guess is None else max(self._guess - elapsed, 0.0)
+            # A guess that was too short says nothing of what is left.
+            return None if self._guess is None or self._guess <= elapsed else self._guess - elapsed
         return elapsed * (all_ - done) / done
 
     def _times(self) -> list[str]:
