@@ -53,7 +53,9 @@ class Progress:
         status("")
 
     def working_on(self, name: str) -> None:
-        """Show the job that begins, or goes on."""
+        """Show the job that begins, or goes on; nothing once all are finished."""
+        if self.weights and self.finished >= len(self.weights):
+            return
         of = f" of {len(self.weights)}" if self.weights else ""  # or nobody knows
         parts = [f"{self.finished}{of} done", *self._times()]
         if has_status():
