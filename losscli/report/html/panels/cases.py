@@ -27,7 +27,7 @@ _DRAWN = (
 _LEFT_OUT = (
     " The record has too many results to draw their samples, and to show more than p20 to p80."
 )
-_MOST = 600
+_MOST = 400
 """Results up to which all is shown: a page is to stay below half a megabyte."""
 _ONE = ("pass", "implementation", "p20-p80", "interval", "samples", "by process")
 
