@@ -75,6 +75,14 @@ def test_check_of_right_configs_counts_their_cases(capsys) -> None:
     assert [line.partition(": ok, ")[0] for line in lines] == ["smoke", "default.yaml"]
 
 
+def test_missing_file_does_not_hide_the_others(capsys) -> None:
+    assert main.run(["config", "check", "nope", "default"]) == EXIT_USAGE
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("config 'nope' does not exist.")
+    assert lines[1] == "nope: 1 error"
+    assert lines[2].startswith("default: ok, ")
+
+
 def test_error_of_a_parent_is_shown_in_the_parents_line(tmp_path: Path, capsys) -> None:
     (tmp_path / "parent.yaml").write_text("sizes: 8x8\ndtypes: float31\n")
     child = tmp_path / "child.yaml"

@@ -17,7 +17,7 @@ from losscli.config.keys import json_schema
 from losscli.config.loader import load, load_config
 from losscli.config.positions import excerpt
 from losscli.config.showing import as_json, as_yaml, shown
-from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors
+from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors, UsageError
 from losscli.report.phrases import count
 
 _HELP = """\
@@ -97,6 +97,8 @@ def _errors(file: str) -> tuple[ConfigError, ...]:
         return several.errors
     except ConfigError as error:
         return (error,)
+    except UsageError as error:  # no such file: the others are checked all the same
+        return (ConfigError(str(error)),)
     return ()
 
 
