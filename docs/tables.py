@@ -24,7 +24,7 @@ from losscli.cases import Case, format_grad_output
 from losscli.compare import peers
 from losscli.compare.peers import Cell, best_peer, cells
 from losscli.implementations import CUSTOM
-from losscli.losses.weighting import is_weighted
+from losscli.losses.elementwise.weighting import is_weighted
 from losscli.report.bench_table import SHORT_PASSES, SMALL
 from losscli.report.phrases import count, format_ulp
 from losscli.report.tables import IMPOSSIBLE

@@ -66,7 +66,7 @@ def test_several_libraries_are_built_in_one_run(workshop: Standin) -> None:
 def test_an_edited_loss_recompiles_nothing_else(workshop: Standin) -> None:
     plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
     workshop.ensure(*plans)
-    workshop.write("losses/beta.h", "edited")
+    workshop.write("losses/elementwise/beta.h", "edited")
     plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
     assert [o.target for o in workshop.ensure(*plans) if o.fresh] == ["beta_cpu"]
 

@@ -73,7 +73,8 @@ def test_a_key_covers_flags_from_the_environment(
 
 
 @pytest.mark.parametrize(
-    "name", ["core/operand.h", "elementwise/cpu/engine.h", "losses/alpha.h", "reduce/new.h"]
+    "name",
+    ["core/operand.h", "elementwise/cpu/engine.h", "losses/elementwise/alpha.h", "reduce/new.h"],
 )
 def test_key_covers_every_source_but_configuration_covers_none(
     workshop: Standin, name: str
@@ -95,7 +96,7 @@ def test_a_key_covers_the_names_of_sources(workshop: Standin) -> None:
 @pytest.mark.parametrize(
     ("edited", "changed"),
     [
-        ("losses/beta.h", {"beta_cpu"}),
+        ("losses/elementwise/beta.h", {"beta_cpu"}),
         ("torch/ops.cpp", {"torch"}),
         ("elementwise/cuda/launch.cu", {"alpha_cuda"}),
         ("core/cuda/runtime.cu", {"runtime_cuda"}),
@@ -153,7 +154,7 @@ def test_cache_directory_follows_the_environment(
 def test_folders_unused_for_a_month_are_removed(workshop: Standin) -> None:
     workshop.ensure()
     (old,) = workshop.published()
-    workshop.write("losses/alpha.h", "edited")
+    workshop.write("losses/elementwise/alpha.h", "edited")
     workshop.ensure()
     last_use = 1_000_000.0
     os.utime(old, (last_use, last_use))

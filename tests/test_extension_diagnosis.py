@@ -12,15 +12,17 @@ GCC = """\
 FAILED: [code=1] cpu.instantiate.mse.o
 /usr/bin/g++ -Werror: -c csrc/cpu/instantiate.cpp -o cpu.instantiate.mse.o
 In file included from csrc/cpu/instantiate.cpp:3:
-csrc/losses/mse.h: In member function 'Real value(Real, Real)':
-csrc/losses/mse.h:16:25: error: 'diference' was not declared in this scope
-csrc/losses/mse.h:17:25: error: another
+csrc/losses/elementwise/mse.h: In member function 'Real value(Real, Real)':
+csrc/losses/elementwise/mse.h:16:25: error: 'diference' was not declared in this scope
+csrc/losses/elementwise/mse.h:17:25: error: another
 ninja: build stopped: subcommand failed.
 """
 
 
 def test_first_error_is_the_compilers_message_not_its_command() -> None:
-    expected = "csrc/losses/mse.h:16:25: error: 'diference' was not declared in this scope"
+    expected = (
+        "csrc/losses/elementwise/mse.h:16:25: error: 'diference' was not declared in this scope"
+    )
     assert first_error(GCC) == expected
 
 

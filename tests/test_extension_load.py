@@ -68,11 +68,11 @@ def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if not shutil.which("g++"):
         pytest.skip("there is no g++")
     sources = {
-        "losses/loss.h": "",
+        "losses/elementwise/loss.h": "",
         "torch/ops.cpp": TORCH_CPP.replace("REFUSED", '""'),
         "elementwise/cpu/engine.cpp": TABLE_CPP.replace("NUMBER", "41").replace("NAME", "kernels"),
-        "rowwise/cpu/run.cpp": TABLE_CPP.replace("NUMBER", "43").replace("NAME", "row_kernels"),
-        "rowwise/functors/cpu/library.cpp": TABLE_CPP.replace("NUMBER", "44").replace(
+        "rows/cpu/run.cpp": TABLE_CPP.replace("NUMBER", "43").replace("NAME", "row_kernels"),
+        "rows/functors/cpu/library.cpp": TABLE_CPP.replace("NUMBER", "44").replace(
             "NAME", "functor_kernels"
         ),
         "bench/cpu/probe.cpp": TABLE_CPP.replace("NUMBER", "42").replace("NAME", "probe"),

@@ -84,7 +84,7 @@ def test_library_contains_the_sources_of_its_folder(
 
 def test_library_of_a_loss_gets_its_name_and_header_as_macros(workshop: Standin) -> None:
     for target in (ALPHA, ALPHA_CUDA):
-        told = {"-DLOSSCLI_LOSS=alpha", '-DLOSSCLI_LOSS_HEADER="losses/alpha.h"'}
+        told = {"-DLOSSCLI_LOSS=alpha", '-DLOSSCLI_LOSS_HEADER="losses/elementwise/alpha.h"'}
         assert told <= flags(workshop.plan(target))
         assert "-DLOSSCLI_STRATEGIES" not in flags(workshop.plan(target))
         strategies = Target(STRATEGIES, target.device, "alpha")
@@ -111,13 +111,13 @@ def test_only_the_operators_see_pytorch_and_openmp(workshop: Standin) -> None:
 def test_library_key_covers_the_files_that_it_may_include(workshop: Standin) -> None:
     workshop.write("elementwise/cpu/engine.h~", "left by an editor")
     workshop.write("core/cuda/slots.h", "header")
-    shared = {"core/operand.h", "losses/loss.h", "elementwise/kernels.h"}
+    shared = {"core/operand.h", "losses/elementwise/loss.h", "elementwise/kernels.h"}
     assert set(read_sources(workshop.csrc, BINDING)) == shared | {
         "bench/probe.h",
         "torch/ops.cpp",
     }
     assert set(read_sources(workshop.csrc, BETA)) == shared | {
-        "losses/beta.h",
+        "losses/elementwise/beta.h",
         "elementwise/cpu/engine.h",
         "elementwise/cpu/engine.cpp",
         "elementwise/cpu/sums.cpp",
@@ -125,7 +125,7 @@ def test_library_key_covers_the_files_that_it_may_include(workshop: Standin) -> 
     }
     assert set(read_sources(workshop.csrc, ALPHA_CUDA)) == shared | {
         "core/cuda/slots.h",
-        "losses/alpha.h",
+        "losses/elementwise/alpha.h",
         "elementwise/cuda/launch.cu",
         "elementwise/cuda/kernel.dtype.cu",
         "reduce/cuda/sums.cuh",
@@ -166,7 +166,7 @@ rule link
 
 build alpha/elementwise.cuda.launch.o: compile alpha/csrc/elementwise/cuda/launch.cu
   run = '{root}/nvcc' -O3 -std=c++17 -fmad=false -Xcompiler -fPIC -Xcompiler -fvisibility=hidden \
--Xptxas -v -DLOSSCLI_LOSS=alpha '-DLOSSCLI_LOSS_HEADER="losses/alpha.h"' -ccbin g++ \
+-Xptxas -v -DLOSSCLI_LOSS=alpha '-DLOSSCLI_LOSS_HEADER="losses/elementwise/alpha.h"' -ccbin g++ \
 -gencode=arch=compute_90,code=sm_90 -Ialpha/csrc -MMD -MF alpha/elementwise.cuda.launch.o.d \
 -c alpha/csrc/elementwise/cuda/launch.cu -o alpha/elementwise.cuda.launch.o
   what = compiling csrc/elementwise/cuda/launch.cu for alpha

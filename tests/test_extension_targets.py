@@ -51,7 +51,7 @@ class TestWithoutCompiler:
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, what: str
     ) -> None:
         if what == "sources":
-            workshop.write("losses/alpha.h", "edited")
+            workshop.write("losses/elementwise/alpha.h", "edited")
         elif what == "cpu":
             monkeypatch.setattr("losscli.extension.plan.instruction_set", lambda: "another")
         elif what == "damage":

@@ -89,10 +89,26 @@ INPUTS = {
     for folder, name, files in (
         ("torch", "torch.nodes.o", ("torch/nodes.cpp", "core/expectation.h")),
         ("runtime_cuda", "core.cuda.runtime.o", ("core/cuda/runtime.cu", "core/expectation.h")),
-        ("hinge_cuda", "elementwise.cuda.library.o", ("losses/hinge.h", "core/expectation.h")),
-        ("hinge_cuda", "elementwise.cuda.dense.float32.o", ("losses/hinge.h", "worker.cuh")),
-        ("hinge_cuda", "elementwise.cuda.dense.float16.o", ("losses/hinge.h", "worker.cuh")),
-        ("mse_cuda", "elementwise.cuda.library.o", ("losses/mse.h", "core/expectation.h")),
+        (
+            "hinge_cuda",
+            "elementwise.cuda.library.o",
+            ("losses/elementwise/hinge.h", "core/expectation.h"),
+        ),
+        (
+            "hinge_cuda",
+            "elementwise.cuda.dense.float32.o",
+            ("losses/elementwise/hinge.h", "worker.cuh"),
+        ),
+        (
+            "hinge_cuda",
+            "elementwise.cuda.dense.float16.o",
+            ("losses/elementwise/hinge.h", "worker.cuh"),
+        ),
+        (
+            "mse_cuda",
+            "elementwise.cuda.library.o",
+            ("losses/elementwise/mse.h", "core/expectation.h"),
+        ),
     )
 }
 
@@ -110,7 +126,7 @@ INPUTS = {
             ["elementwise.cuda.dense.float32.o", "elementwise.cuda.dense.float16.o"],
         ),
         (
-            "losses/hinge.h",
+            "losses/elementwise/hinge.h",
             False,
             ["elementwise.cuda.library.o", "elementwise.cuda.dense.float32.o"],
         ),
@@ -138,7 +154,7 @@ def test_mutation_builds_the_libraries_that_its_trial_loads():
 
 
 def test_survivor_is_tried_with_the_losses_that_reach_every_loop_and_its_own():
-    own = Mutation("losses/other.h", "old", "new", "a mistake", losses=("other", "mse"))
+    own = Mutation("losses/elementwise/other.h", "old", "new", "a mistake", losses=("other", "mse"))
 
     assert Trial.whole(own, "cpu").losses == (*MACHINERY, "other")
     assert {"other_cpu", "other_strategies_cpu"} < names(own, "cpu", whole=True)
@@ -211,7 +227,7 @@ def test_surviving_mutation_exits_1(monkeypatch, capsys):
 
     assert mutate.main(["--only", "no clamp"]) == 1
     out = capsys.readouterr().out
-    assert "losses/hinge.h, no clamp: SURVIVED (0 s)" in out
+    assert "losses/elementwise/hinge.h, no clamp: SURVIVED (0 s)" in out
     assert "0 of 1 killed, 1 SURVIVED" in out
 
 

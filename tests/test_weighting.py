@@ -15,7 +15,7 @@ from losscli.errors import ConfigError, UsageError
 from losscli.extension.plan import csrc_root, installed_torch, make_plan
 from losscli.extension.targets import LOSS, Target, production, read_sources
 from losscli.losses import LOSSES, WEIGHTED, Tolerance, find_loss
-from losscli.losses.weighting import weighted
+from losscli.losses.elementwise.weighting import weighted
 
 
 def config(tmp_path, losses):
@@ -51,7 +51,7 @@ def test_library_of_a_weighted_loss_is_made_of_the_loss_and_the_wrapper():
         set(read_sources(csrc_root(), Target(LOSS, "cpu", loss)))
         for loss in ("mse", "weighted_mse")
     )
-    assert other - own == {"losses/weighted.h"}
+    assert other - own == {"losses/elementwise/weighted.h"}
     assert own <= other
 
 
@@ -61,9 +61,9 @@ def test_library_of_a_weighted_loss_is_compiled_with_the_name_of_the_loss():
     assert plan.library == "liblosscli_weighted_mse_cpu.so"
     assert {flag for flag in plan.steps[0].flags if flag.startswith("-DLOSSCLI_")} == {
         "-DLOSSCLI_LOSS=weighted_mse",
-        '-DLOSSCLI_LOSS_HEADER="losses/weighted.h"',
+        '-DLOSSCLI_LOSS_HEADER="losses/elementwise/weighted.h"',
         "-DLOSSCLI_WEIGHTED=mse",
-        '-DLOSSCLI_WEIGHTED_HEADER="losses/mse.h"',
+        '-DLOSSCLI_WEIGHTED_HEADER="losses/elementwise/mse.h"',
     }
 
 

@@ -7,7 +7,7 @@
 #include "core/expectation.h"
 #include "core/launch.h"
 #include "core/operand.h"
-#include "losses/loss.h"
+#include "losses/elementwise/loss.h"
 
 namespace losscli {
 

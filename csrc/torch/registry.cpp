@@ -90,8 +90,9 @@ void check_signature(const LossDefinition& loss, const Kernels& kernels) {
               kernels.parameters == static_cast<int32_t>(loss.parameters());
   for (size_t p = 0; same && p < loss.parameters(); ++p)
     same = loss.parameter_names[p] == kernels.parameter[p].name;
-  TORCH_CHECK(same, loss.name, ": the signature in csrc/losses/", loss.name,
-              ".h has other operands or parameters than losscli/losses/", loss.name, ".py");
+  TORCH_CHECK(same, loss.name, ": the signature in csrc/losses/elementwise/", loss.name,
+              ".h has other operands or parameters than losscli/losses/elementwise/", loss.name,
+              ".py");
 }
 
 DeviceKind device_kind(const std::string& device) {
@@ -189,7 +190,7 @@ LOSSCLI_EXPORT const char* losscli_attach_functor_kernels(const char* name, cons
     TORCH_CHECK(kernels->rows == static_cast<int32_t>(loss->rows()) &&
                     kernels->parameters == static_cast<int32_t>(loss->parameters()),
                 name, ": the functor in csrc/losses/rows/", name,
-                ".h has other operands or parameters than losscli/losses/", name, ".py");
+                ".h has other operands or parameters than losscli/losses/rows/", name, ".py");
     const DeviceKind kind = device_kind(device);
     if (loss->kernels[static_cast<size_t>(kind)].exchange(kernels)) return;
     implement_functor_kernels(*loss, kind);

@@ -11,8 +11,8 @@
 
 #include "core/runtime.h"
 #include "elementwise/kernels.h"
-#include "rowwise/functors/kernels.h"
-#include "rowwise/kernels.h"
+#include "rows/functors/kernels.h"
+#include "rows/kernels.h"
 
 namespace losscli {
 

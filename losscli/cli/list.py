@@ -14,7 +14,7 @@ from losscli.cli.options import examples, listing_format
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, ROW, ROW_FORMS, Spec
-from losscli.losses.weighting import is_weighted
+from losscli.losses.elementwise.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
 from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
 from losscli.units import format_bytes

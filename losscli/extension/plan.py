@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from losscli.cases import ITEM_BYTES
 from losscli.errors import UnfitError
-from losscli.losses.weighting import inner_name, is_weighted
+from losscli.losses.elementwise.weighting import inner_name, is_weighted
 
 from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
 
@@ -143,7 +143,7 @@ def csrc_root() -> Path:
     """
     package = Path(__file__).parents[1]
     for root in (package / "csrc", package.parent / "csrc"):
-        if (root / "losses" / "loss.h").is_file():
+        if (root / "losses" / "elementwise" / "loss.h").is_file():
             return root
     raise UnfitError(f"the C++ sources are missing from {package / 'csrc'}. Reinstall losscli.")
 
@@ -213,7 +213,7 @@ def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
     if target.part in (LOSS, STRATEGIES) and not target.is_rowwise:
         flags = (
             *flags,
-            *_loss_flags(target.loss, "losses/rows" if target.is_functor else "losses"),
+            *_loss_flags(target.loss, "losses/rows" if target.is_functor else "losses/elementwise"),
         )
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
 
@@ -224,8 +224,8 @@ def _loss_flags(loss: str, folder: str) -> tuple[str, ...]:
     if not is_weighted(loss):
         return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{folder}/{loss}.h"'
     return (
-        *(f"-DLOSSCLI_LOSS={loss}", '-DLOSSCLI_LOSS_HEADER="losses/weighted.h"'),
-        *(f"-DLOSSCLI_WEIGHTED={inner}", f'-DLOSSCLI_WEIGHTED_HEADER="losses/{inner}.h"'),
+        *(f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{folder}/weighted.h"'),
+        *(f"-DLOSSCLI_WEIGHTED={inner}", f'-DLOSSCLI_WEIGHTED_HEADER="{folder}/{inner}.h"'),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from losscli.losses import ROW_FUNCTORS, ROW_LOSSES
-from losscli.losses.weighting import inner_name, is_weighted
+from losscli.losses.elementwise.weighting import inner_name, is_weighted
 
 CPU, CUDA = "cpu", "cuda"
 DEVICES = (CPU, CUDA)
@@ -62,7 +62,7 @@ class Target:
         """The folder of csrc whose .cpp and .cu files are compiled into the library."""
         if self.part == TORCH:
             return "torch/"
-        rowwise = "rowwise/functors" if self.is_functor else "rowwise"
+        rowwise = "rows/functors" if self.is_functor else "rows"
         kernels = rowwise if self.is_rowwise or self.is_functor else "elementwise"
         folder = {RUNTIME: "core", BENCH: "bench"}.get(self.part, kernels)
         return f"{folder}/{self.device}/"
@@ -72,24 +72,24 @@ class Target:
         """The folders and files of csrc whose headers the library may include."""
         if self.part == TORCH:
             interfaces = (
-                *("elementwise/kernels.h", "rowwise/kernels.h", "rowwise/functors/kernels.h"),
-                *("bench/probe.h", "losses/loss.h", "losses/rows/functor.h"),
+                *("elementwise/kernels.h", "rows/kernels.h", "rows/functors/kernels.h"),
+                *("bench/probe.h", "losses/elementwise/loss.h", "losses/rows/loss.h"),
             )
             return ("core/", "torch/", *interfaces)
         if self.part == RUNTIME:
             return ("core/",)
         if self.part == BENCH:
-            return ("core/", "bench/", "elementwise/", "reduce/", "losses/loss.h")
+            return ("core/", "bench/", "elementwise/", "reduce/", "losses/elementwise/loss.h")
         if self.is_rowwise:
             # How elements are converted, gathered and streamed is the same.
-            return ("core/", "reduce/", "elementwise/", "rowwise/kernels.h")
+            return ("core/", "reduce/", "elementwise/", "rows/kernels.h")
         if self.is_functor:
-            functor = ("losses/rows/functor.h", f"losses/rows/{self.loss}.h")
-            shared = ("rowwise/kernels.h", "rowwise/cpu/", "rowwise/cuda/", "rowwise/functors/")
+            functor = ("losses/rows/loss.h", f"losses/rows/{self.loss}.h")
+            shared = ("rows/kernels.h", "rows/cpu/", "rows/cuda/", "rows/functors/")
             return ("core/", "reduce/", "elementwise/", *shared, *functor)
-        own = [f"losses/{inner_name(self.loss)}.h"]
-        own += ["losses/weighted.h"] if is_weighted(self.loss) else []
-        return ("core/", "reduce/", "elementwise/", "losses/loss.h", *own)
+        own = [f"losses/elementwise/{inner_name(self.loss)}.h"]
+        own += ["losses/elementwise/weighted.h"] if is_weighted(self.loss) else []
+        return ("core/", "reduce/", "elementwise/", "losses/elementwise/loss.h", *own)
 
 
 def needed(loss: str, device: str, *, strategies: bool = False) -> list[Target]:

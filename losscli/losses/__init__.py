@@ -1,4 +1,4 @@
-"""The registry of losses: a file of this folder that has a ``SPEC`` is a loss."""
+"""The registry of losses: a file of ``elementwise`` or ``rows`` that has a ``SPEC`` is a loss."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import pkgutil
 from collections import ChainMap
 from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import TypeVar, cast
 
 from losscli.errors import UsageError, unknown
 
+from . import elementwise, rows
 from .domain import DOMAINS, Domain
-from .functor_forms import forms_of_functor
+from .elementwise.weighting import is_weighted, weighted
 from .reduction import REDUCTIONS, Reduction, reduce
-from .row_forms import forms
-from .row_functors import RowFunctorSpec
-from .rows import RowLossSpec, RowSpec
+from .rows.forms import forms
+from .rows.functor_forms import forms_of_functor
+from .rows.functors import RowFunctorSpec
+from .rows.spec import RowLossSpec, RowSpec
 from .spec import (
     CLASS_NUMBERS,
     ELEMENT,
@@ -33,30 +36,29 @@ from .spec import (
     Tolerance,
     Unit,
 )
-from .weighting import is_weighted, weighted
 
 Kind = TypeVar("Kind", LossSpec, RowLossSpec, RowFunctorSpec)
 
 
-def _find(kind: type[Kind]) -> dict[str, Kind]:
-    """Return the specs of a kind in the files of this folder, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    specs = [getattr(import_module(f"{__name__}.{name}"), "SPEC", None) for name in names]
+def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
+    """Return the specs of a kind in the files of a package, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    specs = [getattr(import_module(f"{package.__name__}.{name}"), "SPEC", None) for name in names]
     return {spec.name: spec for spec in specs if isinstance(spec, kind)}
 
 
-LOSSES: dict[str, LossSpec] = _find(LossSpec)
+LOSSES: dict[str, LossSpec] = _find(LossSpec, elementwise)
 WEIGHTED: dict[str, LossSpec] = {
     spec.name: spec for spec in (weighted(each) for each in LOSSES.values())
 }
 """Each loss with a weight, ``weighted_NAME``: to be chosen by name, and no part of ``all``."""
 
 
-ROW_LOSSES: dict[str, RowLossSpec] = _find(RowLossSpec)
+ROW_LOSSES: dict[str, RowLossSpec] = _find(RowLossSpec, rows)
 """The losses over rows, which have operators and kernels of their own shape."""
 
 
-ROW_FUNCTORS: dict[str, RowFunctorSpec] = _find(RowFunctorSpec)
+ROW_FUNCTORS: dict[str, RowFunctorSpec] = _find(RowFunctorSpec, rows)
 """The losses over rows whose kernels are a functor each."""
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from .branches import difference, no_kinks, smooth
 from .domain import REAL, Domain
+from .elementwise.branches import difference, no_kinks, smooth
 from .reduction import REDUCTIONS, Reduction
-from .relations import Relations
+from .rows.relations import Relations
 
 if TYPE_CHECKING:
     from torch import Tensor

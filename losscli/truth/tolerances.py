@@ -37,7 +37,7 @@ measured at 1, or at the margin, and its gradient ``y / (a * b) - c * x / a^2`` 
 two, with two roundings more, of the root of a length and of the quotient by it; the difference of
 two distances at the larger one, where a difference of numbers to which epsilon is added is measured
 before it is added, and the gradient at the larger of the two unit vectors.
-losscli/losses/row_terms.py and the files of the losses hold these terms.
+losscli/losses/rows/terms.py and the files of the losses hold these terms.
 
 **The value of mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums
 tiles of 16,384 elements in float32 and carries the tiles in wider precision adds a random walk of

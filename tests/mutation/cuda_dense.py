@@ -150,7 +150,7 @@ DENSE = (
         dtypes=("bfloat16",),
     ),
     Mutation(
-        "losses/loss.h",
+        "losses/elementwise/loss.h",
         "max.NaN.f32",
         "max.f32",
         "NaN lost in the clamp",

@@ -42,12 +42,14 @@ def mistakes(spec: LossSpec, header: str) -> Iterator[Mutation]:
             # More than a factor, for second derivatives may be 0 everywhere.
             wrong = f"Real(0.25) + Real(1.25) * ({term})"
             new = f"{old.removesuffix(f'{term};')}{wrong};"
-            yield Mutation(f"losses/{spec.name}.h", old, new, mistake, losses=(spec.name,))
+            yield Mutation(
+                f"losses/elementwise/{spec.name}.h", old, new, mistake, losses=(spec.name,)
+            )
 
 
 FORMULAS = tuple(
     mutation
     for spec in REGISTRY.values()
     if spec.name not in MACHINERY
-    for mutation in mistakes(spec, (CSRC / "losses" / f"{spec.name}.h").read_text())
+    for mutation in mistakes(spec, (CSRC / "losses" / "elementwise" / f"{spec.name}.h").read_text())
 )

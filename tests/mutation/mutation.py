@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from losscli.losses import ROW_FORMS, ROW_LOSSES
-from losscli.losses.row_forms import forms
+from losscli.losses.rows.forms import forms
 from tests.machinery import MACHINERY
 
 

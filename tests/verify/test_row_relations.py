@@ -9,7 +9,7 @@ import torch
 
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import ROW_FORMS
-from losscli.losses.relations import Relations
+from losscli.losses.rows.relations import Relations
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS

@@ -12,8 +12,8 @@ from losscli.bench import memory_plan as bench_memory
 from losscli.implementations import IMPLEMENTATIONS, Implementation, find_implementation
 from losscli.losses import LOSS, LOSSES, REDUCTIONS, Operand, Terms
 from losscli.losses.domain import POSITIVE
+from losscli.losses.elementwise.weighting import weighted
 from losscli.losses.reduction import reduce
-from losscli.losses.weighting import weighted
 from losscli.report.verify_table import notes
 from losscli.runs.records import FAIL, PASS, WARN, Run
 from losscli.truth import oracle as oracle_module

@@ -1,6 +1,6 @@
 // The library of one loss on CUDA. All of it is compiled with -DLOSSCLI_LOSS=smooth_l1 and
-// -DLOSSCLI_LOSS_HEADER='"losses/smooth_l1.h"', and the library of its reduction strategies with
-// -DLOSSCLI_STRATEGIES as well:
+// -DLOSSCLI_LOSS_HEADER='"losses/elementwise/smooth_l1.h"', and the library of its reduction
+// strategies with -DLOSSCLI_STRATEGIES as well:
 //
 //   dense.dtype.cu      once for each floating dtype, with -DLOSSCLI_DTYPE=float32, float64,
 //   float16

@@ -2,7 +2,7 @@
 // margin) where it is -1. PyTorch adds 1e-12 to the squares of the norms.
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

@@ -1,7 +1,7 @@
 // One minus the cosine of the angle between two rows, whose norms are at least eps.
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

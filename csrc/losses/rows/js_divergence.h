@@ -3,7 +3,7 @@
 //   beta * sum of p * log(p / m) + (1 - beta) * sum of q * log(q / m).
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

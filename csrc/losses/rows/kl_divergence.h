@@ -2,7 +2,7 @@
 // softmax of input and target over the temperature, the sum of q * log(q / p).
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

@@ -2,7 +2,7 @@
 // with p 1 or 2. As in PyTorch a difference of NaN is not above 0, and adds nothing.
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

@@ -1,7 +1,7 @@
 // Minus the weight of a row's class times its element, which is a log-probability.
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

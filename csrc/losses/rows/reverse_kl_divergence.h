@@ -2,7 +2,7 @@
 // softmax of input and target over the temperature, the sum of p * log(p / q).
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

@@ -2,7 +2,7 @@
 // temperature, minus the sum of q * log(p).
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

@@ -2,7 +2,7 @@
 // logits over the temperature, log(p_token) and minus the sum of p * log(p).
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

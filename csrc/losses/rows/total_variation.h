@@ -2,7 +2,7 @@
 // input and target over the temperature, half the sum of |p - q|.
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

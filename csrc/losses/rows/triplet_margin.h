@@ -2,7 +2,7 @@
 // a - b + eps. With a swap the negative is the nearer of those of the anchor and of the positive.
 #pragma once
 
-#include "losses/rows/functor.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 

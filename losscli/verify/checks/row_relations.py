@@ -4,7 +4,7 @@ Catches: a mistake that the reference formula shares with a kernel, of which no 
 two tells; a largest logit that several rows share; a kernel that depends on the order of the
 classes, or on how many rows there are; a gradient that does not belong to the loss.
 
-The spec says which of these hold for a loss (losscli/losses/relations.py):
+The spec says which of these hold for a loss (losscli/losses/rows/relations.py):
 
 - a number that is added to all logits of a row, another one for each row, changes neither the loss
   nor a gradient. The logits have so few bits that all sums are exact in the dtype;
@@ -39,7 +39,7 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.caller import Subject
 from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
-from losscli.losses.row_forms import IGNORE_INDEX
+from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem

@@ -22,8 +22,8 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.caller import Subject
 from losscli.losses import CLASS_NUMBERS, MASK, ROW, RowSpec
-from losscli.losses.row_forms import IGNORE_INDEX
-from losscli.losses.rows import LOGITS, SCORES, VECTORS, Content
+from losscli.losses.rows.forms import IGNORE_INDEX
+from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.losses.row_forms import IGNORE_INDEX
+from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.verify.selftest.formula import formula, unreduced
 from losscli.verify.selftest.surgery import graft, regrade
 

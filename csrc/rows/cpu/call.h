@@ -1,0 +1,130 @@
+// What all rows of one call have in common.
+#pragma once
+
+#include <vector>
+
+#include "elementwise/cpu/convert.h"
+#include "elementwise/cpu/stream.h"
+#include "rows/cpu/formula.h"
+#include "rows/cpu/incoming.h"
+#include "rows/cpu/logits.h"
+#include "rows/cpu/targets.h"
+#include "rows/kernels.h"
+
+namespace losscli::cpu {
+
+// From so many bytes a gradient goes past the caches, which it would leave before anyone reads it.
+constexpr int64_t kStreamBytes = int64_t{1} << 25;
+
+// `Real` is double for float and 16 bits too where the logits are transformed.
+template <typename Stored, typename Real>
+struct Call {
+  const RowArguments& arguments;
+  Incoming incoming;
+  Targets targets;
+  Transform transform;
+  Formula formula;
+  Kind kind;
+  double divisor = 1;         // of a mean
+  double gradient_scale = 1;  // of all gradients: 1 / divisor, 1 / temperature
+  bool gradient;              // whether it is to be computed
+  bool streamed = false;      // whether it goes past the caches
+  bool transformed;
+
+  // May throw where a target is no class or memory runs out.
+  Call(const RowArguments& given, const LaunchContext& context)
+      : arguments(given), incoming(given), targets(given), transform(given) {
+    kind = given.probabilities          ? Kind::probabilities
+           : given.label_smoothing != 0 ? Kind::smoothed
+                                        : Kind::number;
+    formula.hard = 1 - given.label_smoothing;
+    formula.share = given.label_smoothing / static_cast<double>(given.classes);
+    formula.z_loss = given.z_loss;
+    const double weights = given.probabilities ? 0 : targets.template total_weight<Stored>(context);
+    if (given.reduction == RowReduction::mean)
+      divisor = given.probabilities ? rows_with_classes() : weights;
+    gradient_scale = 1 / divisor / transform.temperature;
+    gradient = given.gradient && incoming.wanted();
+    transformed = transform.wanted();
+    if (kind != Kind::number) take_weights();
+    const int64_t bytes = given.rows() * given.classes * static_cast<int64_t>(sizeof(Stored));
+    streamed = bytes >= kStreamBytes && given.gradient != given.logits &&
+               given.gradient_strides.classes == 1 && can_stream(aligned(given.gradient));
+  }
+
+  double weight(int64_t row_class) const {
+    const auto* const weight = static_cast<const Stored*>(arguments.weight);
+    return weight ? to_value<double>(weight[row_class]) : 1.0;
+  }
+
+  // Of a group of classes; not for Kind::number.
+  const Real* weights(int64_t first) const {
+    return weights_.data() + (arguments.weight ? first : 0);
+  }
+
+  const Stored* logits(int64_t row) const {
+    return static_cast<const Stored*>(arguments.logits) +
+           arguments.logits_strides.start(row, arguments.inner);
+  }
+  const Stored* probabilities(int64_t row) const {
+    return static_cast<const Stored*>(arguments.targets) +
+           arguments.target_strides.start(row, arguments.inner);
+  }
+  Stored* gradients(int64_t row) const {
+    return static_cast<Stored*>(arguments.gradient) +
+           arguments.gradient_strides.start(row, arguments.inner);
+  }
+
+  void put_log_sum_exp(int64_t row, double value) const {
+    if (arguments.log_sum_exp)
+      static_cast<RealOf<Stored>*>(arguments.log_sum_exp)[row] = static_cast<RealOf<Stored>>(value);
+  }
+  void put_correct(int64_t row, bool value) const {
+    if (arguments.correct) arguments.correct[row] = value;
+  }
+  void put_loss(int64_t row, double value) const {
+    if (arguments.value && arguments.reduction == RowReduction::none)
+      static_cast<Stored*>(arguments.value)[row] = from_real<Stored>(value);
+  }
+
+ private:
+  // NaN where there are no classes, as in PyTorch.
+  double rows_with_classes() const {
+    const auto classes = static_cast<double>(arguments.classes);
+    return static_cast<double>(arguments.rows()) * classes / classes;
+  }
+
+  // Whether a row of the gradient has an element at the beginning of a line follows its address.
+  static const void* aligned(const void* data) {
+    return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(data) / kLine * kLine);
+  }
+
+  // As Real, with a group of zeros behind them; one group of ones where there are none.
+  void take_weights() {
+    const int64_t classes = arguments.classes;
+    if (!arguments.weight) {
+      weights_.assign(kGroup, Real(1));
+      formula.total_weight = static_cast<double>(classes);
+      return;
+    }
+    weights_.assign(classes + kGroup, Real(0));
+    for (int64_t c = 0; c < classes; ++c) {
+      weights_[c] = static_cast<Real>(weight(c));
+      formula.total_weight += weight(c);
+    }
+  }
+
+  std::vector<Real> weights_;
+};
+
+// The types of the calls there are.
+#define LOSSCLI_FOR_EACH_CALL(instantiate) \
+  instantiate(float, float);               \
+  instantiate(float, double);              \
+  instantiate(double, double);             \
+  instantiate(Half, float);                \
+  instantiate(Half, double);               \
+  instantiate(BFloat16, float);            \
+  instantiate(BFloat16, double)
+
+}  // namespace losscli::cpu

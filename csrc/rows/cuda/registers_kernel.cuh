@@ -1,0 +1,146 @@
+// Rows that a group of threads holds in its registers: each element is read once, and its gradient
+// written once.
+#pragma once
+
+#include "rows/cuda/incoming.cuh"
+#include "rows/cuda/results.cuh"
+#include "rows/cuda/span.cuh"
+
+namespace losscli::cuda {
+
+constexpr int kLeastBlock = 128;
+
+// The state of all threads of a group, in each of them; `memory` has a place for each warp.
+template <int threads, typename State, typename Scale>
+__device__ __forceinline__ State combine_group(State state, const Scale& scale, State* memory) {
+  state = combine<(threads < 32 ? threads : 32)>(state, scale);
+  if constexpr (threads > 32) {
+    constexpr int kWarps = threads / 32;
+    if (threadIdx.x % 32 == 0) memory[threadIdx.x / 32] = state;
+    __syncthreads();
+    state = memory[threadIdx.x % kWarps];
+    state = combine<kWarps>(state, scale);
+  }
+  return state;
+}
+
+// `threads` threads a row, each with `count` vectors.
+template <typename Stored, int threads, int count, bool kGradient, RowMode kMode>
+__global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
+                                  1024 / (threads < kLeastBlock ? kLeastBlock : threads))
+    registers_kernel(const __grid_constant__ RowArguments arguments,
+                     const __grid_constant__ RowMemory memory) {
+  using V = Vector<Stored>;
+  using State = typename ModeOf<kMode>::State;
+  constexpr bool kSpread = kMode != RowMode::plain;
+  constexpr int kRows = threads < kLeastBlock ? kLeastBlock / threads : 1;
+  __shared__ State states[2][threads < 32 ? 1 : threads / 32];
+  __shared__ float logits_of[2];
+  const RowIncoming incoming(arguments, memory);
+  if (kGradient && incoming.is_done) return;
+  const auto scale = ModeOf<kMode>::scale_of(arguments);
+  const float share = kSpread ? 1.0f / static_cast<float>(arguments.classes) : 0.0f;
+  const int thread = threadIdx.x % threads;
+  const int64_t rows = arguments.rows();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRows;
+  int parity = 0;
+  // All threads of a warp go round as often: they exchange what they have.
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * kRows; first < rows; first += step) {
+    const int64_t row = first + threadIdx.x / threads;
+    const bool is = row < rows;
+    const Stored* const logits = static_cast<const Stored*>(arguments.logits) +
+                                 (is ? row : 0) * arguments.logits_strides.outer;
+    const int64_t number =
+        is ? RowTarget<Stored>::read_number(arguments, row) : arguments.ignore_index;
+    const RowSpan<Stored> span(logits, is ? arguments.classes : 0);
+    const uint4* const from = reinterpret_cast<const uint4*>(logits + span.heads);
+    V vectors[count];
+#pragma unroll
+    for (int v = 0; v < count; ++v) {
+      const int at = thread + v * threads;
+      if (at < span.vectors) {
+        vectors[v].set(from[at]);
+      } else {
+        vectors[v].clear();
+      }
+    }
+    const int extra = span.extra(thread);
+    float extra_logit = extra >= 0 ? widen(logits[extra]) : -INFINITY;
+    const RowTarget<Stored> target(arguments, number);
+    // The thread that has the target's logit takes it out: it is added apart.
+    const RowPlace place(span, target.known ? target.number : -1);
+    const int owner = place.vector >= 0 ? place.vector % threads : place.thread;
+    float logit = 0;
+    [[maybe_unused]] HeldVector<Stored> held;
+    if (target.known && thread == owner) {
+      if (place.vector >= 0) {
+#pragma unroll
+        for (int v = 0; v < count; ++v)
+          if (place.vector == thread + v * threads) {
+            if constexpr (kSpread) {
+              held.vectors[0] = vectors[v];
+              held.number = v;
+              held.element = place.element;
+              logit = V(vectors[v]).take(place.element);
+            } else {
+              logit = vectors[v].take(place.element);
+            }
+          }
+      } else {
+        logit = extra_logit;
+        if (!kSpread) extra_logit = -INFINITY;
+      }
+      if (threads > 32) logits_of[parity] = logit;
+    }
+    State state;
+    if constexpr (kSpread) {
+      if (extra >= 0)
+        state.template begin<Stored>(extra_logit, target.known && extra == target.number, share,
+                                     scale);
+      add_spread(vectors, first_bits(span.vectors, thread, threads), held, share, scale, state);
+    } else {
+      state.top = fmaxf(extra_logit, -FLT_MAX);
+      state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
+      add_vectors(vectors, scale, state);
+    }
+    state = combine_group<threads>(state, scale, states[parity]);
+    if constexpr (threads > 32) {
+      logit = target.known ? logits_of[parity] : 0.0f;
+    } else {
+      logit = __shfl_sync(~0u, logit, target.known ? owner : 0, threads);
+    }
+    parity ^= 1;
+    const RowResult<Stored> result(state, logit, scale);
+    if (thread == 0 && is) finish_row(arguments, memory, row, target, state, result, logit, scale);
+    if constexpr (kGradient) {
+      if (is && incoming.writes) {
+        Stored* const to =
+            static_cast<Stored*>(arguments.gradient) + row * arguments.gradient_strides.outer;
+        RowFactors factors;
+        if (!target.ignored)
+          factors = factors_of(arguments, target, result,
+                               incoming.template of<float>(arguments, row), logit, scale);
+        // All of them before the first is written: their powers overlap.
+        differentiate(vectors, scale, result.reference, factors);
+        if (target.ignored)
+#pragma unroll
+          for (V& vector : vectors) vector = V{};
+        uint4* const place_of = reinterpret_cast<uint4*>(to + span.heads);
+#pragma unroll
+        for (int v = 0; v < count; ++v) {
+          const int at = thread + v * threads;
+          if (at < span.vectors) place_of[at] = vectors[v].raw();
+        }
+        if (extra >= 0) {
+          const float out =
+              scale.template any_gradient<Stored>(extra_logit, result.reference, factors);
+          narrow(target.ignored ? 0.0f : out, to[extra]);
+        }
+        // By the thread that has written there before.
+        if (target.known && thread == owner) narrow(factors.own, to[target.number]);
+      }
+    }
+  }
+}
+
+}  // namespace losscli::cuda

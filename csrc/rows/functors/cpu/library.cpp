@@ -1,0 +1,99 @@
+// The library of one functor over rows: its calls, and what it exports. Compiled for each loss with
+// -DLOSSCLI_LOSS=name -DLOSSCLI_LOSS_HEADER="losses/rows/name.h".
+#include LOSSCLI_LOSS_HEADER
+
+#include "elementwise/cpu/guarded.h"
+#include "reduce/cpu/partial_sums.h"
+#include "rows/cpu/rooms.h"
+#include "rows/functors/cpu/walker.h"
+
+namespace losscli::cpu {
+namespace {
+
+// Rows are handed out in chunks: few enough that waking a thread pays, enough for equal shares. A
+// sum is kept for each, so that the result does not depend on the number of threads.
+constexpr int64_t kChunks = 128, kChunkElements = int64_t{1} << 14;
+
+template <typename Real>
+using Functor = LOSSCLI_LOSS<Real>;
+
+template <typename Stored>
+void put(const FunctorArguments& arguments, int64_t place, double value) {
+  using Wide = RealOf<Stored>;
+  if (arguments.wide)
+    static_cast<Wide*>(arguments.value)[place] = static_cast<Wide>(value);
+  else
+    static_cast<Stored*>(arguments.value)[place] = from_real<Stored>(value);
+}
+
+template <typename Stored, typename Real>
+void run_as(const FunctorArguments& arguments, const LaunchContext& context) {
+  using Wide = Functor<double>;
+  const Wide wide(arguments.parameters);
+  const Facts<Wide, Stored> facts(arguments, wide);
+  const FunctorIncoming incoming(arguments);
+  const double count = facts.check_and_count(context);
+  const double divisor = arguments.reduction == RowReduction::mean ? count : 1.0;
+  const bool gradient = arguments.wants_gradient() && incoming.wanted();
+  const bool value = arguments.value != nullptr;
+  const int64_t rows = arguments.rows(), length = arguments.length > 0 ? arguments.length : 1;
+  const int64_t size = std::max(divide_up(rows, kChunks), divide_up(kChunkElements, length));
+  const int64_t chunks = divide_up(rows, size);
+  Rooms<Walker<Functor, Stored, Real>> rooms(context, chunks, arguments);
+  PartialSums<1> sums(chunks);
+  if (gradient || value)
+    parallel_ranges(context, chunks, [&](int64_t first_chunk, int64_t last_chunk) {
+      auto& walker = rooms.take();
+      for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
+        PartialSum<1> sum;
+        const int64_t last = std::min(rows, (chunk + 1) * size);
+        for (int64_t row = chunk * size; row < last; ++row) {
+          double values[kMostOutputs] = {};
+          if (facts.counts(row)) {
+            double scales[kMostOutputs];
+            for (int o = 0; o < kMostOutputs; ++o) scales[o] = incoming.of(row, o) / divisor;
+            const auto& found = walker.read(row, facts.of_row(row), scales);
+            std::copy_n(found.values, kMostOutputs, values);
+            if (gradient) walker.write(row);
+          } else if (gradient) {
+            walker.write_zeros(row);
+          }
+          sum.terms[0].add(values[0]);
+          if (value && arguments.reduction == RowReduction::none)
+            for (int o = 0; o < arguments.outputs; ++o)
+              put<Stored>(arguments, o * rows + row, values[o]);
+        }
+        sums.put(chunk, sum);
+      }
+    });
+  if (value && arguments.reduction != RowReduction::none)
+    put<Stored>(arguments, 0, sums.total().terms[0].total() / divisor);
+  incoming.note();
+}
+
+// With a temperature the rounding of a float shows in its exponential: then in double.
+template <typename Stored>
+void run(const FunctorArguments& arguments, const LaunchContext& context) {
+  if constexpr (std::is_same_v<Stored, float> && Functor<float>::logits)
+    if (arguments.parameters[0] != 1) return run_as<Stored, double>(arguments, context);
+  run_as<Stored, RealOf<Stored>>(arguments, context);
+}
+
+Status run_functor(const FunctorArguments& arguments, const LaunchContext& context) {
+  return guarded([&] {
+    with_floating_type(arguments.dtype,
+                       [&](auto stored) { run<decltype(stored)>(arguments, context); });
+  });
+}
+
+Needs nothing(const FunctorArguments&, const DeviceFacts&) { return {}; }
+
+const FunctorKernels kernels{kInterface, Functor<float>::rows, Functor<float>::parameter_total,
+                             nothing, run_functor};
+
+}  // namespace
+}  // namespace losscli::cpu
+
+LOSSCLI_EXPORT const losscli::FunctorKernels* losscli_functor_kernels() {
+  return &losscli::cpu::kernels;
+}

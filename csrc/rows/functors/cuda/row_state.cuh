@@ -1,0 +1,155 @@
+// What a thread knows of the row that its team has: its facts, what the passes over it have found,
+// and what its values and gradients are made of.
+#pragma once
+
+#include "rows/functors/cuda/incoming.cuh"
+#include "rows/functors/cuda/sums.cuh"
+
+namespace losscli::cuda {
+
+template <template <typename> class Functor, typename Stored>
+class RowOfFunctor {
+ public:
+  using Real = RealOf<Stored>;
+  using Loss = Functor<Real>;
+  using Known = KnownRow<Loss, Stored, Real>;
+  using Logits = LogitSums<Loss, Real, Stored>;
+  using Powers = FunctorPowers<Real, Stored>;
+  using Element = RowElement<Real, Loss::rows>;
+  static constexpr int kRows = Loss::rows;
+
+  __device__ __forceinline__ RowOfFunctor(const FunctorArguments& arguments,
+                                          const FunctorMemory& memory)
+      : incoming(arguments, memory),
+        loss(arguments.parameters),
+        powers(Loss::logits ? arguments.parameters[0] : 1.0),
+        a_(arguments),
+        memory_(memory) {}
+
+  // Begins a row, of which nothing is read yet.
+  __device__ __forceinline__ void begin(int64_t row, const Known& known) {
+    this->known = known;
+    number_ = row;
+    totals = {};
+#pragma unroll
+    for (int o = 0; o < kMostOutputs; ++o) scales_[o] = incoming.template of<Real>(a_, row, o);
+  }
+
+  // Takes what the first pass over logits has found, but for the logit of the row's class.
+  __device__ __forceinline__ void take(Logits state) {
+    Real own = 0, own_below = 0, others = 0;
+    if constexpr (Loss::labelled) {
+      Real tops[kRows];
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) tops[k] = state.tops[k];
+      tops[0] = Powers::larger(tops[0], known.facts.picked);
+      state.raise(tops, powers);
+    }
+    state.settle(powers);
+    if constexpr (Loss::labelled) {
+      others = state.sums[0];
+      own_below = state.tops[0] - known.facts.picked;
+      own = powers.power(own_below);
+      state.sums[0] += own;
+      if (own != Real(0)) state.distance += own * own_below;
+    }
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      tops_[k] = state.tops[k];
+      inverses_[k] = Real(1) / state.sums[k];
+      totals.logarithm[k] = logarithm(state.sums[k]);
+    }
+    if constexpr (Loss::logits && Powers::kShort) {
+      near_ = true;
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        near_ = near_ && powers.is_near(tops_[k]);
+        references_[k] = __fmaf_rn(tops_[k], powers.scale, log2f(state.sums[k]));
+      }
+    }
+    if constexpr (Logits::kDistance)
+      totals.distance = state.distance / state.sums[Loss::distance.weight] * powers.inverse;
+    if constexpr (Loss::labelled) {
+      totals.own = own * inverses_[0];
+      totals.others = others * inverses_[0];
+      totals.surprise = own > others ? log_of_one_plus(others / own)
+                                     : own_below * powers.inverse + totals.logarithm[0];
+    }
+  }
+
+  // Ends the passes of all sums: `leads` in the one thread that writes the row's values.
+  __device__ __forceinline__ void finish(bool leads) {
+    finished = loss.finish(known.facts, totals, scales_);
+    if (!leads) return;
+    const bool normal = known.is_normal();
+    const Real first = normal ? finished.values[0] : known.nothing();
+    if (memory_.losses) {
+      memory_.losses[number_] = first;
+    } else if (a_.value && a_.reduction == RowReduction::none) {
+      put_value<Stored>(a_, number_, first);
+      if (a_.outputs > 1)
+        put_value<Stored>(a_, a_.rows() + number_, normal ? finished.values[1] : known.nothing());
+    }
+  }
+
+  // Calls `body` with whether the logits of the row are near to 0.
+  template <typename Body>
+  __device__ __forceinline__ void with_powers(const Body& body) const {
+    if constexpr (Loss::logits && Powers::kShort)
+      if (near_) return body(std::true_type());
+    body(std::false_type());
+  }
+
+  // One element of each operand.
+  template <bool near = false>
+  __device__ __forceinline__ Element element(const Real (&x)[kRows], bool own) const {
+    Element found;
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      found.x[k] = x[k];
+      if constexpr (Loss::logits) {
+        const Real below = tops_[k] - x[k];
+        if constexpr (near)
+          found.p[k] = powers.power_beyond(x[k], references_[k]);
+        else
+          found.p[k] = powers.power(below) * inverses_[k];
+        found.d[k] = below * powers.inverse;
+      } else {
+        found.p[k] = found.d[k] = 0;
+      }
+    }
+    found.label_mark = own ? Real(1) : Real(0);
+    return found;
+  }
+
+  template <bool near = false>
+  __device__ __forceinline__ void differentiate(const Real (&x)[kRows], bool own,
+                                                Real (&out)[kRows]) const {
+    loss.gradient(known.facts, finished, element<near>(x, own), out);
+  }
+
+  // What adds nothing to any sum, in place of an element that is not there.
+  __device__ __forceinline__ static Stored padding() {
+    Stored found;
+    narrow(Loss::logits ? static_cast<Real>(-INFINITY) : Real(0), found);
+    return found;
+  }
+
+  const FunctorIncoming incoming;
+  const Loss loss;
+  const Powers powers;
+  Known known;
+  RowTotals<Real> totals;
+  RowFinish<Real> finished;
+
+ private:
+  const FunctorArguments& a_;
+  const FunctorMemory& memory_;
+  int64_t number_ = 0;
+  Real scales_[kMostOutputs];
+  Real tops_[kRows], inverses_[kRows];
+  Real references_[kRows];
+  bool near_ = false;
+};
+
+}  // namespace losscli::cuda

@@ -1,0 +1,334 @@
+// The kernel of a functor over rows: each row is shared by a warp, a block or a cluster of blocks,
+// read once from memory and, as far as it fits, held in shared memory for the passes that follow.
+#pragma once
+
+#include <type_traits>
+
+#include "rows/functors/cuda/pack.cuh"
+#include "rows/functors/cuda/policies.h"
+#include "rows/functors/cuda/row_state.cuh"
+
+namespace losscli::cuda {
+
+// One thread's part of the rows.
+template <template <typename> class Functor, typename Stored, int threads, bool kGradient>
+class FunctorRows {
+ public:
+  using State = RowOfFunctor<Functor, Stored>;
+  using Real = typename State::Real;
+  using Loss = typename State::Loss;
+  using Logits = typename State::Logits;
+  using Powers = typename State::Powers;
+  using Row = PackedRow<Stored>;
+  static constexpr int kRows = Loss::rows, kCount = Row::kCount;
+  static constexpr int kAhead = sizeof(Stored) == 8 ? 1 : packs_ahead(kRows);
+  // Whether a pass after the first reads the row.
+  static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
+
+  __device__ __forceinline__ FunctorRows(const FunctorArguments& arguments,
+                                         const FunctorMemory& memory, int resident,
+                                         Pack<Stored>* held)
+      : a_(arguments), state_(arguments, memory), resident_(resident), held_(held) {}
+
+  __device__ __forceinline__ void run() {
+    if (kGradient && state_.incoming.is_done) return;
+    constexpr int kTeams = threads == 32 ? kWarpRowThreads / 32 : 1;
+    const int64_t teams = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
+    const int64_t first =
+        static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams + (threads == 32 ? team_.warp : 0);
+    for (int64_t row = first; row < a_.rows(); row += teams) one(row);
+    team_.leave();
+  }
+
+ private:
+  __device__ __forceinline__ void one(int64_t row) {
+    state_.begin(row, {a_, state_.loss, RowNumbers::read<Loss>(a_, row)});
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      rows_[k] = static_cast<const Stored*>(a_.operands[k]) + a_.strides[k].start(row, a_.inner);
+      strides_[k] = a_.strides[k].classes;
+    }
+    const Row packed(rows_[0], strides_[0], a_.length);
+    all_packed_ = true;
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      packed_[k] = packed.lies_so(rows_[k], strides_[k]);
+      all_packed_ = all_packed_ && packed_[k];
+    }
+    const bool writes = kGradient && state_.incoming.writes;
+    if (!state_.known.is_normal()) {
+      state_.finish(team_.number() == 0);
+      if (writes) fill(packed, row, state_.known.nothing());
+      return;
+    }
+    if constexpr (Loss::labelled)
+      state_.known.facts.picked = widen(rows_[0][state_.known.facts.label * strides_[0]]);
+    if constexpr (Loss::logits)
+      add_logits(packed);
+    else if constexpr (Loss::sums > 0)
+      add_sums(packed);
+    if constexpr (Loss::later_sums > 0) add_later_sums(packed);
+    state_.finish(team_.number() == 0);
+    if (writes) write_gradients(packed, row);
+  }
+
+  // Where this thread's pack of an operand is held.
+  __device__ __forceinline__ Pack<Stored>& held(int64_t turn, int k) const {
+    constexpr int kBlock = threads == 32 ? kWarpRowThreads : threads;
+    return held_[(turn * kRows + k) * kBlock + threadIdx.x];
+  }
+
+  // Calls `body` with this thread's packs and their numbers: from memory in the first pass, which
+  // holds them, then from where they are held.
+  template <bool kFirst, typename Body>
+  __device__ __forceinline__ void walk(const Row& row, const Body& body) const {
+    constexpr int kTurns = kFirst ? kAhead : 1;
+    const int64_t step = team_.count();
+    int64_t turn = 0;
+    for (int64_t pack = team_.number(); pack < row.packs; pack += kTurns * step, turn += kTurns) {
+      Pack<Stored> packs[kTurns][kRows];
+      const bool is_held = !kFirst && kAgain && turn < resident_;
+      if (is_held) {
+#pragma unroll
+        for (int k = 0; k < kRows; ++k) packs[0][k] = held(turn, k);
+      } else if (all_packed_ && row.are_whole(pack, pack + (kTurns - 1) * step)) {
+        // No branch between them: all are asked for before the first is waited for.
+#pragma unroll
+        for (int u = 0; u < kTurns; ++u)
+#pragma unroll
+          for (int k = 0; k < kRows; ++k)
+            packs[u][k] = row.read_whole_pack(rows_[k], pack + u * step);
+      } else {
+#pragma unroll
+        for (int u = 0; u < kTurns; ++u)
+#pragma unroll
+          for (int k = 0; k < kRows; ++k)
+            packs[u][k] =
+                row.read_pack(rows_[k], strides_[k], packed_[k], pack + u * step, State::padding());
+      }
+      if (kFirst && kAgain)
+#pragma unroll
+        for (int u = 0; u < kTurns; ++u)
+          if (turn + u < resident_)
+#pragma unroll
+            for (int k = 0; k < kRows; ++k) held(turn + u, k) = packs[u][k];
+      body(packs, pack, step);
+    }
+  }
+
+  // The element of a pack that is the row's own class; outside where it has none.
+  __device__ __forceinline__ int own_in(const Row& row, int64_t pack) const {
+    if (!Loss::labelled) return -1;
+    const int64_t place = state_.known.facts.label - row.first_of(pack);
+    return place >= 0 && place < kCount ? static_cast<int>(place) : -1;
+  }
+
+  __device__ __forceinline__ void add_logits(const Row& row) {
+    Logits all;
+    Real lost[kRows] = {}, lost_distance = 0;
+    walk<true>(row, [&](Pack<Stored>(&packs)[kAhead][kRows], int64_t pack, int64_t step) {
+      Logits some;
+      Real x[kRows][kAhead * kCount];
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const int own = own_in(row, pack + u * step);
+#pragma unroll
+        for (int k = 0; k < kRows; ++k)
+#pragma unroll
+          for (int i = 0; i < kCount; ++i)
+            x[k][u * kCount + i] =
+                i == own ? static_cast<Real>(-INFINITY) : widen(packs[u][k].values[i]);
+      }
+      bool raised = false;
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        some.tops[k] = all.tops[k];
+#pragma unroll
+        for (int i = 0; i < kAhead * kCount; ++i)
+          some.tops[k] = Powers::larger(some.tops[k], x[k][i]);
+        raised = raised || some.tops[k] != all.tops[k];
+      }
+      if (raised) {
+#pragma unroll
+        for (int k = 0; k < kRows; ++k) all.sums[k] += lost[k], lost[k] = 0;
+        all.distance += lost_distance;
+        lost_distance = 0;
+        all.raise(some.tops, state_.powers);
+      }
+      some.add(x, state_.powers);
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) add_kept(all.sums[k], lost[k], some.sums[k]);
+      if constexpr (Logits::kDistance) add_kept(all.distance, lost_distance, some.distance);
+    });
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) all.sums[k] += lost[k];
+    all.distance += lost_distance;
+    team_.combine(all, [&](Logits& sums, auto lanes) {
+      sums.template combine<decltype(lanes)::value>(state_.powers);
+    });
+    state_.take(all);
+  }
+
+  // Adds to a sum, and to what its additions rounded off; a thread may have hundreds of them.
+  __device__ __forceinline__ static void add_kept(Real& sum, Real& lost, Real value) {
+    const Real before = sum;
+    sum = before + value;
+    const Real left = value - (sum - before);
+    // Nothing is lost of a sum that is not finite.
+    lost += isfinite(left) ? left : Real(0);
+  }
+
+  // Element i of packs.
+  __device__ __forceinline__ static void values_of(const Pack<Stored> (&packs)[kRows], int i,
+                                                   Real (&x)[kRows]) {
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) x[k] = widen(packs[k].values[i]);
+  }
+
+  __device__ __forceinline__ bool is_inside(const Row& row, int64_t first, int i) const {
+    return first + i >= 0 && first + i < row.length;
+  }
+
+  __device__ __forceinline__ void add_sums(const Row& row) {
+    PlainSums<Real, Loss::sums> sums;
+    Real lost[Loss::sums] = {};
+    walk<true>(row, [&](const Pack<Stored>(&packs)[kAhead][kRows], int64_t pack, int64_t step) {
+      Real added[Loss::sums] = {};
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const int64_t first = row.first_of(pack + u * step);
+        const int own = own_in(row, pack + u * step);
+        const bool whole = row.is_whole(first);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+          Real x[kRows], found[Loss::sums];
+          values_of(packs[u], i, x);
+          state_.loss.add(state_.known.facts, state_.element(x, i == own), found);
+          if (whole || is_inside(row, first, i))
+#pragma unroll
+            for (int s = 0; s < Loss::sums; ++s) added[s] += found[s];
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < Loss::sums; ++s) add_kept(sums.sums[s], lost[s], added[s]);
+    });
+#pragma unroll
+    for (int s = 0; s < Loss::sums; ++s) sums.sums[s] += lost[s];
+    combine_plain(sums);
+#pragma unroll
+    for (int s = 0; s < Loss::sums; ++s) state_.totals.sums[s] = sums.sums[s];
+  }
+
+  __device__ __forceinline__ void add_later_sums(const Row& row) {
+    PlainSums<Real, Loss::later_sums> sums;
+    Real lost[Loss::later_sums] = {};
+    walk<false>(row, [&](const Pack<Stored>(&packs)[1][kRows], int64_t pack, int64_t) {
+      Real added[Loss::later_sums] = {};
+      const int64_t first = row.first_of(pack);
+      const bool whole = row.is_whole(first);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        Real x[kRows], found[Loss::later_sums];
+        values_of(packs[0], i, x);
+        state_.loss.add_later(state_.element(x, false), found);
+        if (whole || is_inside(row, first, i))
+#pragma unroll
+          for (int s = 0; s < Loss::later_sums; ++s) added[s] += found[s];
+      }
+#pragma unroll
+      for (int s = 0; s < Loss::later_sums; ++s) add_kept(sums.sums[s], lost[s], added[s]);
+    });
+#pragma unroll
+    for (int s = 0; s < Loss::later_sums; ++s) sums.sums[s] += lost[s];
+    combine_plain(sums);
+#pragma unroll
+    for (int s = 0; s < Loss::later_sums; ++s) state_.totals.later[s] = sums.sums[s];
+  }
+
+  template <typename Sums>
+  __device__ __forceinline__ void combine_plain(Sums& sums) {
+    team_.combine(sums,
+                  [](Sums& some, auto lanes) { some.template combine<decltype(lanes)::value>(); });
+  }
+
+  struct Outputs {
+    Stored* rows[kRows];
+    int64_t strides[kRows];
+    bool packed[kRows];
+  };
+
+  __device__ __forceinline__ Outputs outputs_of(const Row& packed, int64_t row) const {
+    Outputs outputs;
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const RowStrides& strides = a_.gradient_strides[k];
+      auto* const gradient = static_cast<Stored*>(a_.gradients[k]);
+      outputs.rows[k] = gradient ? gradient + strides.start(row, a_.inner) : nullptr;
+      outputs.strides[k] = strides.classes;
+      outputs.packed[k] = packed.lies_so(outputs.rows[k], strides.classes);
+    }
+    return outputs;
+  }
+
+  __device__ __forceinline__ void write_gradients(const Row& row, int64_t number) const {
+    const Outputs outputs = outputs_of(row, number);
+    const auto write = [&](const Pack<Stored>(&packs)[1][kRows], int64_t pack, int64_t) {
+      Pack<Stored> out[kRows];
+      const int own = own_in(row, pack);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        Real x[kRows], found[kRows];
+        values_of(packs[0], i, x);
+        state_.differentiate(x, i == own, found);
+#pragma unroll
+        for (int k = 0; k < kRows; ++k) narrow(found[k], out[k].values[i]);
+      }
+#pragma unroll
+      for (int k = 0; k < kRows; ++k)
+        if (outputs.rows[k])
+          row.write_pack(outputs.rows[k], outputs.strides[k], outputs.packed[k], pack, out[k]);
+    };
+    if constexpr (Loss::reads) {
+      walk<false>(row, write);
+    } else {
+      const Pack<Stored> nothing[1][kRows] = {};
+      for (int64_t pack = team_.number(); pack < row.packs; pack += team_.count())
+        write(nothing, pack, 0);
+    }
+  }
+
+  __device__ __forceinline__ void fill(const Row& row, int64_t number, Real with) const {
+    const Outputs outputs = outputs_of(row, number);
+    Pack<Stored> out;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) narrow(with, out.values[i]);
+    for (int64_t pack = team_.number(); pack < row.packs; pack += team_.count())
+#pragma unroll
+      for (int k = 0; k < kRows; ++k)
+        if (outputs.rows[k])
+          row.write_pack(outputs.rows[k], outputs.strides[k], outputs.packed[k], pack, out);
+  }
+
+  const FunctorArguments& a_;
+  State state_;
+  const int resident_;  // packs of each operand that a thread holds
+  Pack<Stored>* const held_;
+  RowTeam<threads> team_;
+
+  const Stored* rows_[kRows];
+  int64_t strides_[kRows];
+  bool packed_[kRows];
+  bool all_packed_ = true;
+};
+
+template <template <typename> class Functor, typename Stored, int threads, bool kGradient>
+__global__ void __launch_bounds__(block_threads(threads), least_blocks(threads, sizeof(Stored)))
+    functor_kernel(const __grid_constant__ FunctorArguments arguments,
+                   const __grid_constant__ FunctorMemory memory, const int resident) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  FunctorRows<Functor, Stored, threads, kGradient> rows(arguments, memory, resident,
+                                                        reinterpret_cast<Pack<Stored>*>(shared));
+  rows.run();
+}
+
+}  // namespace losscli::cuda

@@ -1,0 +1,468 @@
+// The kernel of a functor for rows that lie alike, for GPUs with clusters and bulk copies (compute
+// capability 9.0 and newer): each element is read once, and its gradient written once.
+//
+// A team of warps shares a row: one warp or several of a block, or all of a cluster of blocks. The
+// teams stay and take one row after the other. Each warp has a ring of slots, which bulk copies
+// fill with its parts of the rows to come: a slot has a part of each operand. Where a pass after
+// the first reads the row again, a slot is filled anew after the last pass; no row is read twice
+// from memory.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include <type_traits>
+
+#include "rows/cuda/bulk_copy.cuh"
+#include "rows/cuda/span.cuh"
+#include "rows/functors/cuda/policies.h"
+#include "rows/functors/cuda/row_state.cuh"
+
+namespace losscli::cuda {
+
+// `kGradients`: how many operands may have gradients, the first ones.
+template <template <typename> class Functor, typename Stored, int kGradients>
+class SlotRows {
+ public:
+  using State = RowOfFunctor<Functor, Stored>;
+  using Real = typename State::Real;
+  using Loss = typename State::Loss;
+  using Logits = typename State::Logits;
+  using Known = typename State::Known;
+  using Powers = typename State::Powers;
+  using V = Vector<Stored>;
+  using Span = RowSpan<Stored>;
+  static constexpr int kRows = Loss::rows, kVectors = slot_vectors(kRows);
+  // Whether a pass after the first reads the row.
+  static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
+
+  __device__ __forceinline__ SlotRows(const FunctorArguments& arguments,
+                                      const FunctorMemory& memory, const SlotShape& shape,
+                                      unsigned char* shared)
+      : a_(arguments), shape_(shape), state_(arguments, memory) {
+    warp_ = threadIdx.x / 32;
+    lane_ = threadIdx.x % 32;
+    const auto cluster = cooperative_groups::this_cluster();
+    rank_ = static_cast<int>(cluster.block_rank());
+    blocks_ = static_cast<int>(cluster.num_blocks());
+    const int teams = kSlotWarps / shape.team;
+    self_ = rank_ * shape.team + warp_ % shape.team;
+    all_ = blocks_ * shape.team;
+    rows_ = static_cast<int>(arguments.rows());
+    first_ = static_cast<int>(blockIdx.x) / blocks_ * teams + warp_ / shape.team;
+    step_ = static_cast<int>(gridDim.x) / blocks_ * teams;
+    const int slot_bytes = kRows * shape.slot_bytes;
+    slots_ = shared + warp_ * shape.slots * slot_bytes;
+    unsigned char* const barriers = shared + kSlotWarps * shape.slots * slot_bytes;
+    filled_ = bulk::address_of(barriers) + warp_ * shape.slots * 8;
+    // Two places of all warps of a row, for each team.
+    told_ = barriers + kSlotWarps * shape.slots * 8 + 2 * kToldBytes * (warp_ - self_ % shape.team);
+  }
+
+  __device__ __forceinline__ void run() {
+    if (kGradients > 0 && state_.incoming.is_done) return;
+    if (lane_ == 0) {
+      for (int k = 0; k < shape_.slots; ++k) bulk::initialise(filled_ + 8 * k, 1);
+      bulk::fence_barriers();
+    }
+    __syncwarp();
+    // No block tells another anything before that runs.
+    if (blocks_ > 1) cooperative_groups::this_cluster().sync();
+    fill_row_ = first_;
+    begin_fill();
+    for (int k = 0; k < shape_.slots; ++k) fill();
+    // What is known of a row is asked for a row ahead, and the numbers that it depends on two.
+    Known known = known_of(first_, numbers_of(first_));
+    RowNumbers numbers = numbers_of(first_ + step_);
+    for (int row = first_; row < rows_; row += step_) {
+      const Known next = known_of(row + step_, numbers);
+      numbers = numbers_of(row + 2 * step_);
+      one(row, known);
+      known = next;
+    }
+    // No block ends while another may still read what it told.
+    if (blocks_ > 1) cooperative_groups::this_cluster().sync();
+  }
+
+ private:
+  // A part of a row, in bytes from its first element; a slot has one.
+  struct Part {
+    int from, bytes;
+  };
+
+  __device__ __forceinline__ const unsigned char* start(int k, int row) const {
+    return reinterpret_cast<const unsigned char*>(static_cast<const Stored*>(a_.operands[k]) +
+                                                  row * a_.strides[k].outer);
+  }
+  __device__ __forceinline__ Span span_of(int row) const {
+    return {reinterpret_cast<const Stored*>(start(0, row)), a_.length};
+  }
+  // All that this warp has of a row.
+  __device__ __forceinline__ Part piece_of(const Span& span) const {
+    const int most = shape_.piece_slots * shape_.slot_bytes, from = self_ * most;
+    return {span.heads * static_cast<int>(sizeof(Stored)) + from,
+            max(min(most, span.vectors * 16 - from), 0)};
+  }
+  __device__ __forceinline__ unsigned char* slot_of(int slot) const {
+    return slots_ + slot * kRows * shape_.slot_bytes;
+  }
+
+  // Begins to fill slots with another row.
+  __device__ __forceinline__ void begin_fill() {
+    fill_part_ = 0;
+    if (fill_row_ >= rows_) return;
+    const Part piece = piece_of(span_of(fill_row_));
+    fill_bytes_ = piece.bytes;
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) fill_from_[k] = start(k, fill_row_) + piece.from;
+  }
+
+  // Fills the next slot with the next part of the rows to come.
+  __device__ __forceinline__ void fill() {
+    if (lane_ == 0 && fill_row_ < rows_) {
+      const int bytes = max(min(shape_.slot_bytes, fill_bytes_), 0);
+      const uint32_t barrier = filled_ + 8 * fill_slot_;
+      bulk::expect(barrier, kRows * bytes);
+      if (bytes > 0)
+#pragma unroll
+        for (int k = 0; k < kRows; ++k)
+          bulk::copy(bulk::address_of(slot_of(fill_slot_) + k * shape_.slot_bytes), fill_from_[k],
+                     bytes, barrier);
+    }
+    fill_bytes_ -= shape_.slot_bytes;
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) fill_from_[k] += shape_.slot_bytes;
+    fill_slot_ = fill_slot_ + 1 == shape_.slots ? 0 : fill_slot_ + 1;
+    if (++fill_part_ == shape_.piece_slots) {
+      fill_row_ += step_;
+      begin_fill();
+    }
+  }
+
+  __device__ __forceinline__ RowNumbers numbers_of(int row) const {
+    return row < rows_ ? RowNumbers::read<Loss>(a_, row) : RowNumbers();
+  }
+  __device__ __forceinline__ Known known_of(int row, const RowNumbers& numbers) const {
+    if (row >= rows_) return Known();
+    Known known(a_, state_.loss, numbers);
+    if constexpr (Loss::labelled)
+      if (known.facts.label >= 0)
+        known.facts.picked =
+            widen(reinterpret_cast<const Stored*>(start(0, row))[known.facts.label]);
+    return known;
+  }
+
+  __device__ __forceinline__ void one(int row, const Known& known) {
+    state_.begin(row, known);
+    const Span span = span_of(row);
+    // The elements before the first vector and after the last, one a lane of the first warp.
+    const int extra = self_ == 0 ? span.extra(lane_) : -1;
+    const bool extra_is_own = Loss::labelled && extra >= 0 && extra == known.facts.label;
+    Real extras[kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; ++k)
+      extras[k] = extra < 0 || extra_is_own
+                      ? static_cast<Real>(-INFINITY)
+                      : widen(reinterpret_cast<const Stored*>(start(k, row))[extra]);
+    constexpr bool kOnce = !kAgain;
+    if constexpr (Loss::logits) {
+      Logits sums;
+      pass<true, kOnce>(span, [&](auto& vectors, const Part&) { add(vectors, sums); });
+      Logits others;
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) others.tops[k] = Powers::larger(extras[k], Powers::kLeast);
+      const Real(&x)[kRows][1] = reinterpret_cast<const Real(&)[kRows][1]>(extras);
+      others.add(x, state_.powers);
+      sums.merge(others, state_.powers);
+      exchange(sums);
+      state_.take(sums);
+    } else {
+      PlainSums<Real, Loss::sums> sums;
+      const auto term = [&](const Real(&x)[kRows], Real(&out)[Loss::sums]) {
+        state_.loss.add(state_.known.facts, state_.element(x, false), out);
+      };
+      pass<true, kOnce>(
+          span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
+      if (extra >= 0) add_term(extras, term, sums);
+      exchange(sums);
+#pragma unroll
+      for (int s = 0; s < Loss::sums; ++s) state_.totals.sums[s] = sums.sums[s];
+    }
+    if constexpr (Loss::later_sums > 0) {
+      PlainSums<Real, Loss::later_sums> sums;
+      state_.with_powers([&](auto near) {
+        const auto term = [&](const Real(&x)[kRows], Real(&out)[Loss::later_sums]) {
+          state_.loss.add_later(state_.template element<decltype(near)::value>(x, false), out);
+        };
+        pass<false, kGradients == 0>(
+            span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
+        if (extra >= 0) add_term(extras, term, sums);
+      });
+      exchange(sums);
+#pragma unroll
+      for (int s = 0; s < Loss::later_sums; ++s) state_.totals.later[s] = sums.sums[s];
+    }
+    state_.finish(self_ == 0 && lane_ == 0);
+    if constexpr (kGradients > 0)
+      state_.with_powers([&](auto near) {
+        write_gradients<decltype(near)::value>(span, row, extra, extra_is_own, extras);
+      });
+  }
+
+  // Whether the element of the row's class is among those of a part.
+  __device__ __forceinline__ bool has_own(const Part& part) const {
+    if (!Loss::labelled) return false;
+    const int64_t from =
+        state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)) - part.from;
+    return from >= 0 && from < part.bytes;
+  }
+
+  // Calls `body` with this warp's vectors of the row, and what part of it they are. The first pass
+  // waits for them; after the last their place is filled again.
+  template <bool kFirst, bool kLast, typename Body>
+  __device__ __forceinline__ void pass(const Span& span, const Body& body) {
+    int slot = row_slot_;
+    const Part piece = piece_of(span);
+    Part part = piece;
+    for (int k = 0; k < shape_.piece_slots; ++k, part.from += shape_.slot_bytes) {
+      part.bytes = min(shape_.slot_bytes, piece.from + piece.bytes - part.from);
+      unsigned char* const data = slot_of(slot);
+      const bool own = has_own(part);
+      if (kFirst) {
+        bulk::wait(filled_ + 8 * slot, phases_ >> slot & 1);
+        phases_ ^= 1u << slot;
+        if (own) {
+          // Which is added apart: in its place is what adds nothing.
+          const int64_t at = state_.known.facts.label * static_cast<int64_t>(sizeof(Stored));
+          if (lane_ == 0) narrow(-INFINITY, *reinterpret_cast<Stored*>(data + (at - part.from)));
+          __syncwarp();
+        }
+      }
+      if (shape_.slot_bytes <= 512)
+        read<1, kFirst>(data, part, body);
+      else
+        read<kVectors, kFirst>(data, part, body);
+      if (kLast) {
+        __syncwarp();
+        if (own && lane_ == 0) bulk::fence();
+        fill();
+      }
+      slot = slot + 1 == shape_.slots ? 0 : slot + 1;
+    }
+    if (kLast) row_slot_ = slot;
+  }
+
+  // A lane's vectors of a slot. In place of those that it lacks the first pass has what adds
+  // nothing to logits, a later one others, of which it makes nothing.
+  template <int count, bool kFirst, typename Body>
+  __device__ __forceinline__ void read(const unsigned char* data, const Part& part,
+                                       const Body& body) const {
+    V vectors[kRows][count];
+#pragma unroll
+    for (int v = 0; v < count; ++v) {
+      const bool has = place_of(v) < part.bytes;
+      const int at = has ? place_of(v) : 0;
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        if (!kFirst || has)
+          vectors[k][v].set(*reinterpret_cast<const uint4*>(data + k * shape_.slot_bytes + at));
+        else
+          vectors[k][v].clear();
+      }
+    }
+    body(vectors, part);
+  }
+  __device__ __forceinline__ int place_of(int vector) const { return (vector * 32 + lane_) * 16; }
+
+  template <int count>
+  __device__ __forceinline__ void add(const V (&vectors)[kRows][count], Logits& sums) const {
+    Real to[kRows], x[kRows][count * V::kCount];
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      to[k] = largest(vectors[k], sums.tops[k]);
+#pragma unroll
+      for (int v = 0; v < count; ++v)
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          float some[V::kEach];
+          vectors[k][v].get(w, some);
+#pragma unroll
+          for (int i = 0; i < V::kEach; ++i) x[k][v * V::kCount + w * V::kEach + i] = some[i];
+        }
+    }
+    sums.raise(to, state_.powers);
+    sums.add(x, state_.powers);
+  }
+
+  template <typename Term, int terms>
+  __device__ __forceinline__ static void add_term(const Real (&x)[kRows], const Term& term,
+                                                  PlainSums<Real, terms>& sums) {
+    Real added[terms];
+    term(x, added);
+#pragma unroll
+    for (int s = 0; s < terms; ++s) sums.sums[s] += added[s];
+  }
+
+  // A vector's elements: calls `body` with the elements of all operands, and their place in it.
+  template <int count, typename Body>
+  __device__ __forceinline__ static void each(const V (&vectors)[kRows][count], int v,
+                                              const Body& body) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      float words[kRows][V::kEach];
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) vectors[k][v].get(w, words[k]);
+#pragma unroll
+      for (int i = 0; i < V::kEach; ++i) {
+        Real x[kRows];
+#pragma unroll
+        for (int k = 0; k < kRows; ++k) x[k] = words[k][i];
+        body(x, w, i);
+      }
+    }
+  }
+
+  template <int count, typename Term, int terms>
+  __device__ __forceinline__ void add_terms(const V (&vectors)[kRows][count], const Part& part,
+                                            const Term& term, PlainSums<Real, terms>& sums) const {
+#pragma unroll
+    for (int v = 0; v < count; ++v) {
+      PlainSums<Real, terms> of_vector;
+      each(vectors, v, [&](const Real(&x)[kRows], int, int) { add_term(x, term, of_vector); });
+      if (place_of(v) < part.bytes) sums.merge(of_vector);
+    }
+  }
+
+  // Puts together what the warps of a row have, in each of their lanes. Each turn has one of two
+  // places: who reads late is not two turns late, for all meet in between.
+  template <typename Sums>
+  __device__ __forceinline__ void exchange(Sums& mine) {
+    static_assert(sizeof(Sums) <= kToldBytes);
+    combine(mine);
+    if (all_ == 1) return;
+    auto* const told = reinterpret_cast<Sums*>(told_) + turn_ * all_;
+    turn_ ^= 1;
+    if (blocks_ == 1) {
+      if (lane_ == 0) told[self_] = mine;
+      asm volatile("barrier.sync %0, %1;" ::"r"(warp_ / shape_.team + 1), "r"(shape_.team * 32)
+                   : "memory");
+    } else {
+      const auto cluster = cooperative_groups::this_cluster();
+      if (lane_ < blocks_) *cluster.map_shared_rank(told + self_, lane_) = mine;
+      cluster.sync();
+    }
+    mine = Sums();
+    for (int from = lane_; from < all_; from += 32) {
+      if constexpr (Loss::logits && std::is_same_v<Sums, Logits>)
+        mine.merge(told[from], state_.powers);
+      else
+        mine.merge(told[from]);
+    }
+    combine(mine);
+  }
+  template <typename Sums>
+  __device__ __forceinline__ void combine(Sums& sums) const {
+    if constexpr (std::is_same_v<Sums, Logits>)
+      sums.template combine<32>(state_.powers);
+    else
+      sums.template combine<32>();
+  }
+
+  template <bool near>
+  __device__ __forceinline__ void write_gradients(const Span& span, int row, int extra,
+                                                  bool extra_is_own, Real (&extras)[kRows]) {
+    const bool writes = state_.incoming.writes, normal = state_.known.is_normal();
+    const Real nothing = state_.known.nothing();
+    unsigned char* outputs[kGradients];
+#pragma unroll
+    for (int k = 0; k < kGradients; ++k)
+      outputs[k] = a_.gradients[k]
+                       ? reinterpret_cast<unsigned char*>(static_cast<Stored*>(a_.gradients[k]) +
+                                                          row * a_.gradient_strides[k].outer)
+                       : nullptr;
+    // One element, whose place is in bytes.
+    const auto write_one = [&](const Real(&x)[kRows], bool own, int64_t at) {
+      Real out[kRows];
+      state_.template differentiate<near>(x, own, out);
+#pragma unroll
+      for (int k = 0; k < kGradients; ++k)
+        if (outputs[k])
+          narrow(normal ? out[k] : nothing, *reinterpret_cast<Stored*>(outputs[k] + at));
+    };
+    pass<false, true>(span, [&](auto& vectors, const Part& part) {
+      if (!writes) return;
+      constexpr int kCount = sizeof(vectors[0]) / sizeof(V);
+      // All of them before the first is written: their powers overlap.
+      V out[kGradients][kCount];
+#pragma unroll
+      for (int v = 0; v < kCount; ++v) {
+        float words[kGradients][V::kEach];
+        each(vectors, v, [&](const Real(&x)[kRows], int w, int i) {
+          Real found[kRows];
+          state_.template differentiate<near>(x, false, found);
+#pragma unroll
+          for (int k = 0; k < kGradients; ++k) {
+            words[k][i] = found[k];
+            if (i + 1 == V::kEach) out[k][v].set(w, words[k]);
+          }
+        });
+      }
+#pragma unroll
+      for (int v = 0; v < kCount; ++v)
+#pragma unroll
+        for (int k = 0; k < kGradients; ++k) {
+          if (!normal) out[k][v].fill(nothing);
+          if (outputs[k] && place_of(v) < part.bytes)
+            *reinterpret_cast<uint4*>(outputs[k] + part.from + place_of(v)) = out[k][v].raw();
+        }
+      if (has_own(part)) {
+        __syncwarp();
+        if (lane_ == 0) write_own(write_one);
+      }
+    });
+    if (!writes || extra < 0) return;
+    if (extra_is_own)
+      write_own(write_one);
+    else
+      write_one(extras, false, extra * static_cast<int64_t>(sizeof(Stored)));
+  }
+
+  // The gradient of the row's class.
+  template <typename Write>
+  __device__ __forceinline__ void write_own(const Write& write_one) const {
+    Real x[kRows] = {};
+    x[0] = state_.known.facts.picked;
+    write_one(x, true, state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)));
+  }
+
+  const FunctorArguments& a_;
+  const SlotShape& shape_;
+  State state_;
+
+  int warp_, lane_;
+  int rank_, blocks_;        // of the cluster
+  int self_, all_;           // of the warps that share a row
+  int rows_, first_, step_;  // the rows of a team
+  unsigned char* slots_;     // of the warp
+  uint32_t filled_;          // the barriers of the slots
+  unsigned char* told_;      // what the warps of a row tell each other
+  int turn_ = 0;
+  int row_slot_ = 0;  // the first slot of the row
+  uint32_t phases_ = 0;
+  int fill_slot_ = 0, fill_part_ = 0, fill_row_ = 0;
+  int fill_bytes_ = 0;                     // that are left of the row's piece
+  const unsigned char* fill_from_[kRows];  // the next of them
+};
+
+template <template <typename> class Functor, typename Stored, int kGradients>
+__global__ void __launch_bounds__(kSlotWarps * 32, kSlotBlocks)
+    slots_kernel(const __grid_constant__ FunctorArguments arguments,
+                 const __grid_constant__ FunctorMemory memory,
+                 const __grid_constant__ SlotShape shape) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char shared[];
+  SlotRows<Functor, Stored, kGradients> rows(arguments, memory, shape, shared);
+  rows.run();
+#endif
+}
+
+}  // namespace losscli::cuda

@@ -1,0 +1,1 @@
+"""The losses over elements, one file a loss."""

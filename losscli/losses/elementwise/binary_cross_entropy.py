@@ -1,0 +1,147 @@
+"""Binary cross entropy of probabilities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, reduction_of
+from ..domain import PROBABILITIES
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LossSpec, Operand, Terms
+from ..widening import alike, widened
+from .checked import CheckedCalls
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """torch's own binary cross entropy; 16 bits in float32."""
+    import torch
+    from torch.nn import functional
+
+    input, target = torch.broadcast_tensors(input, target)
+    (input, target), dtype = widened(input, target)
+    return functional.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
+
+
+def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """torch.nn.functional's own function, which computes 16 bits in 16."""
+    import torch
+
+    input, target = alike(input, target)
+    return torch.nn.functional.binary_cross_entropy(input, target, reduction=reduction)
+
+
+def twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """The formula itself: the derivatives of torch's gradients have a constant of 1e-12 added."""
+    import torch
+
+    elements = -(target * torch.log(input) + (1 - target) * torch.log1p(-input))
+    return reduce(elements, reduction)
+
+
+def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """The target's gradient is ``log(1 - input) - log(input)``, 0 at 1/2."""
+    import torch
+
+    return {"target": torch.maximum(-torch.log(input), -torch.log1p(-input))}
+
+
+def refuse(input: Tensor, target: Tensor) -> None:
+    """Raise PyTorch's error for operands outside [0, 1], whose loss is NaN.
+
+    On a GPU, where losscli's loss stays NaN, PyTorch's kernels end the process's use of the GPU.
+    """
+    for name, operand in (("input", input), ("target", target)):
+        outside = ~((operand.detach() >= 0) & (operand.detach() <= 1))
+        if bool(outside.any()):
+            place = [int(i) for i in outside.nonzero()[0]]
+            value = float(operand.detach()[tuple(place)])
+            raise RuntimeError(
+                f"binary_cross_entropy: all elements of {name} must be between 0 and 1, but the "
+                f"one at {place} is {value:g}"
+            )
+
+
+CALLS = CheckedCalls("binary_cross_entropy", refuse)
+
+
+@CALLS.function
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Arguments:
+    """Binary cross entropy of probabilities, as torch.nn.functional.binary_cross_entropy.
+
+    ``-(target * log(input) + (1 - target) * log(1 - input))``, with logarithms of at least -100.
+    The gradient is ``(input - target) / max(input * (1 - input), 1e-12)``, and that of the target
+    ``log(1 - input) - log(input)``, both as PyTorch's.
+
+    On the CPU, operands outside [0, 1] raise RuntimeError, as PyTorch's do. On a GPU the loss is
+    NaN there, and their gradients are; PyTorch ends the process's use of the GPU. Where shapes
+    differ PyTorch raises ValueError; here they broadcast.
+
+    Args:
+        input: probabilities, any shape.
+        target: probabilities, 0 or 1 for labels; broadcastable with ``input``, its last dimension
+            meets the last of ``input``.
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as PyTorch's.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: the same.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    return Arguments((input, target), reduction, (), weight)
+
+
+binary_cross_entropy_with_grad = CALLS.with_grad(binary_cross_entropy)
+
+
+class BCELoss(LossModule):
+    """See :func:`losscli.functional.binary_cross_entropy`."""
+
+    calls = CALLS
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
+        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
+
+    def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the loss of ``input`` against ``target``, times the weight or the module's own."""
+        return self._loss((input, target), self.weight if weight is None else weight)
+
+
+SPEC = LossSpec(
+    name="binary_cross_entropy",
+    formula="-(y * log(x) + (1 - y) * log(1 - x))",
+    operands=(
+        Operand("input", "probabilities", domain=PROBABILITIES, refused=True),
+        Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES, refused=True),
+    ),
+    parameters=(),
+    reference=reference,
+    functional=functional,
+    loss=binary_cross_entropy,
+    loss_with_grad=binary_cross_entropy_with_grad,
+    module=BCELoss,
+    widens=True,
+    second_order=twice,
+    terms=Terms(terms, "the target's gradient log(1 - input) - log(input) is a difference"),
+)

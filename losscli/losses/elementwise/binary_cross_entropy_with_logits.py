@@ -1,0 +1,152 @@
+"""Binary cross entropy of logits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls, reduction_of
+from ..domain import PROBABILITIES
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LossSpec, Operand, Terms
+from ..widening import alike, widened
+from .binary_cross_entropy_with_pos_weight import CALLS as WITH_POS_WEIGHT
+from .branches import prediction
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """Like torch's formula, but nothing cancels in the loss; 16 bits in float32."""
+    import torch
+
+    (input, target), dtype = widened(input, target)
+    positive = input > 0
+    linear = input * (positive.to(input.dtype) - target)
+    rest = torch.log1p(torch.exp(torch.where(positive, -input, input)))
+    return reduce(linear + rest, reduction).to(dtype)
+
+
+def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """torch.nn.functional's own function, whose loss loses its digits where it is small."""
+    import torch
+
+    input, target = alike(input, target)
+    return torch.nn.functional.binary_cross_entropy_with_logits(input, target, reduction=reduction)
+
+
+def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """What the label leaves to the nearer of 0 and 1, and what the probability does."""
+    import torch
+
+    nearer = (input > 0).to(input.dtype)
+    return {"input": torch.maximum((nearer - target).abs(), torch.sigmoid(-input.abs()))}
+
+
+class LogitsCalls(Calls):
+    """The calls of a loss of two operands; with a third, ``pos_weight``, it is another loss."""
+
+    def loss(self, given: Arguments, *site: int) -> Tensor:
+        """Return the loss; ``site`` is the number of a module."""
+        if len(given.operands) == 3:
+            return WITH_POS_WEIGHT.loss(given, *site)
+        return super().loss(given, *site)
+
+    def loss_with_grad(
+        self, given: Arguments, grad_output: Tensor | float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss and its gradient for the first operand, in one launch."""
+        if len(given.operands) == 3:
+            return WITH_POS_WEIGHT.loss_with_grad(given, grad_output)
+        return super().loss_with_grad(given, grad_output)
+
+
+CALLS = LogitsCalls("binary_cross_entropy_with_logits")
+
+
+@CALLS.function
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Arguments:
+    """Binary cross entropy of logits, as torch.nn.functional.binary_cross_entropy_with_logits.
+
+    ``target * log(1 + exp(-input)) + (1 - target) * log(1 + exp(input))``, without overflow, and
+    without cancellation: where PyTorch's has lost its digits for a logit that fits its label well,
+    this has them. The gradient is ``sigmoid(input) - target``.
+
+    Where shapes differ PyTorch raises ValueError; here they broadcast.
+
+    Args:
+        input: logits, any shape.
+        target: probabilities, 0 or 1 for labels; broadcastable with ``input``, its last dimension
+            meets the last of ``input``. Its values are not checked, nor are they by PyTorch.
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as PyTorch's.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: the same.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        pos_weight: multiplies the loss of positive targets, ``target * log(1 + exp(-input))``;
+            broadcastable with both, of shape (C,) one for each column. It calls a kernel of its
+            own, that of :func:`binary_cross_entropy_with_pos_weight`.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    operands = (input, target) if pos_weight is None else (input, target, pos_weight)
+    return Arguments(operands, reduction, (), weight)
+
+
+binary_cross_entropy_with_logits_with_grad = CALLS.with_grad(binary_cross_entropy_with_logits)
+
+
+class BCEWithLogitsLoss(LossModule):
+    """See :func:`losscli.functional.binary_cross_entropy_with_logits`."""
+
+    calls = CALLS
+    weight: Tensor | None
+    pos_weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
+    ) -> None:
+        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
+        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
+        self.register_buffer("pos_weight", pos_weight)  # type: ignore[attr-defined]
+
+    def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the loss of ``input`` against ``target``, times the weight or the module's own."""
+        own = () if self.pos_weight is None else (self.pos_weight,)
+        return self._loss((input, target, *own), self.weight if weight is None else weight)
+
+
+SPEC = LossSpec(
+    name="binary_cross_entropy_with_logits",
+    formula="y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
+    operands=(
+        Operand("input", "logits"),
+        Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
+    ),
+    parameters=(),
+    reference=reference,
+    functional=functional,
+    branch_coordinate=prediction,
+    loss=binary_cross_entropy_with_logits,
+    loss_with_grad=binary_cross_entropy_with_logits_with_grad,
+    module=BCEWithLogitsLoss,
+    temporaries=7,
+    widens=True,
+    terms=Terms(terms, "the gradient sigmoid(input) - target is a difference"),
+)

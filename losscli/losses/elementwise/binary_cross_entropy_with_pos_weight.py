@@ -1,0 +1,132 @@
+"""Binary cross entropy of logits, whose positive targets have a weight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls
+from ..domain import POSITIVE, PROBABILITIES
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LossSpec, Operand, Terms, Tolerance, last_dimension
+from ..widening import alike, widened
+from .branches import prediction
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
+    """Like torch's formula, but nothing cancels in the loss; 16 bits in float32."""
+    from torch.nn.functional import logsigmoid
+
+    (input, target, pos_weight), dtype = widened(input, target, pos_weight)
+    positive = pos_weight * (target * -logsigmoid(input))
+    return reduce(positive - (1 - target) * logsigmoid(-input), reduction).to(dtype)
+
+
+def functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
+    """torch.nn.functional's own function, whose loss loses its digits where it is small.
+
+    It has no gradient for ``pos_weight``; where that is asked for, its formula in PyTorch's ops.
+    """
+    import torch
+
+    input, target, pos_weight = alike(input, target, pos_weight)
+    if not pos_weight.requires_grad:
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            input, target, reduction=reduction, pos_weight=pos_weight
+        )
+    softplus = torch.nn.functional.softplus
+    return reduce(
+        pos_weight * target * softplus(-input) + (1 - target) * softplus(input), reduction
+    )
+
+
+def terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor]:
+    """What positive and negative targets pull at a logit, and what each of them costs."""
+    import torch
+    from torch.nn.functional import logsigmoid
+
+    of_positive = pos_weight * (target * torch.sigmoid(-input))
+    of_negative = (1 - target) * torch.sigmoid(input)
+    costs = -pos_weight * logsigmoid(input), -logsigmoid(-input)
+    return {
+        "input": torch.maximum(of_positive.abs(), of_negative.abs()),
+        "target": torch.maximum(costs[0].abs(), costs[1]),
+    }
+
+
+CALLS = Calls("binary_cross_entropy_with_pos_weight")
+
+
+@CALLS.function
+def binary_cross_entropy_with_pos_weight(
+    input: Tensor,
+    target: Tensor,
+    pos_weight: Tensor,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Binary cross entropy of logits, whose positive targets have a weight.
+
+    ``pos_weight * target * softplus(-input) + (1 - target) * softplus(input)``: what
+    :func:`binary_cross_entropy_with_logits` computes where it has a ``pos_weight``, which is
+    differentiable here.
+
+    Args:
+        input: logits, any shape.
+        target: probabilities, 0 or 1 for labels; broadcastable with ``input``, its last dimension
+            meets the last of ``input``.
+        pos_weight: multiplies the loss of positive targets; broadcastable with both: of shape (C,)
+            one for each column.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as PyTorch's.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    return Arguments((input, target, pos_weight), reduction, (), weight)
+
+
+binary_cross_entropy_with_pos_weight_with_grad = CALLS.with_grad(
+    binary_cross_entropy_with_pos_weight
+)
+
+
+class BCEWithPosWeightLoss(LossModule):
+    """See :func:`losscli.functional.binary_cross_entropy_with_pos_weight`."""
+
+    calls = CALLS
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(SPEC, reduction)
+
+    def forward(  # type: ignore[override]
+        self, input: Tensor, target: Tensor, pos_weight: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
+        return self._loss((input, target, pos_weight), weight)
+
+
+SPEC = LossSpec(
+    name="binary_cross_entropy_with_pos_weight",
+    formula="pos_weight * y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
+    operands=(
+        Operand("input", "logits"),
+        Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
+        Operand("pos_weight", "weights of label 1", shape=last_dimension, domain=POSITIVE),
+    ),
+    parameters=(),
+    reference=reference,
+    functional=functional,
+    branch_coordinate=prediction,
+    loss=binary_cross_entropy_with_pos_weight,
+    loss_with_grad=binary_cross_entropy_with_pos_weight_with_grad,
+    module=BCEWithPosWeightLoss,
+    temporaries=10,
+    widens=True,
+    tolerance=Tolerance(1.5, "the weight of label 1 adds two roundings to the four of an element"),
+    terms=Terms(terms, "its gradients are differences of what labels 1 and 0 contribute"),
+)

@@ -1,0 +1,188 @@
+"""Negative log-likelihood of a normal distribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments
+from ..domain import POSITIVE
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LOSS, LossSpec, Operand, Parameter, Terms, Tolerance, switch
+from ..widening import widened
+from .branches import quadratic
+from .checked import CheckedCalls
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONSTANT = 0.5 * math.log(2 * math.pi)
+
+
+def reference(
+    input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
+) -> Tensor:
+    """The formula of torch's own function; 16 bits in float32."""
+    operands, dtype = widened(input, target, var)
+    return as_written(*operands, reduction=reduction, full=full, eps=eps).to(dtype)
+
+
+def as_written(
+    input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
+) -> Tensor:
+    """The code of torch.nn.functional's own function, which computes 16 bits in 16.
+
+    Without its look at the variances, for which the host would wait for the GPU.
+    """
+    import torch
+
+    var = _clamped(var, eps)
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    return reduce(loss + CONSTANT if full else loss, reduction)
+
+
+def _clamped(var: Tensor, eps: float) -> Tensor:
+    """Return the variance, at least ``eps``, whose gradient passes all the same."""
+    import torch
+
+    var = var.clone()
+    with torch.no_grad():
+        var.clamp_(min=eps)
+    return var
+
+
+def terms(
+    input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float
+) -> Mapping[str, Tensor]:
+    """The logarithm and the square, and what they become in the variance's gradient."""
+    import torch
+
+    var = var.clamp(min=eps)
+    difference = input - target
+    square = 0.5 * difference * (difference / var)
+    loss = torch.maximum(0.5 * torch.log(var).abs(), square)
+    if full:
+        loss = loss.clamp(min=CONSTANT)
+    return {LOSS: loss, "var": square.clamp(min=0.5) / var}
+
+
+def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
+    """Below ``eps`` the loss is flat in the variance, whose gradient is that of ``eps``."""
+    low = max(0.5, parameters["eps"])  # not so small that float16 cannot hold second derivatives
+    smooth = replace(POSITIVE, name=f"at least {low:g}", low=low)
+    return (
+        Operand("input", "means"),
+        Operand("target", "values to predict"),
+        Operand("var", "variances", domain=POSITIVE, integers=False, least=0.0, smooth=smooth),
+    )
+
+
+NEGATIVE = "var has negative entry/entries"
+
+
+def refuse(input: Tensor, target: Tensor, var: Tensor) -> None:
+    """Raise PyTorch's error for a negative variance, whose loss is NaN."""
+    if bool((var.detach() < 0).any()):
+        raise ValueError(NEGATIVE)
+
+
+CALLS = CheckedCalls("gaussian_nll", refuse)
+
+
+@CALLS.function
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Negative log-likelihood of a normal distribution, as torch.nn.functional.gaussian_nll_loss.
+
+    ``0.5 * (log(v) + (input - target)**2 / v)`` with ``v = max(var, eps)``, and with ``full``
+    ``0.5 * log(2 * pi)`` besides. As in PyTorch the variance has below ``eps`` the gradient of
+    ``eps``.
+
+    Args:
+        input: means, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        var: variances, differentiable: one number, a tensor that broadcasts with both, or one
+            that lacks the last dimension of ``input``.
+        full: whether to add the constant.
+        eps: the smallest variance that is divided by; at least 0.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with all, and differentiable.
+            The mean divides by the number of elements.
+
+    Returns:
+        The loss, in the promoted dtype.
+
+    Raises:
+        ValueError: a variance is negative, where it is a number or on the CPU. On a GPU, which
+            PyTorch waits for in each call to look at the variances, and where a compiler or
+            ``vmap`` cannot look at them, the loss is NaN.
+    """
+    operands = (input, target, _variance(input, var))
+    return Arguments(operands, reduction, (float(full), eps), weight)
+
+
+def _variance(input: Tensor, var: Tensor | float) -> Tensor:
+    """Return the variance as an operand."""
+    import torch
+
+    if not isinstance(var, torch.Tensor):
+        if var < 0:
+            raise ValueError(NEGATIVE)
+        return input.new_full((), var)
+    if var.shape != input.shape and var.shape == input.shape[:-1]:
+        return var.unsqueeze(-1)
+    return var
+
+
+gaussian_nll_loss_with_grad = CALLS.with_grad(gaussian_nll_loss)
+
+
+class GaussianNLLLoss(LossModule):
+    """See :func:`losscli.functional.gaussian_nll_loss`."""
+
+    calls = CALLS
+    full: bool
+    eps: float
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(SPEC, reduction, full=full, eps=eps)
+
+    def forward(  # type: ignore[override]
+        self, input: Tensor, target: Tensor, var: Tensor | float, weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
+        return self._loss((input, target, _variance(input, var)), weight)
+
+
+SPEC = LossSpec(
+    name="gaussian_nll",
+    formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
+    operands=operands_of({"eps": 1e-6}),
+    operands_of=operands_of,
+    parameters=(
+        switch("full", False, "whether to add the constant 0.5 * log(2 * pi)"),
+        Parameter("eps", 1e-6, 0.0, "the smallest variance that is divided by", 0.3),
+    ),
+    reference=reference,
+    functional=as_written,
+    branches=quadratic,
+    loss=gaussian_nll_loss,
+    loss_with_grad=gaussian_nll_loss_with_grad,
+    module=GaussianNLLLoss,
+    temporaries=8,
+    widens=True,
+    tolerance=Tolerance(
+        1.75, "the square of a difference over that of the variance adds three roundings to four"
+    ),
+    terms=Terms(terms, "1 / var - (input - target)^2 / var^2 cancels, and the loss near 0"),
+)

@@ -1,0 +1,103 @@
+"""Hinge loss for targets of -1 and 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls
+from ..domain import SIGNS
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LossSpec, Operand, Parameter, last_dimension
+from .branches import product
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:
+    """The formula as a person writes it in PyTorch; the gradient passes at the kink, as clamp's."""
+    import torch
+
+    return reduce(torch.clamp(margin - input * target, min=0), reduction)
+
+
+def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
+    """The derivative jumps where input * target reaches the margin."""
+    return (parameters["margin"],)
+
+
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """The loss is positive below the margin and clamped beyond it."""
+    return ("linear", "clamped")
+
+
+CALLS = Calls("hinge")
+
+
+@CALLS.function
+def hinge_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Hinge loss for targets of -1 and 1: ``clamp(margin - input * target, min=0)``.
+
+    At the kink, where ``input * target == margin``, the gradient passes, as that of
+    ``torch.clamp`` does. The targets are not checked to be -1 or 1.
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``, so
+            (N,) against (B, N) holds one target a column.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        margin: value of ``input * target`` from which the loss is 0; any finite number.
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as that of PyTorch's Huber loss.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    return Arguments((input, target), reduction, (margin,), weight)
+
+
+hinge_loss_with_grad = CALLS.with_grad(hinge_loss)
+
+
+class HingeLoss(LossModule):
+    """See :func:`losscli.functional.hinge_loss`."""
+
+    calls = CALLS
+    margin: float
+
+    def __init__(
+        self,
+        reduction: str = "mean",
+        margin: float = 1.0,
+    ) -> None:
+        super().__init__(SPEC, reduction, margin=margin)
+
+
+SPEC = LossSpec(
+    name="hinge",
+    formula="max(margin - x * y, 0)",
+    operands=(
+        Operand("input", "predictions"),
+        Operand("target", "labels", shape=last_dimension, domain=SIGNS),
+    ),
+    parameters=(
+        Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
+    ),
+    reference=reference,
+    functional=None,
+    kinks=kinks,
+    branch_coordinate=product,
+    branches=branches,
+    loss=hinge_loss,
+    loss_with_grad=hinge_loss_with_grad,
+    module=HingeLoss,
+)

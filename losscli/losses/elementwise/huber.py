@@ -1,0 +1,92 @@
+"""Huber: quadratic near zero, linear beyond ``delta``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls
+from ..module import LossModule
+from ..spec import LossSpec, Operand, Parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:
+    """torch's own Huber loss."""
+    import torch
+    from torch.nn import functional
+
+    input, target = torch.broadcast_tensors(input, target)
+    wide = torch.promote_types(input.dtype, target.dtype)
+    return functional.huber_loss(input.to(wide), target.to(wide), reduction=reduction, delta=delta)
+
+
+def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
+    """The second derivative jumps at -delta and delta."""
+    return (-parameters["delta"], parameters["delta"])
+
+
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """Linear on both sides of the quadratic part."""
+    return ("linear below", "quadratic", "linear above")
+
+
+CALLS = Calls("huber", warns=True)
+
+
+@CALLS.function
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Huber loss (Annals of Mathematical Statistics, 1964), as torch.nn.functional.huber_loss.
+
+    With ``d = input - target``: ``0.5 * d**2`` where ``|d| < delta``, else
+    ``delta * (|d| - 0.5 * delta)``. The gradient is ``d`` inside, and ``delta`` times the sign of
+    ``d`` from ``|d| = delta`` on.
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        delta: where the quadratic part ends; above 0.
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as PyTorch's.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    return Arguments((input, target), reduction, (delta,), weight)
+
+
+huber_loss_with_grad = CALLS.with_grad(huber_loss)
+
+
+class HuberLoss(LossModule):
+    """See :func:`losscli.functional.huber_loss`."""
+
+    calls = CALLS
+    delta: float
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(SPEC, reduction, delta=delta)
+
+
+SPEC = LossSpec(
+    name="huber",
+    formula="0.5 * (x - y)^2 if |x - y| < delta else delta * (|x - y| - 0.5 * delta)",
+    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
+    parameters=(Parameter("delta", 1.0, 0.0, "where the quadratic part ends", 0.7, open=True),),
+    reference=reference,
+    functional=None,
+    kinks=kinks,
+    branches=branches,
+    loss=huber_loss,
+    loss_with_grad=huber_loss_with_grad,
+    module=HuberLoss,
+)

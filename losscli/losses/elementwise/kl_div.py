@@ -1,0 +1,164 @@
+"""Kullback-Leibler divergence, of log-probabilities as input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls, reduction_of
+from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LOSS, LossSpec, Operand, Terms, Tolerance, switch
+from ..widening import alike, widened
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
+    """The formula of torch's own function; 16 bits in float32."""
+    import torch
+
+    (input, target), dtype = widened(input, target)
+    if log_target:
+        loss = torch.exp(target) * (target - input)
+    else:
+        loss = torch.special.xlogy(target, target) - target * input
+    return reduce(loss, reduction).to(dtype)
+
+
+def functional(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
+    """torch.nn.functional's own function, which computes 16 bits in 16."""
+    import torch
+
+    input, target = alike(input, target)  # it takes no integers
+    # Of a mean it warns that its meaning may change.
+    loss = torch.nn.functional.kl_div(input, target, reduction="none", log_target=bool(log_target))
+    return reduce(loss, reduction)
+
+
+def terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, Tensor]:
+    """The logarithms and the 1 of which loss and target's gradient are differences."""
+    import torch
+
+    if log_target:
+        largest = torch.maximum(target.abs(), input.abs())
+        power = torch.exp(target)
+        return {LOSS: power * largest, "target": power * largest.clamp(min=1.0)}
+    largest = torch.maximum(torch.log(target).abs(), input.abs())
+    return {LOSS: target * largest, "target": largest.clamp(min=1.0)}
+
+
+INPUT = Operand("input", "log-probabilities", domain=LOG_PROBABILITIES)
+SMOOTH = Domain("1/16 to 1", low=0.0625, high=1.0)
+"""At 0 the target's gradient is NaN, and near 0 it is steep."""
+PROBABILITY = Operand("target", "probabilities", domain=PROBABILITIES, smooth=SMOOTH)
+LOG_PROBABILITY = Operand("target", "log-probabilities", domain=LOG_PROBABILITIES)
+
+
+def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
+    """The target holds probabilities, or their logarithms."""
+    return INPUT, LOG_PROBABILITY if parameters["log_target"] else PROBABILITY
+
+
+CALLS = Calls("kl_div")
+
+
+@CALLS.function
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Kullback-Leibler divergence, as torch.nn.functional.kl_div.
+
+    ``target * (log(target) - input)``, and 0 where the target is 0; with ``log_target``,
+    ``exp(target) * (target - input)``. The target's
+    gradient is NaN at a target of 0, as PyTorch's. That the target holds probabilities is not
+    checked. Unlike PyTorch's function, that of a mean does not warn that the mean may change.
+
+    Args:
+        input: log-probabilities, any shape.
+        target: probabilities, or with ``log_target`` their logarithms; broadcastable with
+            ``input``, its last dimension meets the last of ``input``.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: the same.
+        reduction: ``none`` (the broadcast shape), ``mean``, ``sum`` or ``batchmean`` (shape
+            ``()``); ``batchmean`` is the sum over the first extent of ``input``, as the
+            divergence of a batch of distributions is defined; ``mean`` divides by the number of
+            elements.
+        log_target: whether the target holds logarithms.
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    return _arguments(
+        (input, target), reduction_of(reduction, size_average, reduce), log_target, weight
+    )
+
+
+def _arguments(
+    operands: tuple[Tensor, ...], reduction: str, log_target: bool, weight: Tensor | None
+) -> Arguments:
+    """Return the arguments of the operator, which knows no ``batchmean``."""
+    parameters = (float(log_target),)
+    if reduction != BATCHMEAN:
+        return Arguments(operands, reduction, parameters, weight)
+    input = operands[0]
+    rows = input.shape[0] if input.dim() else None
+    return Arguments(operands, "sum", parameters, weight, rows)
+
+
+BATCHMEAN = "batchmean"
+kl_div_with_grad = CALLS.with_grad(kl_div)
+
+
+class KLDivLoss(LossModule):
+    """See :func:`losscli.functional.kl_div`."""
+
+    calls = CALLS
+    log_target: bool
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        reduction = reduction_of(reduction, size_average, reduce)
+        known = "sum" if reduction == BATCHMEAN else reduction
+        super().__init__(SPEC, known, log_target=log_target)
+        self.reduction = reduction
+
+    def _loss(self, operands: tuple[Tensor, ...], weight: Tensor | None = None) -> Tensor:
+        """Return the loss, with the present settings."""
+        given = _arguments(operands, self.reduction, self.log_target, weight)
+        return self.calls.loss(given, self._site)
+
+
+SPEC = LossSpec(
+    name="kl_div",
+    formula="y * (log(y) - x)",
+    operands=(INPUT, PROBABILITY),
+    operands_of=operands_of,
+    parameters=(switch("log_target", False, "whether the target holds logarithms"),),
+    reference=reference,
+    functional=functional,
+    loss=kl_div,
+    loss_with_grad=kl_div_with_grad,
+    module=KLDivLoss,
+    temporaries=8,
+    widens=True,
+    tolerance=Tolerance(
+        1.5, "exp(target) and the product with it add two roundings to the four of an element"
+    ),
+    terms=Terms(terms, "log(target) - input cancels where the two distributions agree"),
+)

@@ -1,0 +1,100 @@
+"""Log-cosh: quadratic near zero, linear far from it, and smooth."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LossSpec, Operand, Tolerance
+from ..widening import widened
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+FAR = 20.0
+"""From here on ``exp(-2 * d)`` is too small to change the loss, even in float64."""
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """Without cancellation near zero or overflow far from it; 16 bits in float32."""
+    import torch
+
+    (input, target), dtype = widened(input, target)
+    d = input - target
+    far = d.abs() > FAR
+    inside = torch.where(far, torch.zeros_like(d), d)
+    # The gradient of this is sinh / cosh, right everywhere; its value is not, near zero.
+    value = torch.log(torch.cosh(inside))
+    right = 0.5 * torch.log1p(torch.sinh(inside) ** 2)
+    value = torch.where(inside.abs() < 2, value + (right - value).detach(), value)
+    return reduce(torch.where(far, d.abs() - math.log(2), value), reduction).to(dtype)
+
+
+def as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """As a person writes it in PyTorch without overflow; small differences lose their digits."""
+    import torch
+
+    d = input - target
+    return reduce(d + torch.nn.functional.softplus(-2 * d) - math.log(2), reduction)
+
+
+CALLS = Calls("log_cosh")
+
+
+@CALLS.function
+def log_cosh_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Log-cosh loss: ``log(cosh(input - target))``.
+
+    About half the square of a small difference, and a large one's magnitude less ``log(2)``. The
+    gradient is ``tanh(input - target)``.
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as that of PyTorch's Huber loss.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    return Arguments((input, target), reduction, (), weight)
+
+
+log_cosh_loss_with_grad = CALLS.with_grad(log_cosh_loss)
+
+
+class LogCoshLoss(LossModule):
+    """See :func:`losscli.functional.log_cosh_loss`."""
+
+    calls = CALLS
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(SPEC, reduction)
+
+
+SPEC = LossSpec(
+    name="log_cosh",
+    formula="log(cosh(x - y))",
+    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
+    parameters=(),
+    reference=reference,
+    functional=as_written,
+    loss=log_cosh_loss,
+    loss_with_grad=log_cosh_loss_with_grad,
+    module=LogCoshLoss,
+    tolerance=Tolerance(
+        1.5, "tanh of a GPU is off by up to 2 ulp, beside four roundings of an element"
+    ),
+    temporaries=11,
+    widens=True,
+)

@@ -1,0 +1,91 @@
+"""Mean squared error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls, reduction_of
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LossSpec, Operand
+from ..widening import alike
+from .branches import quadratic
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """The formula as a person writes it in PyTorch."""
+    return reduce((input - target) ** 2, reduction)
+
+
+def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """torch.nn.functional's own op."""
+    import torch
+
+    # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both
+    # operands to the dtype of the gradient that it writes.
+    input, target = alike(input, target)
+    return torch.nn.functional.mse_loss(input, target, reduction=reduction)
+
+
+CALLS = Calls("mse", by_weights=True, warns=True)
+
+
+@CALLS.function
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Mean squared error, as torch.nn.functional.mse_loss: ``(input - target)**2``.
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: the same.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean is then the weighted sum over the sum of the weights, as PyTorch's.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    return Arguments((input, target), reduction, (), weight)
+
+
+mse_loss_with_grad = CALLS.with_grad(mse_loss)
+
+
+class MSELoss(LossModule):
+    """See :func:`losscli.functional.mse_loss`."""
+
+    calls = CALLS
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
+
+
+SPEC = LossSpec(
+    name="mse",
+    formula="(x - y)^2",
+    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
+    parameters=(),
+    reference=reference,
+    functional=functional,
+    branches=quadratic,
+    loss=mse_loss,
+    loss_with_grad=mse_loss_with_grad,
+    module=MSELoss,
+)

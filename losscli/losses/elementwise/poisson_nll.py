@@ -1,0 +1,173 @@
+"""Negative log-likelihood of a Poisson distribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls, reduction_of
+from ..domain import COUNTS, POSITIVE, Domain
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LOSS, LossSpec, Operand, Parameter, Terms, switch
+from ..widening import widened
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(
+    input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
+) -> Tensor:
+    """The formula as torch has it; 16 bits in float32."""
+    import torch
+
+    (input, target), dtype = widened(input, target)
+    if log_input:
+        loss = torch.exp(input) - target * input
+    else:
+        loss = input - target * torch.log(input + eps)
+    if full:
+        # Harmless where it is not chosen, for its gradient is computed there as well.
+        small = target <= 1
+        count = target.masked_fill(small, 2.0)
+        stirling = count * torch.log(count) - count + 0.5 * torch.log(2 * math.pi * count)
+        loss = loss + stirling.masked_fill(small, 0.0)
+    return reduce(loss, reduction).to(dtype)
+
+
+def functional(
+    input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
+) -> Tensor:
+    """torch.nn.functional's own op."""
+    import torch
+
+    return torch.nn.functional.poisson_nll_loss(
+        input, target, bool(log_input), bool(full), eps=eps, reduction=reduction
+    )
+
+
+def terms(
+    input: Tensor, target: Tensor, *, log_input: float, full: float, eps: float
+) -> Mapping[str, Tensor]:
+    """The rate, its logarithm times the target, and those of Stirling's approximation."""
+    import torch
+
+    if log_input:
+        rate, logarithm, slope = torch.exp(input), input.abs(), torch.exp(input)
+    else:
+        # Near 1 the rounding of input + eps shows in its logarithm.
+        rate, logarithm = input.abs(), torch.log(input + eps).abs().clamp(min=1.0)
+        slope = torch.ones_like(input)
+    own = target if log_input else target / (input + eps)
+    loss = torch.maximum(rate, target.abs() * logarithm)
+    of_target = logarithm
+    if full:
+        above = target.clamp(min=1.0)
+        loss = loss.maximum(above * torch.log(above).clamp(min=1.0))
+        of_target = of_target.maximum(torch.log(above)).clamp(min=0.5)
+    return {LOSS: loss, "input": slope.maximum(own.abs()), "target": of_target}
+
+
+ABOVE_ONE = Domain("above 1", low=1.0)
+
+
+def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
+    """The input is a rate, or its logarithm; with ``full`` the loss jumps at a target of 1."""
+    rate = Operand("input", "rates", domain=POSITIVE)
+    logarithm = Operand("input", "logarithms of rates, or rates")
+    smooth = ABOVE_ONE if parameters["full"] else None
+    # Where the loss of few bits is near 0: for a logarithm of 1/2, or a rate near 0.
+    counts = replace(COUNTS, quiet=3.0 if parameters["log_input"] else 0.0)
+    target = Operand("target", "counts", domain=counts, smooth=smooth)
+    return logarithm if parameters["log_input"] else rate, target
+
+
+CALLS = Calls("poisson_nll")
+
+
+@CALLS.function
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Negative log-likelihood of a Poisson distribution, as torch.nn.functional.poisson_nll_loss.
+
+    ``exp(input) - target * input`` where the input is the logarithm of the rate, else
+    ``input - target * log(input + eps)``. With ``full`` targets above 1 also get Stirling's
+    approximation of ``log(target!)``: ``target * log(target) - target + 0.5 * log(2 * pi *
+    target)``; its derivative is 0 for other targets, also at 0, where PyTorch's is NaN.
+
+    Args:
+        input: rates or their logarithms, any shape.
+        target: counts; broadcastable with ``input``, its last dimension meets the last of
+            ``input``.
+        log_input: whether the input holds logarithms.
+        full: whether to add the approximation.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        eps: keeps the logarithm of a rate of 0 finite; at least 0.
+        reduce: deprecated, as ``size_average``.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    parameters = (float(log_input), float(full), eps)
+    return Arguments((input, target), reduction, parameters, weight)
+
+
+poisson_nll_loss_with_grad = CALLS.with_grad(poisson_nll_loss)
+
+
+class PoissonNLLLoss(LossModule):
+    """See :func:`losscli.functional.poisson_nll_loss`."""
+
+    calls = CALLS
+    log_input: bool
+    full: bool
+    eps: float
+
+    def __init__(
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        reduction = reduction_of(reduction, size_average, reduce)
+        super().__init__(SPEC, reduction, log_input=log_input, full=full, eps=eps)
+
+
+SPEC = LossSpec(
+    name="poisson_nll",
+    formula="exp(x) - y * x",
+    operands=operands_of({"log_input": 1.0, "full": 0.0}),
+    operands_of=operands_of,
+    parameters=(
+        switch("log_input", True, "whether the input holds logarithms of rates"),
+        switch("full", False, "whether to add Stirling's approximation of log(target!)"),
+        Parameter("eps", 1e-8, 0.0, "what is added to a rate before its logarithm", 0.3),
+    ),
+    reference=reference,
+    functional=functional,
+    loss=poisson_nll_loss,
+    loss_with_grad=poisson_nll_loss_with_grad,
+    module=PoissonNLLLoss,
+    temporaries=10,
+    widens=True,
+    terms=Terms(terms, "exp(input) - target cancels where the rate is the count"),
+)

@@ -1,0 +1,178 @@
+"""Quantile, or pinball loss."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .. import operators
+from ..calling import Arguments, Calls
+from ..module import LossModule
+from ..spec import LossSpec, Operand, Parameter
+from . import quantiles
+from .branches import kink_at_zero, linear_on_both_sides
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
+    """See :func:`losscli.losses.elementwise.quantiles.reference`."""
+    return quantiles.reference(input, target, quantile, reduction=reduction)
+
+
+def as_written(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
+    """See :func:`losscli.losses.elementwise.quantiles.as_written`."""
+    return quantiles.as_written(input, target, quantile, reduction=reduction)
+
+
+class QuantileCalls(Calls):
+    """The calls of a loss with one quantile; several are an operand of the loss ``quantiles``."""
+
+    def loss(self, given: Arguments, *site: int) -> Tensor:
+        """Return the loss; ``site`` is the number of a module."""
+        (quantile,) = given.parameters
+        if not isinstance(quantile, Sequence):
+            return super().loss(given, *site)
+        several, dtype = as_operand(given, quantile)
+        return quantiles.CALLS.loss(several, *site).to(dtype)
+
+    def loss_with_grad(
+        self, given: Arguments, grad_output: Tensor | float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss and its gradient for the first operand, in one launch."""
+        (quantile,) = given.parameters
+        if not isinstance(quantile, Sequence):
+            return super().loss_with_grad(given, grad_output)
+        several, dtype = as_operand(given, quantile)
+        loss, gradient = quantiles.CALLS.loss_with_grad(several, grad_output)
+        return loss.to(dtype), gradient
+
+
+def as_operand(given: Arguments, quantile: Sequence[float]) -> tuple[Arguments, torch.dtype]:
+    """Return the arguments with quantiles as an operand, and the dtype of the loss.
+
+    Beside operands of 16 bits quantiles have 32, since a quantile near 1 loses most of what is left
+    to 1 when it is rounded to 16.
+    """
+    import torch
+
+    input, target = given.operands
+    check_several(quantile)
+    if input.dim() == 0 or input.shape[-1] != len(quantile):
+        raise ValueError(
+            f"quantile: {len(quantile)} quantiles need an input whose last dimension has as many "
+            f"elements, but its shape is {list(input.shape)}"
+        )
+    tensors = given.operands if given.weight is None else (*given.operands, given.weight)
+    dtype = functools.reduce(torch.promote_types, (each.dtype for each in tensors))
+    wide = torch.promote_types(dtype, torch.float32)
+    operand = on_device(tuple(map(float, quantile)), wide, input)
+    return given._replace(operands=(input, target, operand), parameters=()), dtype
+
+
+def check_several(quantile: Sequence[float]) -> None:
+    """Raise ValueError where one of the quantiles is out of its domain, or there is none."""
+    (parameter,) = SPEC.parameters
+    wrong = [complaint for each in quantile if (complaint := parameter.check(float(each)))]
+    if wrong or not quantile:
+        raise ValueError(f"quantile: {wrong[0] if wrong else 'there must be at least one'}")
+
+
+_ON_DEVICE: dict[tuple[tuple[float, ...], torch.dtype, torch.device], Tensor] = {}
+_MOST = 64
+
+
+def on_device(values: tuple[float, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
+    """Return numbers as a tensor, the same one where a call before had them on a GPU.
+
+    So a CUDA graph can capture the call. A tensor that a compiler or a transform made, or that
+    autograd refuses because it was made in inference mode, is not kept.
+    """
+    import torch
+
+    key = (values, dtype, like.device)
+    kept = not operators.is_compiling() and not torch.is_inference_mode_enabled()
+    if kept and key in _ON_DEVICE:
+        return _ON_DEVICE[key]
+    made = torch.tensor(values, dtype=dtype, device=like.device)
+    is_plain = type(made) is torch.Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(
+        made
+    )
+    if kept and is_plain and like.device.type != "cpu" and len(_ON_DEVICE) < _MOST:
+        _ON_DEVICE[key] = made
+    return made
+
+
+CALLS = QuantileCalls("quantile")
+
+
+@CALLS.function
+def quantile_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    quantile: float | Sequence[float] = 0.5,
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Quantile, or pinball loss (Koenker and Bassett, Econometrica, 1978).
+
+    With ``d = target - input``: ``quantile * d`` where ``d`` is positive, else
+    ``(quantile - 1) * d``. Its minimum is at that quantile of the target. At the kink the gradient
+    is the mean of both sides'; half of the L1 loss where ``quantile`` is 0.5.
+
+    Several quantiles are those of the columns of ``input``: ``quantile_loss(prediction, target,
+    quantile=[0.1, 0.5, 0.9])`` takes predictions of shape (N, 3), and targets of shape (N, 1) that
+    all three columns predict, or of shape (N, 3).
+
+    Args:
+        input: predictions, any shape; of K quantiles the last dimension has K elements.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        quantile: of the target that is predicted, or several; each above 0 and below 1.
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as that of PyTorch's Huber loss.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    # The parameter of a kernel, or what QuantileCalls makes an operand of.
+    return Arguments((input, target), reduction, (quantile,), weight)  # type: ignore[arg-type]
+
+
+quantile_loss_with_grad = CALLS.with_grad(quantile_loss)
+
+
+class QuantileLoss(LossModule):
+    """See :func:`losscli.functional.quantile_loss`."""
+
+    calls = CALLS
+    quantile: float | Sequence[float]
+
+    def __init__(self, reduction: str = "mean", quantile: float | Sequence[float] = 0.5) -> None:
+        if isinstance(quantile, Sequence):
+            check_several(quantile)
+            super().__init__(SPEC, reduction, quantile=0.5)
+            self.quantile = tuple(quantile)
+        else:
+            super().__init__(SPEC, reduction, quantile=quantile)
+
+
+SPEC = LossSpec(
+    name="quantile",
+    formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
+    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
+    parameters=(
+        Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
+    ),
+    reference=reference,
+    functional=as_written,
+    kinks=kink_at_zero,
+    branches=linear_on_both_sides,
+    loss=quantile_loss,
+    loss_with_grad=quantile_loss_with_grad,
+    module=QuantileLoss,
+    temporaries=6,
+)

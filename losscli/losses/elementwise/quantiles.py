@@ -1,0 +1,103 @@
+"""Quantile, or pinball loss, with a quantile for each element."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls
+from ..domain import PROBABILITIES
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LossSpec, Operand, last_dimension
+from .branches import kink_at_zero, linear_on_both_sides
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str) -> Tensor:
+    """The formula; at the kink the mean of both gradients, and only there."""
+    import torch
+
+    d = target - input
+    below = torch.where(d < 0, (quantile - 1) * d, (quantile - 0.5) * d)
+    return reduce(torch.where(d > 0, quantile * d, below), reduction)
+
+
+def as_written(
+    input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
+) -> Tensor:
+    """As a person writes it in PyTorch, which is faster; subnormal differences count as none."""
+    import torch
+
+    d = target - input
+    return reduce(torch.maximum(quantile * d, (quantile - 1) * d), reduction)
+
+
+CALLS = Calls("quantiles")
+
+
+@CALLS.function
+def quantiles_loss(
+    input: Tensor,
+    target: Tensor,
+    quantile: Tensor,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Quantile, or pinball loss (Koenker and Bassett, Econometrica, 1978), of many quantiles.
+
+    As :func:`quantile_loss`, with a quantile for each element: of shape (K,) one for each column of
+    an input of shape (N, K), whose target may have the shape (N, 1).
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        quantile: of the target that is predicted; broadcastable with both, and differentiable. Its
+            values, between 0 and 1, are not checked, and its dtype is promoted with the others.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as that of PyTorch's Huber loss.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    return Arguments((input, target, quantile), reduction, (), weight)
+
+
+quantiles_loss_with_grad = CALLS.with_grad(quantiles_loss)
+
+
+class QuantilesLoss(LossModule):
+    """See :func:`losscli.functional.quantiles_loss`."""
+
+    calls = CALLS
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(SPEC, reduction)
+
+    def forward(  # type: ignore[override]
+        self, input: Tensor, target: Tensor, quantile: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
+        return self._loss((input, target, quantile), weight)
+
+
+SPEC = LossSpec(
+    name="quantiles",
+    formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
+    operands=(
+        Operand("input", "predictions"),
+        Operand("target", "values to predict"),
+        Operand("quantile", "quantiles", shape=last_dimension, domain=PROBABILITIES),
+    ),
+    parameters=(),
+    reference=reference,
+    functional=as_written,
+    kinks=kink_at_zero,
+    branches=linear_on_both_sides,
+    loss=quantiles_loss,
+    loss_with_grad=quantiles_loss_with_grad,
+    module=QuantilesLoss,
+    temporaries=6,
+)

@@ -1,0 +1,156 @@
+"""Focal loss of logits."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls
+from ..domain import PROBABILITIES
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LossSpec, Operand, Parameter, Terms, Tolerance
+from ..widening import alike, widened
+from .branches import prediction
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(
+    input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
+) -> Tensor:
+    """torchvision's loss, by a formula in which nothing cancels in the loss; 16 bits in float32."""
+    import torch
+
+    (input, target), dtype = widened(input, target)
+    positive = input > 0
+    linear = input * (positive.to(input.dtype) - target)
+    beyond = torch.where(positive, -input, input)
+    entropy = linear + torch.log1p(torch.exp(beyond))
+    # The smaller of both probabilities keeps its digits, and so do the derivatives.
+    small = torch.sigmoid(beyond)
+    miss = small * torch.where(positive, target, 1 - target)
+    miss = miss + (1 - small) * torch.where(positive, 1 - target, target)
+    # No probability, of a target far outside [0, 1]: some powers of it would be numbers.
+    miss = torch.where(miss < 0, torch.full_like(miss, math.nan), miss)
+    loss = entropy * miss**gamma
+    if alpha >= 0:
+        loss = loss * (alpha * target + (1 - alpha) * (1 - target))
+    return reduce(loss, reduction).to(dtype)
+
+
+def as_written(
+    input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
+) -> Tensor:
+    """As a person writes torchvision's loss in PyTorch; easy examples lose their digits."""
+    import torch
+
+    input, target = alike(input, target)
+    p = torch.sigmoid(input)
+    entropy = torch.nn.functional.binary_cross_entropy_with_logits(input, target, reduction="none")
+    right = p * target + (1 - p) * (1 - target)
+    loss = entropy * (1 - right) ** gamma
+    if alpha >= 0:
+        loss = (alpha * target + (1 - alpha) * (1 - target)) * loss
+    return reduce(loss, reduction)
+
+
+def terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[str, Tensor]:
+    """The derivatives of the cross entropy, of the power and of the weight of the class."""
+    import torch
+
+    p, q = torch.sigmoid(input), torch.sigmoid(-input)
+    nearer = (input > 0).to(input.dtype)
+    entropy = input * (nearer - target) + torch.log1p(torch.exp(-input.abs()))
+    miss = q * target + p * (1 - target)
+    weight = alpha * target + (1 - alpha) * (1 - target) if alpha >= 0 else torch.ones_like(miss)
+    contrast = abs(2 * alpha - 1) if alpha >= 0 else 0.0
+    steep = entropy * gamma * miss ** (gamma - 1) if gamma else torch.zeros_like(miss)
+    power = miss**gamma
+    of_entropy = power * torch.maximum((nearer - target).abs(), torch.minimum(p, q))
+    # p q (1 - 2 target), in which the two targets pull to opposite sides.
+    of_power = steep * p * q * torch.maximum(target, 1 - target)
+    of_class = contrast * entropy * power
+    of_miss = steep * torch.maximum(p, q)
+    return {
+        "input": weight.abs() * torch.maximum(of_entropy, of_power),
+        "target": torch.maximum(
+            weight.abs() * torch.maximum(of_miss, power * input.abs()), of_class
+        ),
+    }
+
+
+CALLS = Calls("sigmoid_focal")
+
+
+@CALLS.function
+def sigmoid_focal_loss(
+    inputs: Tensor,
+    targets: Tensor,
+    alpha: float = 0.25,
+    gamma: float = 2,
+    reduction: str = "none",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Focal loss (Lin et al., Focal Loss for Dense Object Detection, 2017), as torchvision's.
+
+    With ``p = sigmoid(inputs)``, ``m = p * (1 - targets) + (1 - p) * targets``, the probability of
+    the wrong class, and the binary cross entropy ``c`` of the logit: ``a * m**gamma * c``, where
+    ``a = alpha * targets + (1 - alpha) * (1 - targets)``, or 1 if ``alpha`` is negative. Where
+    torchvision computes ``m`` as 1 less the probability of the right class, which loses the digits
+    of easy examples, this keeps them.
+
+    Args:
+        inputs: logits, any shape.
+        targets: probabilities, 0 or 1 for labels; broadcastable with ``inputs``, its last dimension
+            meets the last of ``inputs``. Differentiable. The loss is NaN where a target outside
+            [0, 1] makes ``m`` negative.
+        alpha: weight of target 1, with 1 - alpha that of target 0; negative for none.
+        gamma: exponent of ``m``; at least 0, which gives the binary cross entropy.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    return Arguments((inputs, targets), reduction, (alpha, gamma), weight)
+
+
+sigmoid_focal_loss_with_grad = CALLS.with_grad(sigmoid_focal_loss)
+
+
+class SigmoidFocalLoss(LossModule):
+    """See :func:`losscli.functional.sigmoid_focal_loss`."""
+
+    calls = CALLS
+    alpha: float
+    gamma: float
+
+    def __init__(self, alpha: float = 0.25, gamma: float = 2, reduction: str = "none") -> None:
+        super().__init__(SPEC, reduction, alpha=alpha, gamma=gamma)
+
+
+SPEC = LossSpec(
+    name="sigmoid_focal",
+    formula="a * m^gamma * (y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x)))",
+    operands=(
+        Operand("input", "logits"),
+        Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
+    ),
+    parameters=(
+        Parameter("alpha", 0.25, -math.inf, "a of target 1, 1 less it of target 0", 0.3),
+        Parameter("gamma", 2.0, 0.0, "exponent of m, the probability of the wrong class", 2.3),
+    ),
+    reference=reference,
+    functional=as_written,
+    branch_coordinate=prediction,
+    loss=sigmoid_focal_loss,
+    loss_with_grad=sigmoid_focal_loss_with_grad,
+    module=SigmoidFocalLoss,
+    temporaries=18,
+    widens=True,
+    tolerance=Tolerance(4.0, "the power multiplies the 3 ulp of its base on a GPU by gamma"),
+    terms=Terms(terms, "its gradients are differences, for targets between 0 and 1"),
+)

@@ -1,0 +1,110 @@
+"""Smooth L1: quadratic near zero, linear beyond ``beta``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls, reduction_of
+from ..module import LossModule
+from ..spec import LossSpec, Operand, Parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
+    """torch's own smooth L1; its formula is that of Girshick, Fast R-CNN (2015), with beta."""
+    import torch
+    from torch.nn import functional
+
+    input, target = torch.broadcast_tensors(input, target)
+    # On a GPU torch's backward rounds both operands to the dtype of the gradient that it writes.
+    wide = torch.promote_types(input.dtype, target.dtype)
+    if any(operand.requires_grad and operand.dtype != wide for operand in (input, target)):
+        input, target = input.to(wide), target.to(wide)
+    return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+
+
+def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
+    """The second derivative jumps at -beta and beta (with beta 0: the first, at zero)."""
+    beta = parameters["beta"]
+    return (-beta, beta) if beta > 0 else (0.0,)
+
+
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """Linear on both sides; with beta 0 there is nothing between."""
+    below, above = "linear below", "linear above"
+    return (below, "quadratic", above) if parameters["beta"] > 0 else (below, above)
+
+
+CALLS = Calls("smooth_l1", warns=True)
+
+
+@CALLS.function
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Smooth L1 loss (Girshick, Fast R-CNN, 2015), as torch.nn.functional.smooth_l1_loss.
+
+    With ``d = input - target``: ``0.5 * d**2 / beta`` where ``|d| < beta``, else
+    ``|d| - 0.5 * beta``. The gradient is ``d / beta`` inside and the sign of ``d`` from
+    ``|d| = beta`` on; ``beta=0`` gives the L1 loss, whose gradient at zero is 0.
+
+    Args:
+        input: predictions, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: the same.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        beta: where the quadratic part ends; at least 0.
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as that of PyTorch's Huber loss.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    return Arguments((input, target), reduction, (beta,), weight)
+
+
+smooth_l1_loss_with_grad = CALLS.with_grad(smooth_l1_loss)
+
+
+class SmoothL1Loss(LossModule):
+    """See :func:`losscli.functional.smooth_l1_loss`."""
+
+    calls = CALLS
+    beta: float
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(SPEC, reduction_of(reduction, size_average, reduce), beta=beta)
+
+
+SPEC = LossSpec(
+    name="smooth_l1",
+    formula="0.5 * (x - y)^2 / beta if |x - y| < beta else |x - y| - 0.5 * beta",
+    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
+    parameters=(
+        Parameter("beta", 1.0, 0.0, "where the quadratic part ends; 0 gives the L1 loss", 0.7),
+    ),
+    reference=reference,
+    functional=None,
+    kinks=kinks,
+    branches=branches,
+    loss=smooth_l1_loss,
+    loss_with_grad=smooth_l1_loss_with_grad,
+    module=SmoothL1Loss,
+)

@@ -1,0 +1,134 @@
+"""Soft margin, or logistic loss, for targets of -1 and 1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls, reduction_of
+from ..domain import SIGNS
+from ..module import LossModule
+from ..reduction import reduce
+from ..spec import LOSS, LossSpec, Operand, Terms
+from ..widening import alike, widened
+from .branches import product
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+FAR = 40.0
+"""From here on one of ``exp(-product)`` and ``-product`` is the loss, even in float64."""
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """Like torch's formula, but finite for any finite operands; 16 bits in float32."""
+    import torch
+
+    (input, target), dtype = widened(input, target)
+    product = input * target
+    far = product.abs() > FAR
+    inside = torch.where(far, torch.zeros_like(product), product)
+    # Its gradient rounds once less than that of logsigmoid.
+    near = torch.logaddexp(-inside, torch.zeros_like(inside))
+    beyond = torch.where(product > 0, torch.exp(-product.clamp(min=0)), -product)
+    return reduce(torch.where(far, beyond, near), reduction).to(dtype)
+
+
+def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """What rounding ``input * target`` by half a unit makes of the exponential of it.
+
+    ``e^p`` of a rounded ``p`` is off by up to ``|p|`` times half an ulp of 1, and so by up to
+    ``|p|`` ulp; 4 ulp of ``1 + |p| / 4`` times the result allow as much. A target of -1 or 1 rounds
+    nothing.
+    """
+    import torch
+
+    product = input * target
+    more = 1 + torch.where(target.abs() == 1, 0.0, product.abs() / 4)
+    slope = torch.sigmoid(-product) * more
+    return {
+        LOSS: torch.nn.functional.softplus(-product) * more,
+        "input": slope * target.abs(),
+        "target": slope * input.abs(),
+    }
+
+
+def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """torch.nn.functional's own function, which is infinite where ``exp(-input * target)`` is.
+
+    It has no gradient for the target; where that is asked for, its formula in PyTorch's ops.
+    """
+    import torch
+
+    input, target = alike(input, target)
+    if not target.requires_grad:
+        return torch.nn.functional.soft_margin_loss(input, target, reduction=reduction)
+    return reduce(torch.log1p(torch.exp(-target * input)), reduction)
+
+
+CALLS = Calls("soft_margin")
+
+
+@CALLS.function
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Soft margin, or logistic loss, as torch.nn.functional.soft_margin_loss.
+
+    ``log(1 + exp(-input * target))``, without overflow: where PyTorch's is infinite, this is
+    ``-input * target``. The target has a gradient as well, which PyTorch's has not. The targets are
+    not checked to be -1 or 1.
+
+    Args:
+        input: logits, any shape.
+        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: the same.
+        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
+        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
+            The mean divides by the number of elements, as that of PyTorch's Huber loss.
+
+    Returns:
+        The loss, in the promoted dtype.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    return Arguments((input, target), reduction, (), weight)
+
+
+soft_margin_loss_with_grad = CALLS.with_grad(soft_margin_loss)
+
+
+class SoftMarginLoss(LossModule):
+    """See :func:`losscli.functional.soft_margin_loss`."""
+
+    calls = CALLS
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
+
+
+SPEC = LossSpec(
+    name="soft_margin",
+    formula="log(1 + exp(-x * y))",
+    operands=(Operand("input", "logits"), Operand("target", "labels", domain=SIGNS)),
+    parameters=(),
+    reference=reference,
+    functional=functional,
+    branch_coordinate=product,
+    loss=soft_margin_loss,
+    loss_with_grad=soft_margin_loss_with_grad,
+    module=SoftMarginLoss,
+    temporaries=10,
+    widens=True,
+    terms=Terms(terms, "the exponential of input * target multiplies the rounding of the product"),
+)

@@ -1,0 +1,119 @@
+"""Losses with a weight: their specs, derived from those of the losses themselves.
+
+``weighted_NAME`` is an operator and a library of its own, whose last operand is the weight. Its
+elements are ``loss * weight``, and its mean divides by the number of elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..calling import WEIGHTED as PREFIX
+from ..calling import Arguments, Calls
+from ..domain import WEIGHTS
+from ..reduction import reduce
+from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms, Tolerance
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WEIGHT = Operand("weight", "weights of the elements", domain=WEIGHTS)
+
+
+def inner_name(name: str) -> str:
+    """Return the name of the loss that a weighted one multiplies; of any other its own."""
+    return name.removeprefix(PREFIX)
+
+
+def is_weighted(name: str) -> bool:
+    """Tell whether the name of a loss is that of one with a weight."""
+    return name.startswith(PREFIX)
+
+
+def weighted(spec: LossSpec) -> LossSpec:
+    """Return the spec of a loss with a weight."""
+    name = f"{PREFIX}{spec.name}"
+    return replace(
+        spec,
+        name=name,
+        formula=f"weight * ({spec.formula})",
+        operands=(*spec.operands, WEIGHT),
+        reference=partial(_multiplied, spec.reference),
+        functional=partial(_multiplied, spec.functional) if spec.functional else None,
+        second_order=partial(_multiplied, spec.second_order) if spec.second_order else None,
+        branch_coordinate=partial(_without_weight, spec.branch_coordinate),
+        loss=partial(_call, spec, Calls(name)),
+        loss_with_grad=partial(_call_with_grad, spec, Calls(name)),
+        temporaries=spec.temporaries + 2,
+        tolerance=_tolerance(spec.tolerance),
+        operands_of=partial(_weighted_operands, spec.operands_of) if spec.operands_of else None,
+        terms=replace(spec.terms, of=partial(_weighted_terms, spec.terms)) if spec.terms else None,
+    )
+
+
+def _tolerance(own: Tolerance | None) -> Tolerance:
+    """Return the tolerance of a loss with two roundings more than the four of an element.
+
+    One is the product with the weight. The other is in the weight's gradient, which multiplies the
+    loss itself, and that takes a rounding more than its slope.
+    """
+    reason = "the weight adds two roundings to the four of an element"
+    if own is None:
+        return Tolerance(1.5, reason)
+    return Tolerance(own.factor + 0.5, f"{own.reason}; {reason}")
+
+
+def _weighted_operands(
+    inner: Callable[[Mapping[str, float]], tuple[Operand, ...]], parameters: Mapping[str, float]
+) -> tuple[Operand, ...]:
+    """Return the operands for parameters, and the weight."""
+    return (*inner(parameters), WEIGHT)
+
+
+def _weighted_terms(inner: Terms, *operands: Tensor, **settings: Any) -> Mapping[str, Tensor]:
+    """Return the terms of a loss times the weight, whose own gradient is the loss."""
+    *others, weight = operands
+    found = inner.of(*others, **settings)
+    terms = {name: each * weight.abs() for name, each in found.items()}
+    if LOSS in found:
+        terms[WEIGHT.name] = found[LOSS]
+    return terms
+
+
+def _multiplied(inner: LossFunction, *operands: Tensor, reduction: str, **settings: Any) -> Tensor:
+    """Return a loss times the weight, as a person writes it in PyTorch."""
+    *others, weight = operands
+    return reduce(inner(*others, reduction="none", **settings) * weight, reduction)
+
+
+def _without_weight(coordinate: LossFunction, *operands: Tensor) -> Tensor:
+    """Return the branch coordinate, which does not depend on the weight."""
+    return coordinate(*operands[:-1])
+
+
+def _call(
+    spec: LossSpec, calls: Calls, *operands: Tensor, reduction: str, **settings: float
+) -> Any:
+    """Call the operator of a weighted loss, whose weight is one of its operands."""
+    return calls.loss(_arguments(spec, operands, reduction, settings))
+
+
+def _call_with_grad(
+    spec: LossSpec,
+    calls: Calls,
+    *operands: Tensor,
+    reduction: str,
+    grad_output: Tensor | float = 1.0,
+    **settings: float,
+) -> Any:
+    """Call the operator of a weighted loss that returns the gradient as well."""
+    return calls.loss_with_grad(_arguments(spec, operands, reduction, settings), grad_output)
+
+
+def _arguments(
+    spec: LossSpec, operands: tuple[Tensor, ...], reduction: str, settings: dict[str, float]
+) -> Arguments:
+    return Arguments(operands, reduction, tuple(spec.resolve(settings).values()))

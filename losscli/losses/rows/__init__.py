@@ -1,0 +1,1 @@
+"""The losses over rows, one file a loss."""

@@ -1,0 +1,152 @@
+"""Cosine embedding loss of pairs of rows."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, reduction_of
+from ..domain import SIGNS
+from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms
+from ..widening import widened
+from .functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
+from .relations import Relations
+from .spec import VECTORS
+from .terms import OF_LENGTHS, cosine_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+PARAMETERS = (Parameter("margin", 0.0, -math.inf, "cosine that unlike pairs may have", 0.3),)
+CALLS = RowCalls("cosine_embedding", PARAMETERS)
+
+
+def reference(
+    input1: Tensor, input2: Tensor, target: Tensor, *, reduction: str, margin: float = 0.0
+) -> Tensor:
+    """torch.nn.functional.cosine_embedding_loss; 16 bits in float32."""
+    import torch
+
+    (first, second), dtype = widened(input1, input2)
+    products = [(a * b).sum(-1) for a, b in ((first, second), (first, first), (second, second))]
+    norms = torch.sqrt(products[1] + 1e-12) * torch.sqrt(products[2] + 1e-12)
+    cosine = products[0] / norms
+    unlike = (cosine - margin).clamp_min(0)
+    loss = torch.where(target == 1, 1 - cosine, torch.zeros_like(cosine))
+    loss = torch.where(target == -1, unlike, loss)
+    if reduction == "mean":
+        loss = loss.mean()
+    return (loss.sum() if reduction == "sum" else loss).to(dtype)
+
+
+def _terms(
+    input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0
+) -> Mapping[str, Tensor]:
+    import torch
+
+    one, other = (((x * x).sum(-1, keepdim=True) + 1e-12).sqrt() for x in (input1, input2))
+    names = ("input1", "input2")
+    found = cosine_terms(names, input1, input2, (one, other), 0.0)
+    cosine = (input1 * input2).sum(-1) / (one * other).squeeze(-1)
+    active = (target == 1) | ((target == -1) & (cosine >= margin))
+
+    def loss() -> Tensor:
+        least = torch.where(target == 1, 1.0, abs(margin))
+        return found[LOSS].fmax(least) * active
+
+    makers = {n: lambda n=n: found[n] * active.unsqueeze(-1) for n in names}
+    return LazyTerms({LOSS: loss, **makers})
+
+
+@CALLS.function
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Arguments:
+    """Cosine embedding loss, as torch.nn.functional.cosine_embedding_loss, with fused backward.
+
+    With c the cosine of the angle between two rows, a row's loss is ``1 - c`` where its target is
+    1, ``max(0, c - margin)`` where it is -1, and 0 elsewhere. As in PyTorch, the squares of the
+    norms have 1e-12 added, and the derivative at ``c = margin`` is that of the right side. Where a
+    square is out of range, as that of 1.9e19 is in float32 and bfloat16, the loss and the gradients
+    of the row are, as in PyTorch, those of infinite norms or NaN.
+
+    Args:
+        input1: vectors, ``(N, D)`` or ``(D)``; differentiable.
+        input2: vectors that broadcast with ``input1``; differentiable.
+        target: 1 or -1 for each row, ``(N)`` or ``()``.
+        margin: the cosine that rows with target -1 may have.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: deprecated, as ``size_average``.
+        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
+    """
+    import torch
+
+    reduction = reduction_of(reduction, size_average, reduce)
+    if target.dim() > 1 or input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:
+        raise RuntimeError(
+            f"cosine_embedding: a target of shape () takes rows of shape (D), and one of shape (N) "
+            f"rows of shape (N, D), but got input1 {tuple(input1.shape)}, input2 "
+            f"{tuple(input2.shape)} and target {tuple(target.shape)}"
+        )
+    if input1.shape != input2.shape:
+        input1, input2 = torch.broadcast_tensors(input1, input2)
+    if target.shape != input1.shape[:-1]:
+        target = target.expand(input1.shape[:-1])
+    return Arguments((input1, input2, target), reduction, (margin,))
+
+
+cosine_embedding_loss_with_grad = CALLS.with_grad(cosine_embedding_loss)
+
+
+class CosineEmbeddingLoss(RowModule):
+    """See :func:`losscli.functional.cosine_embedding_loss`."""
+
+    calls = CALLS
+    function = cosine_embedding_loss
+
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin=margin, reduction=settled(reduction, size_average, reduce))
+
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``input1`` and ``input2``."""
+        loss: Tensor = self._loss(input1, input2, target)
+        return loss
+
+
+SPEC = RowFunctorSpec(
+    name="cosine_embedding",
+    formula="1 - c where t = 1, max(0, c - margin) where t = -1, c = x . y / (|x| * |y|)",
+    operands=(
+        Operand("input1", "vectors"),
+        Operand("input2", "vectors"),
+        Operand("target", "1 or -1", differentiable=False, shape=of_last_rows, domain=SIGNS),
+    ),
+    roles="rrt",
+    parameters=PARAMETERS,
+    reference=reference,
+    loss=cosine_embedding_loss,
+    loss_with_grad=cosine_embedding_loss_with_grad,
+    module=CosineEmbeddingLoss,
+    widens=True,
+    temporaries=6,
+    holds=VECTORS,
+    squares=True,
+    tolerance=OF_LENGTHS,
+    most_dimensions=2,
+    relations=Relations(reordered=True, mirror="cosine_embedding"),
+    terms=Terms(_terms, "a cosine less a number, whose gradient is a difference of two vectors"),
+)

@@ -1,0 +1,107 @@
+"""One minus the cosine similarity of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments
+from ..reduction import reduce as reduced
+from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms
+from ..widening import widened
+from .functors import RowCalls, RowFunctorSpec, RowModule
+from .relations import Relations
+from .spec import VECTORS
+from .terms import OF_LENGTHS, cosine_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+PARAMETERS = (Parameter("eps", 1e-8, 0.0, "least norm", 1e-7, other=1e-3),)
+CALLS = RowCalls("cosine_similarity", PARAMETERS)
+
+
+def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> Tensor:
+    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    import torch
+
+    (first, second), dtype = widened(x1, x2)
+    norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(eps) for x in (first, second)]
+    loss = 1 - (first * second).sum(-1) / norms[0] / norms[1]
+    return reduced(loss, reduction).to(dtype)
+
+
+def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]:
+    import torch
+
+    one, other = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (x1, x2))
+    norms = one.clamp_min(eps), other.clamp_min(eps)
+    found = cosine_terms(("x1", "x2"), x1, x2, norms, eps)
+    makers = {name: lambda name=name: found[name] for name in ("x1", "x2")}
+    return LazyTerms({LOSS: lambda: found[LOSS].clamp(min=1.0), **makers})
+
+
+@CALLS.function
+def cosine_similarity_loss(
+    x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8, *, reduction: str = "mean"
+) -> Arguments:
+    """One minus torch.nn.functional.cosine_similarity, with fused backward.
+
+    A row's loss is ``1 - x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))``. Norms are roots of sums of
+    squares: where one of these is out of range, as that of 1.9e19 is in float32 and bfloat16, the
+    loss and the gradients of the row are those of infinite norms or NaN.
+
+    Args:
+        x1: vectors along dimension ``dim``; differentiable.
+        x2: vectors that broadcast with ``x1``; differentiable.
+        dim: the dimension of the vectors, of what the two broadcast to.
+        eps: the least norm. The gradient takes a norm below it for a constant.
+        reduction: ``none`` (one loss for each vector), ``mean`` or ``sum`` (shape ``()``).
+    """
+    import torch
+
+    if x1.shape != x2.shape:
+        x1, x2 = torch.broadcast_tensors(x1, x2)
+    if x1.dim() > 0 and dim not in (-1, x1.dim() - 1):
+        x1, x2 = x1.movedim(dim, -1), x2.movedim(dim, -1)
+    return Arguments((x1, x2), reduction, (eps,))
+
+
+cosine_similarity_loss_with_grad = CALLS.with_grad(cosine_similarity_loss)
+
+
+class CosineSimilarityLoss(RowModule):
+    """See :func:`losscli.functional.cosine_similarity_loss`."""
+
+    calls = CALLS
+    function = cosine_similarity_loss
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8, *, reduction: str = "mean") -> None:
+        super().__init__(dim=dim, eps=eps, reduction=reduction)
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Return the loss of ``x1`` and ``x2``."""
+        loss: Tensor = self._loss(x1, x2)
+        return loss
+
+
+SPEC = RowFunctorSpec(
+    name="cosine_similarity",
+    formula="1 - x . y / (max(|x|, eps) * max(|y|, eps))",
+    operands=(Operand("x1", "vectors"), Operand("x2", "vectors")),
+    roles="rr",
+    parameters=PARAMETERS,
+    reference=reference,
+    loss=cosine_similarity_loss,
+    loss_with_grad=cosine_similarity_loss_with_grad,
+    module=CosineSimilarityLoss,
+    widens=True,
+    temporaries=6,
+    holds=VECTORS,
+    squares=True,
+    tolerance=OF_LENGTHS,
+    arguments={"dim": -1},
+    relations=Relations(reordered=True, mirror="cosine_similarity"),
+    terms=Terms(_terms, "one less a cosine, whose gradient is a difference of two vectors"),
+)

@@ -1,0 +1,441 @@
+"""Cross entropy of logits, over rows of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import operators
+from ..calling import reduction_of
+from ..domain import CLASSES, POSITIVE, PROBABILITIES
+from ..module import NumberedModule, check_parameters, check_reduction
+from ..reduction import reduce as reduced
+from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms
+from .relations import Relations
+from .spec import RowLossSpec, counts_of_classes, of_classes, of_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class _Rows(NamedTuple):
+    """What the formulas of the loss and of its gradient have in common."""
+
+    dim: int
+    """The dimension of the classes."""
+    raw: Tensor
+    """Logits over the temperature, in float32 at least."""
+    logits: Tensor
+    """The same, capped."""
+    weight: Tensor | None
+    """In a shape that broadcasts with the logits."""
+    probabilities: Tensor | None
+    """Of each class, smoothed; None where the target holds class numbers."""
+    number: Tensor | None
+    """The class of each row, 0 where it is ignored."""
+    kept: Tensor | None
+    """Whether a row is not ignored."""
+    divisor: Tensor | int
+    """What the mean divides the sum by."""
+    dtype: Any
+    """Of the loss."""
+
+    def of_number(self) -> Tensor | float:
+        """Return the weight of each row's class."""
+        if self.weight is None or self.number is None:
+            return 1.0
+        found: Tensor = self.weight.flatten()[self.number]
+        return found
+
+    def shares(self, label_smoothing: float) -> Tensor:
+        """Return what multiplies the surprise of each class in the loss of its row."""
+        import torch
+
+        if self.probabilities is not None:
+            share = self.probabilities
+            return share if self.weight is None else share * self.weight
+        assert self.number is not None
+        assert self.kept is not None
+        index = self.number.unsqueeze(self.dim)
+        share = torch.zeros_like(self.logits).scatter(self.dim, index, 1 - label_smoothing)
+        if label_smoothing:
+            share = share + label_smoothing / self.logits.shape[self.dim]
+        share = share if self.weight is None else share * self.weight
+        return share * self.kept.unsqueeze(self.dim)
+
+
+def _rows(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+    temperature: float,
+    softcap: float,
+) -> _Rows:
+    import torch
+
+    dim = 0 if input.dim() == 1 else 1
+    has_probabilities = input.shape == target.shape
+    dtype = input.dtype
+    if has_probabilities:
+        for other in (target,) if weight is None else (target, weight):
+            dtype = torch.promote_types(dtype, other.dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    raw = input.to(wide) if temperature == 1 else input.to(wide) / temperature
+    logits = softcap * torch.tanh(raw / softcap) if softcap else raw
+    if weight is not None:
+        weight = weight.to(wide).view(-1, *[1] * (input.dim() - dim - 1))
+    if has_probabilities:
+        smoothed = target.to(wide)
+        if label_smoothing:
+            smoothed = smoothed * (1 - label_smoothing) + label_smoothing / input.shape[dim]
+        divisor = input.numel() // input.shape[dim]
+        return _Rows(dim, raw, logits, weight, smoothed, None, None, divisor, dtype)
+    target = target.to(torch.int64).view(input.shape[:dim] + input.shape[dim + 1 :])
+    kept = target != ignore_index
+    number = torch.where(kept, target, 0)
+    rows = _Rows(dim, raw, logits, weight, None, number, kept, 1, dtype)
+    weights = torch.where(kept, rows.of_number(), torch.zeros((), dtype=wide, device=input.device))
+    return rows._replace(divisor=weights.sum())
+
+
+def reference(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    import torch
+
+    rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
+    surprise = -torch.log_softmax(rows.logits, rows.dim)
+    weighted = surprise if rows.weight is None else surprise * rows.weight
+    if rows.probabilities is not None:
+        loss = (weighted * rows.probabilities).sum(rows.dim)
+    else:
+        assert rows.number is not None
+        picked = surprise.gather(rows.dim, rows.number.unsqueeze(rows.dim)).squeeze(rows.dim)
+        loss = rows.of_number() * picked
+        if label_smoothing:
+            share = label_smoothing / input.shape[rows.dim]
+            loss = (1 - label_smoothing) * loss + share * weighted.sum(rows.dim)
+    if z_loss:
+        loss = loss + z_loss * torch.logsumexp(rows.logits, rows.dim) ** 2
+    if rows.kept is not None:
+        loss = torch.where(rows.kept, loss, torch.zeros_like(loss))
+    loss = loss.sum() / rows.divisor if reduction == "mean" else reduced(loss, reduction)
+    return loss.to(rows.dtype)
+
+
+def gradient(
+    grad_output: Tensor,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """The gradient of ``input``, as a person writes it in PyTorch; 16 bits in float32."""
+    import torch
+
+    rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
+    dim = rows.dim
+    share = rows.shares(label_smoothing)
+    softmax = torch.softmax(rows.logits, dim)
+    slope = share.sum(dim, keepdim=True) * softmax - share
+    if z_loss:
+        pull = 2 * z_loss * torch.logsumexp(rows.logits, dim, keepdim=True)
+        pull = pull if rows.kept is None else pull * rows.kept.unsqueeze(dim)
+        slope = slope + pull * softmax
+    if softcap:
+        slope = slope * (1 - torch.tanh(rows.raw / softcap) ** 2)
+    incoming = grad_output.to(rows.raw.dtype)
+    if reduction == "none":
+        incoming = incoming.unsqueeze(dim)
+    elif reduction == "mean":
+        incoming = incoming / rows.divisor
+    return (incoming * slope / temperature).to(input.dtype)
+
+
+def functional(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """torch.nn.functional.cross_entropy, where it has what is asked for; else the reference."""
+    import torch
+
+    settings: dict[str, Any] = {
+        "reduction": reduction,
+        "ignore_index": ignore_index,
+        "label_smoothing": label_smoothing,
+    }
+    has_numbers = not target.is_floating_point()
+    if z_loss or (weight is not None and weight.requires_grad and has_numbers):
+        extras: dict[str, Any] = {"temperature": temperature, "softcap": softcap, "z_loss": z_loss}
+        return reference(input, target, weight, **settings, **extras)
+    logits = input if temperature == 1 else input / temperature
+    logits = softcap * torch.tanh(logits / softcap) if softcap else logits
+    target = target.long() if has_numbers else target
+    return torch.nn.functional.cross_entropy(logits, target, weight, **settings)
+
+
+def _terms(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Mapping[str, Tensor]:
+    """Return the magnitudes at which errors are measured; see losscli/truth/tolerances.py."""
+    import torch
+
+    rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
+    dim, x = rows.dim, rows.logits
+    lse = torch.logsumexp(x, dim, keepdim=True)
+    # A sum of exponentials is rounded beside 1, and so is its logarithm.
+    of_sum = (torch.softmax(x, dim) * x.abs()).nansum(dim, keepdim=True)
+    of_sum = of_sum.fmax(lse.abs()).clamp(min=1.0)
+
+    def shares(of: _Rows) -> Tensor:
+        return of.shares(label_smoothing).abs().nan_to_num(nan=0.0, posinf=0.0)
+
+    def loss() -> Tensor:
+        found: Tensor = (shares(rows) * of_sum.fmax(x.abs())).nansum(dim)
+        return found + (2 * z_loss * lse.abs() * of_sum).squeeze(dim) if z_loss else found
+
+    def slope() -> Tensor:
+        # The exponent of a class is off by its own rounding, and by that of what it comes of.
+        exponent = (lse - x).abs()
+        if temperature != 1 or softcap:
+            exponent = exponent + 2 * x.abs()
+        share = shares(rows)
+        whole = share.sum(dim, keepdim=True) + 2 * z_loss * of_sum
+        found = (torch.softmax(x, dim) * (1 + exponent / 4)).mul(whole).fmax(share)
+        return found if temperature == 1 else found / temperature
+
+    def of_target() -> Tensor:
+        surprise = of_sum.fmax(x.abs())
+        return surprise if rows.weight is None else surprise * rows.weight
+
+    def of_weight() -> Tensor:
+        return shares(rows._replace(weight=None)) * of_sum.fmax(x.abs())
+
+    makers = {LOSS: loss, "input": slope}
+    if rows.probabilities is not None:
+        makers["target"] = of_target
+    if weight is not None:
+        makers["weight"] = of_weight
+    return LazyTerms(makers)
+
+
+def _is_of_differences(parameters: Mapping[str, float]) -> bool:
+    """Tell whether the loss depends on the differences of a row's logits alone."""
+    return not (parameters["softcap"] or parameters["z_loss"])
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """Cross entropy of logits, as torch.nn.functional.cross_entropy, with fused backward.
+
+    With ``lse = log(sum of exp(x))`` over the classes, a row's loss is the sum over all classes of
+    ``w * p * (lse - x) + z_loss * lse**2``, where ``p`` is 1 for the target and 0 for the others,
+    or the target's probabilities.
+
+    Args:
+        input: logits, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` for C classes.
+        target: the number of each row's class in int64, int32 or uint8, in the shape of ``input``
+            without C; or, in the shape of ``input``, a probability for each class. These are
+            differentiable.
+        weight: a number for each class, ``(C)``, that multiplies its loss; differentiable. The mean
+            over class numbers is then the sum over the sum of the targets' weights.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
+            does not count.
+        reduce: deprecated, as ``size_average``.
+        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
+        label_smoothing: how much of each target is shared equally by all classes, from 0 to 1.
+        temperature: divides the logits; above 0.
+        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
+        z_loss: multiplies the square of each row's ``lse``, which is added to its loss; at least 0.
+
+    Returns:
+        The loss, in the dtype of ``input``, with probabilities in the promoted dtype.
+
+    Raises:
+        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
+            that row are NaN.
+        ValueError: for the batch size of ``target``, the reduction or a setting out of its domain.
+        RuntimeError: for other shapes and dtypes that do not fit.
+    """
+    reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
+    settings = (reduction, ignore_index, label_smoothing, temperature, softcap, z_loss)
+    loss: Tensor = operators.cross_entropy(input, target, weight, *settings)
+    return loss
+
+
+def cross_entropy_with_grad(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+    inplace: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return the loss and its gradient for ``input``, without autograd.
+
+    Both come from one pass over the logits. The arguments are those of :func:`cross_entropy`.
+    ``inplace`` writes the gradient over ``input``, which saves its memory; where ``input`` requires
+    grad that takes ``torch.no_grad()``.
+
+    Returns:
+        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
+        reduction ``none``): ``input`` itself, if ``inplace``.
+    """
+    reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
+    settings = (reduction, ignore_index, label_smoothing, temperature, softcap, z_loss)
+    if inplace:
+        return operators.cross_entropy_with_grad_(input, target, weight, *settings), input
+    loss, grad_input = operators.cross_entropy_with_grad(input, target, weight, *settings)
+    return loss, grad_input
+
+
+for _function in (cross_entropy, cross_entropy_with_grad):
+    _function.__module__ = "losscli.functional"
+
+
+class CrossEntropyLoss(NumberedModule):
+    """See :func:`losscli.functional.cross_entropy`."""
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        temperature: float = 1.0,
+        softcap: float = 0.0,
+        z_loss: float = 0.0,
+    ) -> None:
+        super().__init__()
+        reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
+        check_reduction(reduction)
+        settings = {
+            "ignore_index": ignore_index,
+            "label_smoothing": label_smoothing,
+            "temperature": temperature,
+            "softcap": softcap,
+            "z_loss": z_loss,
+        }
+        check_parameters(SPEC.name, SPEC.parameters, settings)
+        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
+        self.reduction = reduction
+        for name, value in settings.items():
+            setattr(self, name, value)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``input`` against ``target``."""
+        settings = (self.reduction, *[getattr(self, name) for name in SPEC.settings])
+        loss: Tensor = operators.cross_entropy(input, target, self.weight, *settings, self._site)
+        return loss
+
+    def extra_repr(self) -> str:
+        """Show the settings where the module is printed."""
+        return ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in ("reduction", *SPEC.settings)
+        )
+
+
+_INPUT = Operand("input", "logits")
+_WEIGHT = Operand(
+    "weight",
+    "of each class",
+    shape=of_classes,
+    domain=POSITIVE,
+    shared=True,
+    optional=True,
+    roundings=4,
+)
+_PROBABILITIES = Operand("target", "probability of each class", domain=PROBABILITIES, roundings=4)
+SPEC = RowLossSpec(
+    name="cross_entropy",
+    formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
+    operands=(
+        _INPUT,
+        Operand(
+            "target",
+            "class numbers",
+            differentiable=False,
+            shape=of_rows,
+            domain=CLASSES,
+            kind=CLASS_NUMBERS,
+        ),
+        _WEIGHT,
+    ),
+    forms={"_with_probabilities": (_INPUT, _PROBABILITIES, _WEIGHT)},
+    parameters=(
+        Parameter("label_smoothing", 0.0, 0.0, "share of all classes in a target", 0.1, 1.0),
+        Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),
+        Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for none", 3.7, other=3.7),
+        Parameter("z_loss", 0.0, 0.0, "weight of the squared log of the sum", 1e-4),
+    ),
+    reference=reference,
+    functional=functional,
+    gradient=gradient,
+    counts=counts_of_classes,
+    loss=cross_entropy,
+    loss_with_grad=cross_entropy_with_grad,
+    module=CrossEntropyLoss,
+    temporaries=7,
+    widens=True,
+    relations=Relations(_is_of_differences, reordered=True),
+    terms=Terms(_terms, "a row's loss is the log of a sum of exponentials less its logits"),
+)

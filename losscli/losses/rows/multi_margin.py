@@ -1,0 +1,210 @@
+"""Multi-class margin loss of rows of scores."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, reduction_of
+from ..domain import CLASSES, POSITIVE
+from ..reduction import reduce as reduced
+from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms, last_dimension
+from ..widening import widened
+from .functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
+from .relations import Relations, always
+from .spec import SCORES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+PARAMETERS = (
+    Parameter("p", 1.0, 1.0, "the power, 1 or 2", 2.0, maximum=2.0, is_integer=True, other=2.0),
+    Parameter("margin", 1.0, -math.inf, "how much higher the class is to score", 0.7),
+)
+CALLS = RowCalls("multi_margin", PARAMETERS)
+
+
+def reference(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    p: float = 1.0,
+    margin: float = 1.0,
+) -> Tensor:
+    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    import torch
+
+    (scores,), dtype = widened(input)
+    number = target.long().unsqueeze(-1)
+    beyond = margin - scores.gather(-1, number) + scores
+    beyond = torch.where(beyond > 0, beyond, torch.zeros_like(beyond))
+    others = torch.ones_like(scores).scatter(-1, number, 0.0)
+    loss = (others * (beyond if p == 1 else beyond * beyond)).sum(-1) / input.shape[-1]
+    if weight is not None:
+        loss = loss * weight.to(loss.dtype)[target.long()]
+    return reduced(loss, reduction).to(dtype)
+
+
+def _from_kinks(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    p: float = 1.0,
+    margin: float = 1.0,
+) -> tuple[Tensor, ...]:
+    number = target.long().unsqueeze(-1)
+    beyond = margin - input.gather(-1, number) + input
+    # Whatever the score of its own class is, a row's loss has no kink there.
+    return (beyond.scatter(-1, number, math.inf),)
+
+
+def _terms(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    p: float = 1.0,
+    margin: float = 1.0,
+) -> Mapping[str, Tensor]:
+    import torch
+
+    number = target.long().unsqueeze(-1)
+    own = input.gather(-1, number)
+    beyond = torch.relu(margin - own + input).scatter(-1, number, 0.0)
+    size = input.abs().fmax(own.abs()).clamp(min=abs(margin)) * (beyond > 0)
+    share = input.new_full((), 1 / input.shape[-1])
+    share = share if weight is None else share * weight[target.long()].unsqueeze(-1)
+
+    def loss() -> Tensor:
+        return (share * (size if p == 1 else 2 * beyond * size)).sum(-1)
+
+    def slope() -> Tensor:
+        # The class of the row has the sum of the others.
+        each = share * ((beyond > 0) if p == 1 else 2 * size)
+        return each.scatter(-1, number, each.sum(-1, keepdim=True))
+
+    return LazyTerms({LOSS: loss, "input": slope})
+
+
+@CALLS.function
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Arguments:
+    """Multi-class margin loss, as torch.nn.functional.multi_margin_loss, with fused backward.
+
+    With y the class of a row of C scores, its loss is the sum over the other classes i of
+    ``weight[y] * max(0, margin - x[y] + x[i])**p``, divided by C. At the kink the derivative is 0.
+    As in PyTorch a difference of NaN counts as one that is not above 0.
+
+    Args:
+        input: scores, ``(N, C)`` or ``(C)``; differentiable.
+        target: the number of each row's class in int64, int32 or uint8, ``(N)`` or ``()``.
+        p: 1 or 2.
+        margin: how much higher the class of a row is to score than any other.
+        weight: a number for each class, ``(C)``; not differentiable.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: deprecated, as ``size_average``.
+        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
+
+    Raises:
+        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
+            that row are NaN.
+        ValueError: for another p, or a weight that is not one-dimensional.
+        RuntimeError: for other shapes and dtypes that do not fit.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if p not in (1, 2):
+        raise ValueError(f"multi_margin: p must be 1 or 2, but is {p!r}")
+    if weight is not None and weight.dim() != 1:
+        raise ValueError(
+            f"multi_margin: weight must be one-dimensional, but has shape {tuple(weight.shape)}"
+        )
+    if input.dim() == 1 and target.shape == (1,):
+        target = target.squeeze(0)
+    if input.dim() > 2:
+        raise RuntimeError(
+            f"multi_margin: input must have shape (N, C) or (C), but has {tuple(input.shape)}"
+        )
+    return Arguments((input, target, weight), reduction, (p, margin))  # type: ignore[arg-type]
+
+
+multi_margin_loss_with_grad = CALLS.with_grad(multi_margin_loss)
+
+
+class MultiMarginLoss(RowModule):
+    """See :func:`losscli.functional.multi_margin_loss`."""
+
+    calls = CALLS
+    function = multi_margin_loss
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        reduction = settled(reduction, size_average, reduce)
+        if p not in (1, 2):
+            raise ValueError(f"multi_margin: p must be 1 or 2, but is {p!r}")
+        super().__init__(p=p, margin=margin, reduction=reduction)
+        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``input`` against ``target``."""
+        loss: Tensor = self._loss(input, target, weight=self.weight)
+        return loss
+
+
+SPEC = RowFunctorSpec(
+    name="multi_margin",
+    formula="sum over i != y of w[y] * max(0, margin - x[y] + x[i])^p / C",
+    operands=(
+        Operand("input", "scores"),
+        Operand(
+            "target",
+            "class numbers",
+            differentiable=False,
+            shape=of_last_rows,
+            domain=CLASSES,
+            kind=CLASS_NUMBERS,
+        ),
+        Operand(
+            "weight",
+            "of each class",
+            differentiable=False,
+            shape=last_dimension,
+            domain=POSITIVE,
+            shared=True,
+            optional=True,
+        ),
+    ),
+    roles="rlw",
+    parameters=PARAMETERS,
+    reference=reference,
+    loss=multi_margin_loss,
+    loss_with_grad=multi_margin_loss_with_grad,
+    module=MultiMarginLoss,
+    widens=True,
+    temporaries=5,
+    holds=SCORES,
+    most_dimensions=2,
+    from_kinks=_from_kinks,
+    relations=Relations(always, reordered=True),
+    terms=Terms(_terms, "a sum of differences of scores and a margin"),
+)

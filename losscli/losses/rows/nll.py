@@ -1,0 +1,149 @@
+"""Negative log-likelihood of class numbers, from log-probabilities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, reduction_of
+from ..domain import CLASSES, LOG_PROBABILITIES, POSITIVE
+from ..spec import CLASS_NUMBERS, Operand
+from ..widening import widened
+from .forms import IGNORE_INDEX
+from .functors import RowCalls, RowFunctorSpec, RowModule, settled
+from .relations import Relations
+from .spec import SCORES, counts_of_classes, of_classes, of_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PARAMETERS = (IGNORE_INDEX,)
+CALLS = RowCalls("nll", PARAMETERS)
+
+
+def reference(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: float = -100,
+) -> Tensor:
+    """torch.nn.functional.nll_loss; 16 bits in float32."""
+    import torch
+
+    (wide,), dtype = widened(input)
+    wide = wide.contiguous()  # PyTorch has no derivative of others
+    weight = None if weight is None else weight.to(wide.dtype)
+    loss = torch.nn.functional.nll_loss(
+        wide, target.long(), weight, ignore_index=int(ignore_index), reduction=reduction
+    )
+    return loss.to(dtype)
+
+
+@CALLS.function
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Arguments:
+    """Negative log-likelihood, as torch.nn.functional.nll_loss, with fused backward.
+
+    A row's loss is ``-weight[target] * input[target]``. Forward reads one element of each row.
+
+    Args:
+        input: log-probabilities, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; differentiable.
+        target: the number of each row's class in int64, int32 or uint8, in the shape of ``input``
+            without C.
+        weight: a number for each class, ``(C)``; not differentiable. The mean is then the sum over
+            the sum of the targets' weights.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
+            does not count.
+        reduce: deprecated, as ``size_average``.
+        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
+
+    Raises:
+        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
+            that row are NaN.
+        ValueError: for a target of another batch size.
+        RuntimeError: for other shapes and dtypes that do not fit.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if input.dim() > 1 and target.dim() > 0 and input.shape[0] != target.shape[0]:
+        raise ValueError(
+            f"nll: target must have the batch size of input {tuple(input.shape)}, but has shape "
+            f"{tuple(target.shape)}"
+        )
+    if input.dim() == 1 and target.shape == (1,):
+        target = target.squeeze(0)
+    return Arguments((input, target, weight), reduction, (ignore_index,))  # type: ignore[arg-type]
+
+
+nll_loss_with_grad = CALLS.with_grad(nll_loss)
+
+
+class NLLLoss(RowModule):
+    """See :func:`losscli.functional.nll_loss`."""
+
+    calls = CALLS
+    function = nll_loss
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        reduction = settled(reduction, size_average, reduce)
+        super().__init__(ignore_index=ignore_index, reduction=reduction)
+        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``input`` against ``target``."""
+        loss: Tensor = self._loss(input, target, self.weight)  # type: ignore[arg-type]
+        return loss
+
+
+SPEC = RowFunctorSpec(
+    name="nll",
+    formula="-w[y] * x[y]",
+    operands=(
+        Operand("input", "log-probabilities", domain=LOG_PROBABILITIES),
+        Operand(
+            "target",
+            "class numbers",
+            differentiable=False,
+            shape=of_rows,
+            domain=CLASSES,
+            kind=CLASS_NUMBERS,
+        ),
+        Operand(
+            "weight",
+            "of each class",
+            differentiable=False,
+            shape=of_classes,
+            domain=POSITIVE,
+            shared=True,
+            optional=True,
+        ),
+    ),
+    roles="rlw",
+    second_dimension=True,
+    parameters=PARAMETERS,
+    reference=reference,
+    loss=nll_loss,
+    loss_with_grad=nll_loss_with_grad,
+    module=NLLLoss,
+    widens=True,
+    holds=SCORES,
+    counts=counts_of_classes,
+    picks=True,
+    relations=Relations(reordered=True),
+)

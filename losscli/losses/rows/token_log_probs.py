@@ -1,0 +1,150 @@
+"""The log-probability of the token of each row of logits, and the entropy of the row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ..calling import Arguments
+from ..domain import CLASSES
+from ..reduction import reduce as reduced
+from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms, switch
+from ..widening import widened
+from .functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows
+from .logit_pairs import TEMPERATURE, expected
+from .relations import Relations, always
+from .terms import Expectation, Softmax
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+PARAMETERS = (TEMPERATURE, switch("entropy", False, "return the entropy of each row as well"))
+
+
+class _Calls(RowCalls):
+    """The calls of an operator that returns log-probabilities and entropies in one tensor."""
+
+    def loss(self, given: Arguments, *site: int) -> Any:
+        found = super().loss(given, *site)
+        return found.unbind(0) if given.parameters[1] else found
+
+    def loss_with_grad(self, given: Arguments, grad_output: Tensor | float = 1.0) -> Any:
+        found, gradient = super().loss_with_grad(given, grad_output)
+        return found.unbind(0) if given.parameters[1] else found, gradient
+
+
+CALLS = _Calls("token_log_probs", PARAMETERS)
+
+
+def reference(
+    logits: Tensor,
+    tokens: Tensor,
+    *,
+    reduction: str,
+    temperature: float = 1.0,
+    entropy: float = 0.0,
+) -> Tensor:
+    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    import torch
+
+    (wide,), _ = widened(logits)
+    logs = torch.log_softmax(wide / temperature, -1)
+    found = logs.gather(-1, tokens.long().unsqueeze(-1)).squeeze(-1)
+    if entropy:
+        found = torch.stack([found, -expected(logs.exp(), logs)])
+    return reduced(found, reduction)
+
+
+def _terms(
+    logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, entropy: float = 0.0
+) -> Mapping[str, Tensor]:
+    import torch
+
+    p = Softmax.of(logits, temperature)
+    surprise = Expectation(p, p.log, p.size)
+    number = tokens.long().unsqueeze(-1)
+
+    def loss() -> Tensor:
+        found = p.size.gather(-1, number).squeeze(-1)
+        return torch.stack([found, surprise.total]) if entropy else found
+
+    def slope() -> Tensor:
+        found = p.weight.fmax(torch.zeros_like(p.weight).scatter(-1, number, 1.0))
+        return (torch.stack([found, surprise.slope]) if entropy else found) / temperature
+
+    return LazyTerms({LOSS: loss, "logits": slope})
+
+
+@CALLS.function
+def token_log_probs(
+    logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, entropy: bool = False
+) -> Arguments:
+    """Log-probability of each row's token, and if asked for the entropy of the row.
+
+    With p the softmax of ``logits / temperature``, the first is ``log(p[token])``, the second minus
+    the sum of ``p * log(p)``, where 0 times the logarithm of 0 is 0: what policy gradients take of
+    a language model (GRPO, Shao et al. 2024, arXiv:2402.03300). Both have gradients, from one pass.
+
+    Args:
+        logits: ``(..., C)`` for C tokens; differentiable.
+        tokens: the number of each row's token in int64, int32 or uint8, ``(...)``.
+        temperature: divides the logits; above 0.
+        entropy: whether to return the entropies as well.
+
+    Returns:
+        The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; for 16-bit
+        logits in float32.
+
+    Raises:
+        IndexError: on the CPU, where a token is out of range. On a GPU the results and the gradient
+            of that row are NaN.
+    """
+    return Arguments((logits, tokens), "none", (temperature, float(entropy)))
+
+
+token_log_probs_with_grad = CALLS.with_grad(token_log_probs)
+
+
+class TokenLogProbs(RowModule):
+    """See :func:`losscli.functional.token_log_probs`."""
+
+    calls = CALLS
+    function = token_log_probs
+
+    def __init__(self, *, temperature: float = 1.0, entropy: bool = False) -> None:
+        super().__init__(temperature=temperature, entropy=entropy)
+
+    def forward(self, logits: Tensor, tokens: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the log-probabilities of ``tokens``, and if asked for the entropies."""
+        return cast("Tensor | tuple[Tensor, Tensor]", self._loss(logits, tokens))
+
+
+SPEC = RowFunctorSpec(
+    name="token_log_probs",
+    formula="log(p[token]), and -(sum of p * log(p)), p = softmax(x / T)",
+    operands=(
+        Operand("logits", "logits"),
+        Operand(
+            "tokens",
+            "numbers of tokens",
+            differentiable=False,
+            shape=of_last_rows,
+            domain=CLASSES,
+            kind=CLASS_NUMBERS,
+        ),
+    ),
+    roles="rl",
+    doubling="entropy",
+    wide=True,
+    reductions=("none",),
+    parameters=PARAMETERS,
+    reference=reference,
+    loss=token_log_probs,
+    loss_with_grad=token_log_probs_with_grad,
+    module=TokenLogProbs,
+    widens=True,
+    temporaries=6,
+    relations=Relations(always, reordered=True),
+    terms=Terms(_terms, "a log-probability is a logit less the log of a sum of exponentials"),
+)

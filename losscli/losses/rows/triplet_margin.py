@@ -1,0 +1,265 @@
+"""Triplet margin loss of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..calling import Arguments, reduction_of
+from ..reduction import reduce as reduced
+from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms, switch
+from ..widening import widened
+from .functors import RowCalls, RowFunctorSpec, RowModule, settled
+from .relations import Relations
+from .spec import VECTORS
+from .terms import OF_LENGTHS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PARAMETERS = (
+    Parameter("margin", 1.0, 0.0, "how much nearer the positive is to be", 0.7, open=True),
+    Parameter("p", 2.0, -math.inf, "degree of the norm", 1.0, other=1.0),
+    Parameter("eps", 1e-6, -math.inf, "added to each difference", 1e-5, other=1e-3),
+    switch("swap", False, "take the nearer of the two negatives"),
+)
+
+
+class _Calls(RowCalls):
+    """The calls of a loss whose kernels have norms of a finite degree above 0."""
+
+    def has_kernels(self, given: Arguments) -> bool:
+        return 0 < given.parameters[1] < math.inf
+
+    def check(self, given: Mapping[str, float]) -> None:
+        # PyTorch's norm is also of an infinite degree.
+        super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
+
+
+CALLS = _Calls("triplet_margin", PARAMETERS)
+
+
+def reference(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    reduction: str,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: float = 0.0,
+) -> Tensor:
+    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    import torch
+
+    (first, second, third), dtype = widened(anchor, positive, negative)
+
+    def distance(a: Tensor, b: Tensor) -> Tensor:
+        difference = a - b + eps
+        # PyTorch's norm of degree 1 adds up one by one, and loses 100 ulp of 50,000 numbers.
+        found: Tensor = difference.abs().sum(-1) if p == 1 else torch.norm(difference, p, -1)
+        return found
+
+    other = distance(first, third)
+    if swap:
+        other = torch.minimum(other, distance(second, third))
+    return reduced((distance(first, second) - other + margin).clamp_min(0), reduction).to(dtype)
+
+
+def _from_kinks(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: float = 0.0,
+) -> tuple[Tensor, ...]:
+    return (anchor - positive + eps, anchor - negative + eps) if p == 1 else ()
+
+
+def _terms(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: float = 0.0,
+) -> Mapping[str, Tensor]:
+    near = _Distance.of(anchor, positive, p, eps)
+    far = _Distance.of(anchor, negative, p, eps)
+    farther = _Distance.of(positive, negative, p, eps)
+    other = far.length.minimum(farther.length) if swap else far.length
+    sizes = near.size.fmax(farther.size if swap else near.size).fmax(far.size).clamp(min=margin)
+
+    active = _share(near.length - other + margin, sizes)
+    is_far, is_farther = active, active * swap
+    if swap:
+        is_far = is_far * _share(farther.length - far.length, sizes)
+        is_farther = is_farther * _share(far.length - farther.length, sizes)
+    of_near = near.slope * active.unsqueeze(-1)
+    of_far = far.slope * is_far.clamp(max=_EITHER).unsqueeze(-1)
+    of_farther = farther.slope * is_farther.clamp(max=_EITHER).unsqueeze(-1)
+
+    def loss() -> Tensor:
+        return sizes * active.clamp(max=1)
+
+    return LazyTerms(
+        {
+            LOSS: loss,
+            "anchor": lambda: of_near.fmax(of_far),
+            "positive": lambda: of_near.fmax(of_farther),
+            "negative": lambda: of_far.fmax(of_farther),
+        }
+    )
+
+
+_ROUNDINGS = 2.0**-17
+"""The share of its largest term that a row's loss may be off by in float32, generously."""
+_EITHER = 2.0**23
+"""By which the terms of a gradient are multiplied where either side of a kink is right: 4 float32
+ULP of them are as large as the gradient."""
+
+
+def _share(above: Tensor, sizes: Tensor) -> Tensor:
+    """Return the share of its terms that the gradient above a kink has.
+
+    Args:
+        above: how far above the kink a row lies, of which a row on it has the derivative.
+        sizes: the largest terms of ``above``, whose roundings may put a row on the other side.
+    """
+    share = (above >= 0).to(above.dtype)
+    return share.masked_fill((above != 0) & (above.abs() <= _ROUNDINGS * sizes), _EITHER)
+
+
+class _Distance(NamedTuple):
+    """The norm of a difference, and the magnitudes of its terms and of those of its gradient."""
+
+    length: Tensor
+    size: Tensor
+    slope: Tensor
+
+    @classmethod
+    def of(cls, a: Tensor, b: Tensor, p: float, eps: float) -> _Distance:
+        import torch
+
+        difference = a - b + eps
+        # What eps is added to is rounded by itself.
+        size = difference.abs().fmax((a - b).abs())
+        length = torch.norm(difference, p, -1, keepdim=True)
+        of_size = torch.norm(size, p, -1, keepdim=True)
+        # ``(|difference| / length)^(p - 1)``: the power multiplies what its base is off by.
+        base = (difference.abs() / length) ** (p - 1)
+        off = max(abs(p - 1), 1.0) * (size / difference.abs()).fmax(of_size / length)
+        slope = (base * off).nan_to_num(nan=0.0, posinf=0.0)
+        return cls(length.squeeze(-1), of_size.squeeze(-1), slope)
+
+
+@CALLS.function
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Arguments:
+    """Triplet margin loss, as torch.nn.functional.triplet_margin_loss, with fused backward.
+
+    A row's loss is ``max(0, d(anchor, positive) - d(anchor, negative) + margin)``, with ``d(a, b)``
+    the p-norm of ``a - b + eps``. As in PyTorch, the derivative where the two sides meet is that of
+    the left side, and that of a norm of 0 is 0. Where the p-th power of a difference is out of
+    range, as the square of 1.9e19 is in float32 and bfloat16, its distance is, as in PyTorch,
+    infinite and has no gradient, and the loss of two such distances is NaN.
+
+    Args:
+        anchor: vectors, ``(..., D)``; differentiable.
+        positive: vectors that broadcast with ``anchor``; differentiable.
+        negative: vectors that broadcast with ``anchor``; differentiable.
+        margin: how much nearer the positive is to be; above 0.
+        p: the degree of the norm. PyTorch's operators compute those of infinity or of at most 0.
+        eps: added to each difference.
+        swap: take for ``d(anchor, negative)`` the smaller one of it and ``d(positive, negative)``.
+        size_average: deprecated, as PyTorch's: say it with ``reduction``.
+        reduce: deprecated, as ``size_average``.
+        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
+
+    Raises:
+        ValueError: for a margin that is not above 0.
+        RuntimeError: for operands of different numbers of dimensions.
+    """
+    import torch
+
+    reduction = reduction_of(reduction, size_average, reduce)
+    if not anchor.dim() == positive.dim() == negative.dim():
+        raise RuntimeError(
+            "triplet_margin: anchor, positive and negative must have the same number of "
+            f"dimensions, but have shapes {tuple(anchor.shape)}, {tuple(positive.shape)} and "
+            f"{tuple(negative.shape)}"
+        )
+    operands = (anchor, positive, negative)
+    if not anchor.shape == positive.shape == negative.shape:
+        operands = tuple(torch.broadcast_tensors(*operands))
+    return Arguments(operands, reduction, (margin, p, eps, swap))
+
+
+triplet_margin_loss_with_grad = CALLS.with_grad(triplet_margin_loss)
+
+
+class TripletMarginLoss(RowModule):
+    """See :func:`losscli.functional.triplet_margin_loss`."""
+
+    calls = CALLS
+    function = triplet_margin_loss
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        reduction = settled(reduction, size_average, reduce)
+        super().__init__(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """Return the loss of ``anchor`` beside ``positive`` and ``negative``."""
+        loss: Tensor = self._loss(anchor, positive, negative)
+        return loss
+
+
+SPEC = RowFunctorSpec(
+    name="triplet_margin",
+    formula="max(0, |a - b + eps|_p - |a - c + eps|_p + margin)",
+    operands=(
+        Operand("anchor", "vectors"),
+        Operand("positive", "vectors"),
+        Operand("negative", "vectors"),
+    ),
+    roles="rrr",
+    parameters=PARAMETERS,
+    reference=reference,
+    loss=triplet_margin_loss,
+    loss_with_grad=triplet_margin_loss_with_grad,
+    module=TripletMarginLoss,
+    widens=True,
+    temporaries=6,
+    holds=VECTORS,
+    squares=True,
+    from_kinks=_from_kinks,
+    tolerance=OF_LENGTHS,
+    relations=Relations(reordered=True),
+    terms=Terms(_terms, "two distances and a margin, whose gradients are differences of vectors"),
+)
