@@ -1,8 +1,5 @@
-// What the torch layer asks of the kernels of one loss over rows on one device: plain data in, a
+// What the torch layer asks of the kernels of a loss over rows on one device: plain data in, a
 // status out.
-//
-// A row is a vector of classes: logits for which a target is known, the number of a class or a
-// probability for each class.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +8,7 @@
 #include "core/expectation.h"
 #include "core/launch.h"
 #include "core/platform.h"
+#include "losses/rows/loss.h"
 
 namespace losscli {
 
@@ -19,7 +17,7 @@ namespace losscli {
 struct RowStrides {
   int64_t outer = 0;
   int64_t inner = 0;
-  int64_t classes = 0;  // between the classes of a row
+  int64_t element = 0;  // between the elements of a row
 
   LOSSCLI_HOST_DEVICE int64_t start(int64_t row, int64_t inner_rows) const {
     // A division costs as much as a short row.
@@ -27,69 +25,62 @@ struct RowStrides {
   }
 };
 
-// The dtype of class numbers.
-enum class IndexType : int32_t { int64, int32, uint8 };
-
 // How row losses become the value.
 enum class RowReduction : int32_t {
-  none,  // one value for each row
+  none,  // one value for each row, or several
   sum,
-  mean,  // their sum over the sum of the weights of the rows' targets, those of ignored rows left
-         // out; with probabilities over the number of rows
+  mean,  // their sum over the sum of what each row counts
 };
 
-// The loss of a row with logits x (after temperature and softcap, see below), weights w and K
-// classes is, with lse = log(sum of exp(x_c)) and smoothing s,
-//   for a target t:        (1 - s) * w_t * (lse - x_t) + s / K * sum of w_c * (lse - x_c)
-//   for probabilities p:   sum of w_c * (p_c * (1 - s) + s / K) * (lse - x_c)
-// and, added to both, z_loss * lse * lse. An ignored row's loss and gradient are 0. The loss and
-// the gradient of a row whose target is no class are NaN on a GPU; on the CPU it is a failure.
+// A row that does not count has a loss and gradients of 0. The loss and the gradients of a row
+// whose label is no class are NaN on a GPU; on the CPU it is a failure.
 struct RowArguments {
   int64_t outer = 0;
   int64_t inner = 1;
-  int64_t classes = 0;
-  DType dtype = DType::float32;  // of logits, probabilities, weight, value and gradient
-  const void* logits = nullptr;
-  RowStrides logits_strides;
+  int64_t length = 0;            // of a row
+  DType dtype = DType::float32;  // of the operands, weight, values and gradients
+  const void* operands[kMostRows] = {};
+  RowStrides strides[kMostRows];
 
-  // Either one class number for each row, or a probability for each class.
-  const void* targets = nullptr;
+  const void* labels = nullptr;  // the number of a class for each row: int64, int32 or uint8
+  DType labels_dtype = DType::int64;
+  RowStrides label_strides;
+  const void* targets = nullptr;  // another number for each row
+  DType targets_dtype = DType::float32;
   RowStrides target_strides;
-  IndexType index = IndexType::int64;
-  bool probabilities = false;
-
-  const void* weight = nullptr;  // dense, for each class; null stands for 1
-  int64_t ignore_index = -100;
-  double label_smoothing = 0;
-  double temperature = 1;  // divides the logits
-  double softcap = 0;      // then x becomes softcap * tanh(x / softcap); 0 stands for none
-  double z_loss = 0;
+  const bool* mask = nullptr;  // whether a row counts; null where all do
+  RowStrides mask_strides;
+  const void* weight = nullptr;  // dense, of each class; null stands for 1
+  double parameters[kMostRowParameters] = {};
 
   RowReduction reduction = RowReduction::mean;
-  void* value = nullptr;  // one for each row, dense, or one; null where not wanted
-  // Of the logits, null where not wanted. It may lie over the logits, with their strides.
-  void* gradient = nullptr;
-  RowStrides gradient_strides;
+  int32_t outputs = 1;    // values of a row, where there is no reduction
+  bool wide = false;      // whether 16 bits give values in float
+  void* value = nullptr;  // of each row, those of one output after those of another; or one number
+  // Of the operands, null where not wanted. One may lie over its operand, with its strides.
+  void* gradients[kMostRows] = {};
+  RowStrides gradient_strides[kMostRows];
 
-  // Multiplies the gradients: one number, or without a reduction one for each row with a stride;
-  // null stands for 1.
+  // Multiplies the gradients: one number, or without a reduction one for each value. Null stands
+  // for 1, and for 0 of the second output.
   const void* grad_output = nullptr;
   DType grad_output_dtype = DType::float32;
-  int64_t grad_output_stride = 0;
-  Expectation* expectation = nullptr;  // on the device
-  Guess guess = Guess::none;           // not none: grad_output is one number, or to come
-
-  // For each row, dense, in float (double where `dtype` is float64); null where not wanted.
-  void* log_sum_exp = nullptr;
-  // For each row, dense: whether its largest logit is its target's. Null where not wanted.
-  bool* correct = nullptr;
+  int64_t grad_output_stride = 0;         // between rows
+  int64_t grad_output_output_stride = 0;  // between outputs
+  Expectation* expectation = nullptr;     // on the device
+  Guess guess = Guess::none;              // not none: grad_output is one number, or to come
 
   LOSSCLI_HOST_DEVICE int64_t rows() const { return outer * inner; }
+  LOSSCLI_HOST_DEVICE bool wants_gradient() const {
+    return gradients[0] || gradients[1] || gradients[2];
+  }
 };
 
 // The entry points of a library, which exports `losscli_row_kernels`.
 struct RowKernels {
   uint64_t interface;  // kInterface of the sources that it was compiled from
+  int32_t rows;
+  int32_t parameters;
   Needs (*needs)(const RowArguments&, const DeviceFacts&);
   Status (*run)(const RowArguments&, const LaunchContext&);
 };

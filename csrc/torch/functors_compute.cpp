@@ -197,8 +197,7 @@ class FunctorWalk {
 
   void run() {
     const Tensor& first = operands_[0];
-    const FunctorKernels& kernels =
-        kernels_in(call_.loss->kernels, call_.loss->name, first.device());
+    const RowKernels& kernels = kernels_in(call_.loss->kernels, call_.loss->name, first.device());
     Launch on(first);
     on.reserve(first.device(), kernels.needs(arguments, on.context.device));
     const Status status = kernels.run(arguments, on.context);
@@ -211,13 +210,13 @@ class FunctorWalk {
                            " in ", first.scalar_type(), " on ", first.device()));
   }
 
-  FunctorArguments arguments;
+  RowArguments arguments;
 
  private:
   std::optional<RowStrides> strides_of(const Tensor& tensor, bool split) const {
     const FunctorLoss& loss = *call_.loss;
     auto found = strides_over(rows_, without_row(loss, tensor, tensor.strides()), split);
-    if (found) found->classes = tensor.stride(row_dimension(loss, tensor));
+    if (found) found->element = tensor.stride(row_dimension(loss, tensor));
     return found;
   }
 
@@ -249,10 +248,14 @@ class FunctorWalk {
     } else if (role == kMaskRole) {
       arguments.mask = static_cast<const bool*>(tensor.const_data_ptr());
       arguments.mask_strides = strides;
+    } else if (role == kTargetRole) {
+      arguments.targets = tensor.const_data_ptr();
+      arguments.targets_dtype = dtype_of(tensor.scalar_type());
+      arguments.target_strides = strides;
     } else {
       arguments.labels = tensor.const_data_ptr();
       arguments.labels_dtype = dtype_of(tensor.scalar_type());
-      arguments.labels_strides = strides;
+      arguments.label_strides = strides;
     }
   }
 

@@ -12,8 +12,8 @@ namespace losscli {
 
 void implement_loss(LossDefinition& loss);
 void implement_kernels(LossDefinition& loss, DeviceKind device, bool strategies);
-void implement_row_loss(RowLoss& loss);
-void implement_row_kernels(RowLoss& loss, DeviceKind device);
+void implement_row_loss(RowLossDefinition& loss);
+void implement_row_kernels(RowLossDefinition& loss, DeviceKind device);
 void implement_functor_loss(FunctorLoss& loss);
 void implement_functor_kernels(FunctorLoss& loss, DeviceKind device);
 
@@ -150,8 +150,8 @@ LOSSCLI_EXPORT const char* losscli_attach_kernels(const char* name, const char* 
 LOSSCLI_EXPORT const char* losscli_attach_row_loss(const char* name) {
   using namespace losscli;
   return guarded([&] {
-    if (find<RowLoss>(name)) return;
-    RowLoss& loss = all<RowLoss>().emplace_back();
+    if (find<RowLossDefinition>(name)) return;
+    RowLossDefinition& loss = all<RowLossDefinition>().emplace_back();
     loss.name = name;
     implement_row_loss(loss);
   });
@@ -161,7 +161,7 @@ LOSSCLI_EXPORT const char* losscli_attach_row_kernels(const char* name, const ch
                                                       const losscli::RowKernels* kernels) {
   using namespace losscli;
   return guarded([&] {
-    auto* const loss = find<RowLoss>(name);
+    auto* const loss = find<RowLossDefinition>(name);
     TORCH_CHECK(loss, "there is no loss over rows ", name, " to attach kernels to");
     check_interface(loss->name, kernels->interface);
     const DeviceKind kind = device_kind(device);
@@ -181,7 +181,7 @@ LOSSCLI_EXPORT const char* losscli_attach_functor(const char* name, const char* 
 }
 
 LOSSCLI_EXPORT const char* losscli_attach_functor_kernels(const char* name, const char* device,
-                                                          const losscli::FunctorKernels* kernels) {
+                                                          const losscli::RowKernels* kernels) {
   using namespace losscli;
   return guarded([&] {
     auto* const loss = find<FunctorLoss>(name);

@@ -11,7 +11,6 @@
 
 #include "core/runtime.h"
 #include "elementwise/kernels.h"
-#include "rows/functors/kernels.h"
 #include "rows/kernels.h"
 
 namespace losscli {
@@ -42,7 +41,7 @@ struct LossDefinition {
 };
 
 // One loss over rows. Never destroyed.
-struct RowLoss {
+struct RowLossDefinition {
   std::string name;
   std::array<std::atomic<const RowKernels*>, kDeviceKinds> kernels{};  // null: not attached yet
 };
@@ -65,7 +64,7 @@ struct FunctorLoss {
   std::vector<std::string> operand_names;
   std::vector<const char*> operand_words;  // the same, for messages
   std::vector<std::string> parameter_names;
-  std::array<std::atomic<const FunctorKernels*>, kDeviceKinds> kernels{};  // null: not attached yet
+  std::array<std::atomic<const RowKernels*>, kDeviceKinds> kernels{};  // null: not attached yet
 
   size_t operands() const { return operand_names.size(); }
   size_t parameters() const { return parameter_names.size(); }

@@ -9,7 +9,7 @@ namespace losscli {
 
 // One loss over rows with its settings, as an operator was called.
 struct RowCall {
-  RowLoss* loss = nullptr;
+  RowLossDefinition* loss = nullptr;
   Reduction reduction = Reduction::mean;
   int64_t ignore_index = -100;
   double label_smoothing = 0;
@@ -42,7 +42,7 @@ struct RowOperands {
 constexpr const char* kRowOperandNames[] = {"input", "target", "weight"};
 
 // Whether the kernels of a loss are attached.
-bool has_kernels(const RowLoss& loss, const at::Device& device);
+bool has_kernels(const RowLossDefinition& loss, const at::Device& device);
 
 // Throws where PyTorch's own function does, and ValueError for a setting out of its domain.
 void check_call(const RowCall& call, const RowOperands& operands);

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "rows/cross_entropy.h"
 #include "torch/fresh.h"
 #include "torch/incoming.h"
 #include "torch/launch.h"
@@ -35,7 +36,7 @@ std::optional<int64_t> collapsed_stride(const Tensor& tensor, int64_t first) {
 // collapse to one.
 std::optional<RowStrides> row_strides(const Tensor& tensor, bool has_classes) {
   RowStrides strides;
-  if (has_classes) strides.classes = tensor.stride(tensor.dim() == 1 ? 0 : 1);
+  if (has_classes) strides.element = tensor.stride(tensor.dim() == 1 ? 0 : 1);
   const int64_t first = has_classes ? 2 : 1;
   if (tensor.dim() >= first) strides.outer = tensor.stride(0);
   const auto inner = collapsed_stride(tensor, first);
@@ -70,26 +71,31 @@ class RowWalk {
     const Tensor& input = operands.input;
     const bool probabilities = operands.has_probabilities();
     arguments.outer = input.dim() == 1 ? 1 : input.size(0);
-    arguments.classes = input.size(input.dim() == 1 ? 0 : 1);
+    arguments.length = input.size(input.dim() == 1 ? 0 : 1);
     for (int64_t d = 2; d < input.dim(); ++d) arguments.inner *= input.size(d);
     arguments.dtype = dtype_of(type_);
     logits_ = input.to(type_);
-    arguments.logits_strides = take(logits_, true);
-    arguments.logits = logits_.const_data_ptr();
+    arguments.strides[0] = take(logits_, true);
+    arguments.operands[0] = logits_.const_data_ptr();
     targets_ = probabilities ? operands.target.to(type_) : operands.target;
-    arguments.target_strides = take(targets_, probabilities);
-    arguments.targets = targets_.const_data_ptr();
-    arguments.probabilities = probabilities;
-    if (!probabilities) arguments.index = index_type(targets_.scalar_type());
+    const RowStrides target_strides = take(targets_, probabilities);
+    if (probabilities) {
+      arguments.operands[1] = targets_.const_data_ptr();
+      arguments.strides[1] = target_strides;
+    } else {
+      arguments.labels = targets_.const_data_ptr();
+      arguments.labels_dtype = dtype_of(targets_.scalar_type());
+      arguments.label_strides = target_strides;
+    }
     if (operands.weight.defined()) {
       weight_ = operands.weight.to(type_).contiguous();
       arguments.weight = weight_.const_data_ptr();
     }
-    arguments.ignore_index = call.ignore_index;
-    arguments.label_smoothing = call.label_smoothing;
-    arguments.temperature = call.temperature;
-    arguments.softcap = call.softcap;
-    arguments.z_loss = call.z_loss;
+    arguments.parameters[kIgnoreIndex] = static_cast<double>(call.ignore_index);
+    arguments.parameters[kLabelSmoothing] = call.label_smoothing;
+    arguments.parameters[kTemperature] = call.temperature;
+    arguments.parameters[kSoftcap] = call.softcap;
+    arguments.parameters[kZLoss] = call.z_loss;
     arguments.reduction = call.reduction == Reduction::none  ? RowReduction::none
                           : call.reduction == Reduction::sum ? RowReduction::sum
                                                              : RowReduction::mean;
@@ -110,8 +116,8 @@ class RowWalk {
   }
 
   void into(const Tensor& gradient) {
-    arguments.gradient_strides = *row_strides(gradient, true);
-    arguments.gradient = gradient.mutable_data_ptr();
+    arguments.gradient_strides[0] = *row_strides(gradient, true);
+    arguments.gradients[0] = gradient.mutable_data_ptr();
   }
 
   // Whether the logits are read where they are, and so a gradient may be written over them.
@@ -149,12 +155,6 @@ class RowWalk {
   RowArguments arguments;
 
  private:
-  static IndexType index_type(at::ScalarType type) {
-    return type == at::kLong  ? IndexType::int64
-           : type == at::kInt ? IndexType::int32
-                              : IndexType::uint8;
-  }
-
   // That of the input without its classes; one number where rows are reduced.
   c10::SmallVector<int64_t, 5> loss_shape() const {
     c10::SmallVector<int64_t, 5> shape;
@@ -187,7 +187,7 @@ Tensor loss_of_nothing(const RowCall& call, const RowOperands& operands) {
 
 }  // namespace
 
-bool has_kernels(const RowLoss& loss, const at::Device& device) {
+bool has_kernels(const RowLossDefinition& loss, const at::Device& device) {
   return loss.kernels[static_cast<int>(kind_of(device))].load() != nullptr;
 }
 

@@ -28,7 +28,7 @@ using c10::DispatchKey;
 template <size_t kBefore, size_t kAfter>
 class RowKernel : public c10::OperatorKernel {
  public:
-  explicit RowKernel(RowLoss& loss) : loss_(loss) {}
+  explicit RowKernel(RowLossDefinition& loss) : loss_(loss) {}
 
  protected:
   static constexpr size_t kLength = kBefore + kRowLength + kAfter;
@@ -54,7 +54,7 @@ class RowKernel : public c10::OperatorKernel {
     op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, &stack);
   }
 
-  RowLoss& loss_;
+  RowLossDefinition& loss_;
 };
 
 bool wants_grad(at::ArrayRef<Tensor> tensors) {
@@ -189,7 +189,7 @@ class WithGradAutograd final : public RowKernel<0, 0> {
 template <c10::DeviceType device>
 class RowsAutocast final : public c10::OperatorKernel {
  public:
-  explicit RowsAutocast(RowLoss&) {}
+  explicit RowsAutocast(RowLossDefinition&) {}
 
   void operator()(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
     call_in_float32(op, kRowOperands, device, *stack);
@@ -197,14 +197,14 @@ class RowsAutocast final : public c10::OperatorKernel {
 };
 
 template <c10::DeviceType device>
-void implement_autocast(torch::Library& library, DispatchKey key, RowLoss& loss) {
+void implement_autocast(torch::Library& library, DispatchKey key, RowLossDefinition& loss) {
   implement<RowsAutocast<device>>(library, loss.name, key, loss);
   implement<RowsAutocast<device>>(library, loss.name + "_with_grad", key, loss);
 }
 
 }  // namespace
 
-void implement_row_loss(RowLoss& loss) {
+void implement_row_loss(RowLossDefinition& loss) {
   torch::Library& library = implementations("losscli");
   for (const auto key : kAutogradKeys) {
     implement<RowsAutograd>(library, loss.name, key, loss);
@@ -216,7 +216,7 @@ void implement_row_loss(RowLoss& loss) {
   implement_autocast<c10::DeviceType::CUDA>(library, DispatchKey::AutocastCUDA, loss);
 }
 
-void implement_row_kernels(RowLoss& loss, DeviceKind device) {
+void implement_row_kernels(RowLossDefinition& loss, DeviceKind device) {
   const auto key = device == DeviceKind::cpu ? DispatchKey::CPU : DispatchKey::CUDA;
   torch::Library& library = implementations("losscli");
   implement<RowsCompute>(library, loss.name, key, loss);

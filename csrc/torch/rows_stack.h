@@ -18,7 +18,7 @@ inline RowOperands take_row_operands(const c10::IValue* first) {
 }
 
 // Checked below the dispatcher, but for the reduction.
-inline RowCall take_row_call(RowLoss& loss, const c10::IValue* first) {
+inline RowCall take_row_call(RowLossDefinition& loss, const c10::IValue* first) {
   RowCall call;
   call.loss = &loss;
   call.reduction = parse_reduction(first[0].toStringView());
@@ -45,7 +45,7 @@ inline void put_row_call(const RowCall& call, Stack& stack) {
 }
 
 // Calls losscli::NAME plus a suffix.
-inline void call_row_operator(const RowLoss& loss, const char* suffix, Stack& stack) {
+inline void call_row_operator(const RowLossDefinition& loss, const char* suffix, Stack& stack) {
   const std::string name = "losscli::" + loss.name + suffix;
   c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").callBoxed(stack);
 }

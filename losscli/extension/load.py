@@ -133,7 +133,7 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
     elif target.part == BENCH:
         _call(torch, "losscli_attach_probe", device, _table(library, "losscli_probe"))
     elif target.is_functor:
-        table = _table(library, "losscli_functor_kernels")
+        table = _table(library, "losscli_row_kernels")
         _call(torch, "losscli_attach_functor_kernels", target.loss.encode(), device, table)
     elif target.is_rowwise:
         table = _table(library, "losscli_row_kernels")

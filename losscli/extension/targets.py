@@ -21,6 +21,8 @@ TORCH, RUNTIME, BENCH, LOSS, STRATEGIES = "torch", "runtime", "bench", "loss", "
 Sources = Mapping[str, bytes]
 """Path under csrc, and what the file holds."""
 
+_ROWS = ("rows/kernels.h", "rows/cross_entropy.h")
+_ROWS += ("losses/rows/loss.h", "losses/rows/cross_entropy.h")
 _HEADERS, _UNITS = {".h", ".cuh"}, {".cpp", ".cu"}
 
 
@@ -72,8 +74,13 @@ class Target:
         """The folders and files of csrc whose headers the library may include."""
         if self.part == TORCH:
             interfaces = (
-                *("elementwise/kernels.h", "rows/kernels.h", "rows/functors/kernels.h"),
-                *("bench/probe.h", "losses/elementwise/loss.h", "losses/rows/loss.h"),
+                *("elementwise/kernels.h", "rows/kernels.h", "rows/cross_entropy.h"),
+                *(
+                    "bench/probe.h",
+                    "losses/elementwise/loss.h",
+                    "losses/rows/loss.h",
+                    "losses/rows/cross_entropy.h",
+                ),
             )
             return ("core/", "torch/", *interfaces)
         if self.part == RUNTIME:
@@ -82,11 +89,11 @@ class Target:
             return ("core/", "bench/", "elementwise/", "reduce/", "losses/elementwise/loss.h")
         if self.is_rowwise:
             # How elements are converted, gathered and streamed is the same.
-            return ("core/", "reduce/", "elementwise/", "rows/kernels.h")
+            return ("core/", "reduce/", "elementwise/", *_ROWS)
         if self.is_functor:
-            functor = ("losses/rows/loss.h", f"losses/rows/{self.loss}.h")
-            shared = ("rows/kernels.h", "rows/cpu/", "rows/cuda/", "rows/functors/")
-            return ("core/", "reduce/", "elementwise/", *shared, *functor)
+            functor = f"losses/rows/{self.loss}.h"
+            shared = (*_ROWS, "rows/cpu/", "rows/cuda/", "rows/functors/")
+            return ("core/", "reduce/", "elementwise/", *shared, functor)
         own = [f"losses/elementwise/{inner_name(self.loss)}.h"]
         own += ["losses/elementwise/weighted.h"] if is_weighted(self.loss) else []
         return ("core/", "reduce/", "elementwise/", "losses/elementwise/loss.h", *own)

@@ -7,7 +7,7 @@
 namespace losscli {
 
 template <typename Real>
-struct cosine_embedding : RowFunctor<2, 1> {
+struct cosine_embedding : RowLoss<2, 1> {
   static constexpr int sums = 3;
   static constexpr bool targeted = true;
 

@@ -6,7 +6,7 @@
 namespace losscli {
 
 template <typename Real>
-struct cosine_similarity : RowFunctor<2, 1> {
+struct cosine_similarity : RowLoss<2, 1> {
   static constexpr int sums = 3;
 
   LOSSCLI_HOST_DEVICE explicit cosine_similarity(const double* parameters)

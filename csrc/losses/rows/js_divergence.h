@@ -8,7 +8,7 @@
 namespace losscli {
 
 template <typename Real>
-struct js_divergence : RowFunctor<2, 2> {
+struct js_divergence : RowLoss<2, 2> {
   static constexpr bool logits = true;
   static constexpr int later_sums = 2;  // of the divergences of q and p from m
 

@@ -7,7 +7,7 @@
 namespace losscli {
 
 template <typename Real>
-struct kl_divergence : RowFunctor<2, 1> {
+struct kl_divergence : RowLoss<2, 1> {
   static constexpr bool logits = true;
   static constexpr DistanceSum distance{1, {1, -1}};
 

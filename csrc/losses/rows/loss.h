@@ -1,8 +1,8 @@
-// What the header of a loss over rows is made of: a functor over rows, one to three at a time.
+// What the header of a loss over rows is made of: a functor over the rows of one to three operands.
 //
-// A functor is a template on Real (float or double), derived from RowFunctor<rows, parameters>,
+// A functor is a template on Real (float or double), derived from RowLoss<rows, parameters>,
 // constructed from its parameters as doubles. What it asks for stands in constants, which replace
-// those of RowFunctor; the walk over the rows (csrc/rows/functors) computes it. Then
+// those of RowLoss; the walk over the rows (csrc/rows) computes it. Then
 //   RowFinish<Real> finish(const RowFacts<Real>& facts, const RowTotals<Real>& totals,
 //                          const Real (&incoming)[kMostOutputs])
 //     the value or the values of a row, and what its gradients have in common, which are for the
@@ -30,7 +30,7 @@ namespace losscli {
 constexpr int kMostRows = 3;
 constexpr int kMostOutputs = 2;
 constexpr int kMostRowSums = 5;
-constexpr int kMostRowParameters = 4;
+constexpr int kMostRowParameters = 5;
 constexpr int kMostRowFactors = 6;
 
 // A sum over the elements of e_w * (c_0 * d_0 + c_1 * d_1 + ...): with e_w the exponential of
@@ -41,7 +41,7 @@ struct DistanceSum {
 };
 
 template <int row_count, int parameter_count>
-struct RowFunctor {
+struct RowLoss {
   static constexpr int rows = row_count;
   static constexpr int parameter_total = parameter_count;
 
@@ -59,6 +59,8 @@ struct RowFunctor {
   static constexpr bool mean_of_weights = false;
   // Whether the rows are read at all, but for the element of their class.
   static constexpr bool reads = true;
+  // Whether it is cross entropy, for which there are walks of its own.
+  static constexpr bool is_cross_entropy = false;
   // Whether `is_usual(parameters)` says that `Usual<Real>`, a functor which computes less, does.
   static constexpr bool has_usual = false;
 

@@ -7,7 +7,7 @@
 namespace losscli {
 
 template <typename Real>
-struct multi_margin : RowFunctor<1, 2> {
+struct multi_margin : RowLoss<1, 2> {
   static constexpr int sums = 2;  // of the powers, and of their derivatives
   static constexpr bool labelled = true;
 

@@ -6,7 +6,7 @@
 namespace losscli {
 
 template <typename Real>
-struct nll : RowFunctor<1, 1> {
+struct nll : RowLoss<1, 1> {
   static constexpr bool labelled = true;
   static constexpr bool mean_of_weights = true;
   static constexpr bool reads = false;

@@ -7,7 +7,7 @@
 namespace losscli {
 
 template <typename Real>
-struct reverse_kl_divergence : RowFunctor<2, 1> {
+struct reverse_kl_divergence : RowLoss<2, 1> {
   static constexpr bool logits = true;
   static constexpr DistanceSum distance{0, {-1, 1}};
 

@@ -7,7 +7,7 @@
 namespace losscli {
 
 template <typename Real>
-struct soft_cross_entropy : RowFunctor<2, 1> {
+struct soft_cross_entropy : RowLoss<2, 1> {
   static constexpr bool logits = true;
   static constexpr DistanceSum distance{1, {1, 0}};
 

@@ -7,7 +7,7 @@
 namespace losscli {
 
 template <typename Real, bool entropy>
-struct TokenLogProbs : RowFunctor<1, 2> {
+struct TokenLogProbs : RowLoss<1, 2> {
   static constexpr bool logits = true;
   static constexpr bool labelled = true;
   static constexpr DistanceSum distance{entropy ? 0 : -1, {1}};

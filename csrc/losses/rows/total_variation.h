@@ -7,7 +7,7 @@
 namespace losscli {
 
 template <typename Real>
-struct total_variation : RowFunctor<2, 1> {
+struct total_variation : RowLoss<2, 1> {
   static constexpr bool logits = true;
   // Of |p - q|, and of p and q times 1 less and 1 more than its sign.
   static constexpr int later_sums = 5;

@@ -8,7 +8,7 @@ namespace losscli {
 
 // The usual one: p is 2, and there is no swap.
 template <typename Real, bool usual>
-struct TripletMargin : RowFunctor<3, 4> {
+struct TripletMargin : RowLoss<3, 4> {
   static constexpr int sums = 3;  // of the powers of each difference
 
   LOSSCLI_HOST_DEVICE explicit TripletMargin(const double* parameters)

@@ -9,7 +9,7 @@
 #include "rows/cpu/incoming.h"
 #include "rows/cpu/logits.h"
 #include "rows/cpu/targets.h"
-#include "rows/kernels.h"
+#include "rows/cross_entropy.h"
 
 namespace losscli::cpu {
 
@@ -34,22 +34,22 @@ struct Call {
   // May throw where a target is no class or memory runs out.
   Call(const RowArguments& given, const LaunchContext& context)
       : arguments(given), incoming(given), targets(given), transform(given) {
-    kind = given.probabilities          ? Kind::probabilities
-           : given.label_smoothing != 0 ? Kind::smoothed
-                                        : Kind::number;
-    formula.hard = 1 - given.label_smoothing;
-    formula.share = given.label_smoothing / static_cast<double>(given.classes);
-    formula.z_loss = given.z_loss;
-    const double weights = given.probabilities ? 0 : targets.template total_weight<Stored>(context);
+    kind = given.operands[1]                        ? Kind::probabilities
+           : given.parameters[kLabelSmoothing] != 0 ? Kind::smoothed
+                                                    : Kind::number;
+    formula.hard = 1 - given.parameters[kLabelSmoothing];
+    formula.share = given.parameters[kLabelSmoothing] / static_cast<double>(given.length);
+    formula.z_loss = given.parameters[kZLoss];
+    const double weights = given.operands[1] ? 0 : targets.template total_weight<Stored>(context);
     if (given.reduction == RowReduction::mean)
-      divisor = given.probabilities ? rows_with_classes() : weights;
+      divisor = given.operands[1] ? rows_with_classes() : weights;
     gradient_scale = 1 / divisor / transform.temperature;
-    gradient = given.gradient && incoming.wanted();
+    gradient = given.gradients[0] && incoming.wanted();
     transformed = transform.wanted();
     if (kind != Kind::number) take_weights();
-    const int64_t bytes = given.rows() * given.classes * static_cast<int64_t>(sizeof(Stored));
-    streamed = bytes >= kStreamBytes && given.gradient != given.logits &&
-               given.gradient_strides.classes == 1 && can_stream(aligned(given.gradient));
+    const int64_t bytes = given.rows() * given.length * static_cast<int64_t>(sizeof(Stored));
+    streamed = bytes >= kStreamBytes && given.gradients[0] != given.operands[0] &&
+               given.gradient_strides[0].element == 1 && can_stream(aligned(given.gradients[0]));
   }
 
   double weight(int64_t row_class) const {
@@ -63,25 +63,18 @@ struct Call {
   }
 
   const Stored* logits(int64_t row) const {
-    return static_cast<const Stored*>(arguments.logits) +
-           arguments.logits_strides.start(row, arguments.inner);
+    return static_cast<const Stored*>(arguments.operands[0]) +
+           arguments.strides[0].start(row, arguments.inner);
   }
   const Stored* probabilities(int64_t row) const {
-    return static_cast<const Stored*>(arguments.targets) +
-           arguments.target_strides.start(row, arguments.inner);
+    return static_cast<const Stored*>(arguments.operands[1]) +
+           arguments.strides[1].start(row, arguments.inner);
   }
   Stored* gradients(int64_t row) const {
-    return static_cast<Stored*>(arguments.gradient) +
-           arguments.gradient_strides.start(row, arguments.inner);
+    return static_cast<Stored*>(arguments.gradients[0]) +
+           arguments.gradient_strides[0].start(row, arguments.inner);
   }
 
-  void put_log_sum_exp(int64_t row, double value) const {
-    if (arguments.log_sum_exp)
-      static_cast<RealOf<Stored>*>(arguments.log_sum_exp)[row] = static_cast<RealOf<Stored>>(value);
-  }
-  void put_correct(int64_t row, bool value) const {
-    if (arguments.correct) arguments.correct[row] = value;
-  }
   void put_loss(int64_t row, double value) const {
     if (arguments.value && arguments.reduction == RowReduction::none)
       static_cast<Stored*>(arguments.value)[row] = from_real<Stored>(value);
@@ -90,7 +83,7 @@ struct Call {
  private:
   // NaN where there are no classes, as in PyTorch.
   double rows_with_classes() const {
-    const auto classes = static_cast<double>(arguments.classes);
+    const auto classes = static_cast<double>(arguments.length);
     return static_cast<double>(arguments.rows()) * classes / classes;
   }
 
@@ -101,7 +94,7 @@ struct Call {
 
   // As Real, with a group of zeros behind them; one group of ones where there are none.
   void take_weights() {
-    const int64_t classes = arguments.classes;
+    const int64_t classes = arguments.length;
     if (!arguments.weight) {
       weights_.assign(kGroup, Real(1));
       formula.total_weight = static_cast<double>(classes);

@@ -43,7 +43,6 @@ struct RowSums {
 
 struct RowResult {
   double loss;
-  double log_sum_exp;
   double factor;   // of an exponential in the gradient, for an incoming gradient of 1
   double hard;     // what the gradient of the target has less
   double largest;  // the gradient of the largest logit
@@ -55,7 +54,6 @@ LOSSCLI_HOST_DEVICE RowResult finish(const Formula& formula, const RowSums& row)
   const double logarithm = vector_math::log_of_one_plus(row.rest);
   const double lse = row.max + logarithm;
   RowResult result;
-  result.log_sum_exp = lse;
   double all, all_but_largest, of_largest;
   if constexpr (kKind == Kind::probabilities) {
     all_but_largest = row.others;

@@ -6,7 +6,7 @@ namespace {
 
 Needs nothing(const RowArguments&, const DeviceFacts&) { return {}; }
 
-const RowKernels kernels{kInterface, nothing, run_rows};
+const RowKernels kernels{kInterface, 2, 5, nothing, run_rows};
 
 }  // namespace
 }  // namespace losscli::cpu

@@ -8,7 +8,7 @@
 
 #include "core/vector_math.h"
 #include "elementwise/cpu/convert.h"
-#include "rows/kernels.h"
+#include "rows/cross_entropy.h"
 
 namespace losscli::cpu {
 
@@ -22,7 +22,7 @@ struct Transform {
   double softcap = 0;
 
   explicit Transform(const RowArguments& arguments)
-      : temperature(arguments.temperature), softcap(arguments.softcap) {}
+      : temperature(arguments.parameters[kTemperature]), softcap(arguments.parameters[kSoftcap]) {}
 
   bool wanted() const { return temperature != 1 || softcap != 0; }
 

@@ -23,7 +23,7 @@ struct Lanes {
   int64_t starts[kLanes] = {};
 
   Lanes(const RowStrides& strides, int64_t inner, int64_t first_row, int count)
-      : classes(strides.classes) {
+      : classes(strides.element) {
     for (int lane = 0; lane < count; ++lane) starts[lane] = strides.start(first_row + lane, inner);
     start = starts[0];
     stride = count > 1 ? starts[1] - starts[0] : 1;

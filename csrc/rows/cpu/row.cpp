@@ -12,10 +12,10 @@ void Row<Stored, Real>::open(int64_t row) {
   const RowArguments& arguments = call_.arguments;
   row_ = row;
   target_ = call_.targets.of_row(row);
-  ignored_ = !arguments.probabilities && target_ == kNoTarget;
-  logits_ = {call_.logits(row), arguments.logits_strides.classes};
-  if (arguments.probabilities)
-    probabilities_ = {call_.probabilities(row), arguments.target_strides.classes};
+  ignored_ = !arguments.operands[1] && target_ == kNoTarget;
+  logits_ = {call_.logits(row), arguments.strides[0].element};
+  if (arguments.operands[1])
+    probabilities_ = {call_.probabilities(row), arguments.strides[1].element};
   gradient_ = call_.gradient ? call_.gradients(row) : nullptr;
   next_ = nullptr;
 }
@@ -153,9 +153,6 @@ double Row<Stored, Real>::finish(const Peak<Real>& peak, const PieceSums& sums) 
     row.gap = row.max - logit;
     row.target = call_.weight(target_);
     row.on_top = target_ == peak.index;
-    call_.put_correct(row_, logit == row.max);
-  } else {
-    call_.put_correct(row_, false);
   }
   RowResult result;
   switch (call_.kind) {
@@ -168,7 +165,6 @@ double Row<Stored, Real>::finish(const Peak<Real>& peak, const PieceSums& sums) 
     default:
       result = losscli::cpu::finish<Kind::probabilities>(call_.formula, row);
   }
-  call_.put_log_sum_exp(row_, result.log_sum_exp);
   if (gradient_ && !ignored_) {
     const double incoming = call_.incoming.of_row(row_) * call_.gradient_scale;
     factor_ = static_cast<Real>(result.factor * incoming / kUnit<Real>);
@@ -177,7 +173,7 @@ double Row<Stored, Real>::finish(const Peak<Real>& peak, const PieceSums& sums) 
     largest_ = static_cast<Real>(result.largest * incoming);
   }
   // Without classes there is nothing to add up.
-  return ignored_ || call_.arguments.classes == 0 ? 0 : result.loss;
+  return ignored_ || call_.arguments.length == 0 ? 0 : result.loss;
 }
 
 template <typename Stored, typename Real>
@@ -218,7 +214,7 @@ void Row<Stored, Real>::gradient_group(int64_t first, int64_t count, Real* gradi
 
 template <typename Stored, typename Real>
 void Row<Stored, Real>::write_gradient(int64_t first, int64_t last) {
-  const int64_t stride = call_.arguments.gradient_strides.classes;
+  const int64_t stride = call_.arguments.gradient_strides[0].element;
   const auto compute = [&](int64_t begin, int64_t count, Real* gradient) {
     if (ignored_) return void(std::fill_n(gradient, kGroup, Real(0)));
     switch (call_.kind) {

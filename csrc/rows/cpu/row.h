@@ -45,7 +45,7 @@ class Row {
       : call_(call),
         kept_(kept),
         keeps_logits_(kept && (call.transformed || !std::is_same_v<Stored, Real> ||
-                               call.arguments.logits_strides.classes != 1)) {}
+                               call.arguments.strides[0].element != 1)) {}
 
   void open(int64_t row);
 
@@ -59,7 +59,7 @@ class Row {
   double finish(const Peak<Real>& peak, const PieceSums& sums);
 
   // Whether nothing is to be found but a gradient of 0.
-  bool is_skipped() const { return ignored_ && !call_.arguments.log_sum_exp; }
+  bool is_skipped() const { return ignored_; }
 
   // Asks for the logits of a row while this one is computed.
   void ask_ahead_for(int64_t row) { next_ = call_.logits(row); }

@@ -11,7 +11,7 @@
 #include "core/cpu/parallel.h"
 #include "core/operand.h"
 #include "elementwise/cpu/convert.h"
-#include "rows/kernels.h"
+#include "rows/cross_entropy.h"
 
 namespace losscli::cpu {
 
@@ -23,9 +23,9 @@ class Targets {
 
   // The class of a row, kNoTarget where the row is ignored or has probabilities.
   int64_t of_row(int64_t row) const {
-    if (arguments_.probabilities) return kNoTarget;
+    if (arguments_.operands[1]) return kNoTarget;
     const int64_t number = read(row);
-    return number == arguments_.ignore_index ? kNoTarget : number;
+    return number == ignore_index(arguments_) ? kNoTarget : number;
   }
 
   // Checks all class numbers, and returns the sum of the weights of their classes, added in an
@@ -43,8 +43,8 @@ class Targets {
       const int64_t last = std::min(rows, (chunk + 1) * kRows);
       for (int64_t row = chunk * kRows; row < last; ++row) {
         const int64_t number = read(row);
-        if (number == arguments_.ignore_index) continue;
-        if (number < 0 || number >= arguments_.classes) {
+        if (number == ignore_index(arguments_)) continue;
+        if (number < 0 || number >= arguments_.length) {
           wrong[chunk] = row;
           return;
         }
@@ -62,21 +62,21 @@ class Targets {
 
  private:
   int64_t read(int64_t row) const {
-    const int64_t element = arguments_.target_strides.start(row, arguments_.inner);
-    switch (arguments_.index) {
-      case IndexType::int64:
-        return static_cast<const int64_t*>(arguments_.targets)[element];
-      case IndexType::int32:
-        return static_cast<const int32_t*>(arguments_.targets)[element];
+    const int64_t element = arguments_.label_strides.start(row, arguments_.inner);
+    switch (arguments_.labels_dtype) {
+      case DType::int64:
+        return static_cast<const int64_t*>(arguments_.labels)[element];
+      case DType::int32:
+        return static_cast<const int32_t*>(arguments_.labels)[element];
       default:
-        return static_cast<const uint8_t*>(arguments_.targets)[element];
+        return static_cast<const uint8_t*>(arguments_.labels)[element];
     }
   }
 
   [[noreturn]] void refuse(int64_t row) const {
     throw std::out_of_range("target " + std::to_string(read(row)) + " of row " +
                             std::to_string(row) + " is not one of the " +
-                            std::to_string(arguments_.classes) + " classes");
+                            std::to_string(arguments_.length) + " classes");
   }
 
   const RowArguments& arguments_;

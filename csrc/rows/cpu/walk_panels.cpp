@@ -54,7 +54,7 @@ class Panel {
  public:
   // May throw std::bad_alloc.
   explicit Panel(const Call<Stored, Real>& call)
-      : call_(call), classes_(call.arguments.classes), logits_(classes_ * kLanes) {
+      : call_(call), classes_(call.arguments.length), logits_(classes_ * kLanes) {
     if (call.kind == Kind::probabilities) probabilities_.resize(classes_ * kLanes);
     if (call.transform.softcap != 0) slopes_.resize(classes_ * kLanes);
     if (call.gradient) narrowed_.resize(classes_ * kLanes);
@@ -96,8 +96,9 @@ class Panel {
     finish<kKind>(first_row, count, sum);
     if (!call_.gradient) return;
     make_gradient<kKind>(count);
-    const Lanes lanes(call_.arguments.gradient_strides, call_.arguments.inner, first_row, count);
-    store_panel(logits_.data(), call_.arguments.gradient, lanes, count, classes_, narrowed_.data());
+    const Lanes lanes(call_.arguments.gradient_strides[0], call_.arguments.inner, first_row, count);
+    store_panel(logits_.data(), call_.arguments.gradients[0], lanes, count, classes_,
+                narrowed_.data());
   }
 
   const Call<Stored, Real>& call_;
@@ -117,12 +118,12 @@ class Panel {
 template <typename Stored, typename Real>
 void Panel<Stored, Real>::load(int64_t first_row, int count) {
   const RowArguments& arguments = call_.arguments;
-  load_panel<Stored>(arguments.logits,
-                     Lanes(arguments.logits_strides, arguments.inner, first_row, count), count,
+  load_panel<Stored>(arguments.operands[0],
+                     Lanes(arguments.strides[0], arguments.inner, first_row, count), count,
                      classes_, logits_.data());
-  if (arguments.probabilities)
-    load_panel<Stored>(arguments.targets,
-                       Lanes(arguments.target_strides, arguments.inner, first_row, count), count,
+  if (arguments.operands[1])
+    load_panel<Stored>(arguments.operands[1],
+                       Lanes(arguments.strides[1], arguments.inner, first_row, count), count,
                        classes_, probabilities_.data());
   for (int lane = 0; lane < kLanes; ++lane)
     targets_[lane] = lane < count ? call_.targets.of_row(first_row + lane) : kNoTarget;
@@ -215,12 +216,10 @@ void Panel<Stored, Real>::finish(int64_t first_row, int count, Compensated& sum)
       target[lane] = call_.weight(targets_[lane]);
       on_top[lane] = targets_[lane] == place;
     }
-    call_.put_correct(first_row + lane,
-                      targets_[lane] != kNoTarget && target_logits_[lane] == peaks_[lane]);
     if (call_.gradient)
       incoming[lane] = call_.incoming.of_row(first_row + lane) * call_.gradient_scale;
   }
-  alignas(kLine) double losses[kLanes], logarithms[kLanes];
+  alignas(kLine) double losses[kLanes];
   const double share = kKind == Kind::probabilities ? formula.hard : 0;
   for (int lane = 0; lane < kLanes; ++lane) {
     RowSums row;
@@ -237,7 +236,6 @@ void Panel<Stored, Real>::finish(int64_t first_row, int count, Compensated& sum)
     row.on_top = on_top[lane] != 0;
     const RowResult result = losscli::cpu::finish<kKind>(formula, row);
     losses[lane] = result.loss;
-    logarithms[lane] = result.log_sum_exp;
     factor_[lane] = static_cast<Real>(result.factor * incoming[lane] / kUnit<Real>);
     hard_[lane] = static_cast<Real>((result.hard + share) * incoming[lane]);
     share_[lane] = static_cast<Real>(formula.share * incoming[lane]);
@@ -248,7 +246,6 @@ void Panel<Stored, Real>::finish(int64_t first_row, int count, Compensated& sum)
     const double loss = ignored ? 0 : losses[lane];
     sum.add(loss);
     call_.put_loss(first_row + lane, loss);
-    call_.put_log_sum_exp(first_row + lane, logarithms[lane]);
   }
 }
 
@@ -292,16 +289,16 @@ void Panel<Stored, Real>::make_gradient(int count) {
 template <typename Stored, typename Real>
 bool fit_panels(const Call<Stored, Real>& call) {
   const RowArguments& arguments = call.arguments;
-  const int64_t classes = arguments.classes;
+  const int64_t classes = arguments.length;
   if (arguments.rows() < kLanes / 4 || classes == 0) return false;
   if (classes <= kFewClasses) return true;
-  return arguments.logits_strides.classes != 1 &&
+  return arguments.strides[0].element != 1 &&
          classes * kLanes * static_cast<int64_t>(sizeof(Real)) <= kPanelBytes;
 }
 
 template <typename Stored, typename Real>
 Compensated walk_panels(const Call<Stored, Real>& call, const LaunchContext& context) {
-  const int64_t rows = call.arguments.rows(), classes = call.arguments.classes;
+  const int64_t rows = call.arguments.rows(), classes = call.arguments.length;
   const int64_t panels =
       std::max(divide_up(rows, kChunks * kLanes), divide_up(kChunkElements, classes * kLanes));
   const int64_t size = panels * kLanes, chunks = divide_up(rows, size);

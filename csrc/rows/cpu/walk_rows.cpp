@@ -41,7 +41,7 @@ class Kept {
 
 template <typename Stored, typename Real>
 Compensated whole_rows(const Call<Stored, Real>& call, const LaunchContext& context) {
-  const int64_t rows = call.arguments.rows(), classes = call.arguments.classes;
+  const int64_t rows = call.arguments.rows(), classes = call.arguments.length;
   const int64_t size =
       std::max(divide_up(rows, kChunks), divide_up(kChunkElements, std::max<int64_t>(classes, 1)));
   const int64_t chunks = divide_up(rows, size);
@@ -63,7 +63,7 @@ Compensated whole_rows(const Call<Stored, Real>& call, const LaunchContext& cont
           call.put_loss(r, 0);
           continue;
         }
-        if (r + 1 < rows && call.arguments.logits_strides.classes == 1) row.ask_ahead_for(r + 1);
+        if (r + 1 < rows && call.arguments.strides[0].element == 1) row.ask_ahead_for(r + 1);
         Peak<Real> peak;
         for (int64_t c = 0; c < classes; c += kPiece)
           peak.add(row.find_peak(c, std::min(classes, c + kPiece)));
@@ -85,7 +85,7 @@ Compensated whole_rows(const Call<Stored, Real>& call, const LaunchContext& cont
 // The steps of all rows one after the other, each divided among the threads in pieces.
 template <typename Stored, typename Real>
 Compensated rows_in_pieces(const Call<Stored, Real>& call, const LaunchContext& context) {
-  const int64_t rows = call.arguments.rows(), classes = call.arguments.classes;
+  const int64_t rows = call.arguments.rows(), classes = call.arguments.length;
   const int64_t pieces = pieces_of(classes);
   std::vector<Peak<Real>> peaks(rows * pieces), row_peaks(rows);
   std::vector<PieceSums> sums(rows * pieces);
@@ -131,7 +131,7 @@ template <typename Stored, typename Real>
 Compensated walk_rows(const Call<Stored, Real>& call, const LaunchContext& context) {
   const int64_t rows = call.arguments.rows();
   constexpr int64_t kManyRows = 64;
-  const bool few = call.arguments.classes >= kLongRow && rows < kManyRows &&
+  const bool few = call.arguments.length >= kLongRow && rows < kManyRows &&
                    rows < count_threads(context, kManyRows);
   return few ? rows_in_pieces(call, context) : whole_rows(call, context);
 }

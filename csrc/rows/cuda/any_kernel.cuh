@@ -21,42 +21,41 @@ __global__ void __launch_bounds__(kAnyThreads)
   constexpr int kParts = columns == 1 ? kAnyThreads / 32 : kLanes;
   __shared__ AnyState<Real> states[kParts][columns];
   const RowIncoming incoming(arguments, memory);
-  const bool gradient = arguments.gradient && incoming.writes;
-  if (arguments.gradient && incoming.is_done) return;
+  const bool gradient = arguments.gradients[0] && incoming.writes;
+  if (arguments.gradients[0] && incoming.is_done) return;
   const int column = threadIdx.x % columns, lane = threadIdx.x / columns;
-  const int64_t rows = arguments.rows(), classes = arguments.classes;
-  const int64_t step = arguments.logits_strides.classes;
+  const int64_t rows = arguments.rows(), classes = arguments.length;
+  const int64_t step = arguments.strides[0].element;
   const AnyLogits<Stored, Real> logit_of(arguments);
   const AnyPowers<Stored, Real> powers(logit_of.powers_temperature(arguments));
-  const bool spread = arguments.probabilities || arguments.label_smoothing != 0;
+  const bool spread = arguments.operands[1] || arguments.parameters[kLabelSmoothing] != 0;
   const Stored* const weights = static_cast<const Stored*>(arguments.weight);
-  const Real kept = static_cast<Real>(1 - arguments.label_smoothing);
-  const Real share =
-      static_cast<Real>(arguments.label_smoothing / static_cast<double>(arguments.classes));
+  const Real kept = static_cast<Real>(1 - arguments.parameters[kLabelSmoothing]);
+  const Real share = static_cast<Real>(arguments.parameters[kLabelSmoothing] /
+                                       static_cast<double>(arguments.length));
 
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * columns; first < rows;
        first += static_cast<int64_t>(gridDim.x) * columns) {
     const int64_t row = first + column;
     const bool is = row < rows;
     const int64_t place = is ? row : 0;
-    const Stored* const logits = static_cast<const Stored*>(arguments.logits) +
-                                 arguments.logits_strides.start(place, arguments.inner);
+    const Stored* const logits = static_cast<const Stored*>(arguments.operands[0]) +
+                                 arguments.strides[0].start(place, arguments.inner);
     const Stored* const probabilities =
-        static_cast<const Stored*>(arguments.targets) +
-        (arguments.probabilities ? arguments.target_strides.start(place, arguments.inner) : 0);
-    const RowTarget<Stored> target(arguments, arguments.probabilities ? -1
+        static_cast<const Stored*>(arguments.operands[1]) +
+        (arguments.operands[1] ? arguments.strides[1].start(place, arguments.inner) : 0);
+    const RowTarget<Stored> target(arguments, arguments.operands[1] ? -1
                                               : is ? RowTarget<Stored>::read_number(arguments, row)
-                                                   : arguments.ignore_index);
-    const bool has_target = !arguments.probabilities && target.known;
-    const bool ignored = !arguments.probabilities && target.ignored;
-    const bool unknown = !arguments.probabilities && !target.known && !target.ignored;
+                                                   : ignore_index(arguments));
+    const bool has_target = !arguments.operands[1] && target.known;
+    const bool ignored = !arguments.operands[1] && target.ignored;
+    const bool unknown = !arguments.operands[1] && !target.known && !target.ignored;
     const int64_t own_class = has_target ? target.number : -1;
     // What a class counts besides the target's own share.
     const auto counts = [&](int64_t k) {
       Real count = share;
-      if (arguments.probabilities)
-        count +=
-            kept * static_cast<Real>(widen(probabilities[k * arguments.target_strides.classes]));
+      if (arguments.operands[1])
+        count += kept * static_cast<Real>(widen(probabilities[k * arguments.strides[1].element]));
       return weights ? count * static_cast<Real>(widen(weights[k])) : count;
     };
     // Calls `each` with this thread's classes and their logits.
@@ -116,24 +115,24 @@ __global__ void __launch_bounds__(kAnyThreads)
       if (has_target) {
         loss = own > others ? log1p(static_cast<double>(others) / own)
                             : above + (powers.over(state.top) - powers.over(logit));
-        loss *= (1 - arguments.label_smoothing) * own_weight;
+        loss *= (1 - arguments.parameters[kLabelSmoothing]) * own_weight;
       }
       if (spread) loss += state.counted * above + state.below * powers.over(1);
-      if (arguments.z_loss != 0) loss += arguments.z_loss * log_sum_exp * log_sum_exp;
+      if (arguments.parameters[kZLoss] != 0)
+        loss += arguments.parameters[kZLoss] * log_sum_exp * log_sum_exp;
       if (ignored) loss = 0;
       if (unknown) loss = NAN;
-      write_row<Stored, RealOf<Stored>>(arguments, memory, row, loss, log_sum_exp,
-                                        has_target && logit >= state.top);
+      write_row<Stored, RealOf<Stored>>(arguments, memory, row, loss);
     }
 
     if (gradient && is) {
       const Real scale = incoming.template of<Real>(arguments, row);
-      Stored* const to = static_cast<Stored*>(arguments.gradient) +
-                         arguments.gradient_strides.start(row, arguments.inner);
+      Stored* const to = static_cast<Stored*>(arguments.gradients[0]) +
+                         arguments.gradient_strides[0].start(row, arguments.inner);
       const Real picked = has_target ? kept * own_weight : 0;
       Real beyond = state.counted;
-      if (arguments.z_loss != 0)
-        beyond += 2 * static_cast<Real>(arguments.z_loss) *
+      if (arguments.parameters[kZLoss] != 0)
+        beyond += 2 * static_cast<Real>(arguments.parameters[kZLoss]) *
                   (log(sum / powers.power(state.top, reference)) +
                    static_cast<Real>(powers.over(state.top)));
       const Real all = picked + beyond, inverse = 1 / sum;
@@ -149,7 +148,7 @@ __global__ void __launch_bounds__(kAnyThreads)
           if (spread) out -= counts(k);
           out *= scale * logit_of.slope(stored);
         }
-        narrow(out, to[k * arguments.gradient_strides.classes]);
+        narrow(out, to[k * arguments.gradient_strides[0].element]);
       });
     }
     __syncthreads();

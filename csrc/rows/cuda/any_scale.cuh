@@ -4,8 +4,8 @@
 #include <cfloat>
 #include <cmath>
 
+#include "rows/cross_entropy.h"
 #include "rows/cuda/state.cuh"
-#include "rows/kernels.h"
 
 namespace losscli::cuda {
 
@@ -57,11 +57,11 @@ struct AnyLogits {
   Real temperature, cap;
 
   __device__ __forceinline__ explicit AnyLogits(const RowArguments& arguments)
-      : temperature(static_cast<Real>(arguments.temperature)),
-        cap(static_cast<Real>(arguments.softcap)) {}
+      : temperature(static_cast<Real>(arguments.parameters[kTemperature])),
+        cap(static_cast<Real>(arguments.parameters[kSoftcap])) {}
 
   __device__ __forceinline__ static double powers_temperature(const RowArguments& arguments) {
-    return arguments.softcap == 0 ? arguments.temperature : 1.0;
+    return arguments.parameters[kSoftcap] == 0 ? arguments.parameters[kTemperature] : 1.0;
   }
 
   __device__ __forceinline__ Real bent(Real raw) const { return tanh(raw / temperature / cap); }

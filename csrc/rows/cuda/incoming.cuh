@@ -1,27 +1,65 @@
 // What the gradients of a row are multiplied by: an incoming gradient, or what it is expected to
-// be, times the scale of the reduction.
+// be, over what a mean divides by.
 #pragma once
 
-#include <cstddef>
-
+#include "core/cuda/memory.cuh"
 #include "core/expectation.h"
-#include "rows/cuda/target.cuh"
+#include "rows/kernels.h"
 
 namespace losscli::cuda {
 
-__device__ __forceinline__ double read_incoming(const RowArguments& arguments, int64_t row) {
-  if (!arguments.grad_output) return 1;
-  const int64_t at = row * arguments.grad_output_stride;
-  switch (arguments.grad_output_dtype) {
+// Memory of one launch besides its operands.
+struct RowMemory {
+  double* losses = nullptr;  // of the rows, for a sum or a mean
+  double* count = nullptr;   // what a mean divides by, where it has to be counted
+  // Both are zero before a launch and after it.
+  int* claimed = nullptr;       // rows that have been claimed
+  unsigned* arrived = nullptr;  // blocks that have summed
+};
+
+__device__ __forceinline__ double read_number(const void* data, DType dtype, int64_t at) {
+  switch (dtype) {
     case DType::float64:
-      return static_cast<const double*>(arguments.grad_output)[at];
+      return static_cast<const double*>(data)[at];
     case DType::float16:
-      return widen(static_cast<const __half*>(arguments.grad_output)[at]);
+      return widen(static_cast<const __half*>(data)[at]);
     case DType::bfloat16:
-      return widen(static_cast<const __nv_bfloat16*>(arguments.grad_output)[at]);
+      return widen(static_cast<const __nv_bfloat16*>(data)[at]);
+    case DType::int64:
+      return static_cast<double>(static_cast<const int64_t*>(data)[at]);
+    case DType::int32:
+      return static_cast<const int32_t*>(data)[at];
+    case DType::int16:
+      return static_cast<const int16_t*>(data)[at];
+    case DType::int8:
+      return static_cast<const int8_t*>(data)[at];
+    case DType::uint8:
+      return static_cast<const uint8_t*>(data)[at];
+    case DType::boolean:
+      return static_cast<const bool*>(data)[at];
     default:
-      return static_cast<const float*>(arguments.grad_output)[at];
+      return static_cast<const float*>(data)[at];
   }
+}
+
+__device__ __forceinline__ int64_t read_label(const RowArguments& arguments, int64_t row) {
+  const int64_t at = arguments.label_strides.start(row, arguments.inner);
+  switch (arguments.labels_dtype) {
+    case DType::int64:
+      return static_cast<const int64_t*>(arguments.labels)[at];
+    case DType::int32:
+      return static_cast<const int32_t*>(arguments.labels)[at];
+    default:
+      return static_cast<const uint8_t*>(arguments.labels)[at];
+  }
+}
+
+__device__ __forceinline__ double read_incoming(const RowArguments& arguments, int64_t row,
+                                                int output) {
+  if (!arguments.grad_output) return output == 0;
+  return read_number(
+      arguments.grad_output, arguments.grad_output_dtype,
+      row * arguments.grad_output_stride + output * arguments.grad_output_output_stride);
 }
 
 // Whether gradients that were written ahead have been written for the number that came.
@@ -29,14 +67,13 @@ __device__ __forceinline__ bool is_written(const RowArguments& arguments) {
   if (arguments.guess != Guess::check) return false;
   const uint64_t written = *const_cast<const volatile uint64_t*>(&arguments.expectation->written);
   return written != kNothingWritten &&
-         written == static_cast<uint64_t>(__double_as_longlong(read_incoming(arguments, 0)));
+         written == static_cast<uint64_t>(__double_as_longlong(read_incoming(arguments, 0, 0)));
 }
 
 // Read in all blocks of a launch before anything else.
 class RowIncoming {
  public:
-  __device__ __forceinline__ explicit RowIncoming(const RowArguments& arguments,
-                                                  const RowMemory& memory) {
+  __device__ __forceinline__ RowIncoming(const RowArguments& arguments, const RowMemory& memory) {
     const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
     if (arguments.guess == Guess::write) {
       const volatile Expectation& shared = *arguments.expectation;
@@ -47,24 +84,25 @@ class RowIncoming {
       writes = is_confident(known);
       number_ = __longlong_as_double(expected_bits(known));
       if (leads) arguments.expectation->written = writes ? expected_bits(known) : kNothingWritten;
-    } else if (arguments.guess != Guess::none || !arguments.grad_output_stride) {
-      number_ = read_incoming(arguments, 0);
+    } else if (arguments.reduction != RowReduction::none) {
+      number_ = read_incoming(arguments, 0, 0);
     }
     if (arguments.guess == Guess::check || arguments.guess == Guess::learn) {
       is_done = is_written(arguments);
       if (leads) learn(*arguments.expectation, __double_as_longlong(number_));
     }
-    if (is_done) return;
-    if (memory.total_weight) number_ /= *memory.total_weight;
-    if (arguments.reduction == RowReduction::mean && arguments.probabilities)
-      number_ /= static_cast<double>(arguments.rows());
+    if (is_done || arguments.reduction != RowReduction::mean) return;
+    number_ /= memory.count ? *memory.count : static_cast<double>(arguments.rows());
   }
 
-  // Times the scale.
+  // Of a value of a row.
   template <typename Real>
-  __device__ __forceinline__ Real of(const RowArguments& arguments, int64_t row) const {
-    if (arguments.grad_output_stride) return static_cast<Real>(read_incoming(arguments, row));
-    return static_cast<Real>(number_);
+  __device__ __forceinline__ Real of(const RowArguments& arguments, int64_t row,
+                                     int output = 0) const {
+    if (arguments.reduction != RowReduction::none)
+      return output == 0 ? static_cast<Real>(number_) : Real(0);
+    if (output >= arguments.outputs) return 0;
+    return static_cast<Real>(read_incoming(arguments, row, output));
   }
 
   bool is_done = false;  // the gradients have been written for this number

@@ -5,6 +5,7 @@
 //   library.cu      once: this file, which chooses
 #include "core/cuda/memory.cuh"
 #include "core/operand.h"
+#include "rows/cross_entropy.h"
 #include "rows/cuda/instance.h"
 
 namespace losscli::cuda {
@@ -12,37 +13,37 @@ namespace {
 
 // Whether logits and gradients of each row lie alike in lines of 16 bytes.
 bool lie_alike(const RowArguments& arguments) {
-  if (!arguments.gradient) return true;
+  if (!arguments.gradients[0]) return true;
   const int64_t item = item_bytes(arguments.dtype);
-  const int64_t steps = arguments.gradient_strides.outer - arguments.logits_strides.outer;
-  const auto from = reinterpret_cast<uintptr_t>(arguments.logits);
-  const auto to = reinterpret_cast<uintptr_t>(arguments.gradient);
+  const int64_t steps = arguments.gradient_strides[0].outer - arguments.strides[0].outer;
+  const auto from = reinterpret_cast<uintptr_t>(arguments.operands[0]);
+  const auto to = reinterpret_cast<uintptr_t>(arguments.gradients[0]);
   return (to - from) % 16 == 0 && (arguments.rows() <= 1 || steps * item % 16 == 0);
 }
 
 // Whether the kernels that read a row once can bend its logits: by the rounding of bent ones.
 bool can_bend(const RowArguments& arguments) {
-  const double inside = arguments.temperature * arguments.softcap;
-  return item_bytes(arguments.dtype) == 2 && arguments.softcap <= kMostCap && inside >= 1e-30 &&
-         inside <= 1e30;
+  const double inside = arguments.parameters[kTemperature] * arguments.parameters[kSoftcap];
+  return item_bytes(arguments.dtype) == 2 && arguments.parameters[kSoftcap] <= kMostCap &&
+         inside >= 1e-30 && inside <= 1e30;
 }
 
 // What the kernels that read a row once can do.
 bool is_read_once(const RowArguments& arguments) {
   // The gradient of one class is exactly 0, and so are its shares of the loss.
-  const bool smoothed = arguments.label_smoothing != 0;
-  if (smoothed && (arguments.weight || arguments.classes == 1)) return false;
-  if (arguments.softcap != 0 && !can_bend(arguments)) return false;
-  return arguments.dtype != DType::float64 && !arguments.probabilities && arguments.inner == 1 &&
-         (arguments.logits_strides.classes == 1 || arguments.classes == 1) &&
-         (arguments.gradient_strides.classes == 1 || arguments.classes == 1 ||
-          !arguments.gradient) &&
-         arguments.classes > 0 && arguments.classes < int64_t{1} << 30 && lie_alike(arguments);
+  const bool smoothed = arguments.parameters[kLabelSmoothing] != 0;
+  if (smoothed && (arguments.weight || arguments.length == 1)) return false;
+  if (arguments.parameters[kSoftcap] != 0 && !can_bend(arguments)) return false;
+  return arguments.dtype != DType::float64 && !arguments.operands[1] && arguments.inner == 1 &&
+         (arguments.strides[0].element == 1 || arguments.length == 1) &&
+         (arguments.gradient_strides[0].element == 1 || arguments.length == 1 ||
+          !arguments.gradients[0]) &&
+         arguments.length > 0 && arguments.length < int64_t{1} << 30 && lie_alike(arguments);
 }
 
 // Teams of warps, if rows fit.
 bool choose_team(const RowArguments& arguments, bool whole, RowPolicy& policy) {
-  const int64_t bytes = arguments.classes * item_bytes(arguments.dtype) / 16 * 16;
+  const int64_t bytes = arguments.length * item_bytes(arguments.dtype) / 16 * 16;
   if (bytes < kLeastTeamBytes) return false;
   for (const TeamPolicy& team : kTeams) {
     if (bytes <= team.bytes()) {
@@ -63,9 +64,9 @@ bool choose_team(const RowArguments& arguments, bool whole, RowPolicy& policy) {
 // The shape of a ring for clusters of so many blocks, if rows fit.
 bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) {
   // One more, where a row begins within a line.
-  const int64_t lines = arguments.classes * item_bytes(arguments.dtype) / 128 + 2;
+  const int64_t lines = arguments.length * item_bytes(arguments.dtype) / 128 + 2;
   int64_t fewest = 0;
-  const int least = arguments.gradient ? kLeastWarps : kLeastForwardWarps;
+  const int least = arguments.gradients[0] ? kLeastWarps : kLeastForwardWarps;
   for (int warps = least; warps <= kMostRingWarps; ++warps) {
     const int64_t most = kRingBytes / warps / 128;  // lines of a warp's ring
     const int64_t piece_lines = divide_up(lines, int64_t{cluster} * warps);
@@ -73,7 +74,7 @@ bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) 
     const int64_t slot_lines = divide_up(piece_lines, piece_slots);
     int64_t slots = most / slot_lines;
     // With gradients a ring holds a piece, and a part of the next.
-    if (slots < (arguments.gradient ? piece_slots + 1 : 1)) continue;
+    if (slots < (arguments.gradients[0] ? piece_slots + 1 : 1)) continue;
     if (slots > 2 * piece_slots) slots = 2 * piece_slots;
     const int64_t vectors = warps * piece_slots;
     if (slots > 32 || (fewest && vectors > fewest)) continue;
@@ -91,9 +92,9 @@ bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) 
 RowPolicy choose(const RowArguments& arguments, const DeviceFacts& facts) {
   if (!is_read_once(arguments)) return RowPolicy();
   RowPolicy policy = policy_of(arguments, facts.clusters);
-  policy.mode = arguments.softcap != 0           ? RowMode::capped
-                : arguments.label_smoothing != 0 ? RowMode::smoothed
-                                                 : RowMode::plain;
+  policy.mode = arguments.parameters[kSoftcap] != 0          ? RowMode::capped
+                : arguments.parameters[kLabelSmoothing] != 0 ? RowMode::smoothed
+                                                             : RowMode::plain;
   return policy;
 }
 
@@ -121,16 +122,17 @@ Status run(const RowArguments& arguments, const LaunchContext& context) {
   return instance_of(arguments).launch(arguments, choose(arguments, context.device), context);
 }
 
-const RowKernels kernels{kInterface, needs, run};
+const RowKernels kernels{kInterface, 2, 5, needs, run};
 
 }  // namespace
 
 RowPolicy policy_of(const RowArguments& arguments, bool clusters) {
   RowPolicy policy;
-  const int64_t bytes = arguments.classes * item_bytes(arguments.dtype);
+  const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
   // Only whole vectors, which begin at multiples of 16 bytes.
-  const bool whole = reinterpret_cast<uintptr_t>(arguments.logits) % 16 == 0 && bytes % 16 == 0 &&
-                     arguments.logits_strides.outer * item_bytes(arguments.dtype) % 16 == 0;
+  const bool whole = reinterpret_cast<uintptr_t>(arguments.operands[0]) % 16 == 0 &&
+                     bytes % 16 == 0 &&
+                     arguments.strides[0].outer * item_bytes(arguments.dtype) % 16 == 0;
   if (clusters && arguments.rows() < int64_t{1} << 30 && choose_team(arguments, whole, policy))
     return policy;
   for (const RegistersPolicy& registers : kRegisters)

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
   const RowIncoming incoming(arguments, memory);
   if (kGradient && incoming.is_done) return;
   const auto scale = ModeOf<kMode>::scale_of(arguments);
-  const float share = kSpread ? 1.0f / static_cast<float>(arguments.classes) : 0.0f;
+  const float share = kSpread ? 1.0f / static_cast<float>(arguments.length) : 0.0f;
   const int thread = threadIdx.x % threads;
   const int64_t rows = arguments.rows();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRows;
@@ -48,11 +48,11 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * kRows; first < rows; first += step) {
     const int64_t row = first + threadIdx.x / threads;
     const bool is = row < rows;
-    const Stored* const logits = static_cast<const Stored*>(arguments.logits) +
-                                 (is ? row : 0) * arguments.logits_strides.outer;
+    const Stored* const logits = static_cast<const Stored*>(arguments.operands[0]) +
+                                 (is ? row : 0) * arguments.strides[0].outer;
     const int64_t number =
-        is ? RowTarget<Stored>::read_number(arguments, row) : arguments.ignore_index;
-    const RowSpan<Stored> span(logits, is ? arguments.classes : 0);
+        is ? RowTarget<Stored>::read_number(arguments, row) : ignore_index(arguments);
+    const RowSpan<Stored> span(logits, is ? arguments.length : 0);
     const uint4* const from = reinterpret_cast<const uint4*>(logits + span.heads);
     V vectors[count];
 #pragma unroll
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
     if (thread == 0 && is) finish_row(arguments, memory, row, target, state, result, logit, scale);
     if constexpr (kGradient) {
       if (is && incoming.writes) {
-        Stored* const to =
-            static_cast<Stored*>(arguments.gradient) + row * arguments.gradient_strides.outer;
+        Stored* const to = static_cast<Stored*>(arguments.gradients[0]) +
+                           row * arguments.gradient_strides[0].outer;
         RowFactors factors;
         if (!target.ignored)
           factors = factors_of(arguments, target, result,

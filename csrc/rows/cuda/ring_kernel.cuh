@@ -80,9 +80,9 @@ struct RingRow {
   uintptr_t lines;             // where the first line begins
 
   __device__ __forceinline__ RingRow(const RowArguments& arguments, int row) {
-    start = reinterpret_cast<uintptr_t>(static_cast<const Stored*>(arguments.logits) +
-                                        row * arguments.logits_strides.outer);
-    end = start + arguments.classes * sizeof(Stored);
+    start = reinterpret_cast<uintptr_t>(static_cast<const Stored*>(arguments.operands[0]) +
+                                        row * arguments.strides[0].outer);
+    end = start + arguments.length * sizeof(Stored);
     inner = (start + 15) / 16 * 16;
     inner_end = end / 16 * 16;
     lines = start / kLineBytes * kLineBytes;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const int clusters = gridDim.x / blocks, cluster = blockIdx.x / blocks;
   const int rows = static_cast<int>(arguments.rows());
   const auto scale = ModeOf<kMode>::scale_of(arguments);
-  const float share = kSpread ? 1.0f / static_cast<float>(arguments.classes) : 0.0f;
+  const float share = kSpread ? 1.0f / static_cast<float>(arguments.length) : 0.0f;
 
   // Slots of all warps, messages of some rows, barriers of the slots, and of the messages.
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   uint32_t phases = 0;  // of the slots: a bit each
   int64_t number = now < rows ? RowTarget<Stored>::read_number(arguments, now) : 0;
   int turn = 0, before = 0;
-  RowTarget<Stored> before_target(arguments, arguments.ignore_index);
+  RowTarget<Stored> before_target(arguments, ignore_index(arguments));
   for (; now < rows; ++turn) {
     const RingRow<Stored> row(arguments, now);
     const RowTarget<Stored> target(arguments, number);
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     if (self == 0) {
       if (lane < heads) extra = lane;
       if (lane >= 8 && lane < 8 + tails)
-        extra = static_cast<int>(arguments.classes) - tails + lane - 8;
+        extra = static_cast<int>(arguments.length) - tails + lane - 8;
     }
     State state;
     float extra_logit = -INFINITY;
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
       state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
     }
     const uintptr_t target_place =
-        row.start + (target.known ? target.number : arguments.classes) * sizeof(Stored);
+        row.start + (target.known ? target.number : arguments.length) * sizeof(Stored);
 
     const int first_slot = slot;
     for (int k = 0; k < shape.piece_slots; ++k) {
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         factors = factors_of(arguments, target, result, incoming.template of<float>(arguments, now),
                              told_logit, scale);
       Stored* const to =
-          static_cast<Stored*>(arguments.gradient) + now * arguments.gradient_strides.outer;
+          static_cast<Stored*>(arguments.gradients[0]) + now * arguments.gradient_strides[0].outer;
       unsigned char* const bytes_to = reinterpret_cast<unsigned char*>(to);
       slot = first_slot;
       for (int k = 0; k < shape.piece_slots; ++k) {

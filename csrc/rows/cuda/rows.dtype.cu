@@ -137,9 +137,9 @@ Status launch_any(const RowArguments& arguments, const RowMemory& memory,
 
 // Many rows a block, where neighbours in memory are of several rows, or rows are short.
 bool takes_columns(const RowArguments& arguments) {
-  const RowStrides& strides = arguments.logits_strides;
+  const RowStrides& strides = arguments.strides[0];
   const int64_t next = arguments.inner > 1 ? strides.inner : strides.outer;
-  return arguments.classes <= kAnyThreads / 2 || next < strides.classes;
+  return arguments.length <= kAnyThreads / 2 || next < strides.element;
 }
 
 template <typename Wide>
@@ -183,7 +183,7 @@ Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const
   }
   // A float's rounding of a bent logit shows in its exponential.
   if constexpr (sizeof(Stored) == 4)
-    if (arguments.softcap != 0) return choose_any<double>(arguments, memory, context);
+    if (arguments.parameters[kSoftcap] != 0) return choose_any<double>(arguments, memory, context);
   return choose_any<Real>(arguments, memory, context);
 }
 
@@ -202,23 +202,23 @@ Status launch_all(const RowArguments& arguments, const RowPolicy& policy,
                   const LaunchContext& context) {
   const bool sums = arguments.value && arguments.reduction != RowReduction::none;
   const bool divides =
-      arguments.gradient && arguments.reduction == RowReduction::mean && !arguments.probabilities;
+      arguments.gradients[0] && arguments.reduction == RowReduction::mean && !arguments.operands[1];
   auto* const slot = static_cast<Slot*>(context.slot);
   auto* const totals = static_cast<Totals*>(context.workspace);
   auto* const numbers = reinterpret_cast<double*>(totals + 1);
   RowMemory memory;
   memory.arrived = &slot->arrived[0];
   memory.claimed = reinterpret_cast<int*>(&slot->arrived[1]);
-  memory.total_weight = divides ? numbers : nullptr;
+  memory.count = divides ? numbers : nullptr;
   memory.losses = sums ? numbers + 1 : nullptr;
   Status status;
   if (context.clear_slot) status = clear(slot, kSlotBytes, context);
   if (status.ok() && divides)
     status = launch("prepare_kernel", prepare_kernel<Stored>, total_grid(arguments), kTotalThreads,
                     false, context.stream, arguments, memory, totals);
-  if (status.ok() && arguments.rows() > 0 && arguments.classes > 0)
-    status = arguments.gradient ? launch_rows<true>(arguments, policy, memory, context)
-                                : launch_rows<false>(arguments, policy, memory, context);
+  if (status.ok() && arguments.rows() > 0 && arguments.length > 0)
+    status = arguments.gradients[0] ? launch_rows<true>(arguments, policy, memory, context)
+                                    : launch_rows<false>(arguments, policy, memory, context);
   if (!status.ok()) return status;
   if (sums)
     return launch("finish_kernel", finish_kernel<Stored, Real>, total_grid(arguments),

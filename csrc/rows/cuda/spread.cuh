@@ -5,16 +5,16 @@
 // be a logit as any other: vectors that are not to be counted are left out by a bit each.
 #pragma once
 
+#include "rows/cross_entropy.h"
 #include "rows/cuda/policies.h"
 #include "rows/cuda/state.cuh"
-#include "rows/kernels.h"
 
 namespace losscli::cuda {
 
 // Logits as they are.
 struct SmoothedScale : RowScale {
   __device__ __forceinline__ explicit SmoothedScale(const RowArguments& arguments)
-      : RowScale(arguments.temperature) {}
+      : RowScale(arguments.parameters[kTemperature]) {}
 
   __device__ __forceinline__ float bend(float x) const { return x; }
   __device__ __forceinline__ float slope(float) const { return 1; }
@@ -56,9 +56,9 @@ struct CappedScale {
   static constexpr float kUnit = 1.4426950408889634f;
 
   __device__ __forceinline__ explicit CappedScale(const RowArguments& arguments)
-      : inside(
-            static_cast<float>(2.8853900817779268 / (arguments.temperature * arguments.softcap))),
-        cap(static_cast<float>(arguments.softcap)),
+      : inside(static_cast<float>(2.8853900817779268 / (arguments.parameters[kTemperature] *
+                                                        arguments.parameters[kSoftcap]))),
+        cap(static_cast<float>(arguments.parameters[kSoftcap])),
         bent(cap * kUnit) {}
 
   __device__ __forceinline__ static float inverse(float x) {
@@ -265,7 +265,7 @@ struct ModeOf {
   using Scale = RowScale;
   using State = RowState;
   __device__ __forceinline__ static RowScale scale_of(const RowArguments& arguments) {
-    return RowScale(arguments.temperature);
+    return RowScale(arguments.parameters[kTemperature]);
   }
 };
 

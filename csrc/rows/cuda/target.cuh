@@ -3,19 +3,11 @@
 
 #include <cmath>
 
+#include "rows/cross_entropy.h"
+#include "rows/cuda/incoming.cuh"
 #include "rows/cuda/spread.cuh"
-#include "rows/kernels.h"
 
 namespace losscli::cuda {
-
-// Memory of one launch besides its operands.
-struct RowMemory {
-  double* losses = nullptr;        // of the rows, for a sum or a mean
-  double* total_weight = nullptr;  // what a mean divides by, where gradients are wanted
-  // Both are zero before a launch and after it.
-  int* claimed = nullptr;       // rows that have been claimed
-  unsigned* arrived = nullptr;  // blocks that have summed
-};
 
 template <typename Stored>
 struct RowTarget {
@@ -28,21 +20,13 @@ struct RowTarget {
 
   __device__ __forceinline__ static int64_t read_number(const RowArguments& arguments,
                                                         int64_t row) {
-    const int64_t at = arguments.target_strides.start(row, arguments.inner);
-    switch (arguments.index) {
-      case IndexType::int64:
-        return static_cast<const int64_t*>(arguments.targets)[at];
-      case IndexType::int32:
-        return static_cast<const int32_t*>(arguments.targets)[at];
-      default:
-        return static_cast<const uint8_t*>(arguments.targets)[at];
-    }
+    return read_label(arguments, row);
   }
 
   __device__ __forceinline__ RowTarget(const RowArguments& arguments, int64_t number)
       : number(number) {
-    ignored = number == arguments.ignore_index;
-    known = !ignored && number >= 0 && number < arguments.classes;
+    ignored = number == ignore_index(arguments);
+    known = !ignored && number >= 0 && number < arguments.length;
     if (known)
       weight = arguments.weight
                    ? static_cast<Real>(widen(static_cast<const Stored*>(arguments.weight)[number]))
@@ -96,11 +80,12 @@ __device__ __forceinline__ RowFactors factors_of(const RowArguments& arguments,
                                                  const RowTarget<Stored>& target,
                                                  const RowResult<Stored>& row, float incoming,
                                                  float, const RowScale&) {
-  const float scale = incoming / static_cast<float>(arguments.temperature);
+  const float scale = incoming / static_cast<float>(arguments.parameters[kTemperature]);
   const float picked = target.weight * scale;
-  const float beyond = arguments.z_loss == 0
-                           ? 0.0f
-                           : static_cast<float>(2 * arguments.z_loss * row.log_sum_exp()) * scale;
+  const float beyond =
+      arguments.parameters[kZLoss] == 0
+          ? 0.0f
+          : static_cast<float>(2 * arguments.parameters[kZLoss] * row.log_sum_exp()) * scale;
   const float inverse = 1.0f / row.sum;
   RowFactors factors;
   factors.all = (picked + beyond) * inverse;
@@ -115,17 +100,18 @@ __device__ __forceinline__ RowFactors factors_of(const RowArguments& arguments,
                                                  const RowTarget<Stored>& target,
                                                  const RowResult<Stored>& row, float incoming,
                                                  float logit, const Scale& of_logits) {
-  const float scale = incoming / static_cast<float>(arguments.temperature);
-  const float picked = static_cast<float>(1 - arguments.label_smoothing) * target.weight * scale;
-  float beyond = static_cast<float>(arguments.label_smoothing) * scale;
-  if (arguments.z_loss != 0)
-    beyond += static_cast<float>(2 * arguments.z_loss * row.log_sum_exp()) * scale;
+  const float scale = incoming / static_cast<float>(arguments.parameters[kTemperature]);
+  const float picked =
+      static_cast<float>(1 - arguments.parameters[kLabelSmoothing]) * target.weight * scale;
+  float beyond = static_cast<float>(arguments.parameters[kLabelSmoothing]) * scale;
+  if (arguments.parameters[kZLoss] != 0)
+    beyond += static_cast<float>(2 * arguments.parameters[kZLoss] * row.log_sum_exp()) * scale;
   const float inverse = 1.0f / row.sum;
   RowFactors factors;
   factors.all = (picked + beyond) * inverse;
-  factors.share =
-      static_cast<float>(arguments.label_smoothing / static_cast<double>(arguments.classes)) *
-      scale;
+  factors.share = static_cast<float>(arguments.parameters[kLabelSmoothing] /
+                                     static_cast<double>(arguments.length)) *
+                  scale;
   factors.own = beyond * (row.own * inverse) - picked * (row.others * inverse) - factors.share;
   factors.own *= of_logits.slope(logit);
   if (!target.known) factors.all = factors.own = NAN;

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   const int rows = static_cast<int>(arguments.rows());
   const int step = gridDim.x * teams;
   const auto scale = ModeOf<kMode>::scale_of(arguments);
-  const float share = kSpread ? 1.0f / static_cast<float>(arguments.classes) : 0.0f;
+  const float share = kSpread ? 1.0f / static_cast<float>(arguments.length) : 0.0f;
   const int first = member * shape.slot_bytes;  // where this warp's part begins
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
   const uint32_t filled =
@@ -57,13 +57,13 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   __syncwarp();
 
   const auto logits_of = [&](int row) {
-    return static_cast<const Stored*>(arguments.logits) + row * arguments.logits_strides.outer;
+    return static_cast<const Stored*>(arguments.operands[0]) + row * arguments.strides[0].outer;
   };
   const auto span_of = [&](int row) {
-    return kWhole ? RowSpan<Stored>() : RowSpan<Stored>(logits_of(row), arguments.classes);
+    return kWhole ? RowSpan<Stored>() : RowSpan<Stored>(logits_of(row), arguments.length);
   };
   // The bytes of this warp's part.
-  const int row_bytes = static_cast<int>(arguments.classes * sizeof(Stored));
+  const int row_bytes = static_cast<int>(arguments.length * sizeof(Stored));
   const auto part_of = [&](const RowSpan<Stored>& span) {
     return min(shape.slot_bytes, (kWhole ? row_bytes : span.vectors * 16) - first);
   };
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
         factors = factors_of(arguments, target, result, incoming.template of<float>(arguments, row),
                              logit, scale);
       Stored* const gradient =
-          static_cast<Stored*>(arguments.gradient) + row * arguments.gradient_strides.outer;
+          static_cast<Stored*>(arguments.gradients[0]) + row * arguments.gradient_strides[0].outer;
       unsigned char* const to = reinterpret_cast<unsigned char*>(gradient + span.heads) + first;
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {

@@ -2,33 +2,11 @@
 // losses, each in an order that does not change from run to run.
 #pragma once
 
+#include "rows/cuda/block_sum.cuh"
 #include "rows/cuda/incoming.cuh"
+#include "rows/cuda/target.cuh"
 
 namespace losscli::cuda {
-
-constexpr int kTotalThreads = 256;
-constexpr int kMostTotals = 256;
-constexpr int kTotalRows = 1024;  // of a block, at least
-
-// The sum over a block, in each of its threads.
-__device__ __forceinline__ double add_block(double sum, double* memory) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-  if (threadIdx.x % 32 == 0) memory[threadIdx.x / 32] = sum;
-  __syncthreads();
-  sum = memory[threadIdx.x % (kTotalThreads / 32)];
-#pragma unroll
-  for (int distance = kTotalThreads / 64; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(~0u, sum, distance);
-  __syncthreads();
-  return sum;
-}
-
-// Sums of one launch, in its workspace.
-struct Totals {
-  double losses[kMostTotals];
-  double weights[kMostTotals];
-};
 
 // The sums of the rows' losses and of the weights of their targets, each if asked for: true in the
 // block that comes last, with the sums in each of its threads.
@@ -79,7 +57,7 @@ __global__ void __launch_bounds__(kTotalThreads)
   if (is_written(arguments)) return;
   double loss, weight;
   if (!add_rows<Stored>(arguments, nullptr, true, totals, memory.arrived, loss, weight)) return;
-  if (threadIdx.x == 0) *memory.total_weight = weight;
+  if (threadIdx.x == 0) *memory.count = weight;
 }
 
 template <typename Stored, typename Real>
@@ -88,14 +66,14 @@ __global__ void __launch_bounds__(kTotalThreads)
                   const __grid_constant__ RowMemory memory, Totals* totals) {
   double value, weight;
   const bool mean = arguments.reduction == RowReduction::mean;
-  const bool weights = mean && !arguments.probabilities && !memory.total_weight;
+  const bool weights = mean && !arguments.operands[1] && !memory.count;
   if (!add_rows<Stored>(arguments, memory.losses, weights, totals, memory.arrived, value, weight))
     return;
   if (threadIdx.x != 0) return;
   if (mean) {
-    value /= arguments.probabilities ? static_cast<double>(arguments.rows())
-             : weights               ? weight
-                                     : *memory.total_weight;
+    value /= arguments.operands[1] ? static_cast<double>(arguments.rows())
+             : weights             ? weight
+                                   : *memory.count;
   }
   narrow(static_cast<Real>(value), *static_cast<Stored*>(arguments.value));
   *memory.claimed = 0;

@@ -12,7 +12,7 @@
 #include "core/operand.h"
 #include "elementwise/cpu/convert.h"
 #include "reduce/cpu/compensated.h"
-#include "rows/functors/kernels.h"
+#include "rows/kernels.h"
 
 namespace losscli::cpu {
 
@@ -22,8 +22,8 @@ inline double read_number(const void* data, DType dtype, int64_t element) {
   });
 }
 
-inline int64_t read_label(const FunctorArguments& arguments, int64_t row) {
-  const int64_t element = arguments.labels_strides.start(row, arguments.inner);
+inline int64_t read_label(const RowArguments& arguments, int64_t row) {
+  const int64_t element = arguments.label_strides.start(row, arguments.inner);
   switch (arguments.labels_dtype) {
     case DType::int64:
       return static_cast<const int64_t*>(arguments.labels)[element];
@@ -38,10 +38,10 @@ inline int64_t read_label(const FunctorArguments& arguments, int64_t row) {
 template <typename Loss, typename Stored>
 class Facts {
  public:
-  Facts(const FunctorArguments& arguments, const Loss& loss) : arguments_(arguments), loss_(loss) {}
+  Facts(const RowArguments& arguments, const Loss& loss) : arguments_(arguments), loss_(loss) {}
 
   bool counts(int64_t row) const {
-    const FunctorArguments& a = arguments_;
+    const RowArguments& a = arguments_;
     if (a.mask && !a.mask[a.mask_strides.start(row, a.inner)]) return false;
     return !Loss::labelled || !loss_.ignores(read_label(a, row));
   }
@@ -55,11 +55,11 @@ class Facts {
       const auto* const first = static_cast<const Stored*>(arguments_.operands[0]);
       const RowStrides& strides = arguments_.strides[0];
       facts.picked = to_value<double>(
-          first[strides.start(row, arguments_.inner) + facts.label * strides.classes]);
+          first[strides.start(row, arguments_.inner) + facts.label * strides.element]);
     }
     if constexpr (Loss::targeted)
-      facts.target = read_number(arguments_.labels, arguments_.labels_dtype,
-                                 arguments_.labels_strides.start(row, arguments_.inner));
+      facts.target = read_number(arguments_.targets, arguments_.targets_dtype,
+                                 arguments_.target_strides.start(row, arguments_.inner));
     return facts;
   }
 
@@ -106,14 +106,14 @@ class Facts {
                             std::to_string(arguments_.length) + " classes");
   }
 
-  const FunctorArguments& arguments_;
+  const RowArguments& arguments_;
   const Loss& loss_;
 };
 
 // The incoming gradient of each value of a row: a number, what is expected of it, or one for each.
 class FunctorIncoming : public IncomingNumber {
  public:
-  explicit FunctorIncoming(const FunctorArguments& arguments)
+  explicit FunctorIncoming(const RowArguments& arguments)
       : IncomingNumber(arguments.expectation, arguments.guess,
                        [&] { return read(arguments, 0, 0); }),
         arguments_(arguments) {}
@@ -125,14 +125,14 @@ class FunctorIncoming : public IncomingNumber {
   }
 
  private:
-  static double read(const FunctorArguments& arguments, int64_t row, int output) {
+  static double read(const RowArguments& arguments, int64_t row, int output) {
     if (!arguments.grad_output) return 1;
     return read_number(
         arguments.grad_output, arguments.grad_output_dtype,
         row * arguments.grad_output_stride + output * arguments.grad_output_output_stride);
   }
 
-  const FunctorArguments& arguments_;
+  const RowArguments& arguments_;
 };
 
 }  // namespace losscli::cpu

@@ -18,7 +18,7 @@ template <typename Real>
 using Functor = LOSSCLI_LOSS<Real>;
 
 template <typename Stored>
-void put(const FunctorArguments& arguments, int64_t place, double value) {
+void put(const RowArguments& arguments, int64_t place, double value) {
   using Wide = RealOf<Stored>;
   if (arguments.wide)
     static_cast<Wide*>(arguments.value)[place] = static_cast<Wide>(value);
@@ -27,7 +27,7 @@ void put(const FunctorArguments& arguments, int64_t place, double value) {
 }
 
 template <typename Stored, typename Real>
-void run_as(const FunctorArguments& arguments, const LaunchContext& context) {
+void run_as(const RowArguments& arguments, const LaunchContext& context) {
   using Wide = Functor<double>;
   const Wide wide(arguments.parameters);
   const Facts<Wide, Stored> facts(arguments, wide);
@@ -73,27 +73,25 @@ void run_as(const FunctorArguments& arguments, const LaunchContext& context) {
 
 // With a temperature the rounding of a float shows in its exponential: then in double.
 template <typename Stored>
-void run(const FunctorArguments& arguments, const LaunchContext& context) {
+void run(const RowArguments& arguments, const LaunchContext& context) {
   if constexpr (std::is_same_v<Stored, float> && Functor<float>::logits)
     if (arguments.parameters[0] != 1) return run_as<Stored, double>(arguments, context);
   run_as<Stored, RealOf<Stored>>(arguments, context);
 }
 
-Status run_functor(const FunctorArguments& arguments, const LaunchContext& context) {
+Status run_functor(const RowArguments& arguments, const LaunchContext& context) {
   return guarded([&] {
     with_floating_type(arguments.dtype,
                        [&](auto stored) { run<decltype(stored)>(arguments, context); });
   });
 }
 
-Needs nothing(const FunctorArguments&, const DeviceFacts&) { return {}; }
+Needs nothing(const RowArguments&, const DeviceFacts&) { return {}; }
 
-const FunctorKernels kernels{kInterface, Functor<float>::rows, Functor<float>::parameter_total,
-                             nothing, run_functor};
+const RowKernels kernels{kInterface, Functor<float>::rows, Functor<float>::parameter_total, nothing,
+                         run_functor};
 
 }  // namespace
 }  // namespace losscli::cpu
 
-LOSSCLI_EXPORT const losscli::FunctorKernels* losscli_functor_kernels() {
-  return &losscli::cpu::kernels;
-}
+LOSSCLI_EXPORT const losscli::RowKernels* losscli_row_kernels() { return &losscli::cpu::kernels; }

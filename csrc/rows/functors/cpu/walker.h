@@ -36,7 +36,7 @@ class Walker {
   // What a row's exponentials take at most where they are kept: half of a second-level cache.
   static constexpr int64_t kKeptBytes = int64_t{1} << 19;
 
-  explicit Walker(const FunctorArguments& arguments)
+  explicit Walker(const RowArguments& arguments)
       : arguments_(arguments),
         loss_(arguments.parameters),
         wide_(arguments.parameters),
@@ -59,7 +59,7 @@ class Walker {
     for (int k = 0; k < kRows; ++k)
       rows_[k] = {static_cast<const Stored*>(arguments_.operands[k]) +
                       arguments_.strides[k].start(row, arguments_.inner),
-                  arguments_.strides[k].classes};
+                  arguments_.strides[k].element};
     totals_ = {};
     if constexpr (Loss::logits) {
       for (int k = 0; k < kRows; ++k) find_top(k);
@@ -274,12 +274,12 @@ class Walker {
     if (!arguments_.gradients[k]) return;
     const RowStrides& strides = arguments_.gradient_strides[k];
     Stored* const to = static_cast<Stored*>(arguments_.gradients[k]) +
-                       strides.start(row, arguments_.inner) + first * strides.classes;
-    if (strides.classes == 1) return narrow_run(from, to, count);
-    for (int64_t i = 0; i < count; ++i) to[i * strides.classes] = from_real<Stored>(from[i]);
+                       strides.start(row, arguments_.inner) + first * strides.element;
+    if (strides.element == 1) return narrow_run(from, to, count);
+    for (int64_t i = 0; i < count; ++i) to[i * strides.element] = from_real<Stored>(from[i]);
   }
 
-  const FunctorArguments& arguments_;
+  const RowArguments& arguments_;
   const Loss loss_;
   const WideLoss wide_;
   const Real inverse_;  // 1 / temperature

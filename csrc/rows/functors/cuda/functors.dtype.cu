@@ -25,7 +25,7 @@ using Loss = Functor<RealOf<Stored>>;
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // The fewest blocks whose shared memory holds a row; where rows are few, as many as read faster.
-FunctorPolicy choose(const FunctorArguments& arguments, bool again, const DeviceFacts& device) {
+FunctorPolicy choose(const RowArguments& arguments, bool again, const DeviceFacts& device) {
   FunctorPolicy policy;
   constexpr int kCount = PackedRow<Stored>::kCount;
   const int64_t packs = divide_up(arguments.length, kCount);
@@ -44,8 +44,8 @@ FunctorPolicy choose(const FunctorArguments& arguments, bool again, const Device
 }
 
 template <int threads, bool kGradient>
-Status launch_rows(const FunctorArguments& arguments, const FunctorPolicy& policy,
-                   const FunctorMemory& memory, const LaunchContext& context) {
+Status launch_rows(const RowArguments& arguments, const FunctorPolicy& policy,
+                   const RowMemory& memory, const LaunchContext& context) {
   const auto kernel = functor_kernel<Functor, Stored, threads, kGradient>;
   constexpr int kBlock = block_threads(threads);
   const int shared = policy.resident * Loss::rows * kPackBytes * kBlock;
@@ -87,7 +87,7 @@ Status launch_rows(const FunctorArguments& arguments, const FunctorPolicy& polic
 }
 
 template <bool kGradient>
-Status launch_as(const FunctorArguments& arguments, const FunctorMemory& memory,
+Status launch_as(const RowArguments& arguments, const RowMemory& memory,
                  const LaunchContext& context) {
   const bool again = FunctorRows<Functor, Stored, 32, kGradient>::kAgain;
   const FunctorPolicy policy = choose(arguments, again, context.device);
@@ -99,11 +99,11 @@ Status launch_as(const FunctorArguments& arguments, const FunctorMemory& memory,
 
 // Whether the rows of all operands and gradients begin at the same place of 16 bytes, so that
 // vectors of one are vectors of all.
-bool lie_alike(const FunctorArguments& arguments) {
+bool lie_alike(const RowArguments& arguments) {
   const auto first = reinterpret_cast<uintptr_t>(arguments.operands[0]);
   const auto lies_so = [&](const void* data, const RowStrides& strides) {
     const int64_t steps = strides.outer - arguments.strides[0].outer;
-    return (strides.classes == 1 || arguments.length == 1) &&
+    return (strides.element == 1 || arguments.length == 1) &&
            (reinterpret_cast<uintptr_t>(data) - first) % kPackBytes == 0 &&
            (arguments.rows() == 1 || steps * int64_t{sizeof(Stored)} % kPackBytes == 0);
   };
@@ -116,7 +116,7 @@ bool lie_alike(const FunctorArguments& arguments) {
 }
 
 // The shape of the slots of so many warps for a row, if they hold what they must.
-bool fits(const FunctorArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
+bool fits(const RowArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
   constexpr int64_t kMostSlotBytes = int64_t{slot_vectors(Loss::rows)} * 32 * kPackBytes;
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)};
   const int64_t warps = int64_t{team} * cluster;
@@ -139,7 +139,7 @@ bool fits(const FunctorArguments& arguments, bool again, int team, int cluster, 
 
 // The fewest warps whose slots hold a row; more of them where rows are few. Where a row is not
 // held, the fewest that end at about the same time.
-bool choose_slots(const FunctorArguments& arguments, bool again, const DeviceFacts& device,
+bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& device,
                   SlotShape& shape) {
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)}, rows = arguments.rows();
   if (!device.clusters || arguments.inner != 1 || rows >= int64_t{1} << 30 ||
@@ -161,8 +161,8 @@ bool choose_slots(const FunctorArguments& arguments, bool again, const DeviceFac
 }
 
 template <template <typename> class AnyFunctor, int kGradients>
-Status launch_slots(const FunctorArguments& arguments, const SlotShape& shape,
-                    const FunctorMemory& memory, const LaunchContext& context) {
+Status launch_slots(const RowArguments& arguments, const SlotShape& shape, const RowMemory& memory,
+                    const LaunchContext& context) {
   const auto kernel = slots_kernel<AnyFunctor, Stored, kGradients>;
   const int64_t shared = kSlotWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
                          2 * kToldBytes * int64_t{kSlotWarps} * shape.cluster;
@@ -198,8 +198,8 @@ Status launch_slots(const FunctorArguments& arguments, const SlotShape& shape,
 
 // As many gradients as may be wanted.
 template <template <typename> class AnyFunctor, bool kGradient>
-Status launch_slots_for(const FunctorArguments& arguments, const SlotShape& shape,
-                        const FunctorMemory& memory, const LaunchContext& context) {
+Status launch_slots_for(const RowArguments& arguments, const SlotShape& shape,
+                        const RowMemory& memory, const LaunchContext& context) {
   if constexpr (!kGradient) return launch_slots<AnyFunctor, 0>(arguments, shape, memory, context);
   if constexpr (kGradient && Loss::rows > 1)
     if (arguments.gradients[1] || (Loss::rows > 2 && arguments.gradients[2]))
@@ -209,7 +209,7 @@ Status launch_slots_for(const FunctorArguments& arguments, const SlotShape& shap
 
 // The kernel that reads each row once, where rows are what it takes.
 template <template <typename> class AnyFunctor, bool kGradient>
-Status launch_best(const FunctorArguments& arguments, const FunctorMemory& memory,
+Status launch_best(const RowArguments& arguments, const RowMemory& memory,
                    const LaunchContext& context) {
   using AnyLoss = AnyFunctor<RealOf<Stored>>;
   if constexpr (sizeof(Stored) <= 4 && AnyLoss::reads) {
@@ -227,19 +227,19 @@ Status launch_best(const FunctorArguments& arguments, const FunctorMemory& memor
 }
 
 // The grid of the kernels that sum over rows.
-dim3 total_grid(const FunctorArguments& arguments) {
+dim3 total_grid(const RowArguments& arguments) {
   const int64_t blocks = least(divide_up(arguments.rows(), kTotalRows), kMostTotals);
   return dim3(static_cast<unsigned>(blocks > 0 ? blocks : 1));
 }
 
-Status launch_all(const FunctorArguments& arguments, const LaunchContext& context) {
+Status launch_all(const RowArguments& arguments, const LaunchContext& context) {
   const bool sums = arguments.value && arguments.reduction != RowReduction::none;
   const bool counts =
       arguments.reduction == RowReduction::mean && (Loss::labelled || arguments.mask);
   auto* const slot = static_cast<Slot*>(context.slot);
   auto* const totals = static_cast<Totals*>(context.workspace);
   auto* const numbers = reinterpret_cast<double*>(totals + 1);
-  FunctorMemory memory;
+  RowMemory memory;
   memory.arrived = &slot->arrived[0];
   memory.count = counts ? numbers : nullptr;
   memory.losses = sums ? numbers + 1 : nullptr;

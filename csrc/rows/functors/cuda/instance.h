@@ -2,11 +2,11 @@
 #pragma once
 
 #include "core/launch.h"
-#include "rows/functors/kernels.h"
+#include "rows/kernels.h"
 
 namespace losscli::cuda {
 
-using LaunchFunctor = Status (*)(const FunctorArguments&, const LaunchContext&);
+using LaunchFunctor = Status (*)(const RowArguments&, const LaunchContext&);
 
 extern const LaunchFunctor functor_float32, functor_float64, functor_float16, functor_bfloat16;
 

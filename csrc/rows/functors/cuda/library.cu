@@ -11,7 +11,7 @@
 namespace losscli::cuda {
 namespace {
 
-Needs needs(const FunctorArguments& arguments, const DeviceFacts&) {
+Needs needs(const RowArguments& arguments, const DeviceFacts&) {
   const bool sums = arguments.value && arguments.reduction != RowReduction::none;
   Needs needs;
   needs.workspace =
@@ -20,7 +20,7 @@ Needs needs(const FunctorArguments& arguments, const DeviceFacts&) {
   return needs;
 }
 
-Status run(const FunctorArguments& arguments, const LaunchContext& context) {
+Status run(const RowArguments& arguments, const LaunchContext& context) {
   switch (arguments.dtype) {
     case DType::float64:
       return functor_float64(arguments, context);
@@ -34,11 +34,9 @@ Status run(const FunctorArguments& arguments, const LaunchContext& context) {
 }
 
 using Loss = LOSSCLI_LOSS<float>;
-const FunctorKernels kernels{kInterface, Loss::rows, Loss::parameter_total, needs, run};
+const RowKernels kernels{kInterface, Loss::rows, Loss::parameter_total, needs, run};
 
 }  // namespace
 }  // namespace losscli::cuda
 
-LOSSCLI_EXPORT const losscli::FunctorKernels* losscli_functor_kernels() {
-  return &losscli::cuda::kernels;
-}
+LOSSCLI_EXPORT const losscli::RowKernels* losscli_row_kernels() { return &losscli::cuda::kernels; }

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/cuda/memory.cuh"
-#include "rows/functors/kernels.h"
+#include "rows/kernels.h"
 
 namespace losscli::cuda {
 

@@ -2,7 +2,7 @@
 // and what its values and gradients are made of.
 #pragma once
 
-#include "rows/functors/cuda/incoming.cuh"
+#include "rows/functors/cuda/known_row.cuh"
 #include "rows/functors/cuda/sums.cuh"
 
 namespace losscli::cuda {
@@ -18,8 +18,7 @@ class RowOfFunctor {
   using Element = RowElement<Real, Loss::rows>;
   static constexpr int kRows = Loss::rows;
 
-  __device__ __forceinline__ RowOfFunctor(const FunctorArguments& arguments,
-                                          const FunctorMemory& memory)
+  __device__ __forceinline__ RowOfFunctor(const RowArguments& arguments, const RowMemory& memory)
       : incoming(arguments, memory),
         loss(arguments.parameters),
         powers(Loss::logits ? arguments.parameters[0] : 1.0),
@@ -135,7 +134,7 @@ class RowOfFunctor {
     return found;
   }
 
-  const FunctorIncoming incoming;
+  const RowIncoming incoming;
   const Loss loss;
   const Powers powers;
   Known known;
@@ -143,8 +142,8 @@ class RowOfFunctor {
   RowFinish<Real> finished;
 
  private:
-  const FunctorArguments& a_;
-  const FunctorMemory& memory_;
+  const RowArguments& a_;
+  const RowMemory& memory_;
   int64_t number_ = 0;
   Real scales_[kMostOutputs];
   Real tops_[kRows], inverses_[kRows];

@@ -25,9 +25,8 @@ class FunctorRows {
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
 
-  __device__ __forceinline__ FunctorRows(const FunctorArguments& arguments,
-                                         const FunctorMemory& memory, int resident,
-                                         Pack<Stored>* held)
+  __device__ __forceinline__ FunctorRows(const RowArguments& arguments, const RowMemory& memory,
+                                         int resident, Pack<Stored>* held)
       : a_(arguments), state_(arguments, memory), resident_(resident), held_(held) {}
 
   __device__ __forceinline__ void run() {
@@ -46,7 +45,7 @@ class FunctorRows {
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       rows_[k] = static_cast<const Stored*>(a_.operands[k]) + a_.strides[k].start(row, a_.inner);
-      strides_[k] = a_.strides[k].classes;
+      strides_[k] = a_.strides[k].element;
     }
     const Row packed(rows_[0], strides_[0], a_.length);
     all_packed_ = true;
@@ -264,8 +263,8 @@ class FunctorRows {
       const RowStrides& strides = a_.gradient_strides[k];
       auto* const gradient = static_cast<Stored*>(a_.gradients[k]);
       outputs.rows[k] = gradient ? gradient + strides.start(row, a_.inner) : nullptr;
-      outputs.strides[k] = strides.classes;
-      outputs.packed[k] = packed.lies_so(outputs.rows[k], strides.classes);
+      outputs.strides[k] = strides.element;
+      outputs.packed[k] = packed.lies_so(outputs.rows[k], strides.element);
     }
     return outputs;
   }
@@ -309,7 +308,7 @@ class FunctorRows {
           row.write_pack(outputs.rows[k], outputs.strides[k], outputs.packed[k], pack, out);
   }
 
-  const FunctorArguments& a_;
+  const RowArguments& a_;
   State state_;
   const int resident_;  // packs of each operand that a thread holds
   Pack<Stored>* const held_;
@@ -323,8 +322,8 @@ class FunctorRows {
 
 template <template <typename> class Functor, typename Stored, int threads, bool kGradient>
 __global__ void __launch_bounds__(block_threads(threads), least_blocks(threads, sizeof(Stored)))
-    functor_kernel(const __grid_constant__ FunctorArguments arguments,
-                   const __grid_constant__ FunctorMemory memory, const int resident) {
+    functor_kernel(const __grid_constant__ RowArguments arguments,
+                   const __grid_constant__ RowMemory memory, const int resident) {
   extern __shared__ __align__(128) unsigned char shared[];
   FunctorRows<Functor, Stored, threads, kGradient> rows(arguments, memory, resident,
                                                         reinterpret_cast<Pack<Stored>*>(shared));

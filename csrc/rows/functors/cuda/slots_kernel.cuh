@@ -35,9 +35,8 @@ class SlotRows {
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
 
-  __device__ __forceinline__ SlotRows(const FunctorArguments& arguments,
-                                      const FunctorMemory& memory, const SlotShape& shape,
-                                      unsigned char* shared)
+  __device__ __forceinline__ SlotRows(const RowArguments& arguments, const RowMemory& memory,
+                                      const SlotShape& shape, unsigned char* shared)
       : a_(arguments), shape_(shape), state_(arguments, memory) {
     warp_ = threadIdx.x / 32;
     lane_ = threadIdx.x % 32;
@@ -434,7 +433,7 @@ class SlotRows {
     write_one(x, true, state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)));
   }
 
-  const FunctorArguments& a_;
+  const RowArguments& a_;
   const SlotShape& shape_;
   State state_;
 
@@ -455,8 +454,8 @@ class SlotRows {
 
 template <template <typename> class Functor, typename Stored, int kGradients>
 __global__ void __launch_bounds__(kSlotWarps * 32, kSlotBlocks)
-    slots_kernel(const __grid_constant__ FunctorArguments arguments,
-                 const __grid_constant__ FunctorMemory memory,
+    slots_kernel(const __grid_constant__ RowArguments arguments,
+                 const __grid_constant__ RowMemory memory,
                  const __grid_constant__ SlotShape shape) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "rows/functors/cuda/powers.cuh"
-#include "rows/functors/kernels.h"
+#include "rows/kernels.h"
 
 namespace losscli::cuda {
 

@@ -2,8 +2,8 @@
 // losses, each in an order that does not change from run to run.
 #pragma once
 
-#include "rows/cuda/totals.cuh"
-#include "rows/functors/cuda/incoming.cuh"
+#include "rows/cuda/block_sum.cuh"
+#include "rows/functors/cuda/known_row.cuh"
 
 namespace losscli::cuda {
 
@@ -37,8 +37,8 @@ __device__ __forceinline__ bool add_over_rows(int64_t rows, const OfRow& of_row,
 
 template <template <typename> class Functor, typename Stored>
 __global__ void __launch_bounds__(kTotalThreads)
-    count_kernel(const __grid_constant__ FunctorArguments arguments,
-                 const __grid_constant__ FunctorMemory memory, Totals* totals) {
+    count_kernel(const __grid_constant__ RowArguments arguments,
+                 const __grid_constant__ RowMemory memory, Totals* totals) {
   using Real = RealOf<Stored>;
   if (is_written(arguments)) return;
   const Functor<Real> loss(arguments.parameters);
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kTotalThreads)
 
 template <typename Stored>
 __global__ void __launch_bounds__(kTotalThreads)
-    sum_kernel(const __grid_constant__ FunctorArguments arguments,
-               const __grid_constant__ FunctorMemory memory, Totals* totals) {
+    sum_kernel(const __grid_constant__ RowArguments arguments,
+               const __grid_constant__ RowMemory memory, Totals* totals) {
   const auto loss = [&](int64_t row) { return memory.losses[row]; };
   double value;
   if (!add_over_rows(arguments.rows(), loss, totals, memory.arrived, value)) return;
