@@ -21,8 +21,10 @@ TORCH, RUNTIME, BENCH, LOSS, STRATEGIES = "torch", "runtime", "bench", "loss", "
 Sources = Mapping[str, bytes]
 """Path under csrc, and what the file holds."""
 
-_ROWS = ("rows/kernels.h", "rows/cross_entropy.h")
-_ROWS += ("losses/rows/loss.h", "losses/rows/cross_entropy.h")
+_ROWS = (
+    *("rows/kernels.h", "rows/cross_entropy.h"),
+    *("losses/rows/loss.h", "losses/rows/cross_entropy.h"),
+)
 _HEADERS, _UNITS = {".h", ".cuh"}, {".cpp", ".cu"}
 
 
