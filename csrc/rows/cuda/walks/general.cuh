@@ -1,20 +1,21 @@
-// The kernel of a functor over rows: each row is shared by a warp, a block or a cluster of blocks,
-// read once from memory and, as far as it fits, held in shared memory for the passes that follow.
+// The walk for rows of any layout and dtype: each row is shared by a warp, a block or a cluster of
+// blocks, read once from memory and, as far as it fits, held in shared memory for the passes that
+// follow.
 #pragma once
 
 #include <type_traits>
 
-#include "rows/functors/cuda/pack.cuh"
-#include "rows/functors/cuda/policies.h"
-#include "rows/functors/cuda/row_state.cuh"
+#include "rows/cuda/current_row.cuh"
+#include "rows/cuda/pack.cuh"
+#include "rows/cuda/policies.h"
 
 namespace losscli::cuda {
 
 // One thread's part of the rows.
-template <template <typename> class Functor, typename Stored, int threads, bool kGradient>
-class FunctorRows {
+template <template <typename> class Formula, typename Stored, int threads, bool kGradient>
+class GeneralRows {
  public:
-  using State = RowOfFunctor<Functor, Stored>;
+  using State = CurrentRow<Formula, Stored>;
   using Real = typename State::Real;
   using Loss = typename State::Loss;
   using Logits = typename State::Logits;
@@ -25,7 +26,7 @@ class FunctorRows {
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
 
-  __device__ __forceinline__ FunctorRows(const RowArguments& arguments, const RowMemory& memory,
+  __device__ __forceinline__ GeneralRows(const RowArguments& arguments, const RowMemory& memory,
                                          int resident, Pack<Stored>* held)
       : a_(arguments), state_(arguments, memory), resident_(resident), held_(held) {}
 
@@ -320,12 +321,12 @@ class FunctorRows {
   bool all_packed_ = true;
 };
 
-template <template <typename> class Functor, typename Stored, int threads, bool kGradient>
+template <template <typename> class Formula, typename Stored, int threads, bool kGradient>
 __global__ void __launch_bounds__(block_threads(threads), least_blocks(threads, sizeof(Stored)))
-    functor_kernel(const __grid_constant__ RowArguments arguments,
+    general_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, const int resident) {
   extern __shared__ __align__(128) unsigned char shared[];
-  FunctorRows<Functor, Stored, threads, kGradient> rows(arguments, memory, resident,
+  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, resident,
                                                         reinterpret_cast<Pack<Stored>*>(shared));
   rows.run();
 }

@@ -1,4 +1,4 @@
-// The kernel of a functor for rows that lie alike, for GPUs with clusters and bulk copies (compute
+// The walk for rows that lie alike, for GPUs with clusters and bulk copies (compute
 // capability 9.0 and newer): each element is read once, and its gradient written once.
 //
 // A team of warps shares a row: one warp or several of a block, or all of a cluster of blocks. The
@@ -13,17 +13,17 @@
 #include <type_traits>
 
 #include "rows/cuda/bulk_copy.cuh"
+#include "rows/cuda/current_row.cuh"
+#include "rows/cuda/policies.h"
 #include "rows/cuda/span.cuh"
-#include "rows/functors/cuda/policies.h"
-#include "rows/functors/cuda/row_state.cuh"
 
 namespace losscli::cuda {
 
 // `kGradients`: how many operands may have gradients, the first ones.
-template <template <typename> class Functor, typename Stored, int kGradients>
+template <template <typename> class Formula, typename Stored, int kGradients>
 class SlotRows {
  public:
-  using State = RowOfFunctor<Functor, Stored>;
+  using State = CurrentRow<Formula, Stored>;
   using Real = typename State::Real;
   using Loss = typename State::Loss;
   using Logits = typename State::Logits;
@@ -452,14 +452,14 @@ class SlotRows {
   const unsigned char* fill_from_[kRows];  // the next of them
 };
 
-template <template <typename> class Functor, typename Stored, int kGradients>
+template <template <typename> class Formula, typename Stored, int kGradients>
 __global__ void __launch_bounds__(kSlotWarps * 32, kSlotBlocks)
     slots_kernel(const __grid_constant__ RowArguments arguments,
                  const __grid_constant__ RowMemory memory,
                  const __grid_constant__ SlotShape shape) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
-  SlotRows<Functor, Stored, kGradients> rows(arguments, memory, shape, shared);
+  SlotRows<Formula, Stored, kGradients> rows(arguments, memory, shape, shared);
   rows.run();
 #endif
 }

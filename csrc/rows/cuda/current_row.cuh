@@ -2,23 +2,23 @@
 // and what its values and gradients are made of.
 #pragma once
 
-#include "rows/functors/cuda/known_row.cuh"
-#include "rows/functors/cuda/sums.cuh"
+#include "rows/cuda/known_row.cuh"
+#include "rows/cuda/sums.cuh"
 
 namespace losscli::cuda {
 
-template <template <typename> class Functor, typename Stored>
-class RowOfFunctor {
+template <template <typename> class Formula, typename Stored>
+class CurrentRow {
  public:
   using Real = RealOf<Stored>;
-  using Loss = Functor<Real>;
+  using Loss = Formula<Real>;
   using Known = KnownRow<Loss, Stored, Real>;
   using Logits = LogitSums<Loss, Real, Stored>;
-  using Powers = FunctorPowers<Real, Stored>;
+  using Powers = LogitPowers<Real, Stored>;
   using Element = RowElement<Real, Loss::rows>;
   static constexpr int kRows = Loss::rows;
 
-  __device__ __forceinline__ RowOfFunctor(const RowArguments& arguments, const RowMemory& memory)
+  __device__ __forceinline__ CurrentRow(const RowArguments& arguments, const RowMemory& memory)
       : incoming(arguments, memory),
         loss(arguments.parameters),
         powers(Loss::logits ? arguments.parameters[0] : 1.0),

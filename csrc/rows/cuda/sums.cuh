@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "rows/functors/cuda/powers.cuh"
+#include "rows/cuda/powers.cuh"
 #include "rows/kernels.h"
 
 namespace losscli::cuda {
@@ -37,7 +37,7 @@ template <typename Loss, typename Real, typename Stored>
 struct LogitSums {
   static constexpr int kRows = Loss::rows;
   static constexpr bool kDistance = Loss::distance.weight >= 0;
-  using Powers = FunctorPowers<Real, Stored>;
+  using Powers = LogitPowers<Real, Stored>;
 
   Real tops[kRows];
   Real sums[kRows];
