@@ -34,7 +34,7 @@ inline bool is_read_once(const RowArguments& arguments) {
   const bool smoothed = arguments.parameters[kLabelSmoothing] != 0;
   if (smoothed && (arguments.weight || arguments.length == 1)) return false;
   if (arguments.parameters[kSoftcap] != 0 && !can_bend(arguments)) return false;
-  return arguments.dtype != DType::float64 && !arguments.operands[1] && arguments.inner == 1 &&
+  return arguments.dtype != DType::float64 && arguments.inner == 1 &&
          (arguments.strides[0].element == 1 || arguments.length == 1) &&
          (arguments.gradient_strides[0].element == 1 || arguments.length == 1 ||
           !arguments.gradients[0]) &&
@@ -126,6 +126,14 @@ GeneralPolicy choose_general(const RowArguments& arguments, bool again, const De
   GeneralPolicy policy;
   constexpr int kCount = PackedRow<Stored>::kCount;
   const int64_t packs = divide_up(arguments.length, kCount);
+  const RowStrides& strides = arguments.strides[0];
+  const int64_t next = arguments.inner > 1 ? strides.inner : strides.outer;
+  if (arguments.rows() > 1 && next >= 0 && next < strides.element) {
+    policy.threads = kColumnTeam;
+    const int64_t most = kColumnHeldBytes / (int64_t{Loss::rows} * kPackBytes * kWarpRowThreads);
+    if (again) policy.resident = static_cast<int>(least(divide_up(packs, kColumnTeam), most));
+    return policy;
+  }
   policy.threads = packs <= kWarpPacks ? 32 : packs <= kSmallBlockPacks ? kSmallBlock : kLargeBlock;
   const int64_t most =
       kHeldBytes / (int64_t{Loss::rows} * kPackBytes * block_threads(policy.threads));
@@ -207,18 +215,32 @@ bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& 
   return false;
 }
 
+// Whether there are walks of cross entropy of class numbers.
+template <typename Loss, typename Stored>
+constexpr bool has_own_walks() {
+  return Loss::is_cross_entropy && Loss::labelled && sizeof(Stored) <= 4;
+}
+
+// Whether logits of float32 are bent, which takes more digits than float has.
+template <typename Loss, typename Stored>
+constexpr bool bends_float() {
+  return Loss::bends && sizeof(Stored) == 4;
+}
+
+template <typename Loss, typename Stored>
+constexpr bool has_slots() {
+  return !has_own_walks<Loss, Stored>() && !bends_float<Loss, Stored>() && Loss::reads &&
+         sizeof(Stored) <= 4;
+}
+
 // The walk for a loss, of which `again` says whether a pass after the first reads the rows.
 template <typename Loss, typename Stored>
 RowPolicy choose(const RowArguments& arguments, bool again, const DeviceFacts& device) {
   RowPolicy policy;
-  if constexpr (Loss::is_cross_entropy) {
-    policy = choose_once(arguments, device);
-  } else if constexpr (sizeof(Stored) <= 4 && Loss::reads) {
-    if (choose_slots<Loss, Stored>(arguments, again, device, policy.parts)) {
+  if constexpr (has_own_walks<Loss, Stored>()) policy = choose_once(arguments, device);
+  if constexpr (has_slots<Loss, Stored>())
+    if (choose_slots<Loss, Stored>(arguments, again, device, policy.parts))
       policy.access = RowAccess::slots;
-      return policy;
-    }
-  }
   policy.general = choose_general<Loss, Stored>(arguments, again, device);
   return policy;
 }

@@ -83,11 +83,12 @@ constexpr int kRingBytes = 222 * 1024;  // of a block's shared memory, for the s
 // latency.
 LOSSCLI_HOST_DEVICE constexpr int packs_ahead(int rows) { return rows == 1 ? 4 : 2; }
 
-// Rows of a warp each, in a block.
+// Rows of a warp each, or of one thread of each warp, in a block.
 constexpr int kWarpRowThreads = 256;
+constexpr int kColumnTeam = kWarpRowThreads / 32;
 
 LOSSCLI_HOST_DEVICE constexpr int block_threads(int threads) {
-  return threads == 32 ? kWarpRowThreads : threads;
+  return threads <= 32 ? kWarpRowThreads : threads;
 }
 
 // Blocks on a multiprocessor, of which the registers of a thread follow: 64 for the largest, for
@@ -105,6 +106,7 @@ constexpr int kLargeBlock = 512;
 // Shared memory of a block, so that two are on a multiprocessor: while one waits for memory the
 // other computes.
 constexpr int64_t kHeldBytes = 110 * 1024;
+constexpr int64_t kColumnHeldBytes = 72 * 1024;  // beside what the threads of a row tell each other
 
 struct GeneralPolicy {
   int threads = 32;  // that share a row, in each block

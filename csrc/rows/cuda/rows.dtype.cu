@@ -2,10 +2,10 @@
 // dtype, with -DLOSSCLI_DTYPE=float32 and so on.
 #include LOSSCLI_LOSS_HEADER
 
+#include <type_traits>
 #include <utility>
 
 #include "core/runtime.h"
-#include "rows/cuda/any_kernel.cuh"
 #include "rows/cuda/choice.cuh"
 #include "rows/cuda/instance.h"
 #include "rows/cuda/totals.cuh"
@@ -32,10 +32,6 @@ using Loss = Own<Real>;
 // than a look at the incoming gradient end at once.
 [[maybe_unused]] constexpr int64_t kMostCheckBlocks = 132 * 8;
 [[maybe_unused]] constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
-
-[[maybe_unused]] bool may_be_done(const RowArguments& arguments) {
-  return arguments.guess == Guess::check;
-}
 
 template <int warps, int vectors, bool kGradient, bool kWhole, RowMode kMode>
 Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
@@ -65,7 +61,8 @@ Status launch_registers(const RowArguments& arguments, const RowMemory& memory,
                         const LaunchContext& context) {
   constexpr int kBlock = threads < kLeastBlock ? kLeastBlock : threads;
   const int64_t blocks = divide_up(arguments.rows(), kBlock / threads);
-  const int64_t most = may_be_done(arguments) ? kMostCheckBlocks * 1024 / kBlock : kMostBlocks;
+  const int64_t most =
+      arguments.guess == Guess::check ? kMostCheckBlocks * 1024 / kBlock : kMostBlocks;
   return launch("registers_kernel", registers_kernel<Stored, threads, count, kGradient, kMode>,
                 dim3(static_cast<unsigned>(least(blocks, most))), kBlock, false, context.stream,
                 arguments, memory);
@@ -97,30 +94,6 @@ Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const
                         arguments, memory, shape);
 }
 
-template <typename Wide, int columns>
-Status launch_any(const RowArguments& arguments, const RowMemory& memory,
-                  const LaunchContext& context) {
-  const int64_t blocks = divide_up(arguments.rows(), columns);
-  const int64_t most = may_be_done(arguments) ? kMostCheckBlocks : kMostBlocks;
-  return launch("any_kernel", any_kernel<Stored, Wide, columns>,
-                dim3(static_cast<unsigned>(least(blocks, most))), kAnyThreads, false,
-                context.stream, arguments, memory);
-}
-
-// Many rows a block, where neighbours in memory are of several rows, or rows are short.
-[[maybe_unused]] bool takes_columns(const RowArguments& arguments) {
-  const RowStrides& strides = arguments.strides[0];
-  const int64_t next = arguments.inner > 1 ? strides.inner : strides.outer;
-  return arguments.length <= kAnyThreads / 2 || next < strides.element;
-}
-
-template <typename Wide>
-Status choose_any(const RowArguments& arguments, const RowMemory& memory,
-                  const LaunchContext& context) {
-  return takes_columns(arguments) ? launch_any<Wide, 32>(arguments, memory, context)
-                                  : launch_any<Wide, 1>(arguments, memory, context);
-}
-
 // By a walk of cross entropy.
 template <bool kGradient, RowMode kMode>
 Status launch_once(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
@@ -141,22 +114,14 @@ Status launch_once(const RowArguments& arguments, const RowPolicy& policy, const
 }
 
 template <bool kGradient>
-Status launch_of_cross_entropy(const RowArguments& arguments, const RowPolicy& policy,
-                               const RowMemory& memory, const LaunchContext& context) {
-  if constexpr (sizeof(Real) == 4) {
-    if (policy.access != RowAccess::general) {
-      if constexpr (sizeof(Stored) == 2)
-        if (policy.mode == RowMode::capped)
-          return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
-      return policy.mode == RowMode::plain
-                 ? launch_once<kGradient, RowMode::plain>(arguments, policy, memory, context)
-                 : launch_once<kGradient, RowMode::smoothed>(arguments, policy, memory, context);
-    }
-  }
-  // A float's rounding of a bent logit shows in its exponential.
-  if constexpr (sizeof(Stored) == 4)
-    if (arguments.parameters[kSoftcap] != 0) return choose_any<double>(arguments, memory, context);
-  return choose_any<Real>(arguments, memory, context);
+Status launch_own(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                  const LaunchContext& context) {
+  if constexpr (sizeof(Stored) == 2)
+    if (policy.mode == RowMode::capped)
+      return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
+  return policy.mode == RowMode::plain
+             ? launch_once<kGradient, RowMode::plain>(arguments, policy, memory, context)
+             : launch_once<kGradient, RowMode::smoothed>(arguments, policy, memory, context);
 }
 
 template <template <typename> class Formula, int kGradients>
@@ -183,39 +148,56 @@ Status launch_slots_for(const RowArguments& arguments, const SlotShape& shape,
   if constexpr (kGradient) return launch_slots<Formula, 1>(arguments, shape, memory, context);
 }
 
-template <int threads, bool kGradient>
+template <template <typename> class Formula, int threads, bool kGradient>
 Status launch_general(const RowArguments& arguments, const GeneralPolicy& policy,
                       const RowMemory& memory, const LaunchContext& context) {
-  constexpr int kBlock = block_threads(threads);
+  // A float's rounding of a bent logit shows in its exponential.
+  using Number = std::conditional_t<bends_float<Formula<Real>, Stored>(), double, Real>;
+  constexpr int kBlock = block_threads(threads), kRows = threads <= 32 ? kBlock / threads : 1;
   return launch_staying(
-      "general_kernel", general_kernel<Own, Stored, threads, kGradient>,
+      "general_kernel", general_kernel<Formula, Stored, Number, threads, kGradient>,
       {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock, policy.cluster},
-      divide_up(arguments.rows(), threads == 32 ? kBlock / 32 : 1), context, arguments, memory,
-      policy.resident);
+      divide_up(arguments.rows(), kRows), context, arguments, memory, policy.resident);
+}
+
+// By a walk of all losses.
+template <template <typename> class Formula, bool kGradient>
+Status launch_shared(const RowArguments& arguments, const RowPolicy& policy,
+                     const RowMemory& memory, const LaunchContext& context) {
+  if constexpr (has_slots<Formula<Real>, Stored>())
+    if (policy.access == RowAccess::slots)
+      return launch_slots_for<Formula, kGradient>(arguments, policy.parts, memory, context);
+  const GeneralPolicy& general = policy.general;
+  if (general.threads == kColumnTeam)
+    return launch_general<Formula, kColumnTeam, kGradient>(arguments, general, memory, context);
+  if (general.threads == 32)
+    return launch_general<Formula, 32, kGradient>(arguments, general, memory, context);
+  if (general.threads == kSmallBlock)
+    return launch_general<Formula, kSmallBlock, kGradient>(arguments, general, memory, context);
+  return launch_general<Formula, kLargeBlock, kGradient>(arguments, general, memory, context);
 }
 
 template <template <typename> class Formula, bool kGradient>
-Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+Status launch_walk(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context) {
+  if constexpr (has_own_walks<Formula<Real>, Stored>())
+    if (policy.access != RowAccess::general)
+      return launch_own<kGradient>(arguments, policy, memory, context);
+  return launch_shared<Formula, kGradient>(arguments, policy, memory, context);
+}
+
+template <template <typename> class Formula>
+Status launch_rows(const RowArguments& arguments, RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   using Loss = Formula<Real>;
-  if constexpr (Loss::is_cross_entropy) {
-    return launch_of_cross_entropy<kGradient>(arguments, policy, memory, context);
-  } else {
-    if constexpr (sizeof(Stored) <= 4 && Loss::reads)
-      if (policy.access == RowAccess::slots) {
-        if constexpr (Loss::has_usual)
-          if (Loss::is_usual(arguments.parameters))
-            return launch_slots_for<Loss::template Usual, kGradient>(arguments, policy.parts,
-                                                                     memory, context);
-        return launch_slots_for<Formula, kGradient>(arguments, policy.parts, memory, context);
-      }
-    const GeneralPolicy& general = policy.general;
-    if (general.threads == 32)
-      return launch_general<32, kGradient>(arguments, general, memory, context);
-    if (general.threads == kSmallBlock)
-      return launch_general<kSmallBlock, kGradient>(arguments, general, memory, context);
-    return launch_general<kLargeBlock, kGradient>(arguments, general, memory, context);
-  }
+  if constexpr (Loss::has_usual)
+    if (Loss::is_usual(arguments.parameters))
+      return launch_rows<Loss::template Usual>(arguments, policy, memory, context);
+  const bool gradient = arguments.wants_gradient();
+  const bool again = (gradient && Loss::reads) || Loss::later_sums > 0;
+  policy = choose<Loss, Stored>(arguments, again, context.device);
+  return gradient ? launch_walk<Formula, true>(arguments, policy, memory, context)
+                  : launch_walk<Formula, false>(arguments, policy, memory, context);
 }
 
 // The grid of the kernels that sum over rows.
@@ -231,8 +213,8 @@ Status clear(void* memory, size_t bytes, const LaunchContext& context) {
 
 Status launch_all(const RowArguments& arguments, const LaunchContext& context) {
   const bool sums = arguments.value && arguments.reduction != RowReduction::none;
-  const bool counts = arguments.reduction == RowReduction::mean &&
-                      ((Loss::labelled && arguments.labels) || arguments.mask);
+  const bool counts =
+      arguments.reduction == RowReduction::mean && (Loss::labelled || arguments.mask);
   const bool counts_before = counts && arguments.wants_gradient();
   auto* const slot = static_cast<Slot*>(context.slot);
   auto* const totals = static_cast<Totals*>(context.workspace);
@@ -249,13 +231,7 @@ Status launch_all(const RowArguments& arguments, const LaunchContext& context) {
                     kTotalThreads, false, context.stream, arguments, memory, totals);
   const bool any = arguments.rows() > 0 && (arguments.length > 0 || !Loss::is_cross_entropy);
   RowPolicy policy;
-  if (status.ok() && any) {
-    const bool gradient = arguments.wants_gradient();
-    const bool again = (gradient && Loss::reads) || Loss::later_sums > 0;
-    policy = choose<Loss, Stored>(arguments, again, context.device);
-    status = gradient ? launch_rows<Own, true>(arguments, policy, memory, context)
-                      : launch_rows<Own, false>(arguments, policy, memory, context);
-  }
+  if (status.ok() && any) status = launch_rows<Own>(arguments, policy, memory, context);
   if (!status.ok()) return status;
   if (sums)
     return launch("finish_kernel", finish_kernel<Own, Stored>, total_grid(arguments), kTotalThreads,
