@@ -9,7 +9,7 @@ template <typename Stored, typename Real>
 __device__ __forceinline__ void put_value(const RowArguments& arguments, int64_t place,
                                           Real value) {
   if (arguments.wide)
-    static_cast<Real*>(arguments.value)[place] = value;
+    static_cast<RealOf<Stored>*>(arguments.value)[place] = static_cast<RealOf<Stored>>(value);
   else
     narrow(value, static_cast<Stored*>(arguments.value)[place]);
 }
@@ -47,6 +47,7 @@ struct KnownRow {
                                       const RowNumbers& numbers)
       : counts(numbers.counts) {
     facts.length = a.length;
+    if constexpr (Loss::shares) facts.even = Real(1) / static_cast<Real>(a.length);
     if constexpr (Loss::labelled) {
       facts.label = numbers.label;
       counts = counts && !loss.ignores(facts.label);
