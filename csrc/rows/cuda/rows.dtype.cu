@@ -173,9 +173,8 @@ Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const
                    const LaunchContext& context) {
   if constexpr (sizeof(Real) == 4) {
     if (policy.access != RowAccess::any) {
-      if constexpr (sizeof(Stored) == 2)
-        if (policy.mode == RowMode::capped)
-          return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
+      if (policy.mode == RowMode::capped)
+        return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
       return policy.mode == RowMode::plain
                  ? launch_once<kGradient, RowMode::plain>(arguments, policy, memory, context)
                  : launch_once<kGradient, RowMode::smoothed>(arguments, policy, memory, context);
