@@ -21,10 +21,10 @@ inline bool lie_alike(const RowArguments& arguments) {
   return (to - from) % 16 == 0 && (arguments.rows() <= 1 || steps * item % 16 == 0);
 }
 
-// Whether the kernels that read a row once can bend its logits: by the rounding of bent ones.
+// Whether the walks that read a row once can bend its logits.
 inline bool can_bend(const RowArguments& arguments) {
   const double inside = arguments.parameters[kTemperature] * arguments.parameters[kSoftcap];
-  return item_bytes(arguments.dtype) == 2 && arguments.parameters[kSoftcap] <= kMostCap &&
+  return (item_bytes(arguments.dtype) == 4 || arguments.parameters[kSoftcap] <= kMostCap) &&
          inside >= 1e-30 && inside <= 1e30;
 }
 

@@ -26,8 +26,10 @@ enum class RowMode {
   capped,    // bent by a softcap, and each class may have a share
 };
 
-// The largest softcap of RowMode::capped, by the rounding of a bent logit.
+// The largest softcap of RowMode::capped in 16 bits, by the rounding of a bent logit, and the largest
+// with a polynomial of few terms.
 constexpr double kMostCap = 1024;
+constexpr double kFewCap = 128;
 
 struct RingShape {
   int warps = 0;        // of a block

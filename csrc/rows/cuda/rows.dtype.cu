@@ -116,9 +116,8 @@ Status launch_once(const RowArguments& arguments, const RowPolicy& policy, const
 template <bool kGradient>
 Status launch_own(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                   const LaunchContext& context) {
-  if constexpr (sizeof(Stored) == 2)
-    if (policy.mode == RowMode::capped)
-      return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
+  if (policy.mode == RowMode::capped)
+    return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
   return policy.mode == RowMode::plain
              ? launch_once<kGradient, RowMode::plain>(arguments, policy, memory, context)
              : launch_once<kGradient, RowMode::smoothed>(arguments, policy, memory, context);
