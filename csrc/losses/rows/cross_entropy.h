@@ -36,11 +36,31 @@ struct CrossEntropy : RowLoss<row_count, 5> {
     return static_cast<Real>(x < 1e-37 ? 1e-37 : x > 1e37 ? 1e37 : x);
   }
 
-  // Before the temperature, which divides a bent logit as any other.
+  // C * tanh(x / C), with C the softcap times the temperature, which divides a bent logit as any
+  // other. A float's rounding of it shows in an exponential, so that it has to be within a unit in
+  // the last place: (tanh(z) / z - 1) / z^2 up to 1 is a minimax polynomial in z^2; beyond, where
+  // 1 - tanh(z) is 2 / (1 + exp(2 * z)), the rounding of that matters little.
   LOSSCLI_HOST_DEVICE void bend(Real x, Real& bent, Real& slope) const {
-    const Real tangent = hyperbolic_tangent(x * inverse_bound);
-    bent = bound * tangent;
-    slope = (Real(1) - tangent) * (Real(1) + tangent);
+    const Real z = x * inverse_bound;
+    if constexpr (sizeof(Real) == 8) {
+      const Real tangent = hyperbolic_tangent(z);
+      bent = bound * tangent;
+      slope = (Real(1) - tangent) * (Real(1) + tangent);
+    } else {
+      constexpr float kTerms[] = {-0.00035845028f, 0.0023013582f, -0.0079460964f, 0.021486651f,
+                                  -0.0538798f,     0.13332345f,   -0.33333296f};
+      const float size = size_of(z), square = z * z;
+      float series = kTerms[0];
+      for (int k = 1; k < 7; ++k) series = __builtin_fmaf(square, series, kTerms[k]);
+      series *= square;
+      const float tangent = __builtin_fmaf(z, series, z);
+      const float power = exponential(2 * select(size > 43.0f, 43.0f, size));
+      const float rest = 1.0f / (1.0f + power), far = __builtin_fmaf(rest, -2 * bound, bound);
+      const bool near = size < 1.0f;
+      bent = select(near, __builtin_fmaf(x, series, x), x < 0.0f ? -far : far);
+      slope = select(near, __builtin_fmaf(-tangent, tangent, 1.0f), power * rest * (4 * rest));
+      bent = x == x ? bent : x;
+    }
   }
 
   // The logarithm of the sum of the exponentials.

@@ -221,16 +221,9 @@ constexpr bool has_own_walks() {
   return Loss::is_cross_entropy && Loss::labelled && sizeof(Stored) <= 4;
 }
 
-// Whether logits of float32 are bent, which takes more digits than float has.
-template <typename Loss, typename Stored>
-constexpr bool bends_float() {
-  return Loss::bends && sizeof(Stored) == 4;
-}
-
 template <typename Loss, typename Stored>
 constexpr bool has_slots() {
-  return !has_own_walks<Loss, Stored>() && !bends_float<Loss, Stored>() && Loss::reads &&
-         sizeof(Stored) <= 4;
+  return !has_own_walks<Loss, Stored>() && Loss::reads && sizeof(Stored) <= 4;
 }
 
 // The walk for a loss, of which `again` says whether a pass after the first reads the rows.

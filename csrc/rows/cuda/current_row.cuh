@@ -7,10 +7,10 @@
 
 namespace losscli::cuda {
 
-template <template <typename> class Formula, typename Stored, typename Number = RealOf<Stored>>
+template <template <typename> class Formula, typename Stored>
 class CurrentRow {
  public:
-  using Real = Number;
+  using Real = RealOf<Stored>;
   using Loss = Formula<Real>;
   using Known = KnownRow<Loss, Stored, Real>;
   using Logits = LogitSums<Loss, Real, Stored>;

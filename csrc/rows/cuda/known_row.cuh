@@ -9,7 +9,7 @@ template <typename Stored, typename Real>
 __device__ __forceinline__ void put_value(const RowArguments& arguments, int64_t place,
                                           Real value) {
   if (arguments.wide)
-    static_cast<RealOf<Stored>*>(arguments.value)[place] = static_cast<RealOf<Stored>>(value);
+    static_cast<Real*>(arguments.value)[place] = value;
   else
     narrow(value, static_cast<Stored*>(arguments.value)[place]);
 }

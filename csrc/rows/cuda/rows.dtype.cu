@@ -2,7 +2,6 @@
 // dtype, with -DLOSSCLI_DTYPE=float32 and so on.
 #include LOSSCLI_LOSS_HEADER
 
-#include <type_traits>
 #include <utility>
 
 #include "core/runtime.h"
@@ -40,7 +39,7 @@ Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const
   const int64_t shared = policy.warps * shape.slots * (int64_t{shape.slot_bytes} + 8);
   return launch_staying(
       "team_kernel", team_kernel<Stored, warps, vectors, kGradient, kWhole, kMode>,
-      {32 * policy.warps, shared, 1, context.device.multiprocessors},
+      {32 * policy.warps, shared, 0, context.device.multiprocessors},
       divide_up(arguments.rows(), policy.warps / warps), context, arguments, memory, shape);
 }
 
@@ -150,13 +149,12 @@ Status launch_slots_for(const RowArguments& arguments, const SlotShape& shape,
 template <template <typename> class Formula, int threads, bool kGradient>
 Status launch_general(const RowArguments& arguments, const GeneralPolicy& policy,
                       const RowMemory& memory, const LaunchContext& context) {
-  // A float's rounding of a bent logit shows in its exponential.
-  using Number = std::conditional_t<bends_float<Formula<Real>, Stored>(), double, Real>;
   constexpr int kBlock = block_threads(threads), kRows = threads <= 32 ? kBlock / threads : 1;
-  return launch_staying(
-      "general_kernel", general_kernel<Formula, Stored, Number, threads, kGradient>,
-      {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock, policy.cluster},
-      divide_up(arguments.rows(), kRows), context, arguments, memory, policy.resident);
+  return launch_staying("general_kernel", general_kernel<Formula, Stored, threads, kGradient>,
+                        {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock,
+                         policy.cluster > 1 ? policy.cluster : 0},
+                        divide_up(arguments.rows(), kRows), context, arguments, memory,
+                        policy.resident);
 }
 
 // By a walk of all losses.

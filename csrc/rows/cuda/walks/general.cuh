@@ -11,19 +11,18 @@
 
 namespace losscli::cuda {
 
-// One thread's part of the rows, computed in `Number`.
-template <template <typename> class Formula, typename Stored, typename Number, int threads,
-          bool kGradient>
+// One thread's part of the rows.
+template <template <typename> class Formula, typename Stored, int threads, bool kGradient>
 class GeneralRows {
  public:
-  using State = CurrentRow<Formula, Stored, Number>;
+  using State = CurrentRow<Formula, Stored>;
   using Real = typename State::Real;
   using Loss = typename State::Loss;
   using Logits = typename State::Logits;
   using Powers = typename State::Powers;
   using Row = PackedRow<Stored>;
   static constexpr int kRows = Loss::rows, kLogits = State::kLogits, kCount = Row::kCount;
-  static constexpr int kAhead = sizeof(Real) == 8 ? 1 : packs_ahead(kRows + Loss::shares);
+  static constexpr int kAhead = sizeof(Stored) == 8 ? 1 : packs_ahead(kRows + Loss::shares);
   static constexpr bool kColumns = threads < 32;
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
@@ -363,14 +362,13 @@ class GeneralRows {
   bool all_packed_ = true;
 };
 
-template <template <typename> class Formula, typename Stored, typename Number, int threads,
-          bool kGradient>
-__global__ void __launch_bounds__(block_threads(threads), least_blocks(threads, sizeof(Number)))
+template <template <typename> class Formula, typename Stored, int threads, bool kGradient>
+__global__ void __launch_bounds__(block_threads(threads), least_blocks(threads, sizeof(Stored)))
     general_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, const int resident) {
   extern __shared__ __align__(128) unsigned char shared[];
-  GeneralRows<Formula, Stored, Number, threads, kGradient> rows(
-      arguments, memory, resident, reinterpret_cast<Pack<Stored>*>(shared));
+  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, resident,
+                                                        reinterpret_cast<Pack<Stored>*>(shared));
   rows.run();
 }
 
