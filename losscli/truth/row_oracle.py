@@ -20,7 +20,7 @@ from losscli.losses import LOSS, RowSpec
 from losscli.truth.blocks import Block, block_elements
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.terms import largest_terms
-from losscli.truth.tolerances import terms_share
+from losscli.truth.tolerances import ELEMENT_ULP, lost_in_sum, terms_share
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,10 @@ class RowOracle(Oracle):
             incoming = self._incoming(block, grad_output)
             (gradient,) = torch.autograd.grad(elements, values[name], incoming)
             terms = largest_terms(self.case, name, values, gradient, self._spread(incoming), share)
-            yield Truth(self._place(block, self.operands[name]), gradient, terms)
+            undecided = self._undecided(name, values, incoming)
+            if undecided is not None and terms is not None:  # a result is rounded where it lies
+                terms = terms.fmax(gradient.abs() + undecided)
+            yield Truth(self._place(block, self.operands[name]), gradient, terms, undecided)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
         """Return the gradient of an operand that all rows share.
@@ -127,6 +130,16 @@ class RowOracle(Oracle):
                 (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
                 magnitude += torch.where(own == 0, own, mean_scale * own).abs()
         return Truth(tuple(slice(0, extent) for extent in operand.shape), value, magnitude)
+
+    def _undecided(self, name: str, values: Operands, incoming: Tensor) -> Tensor | None:
+        """Return by how much a gradient may be off where rounding decides a sign; None without."""
+        if self.spec.undecided is None:
+            return None
+        dtype = torch.promote_types(self.dtype, torch.float32)
+        lost = ELEMENT_ULP + lost_in_sum(self.spec.terms_in_sum(tuple(self.shape)))
+        with torch.no_grad():
+            found = self.spec.undecided(*values.values(), dtype=dtype, ulp=lost, **self.case.params)
+            return found[name] * self._spread(incoming).abs()
 
     def _share(self, dtype: torch.dtype) -> float:
         """Return what the terms of a result are multiplied by."""

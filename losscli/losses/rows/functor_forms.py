@@ -43,6 +43,7 @@ def _form(
         reference=form.reference,
         counts=form.of(counts) if counts else None,
         from_kinks=form.of(spec.from_kinks) if spec.from_kinks else None,
+        undecided=form.of(spec.undecided) if spec.undecided else None,
         relations=spec.relations.of_form(name.partition(spec.name)[0]),
         terms=Terms(form.of(spec.terms.of), spec.terms.reason) if spec.terms else None,
         loss=_named(loss, spec.loss),
