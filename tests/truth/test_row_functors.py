@@ -245,3 +245,19 @@ def test_a_masked_row_grants_nothing() -> None:
     for name in ("input", "target"):
         assert found[name][0].all()
         assert not found[name][1].any()
+
+
+@pytest.mark.parametrize("loss", ["kl_divergence", "reverse_kl_divergence", "soft_cross_entropy"])
+def test_a_difference_of_two_probabilities_may_be_off_by_the_errors_of_both(loss: str) -> None:
+    """Both are off by almost 4 roundings, to opposite sides; by more than twice as many warns."""
+    problem = tied("float32", 1e-2)
+    x, y = (each.double() for each in problem.operands.values())
+    name = "target" if loss == "reverse_kl_divergence" else "input"
+    problem = problem.like(problem.operands, make_case(loss, (5, 301)))
+    (truth,) = problem.oracle.gradient(name, problem.usual.grad_output)
+    logs = [each.log_softmax(-1) for each in (x, y)]
+    of_both = sum((1 + each.abs() / 4) * each.exp() for each in logs) / len(x)
+    for roundings, passes in ((3.4, True), (8.8, False)):
+        off = truth.value + roundings * 2.0**-24 * of_both
+        verdict, _ = problem.judge_gradient(name, off.float(), problem.usual)
+        assert (verdict.status == PASS) == passes, verdict.reason

@@ -122,7 +122,8 @@ def divergence_terms(
         {
             LOSS: lambda: expected.total,
             own: lambda: expected.slope / temperature,
-            others: lambda: other.weight.fmax(expected.of.weight) / temperature,
+            # Each of the two is off by the rounding of its own exponent.
+            others: lambda: (other.weight + expected.of.weight) / temperature,
         }
     )
 
