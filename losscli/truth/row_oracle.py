@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from losscli.implementations.call_data import Operands
 from losscli.losses import LOSS, RowSpec
+from losscli.truth.accurate import AccurateSums
 from losscli.truth.blocks import Block, block_elements
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.terms import largest_terms
@@ -178,6 +180,11 @@ class RowOracle(Oracle):
                 whole = whole[self._place(block, operand)]
             values[name] = whole.double() if whole.is_floating_point() else whole
         return values
+
+    def _elements(self, values: Operands) -> Tensor:
+        """Return the loss of each row; in float64 with sums that are as good as a kernel's."""
+        with AccurateSums() if self.dtype == torch.float64 else nullcontext():
+            return super()._elements(values)
 
     def _loss(self, block: Block) -> Truth:
         """Return the loss of each row of a block."""
