@@ -116,9 +116,9 @@ def _has_temperature(case: Case) -> bool:
     return case.params.get("temperature", 1.0) != 1
 
 
-def _of(loss: str) -> Callable[[Case], bool]:
-    """Return whether a case is of a loss."""
-    return lambda case: case.loss == loss
+def _of(*losses: str) -> Callable[[Case], bool]:
+    """Return whether a case is of one of these losses."""
+    return lambda case: case.loss in losses
 
 
 _BOTH: tuple[Unit, ...] = (ELEMENT, ROW)
@@ -349,6 +349,13 @@ WRONG: tuple[Wrong, ...] = (
         "p for p - q",
         simple(functors.without_own_mean),
         _of("masked_kl_divergence"),
+        units=_ROWS,
+    ),
+    Wrong(
+        "sign near a tie",
+        "the other one within 1 %",
+        simple(functors.flipped_near_ties),
+        _of("total_variation", "masked_total_variation"),
         units=_ROWS,
     ),
     Wrong(
