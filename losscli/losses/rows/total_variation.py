@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..spec import LOSS, LazyTerms
-from .calls import RowCalls, RowModule
-from .logit_pairs import (
-    OPERANDS,
-    TEMPERATURE,
-    arguments_of,
-    counts,
-    reference_of,
-    terms_of,
-)
+from .logit_pairs import arguments_of, divergence_loss
 from .relations import Relations, always
-from .spec import RowSpec
 from .terms import Expectation, Softmax, known, masked
 
 if TYPE_CHECKING:
@@ -24,9 +15,6 @@ if TYPE_CHECKING:
 
     import torch
     from torch import Tensor
-
-PARAMETERS = (TEMPERATURE,)
-CALLS = RowCalls("total_variation", PARAMETERS)
 
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -80,19 +68,6 @@ def _undecided(
     )
 
 
-def reference(
-    input: Tensor,
-    target: Tensor,
-    mask: Tensor | None = None,
-    *,
-    reduction: str,
-    temperature: float = 1.0,
-) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
-    return reference_of(_divergence, input, target, mask, temperature, reduction)
-
-
-@CALLS.function
 def total_variation(
     input: Tensor,
     target: Tensor,
@@ -105,52 +80,17 @@ def total_variation(
 
     With p and q these two, a row's loss is half the sum of ``|p - q|`` (Wen et al. 2023,
     arXiv:2307.15190). Where ``p = q`` the derivative of the absolute value is 0.
-
-    Args:
-        input: logits, ``(..., C)`` for C classes; differentiable.
-        target: logits of the same shape; differentiable.
-        temperature: divides both sets of logits; above 0.
-        mask: bool, ``(...)``: the rows that count; None for all. The loss and the gradients of
-            the others are 0, whatever they hold.
-        reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count, which are
-            counted on the device) or ``sum`` (shape ``()``).
-
-    A logit of -inf has a probability of 0, and 0 times infinity is 0.
     """
     return arguments_of(input, target, mask, reduction, temperature)
 
 
-total_variation_with_grad = CALLS.with_grad(total_variation)
-
-
-class TotalVariationLoss(RowModule):
-    """See :func:`losscli.functional.total_variation`."""
-
-    calls = CALLS
-    function = total_variation
-
-    def __init__(self, *, temperature: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__(temperature=temperature, reduction=reduction)
-
-    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` and ``target``."""
-        loss: Tensor = self._loss(input, target, mask=mask)
-        return loss
-
-
-SPEC = RowSpec(
-    name="total_variation",
+SPEC = divergence_loss(
+    total_variation,
+    "TotalVariationLoss",
+    _divergence,
+    _terms,
     formula="sum of |p - q| / 2, p = softmax(x / T), q = softmax(y / T)",
-    operands=OPERANDS,
-    parameters=PARAMETERS,
-    reference=reference,
-    loss=total_variation,
-    loss_with_grad=total_variation_with_grad,
-    module=TotalVariationLoss,
-    widens=True,
     temporaries=8,
-    counts=counts,
     relations=Relations(always, reordered=True, mirror="total_variation"),
-    terms=terms_of(_terms),
     undecided=_undecided,
 )
