@@ -13,8 +13,8 @@ from losscli.config.schema import Config, Exclude, Inputs, LossChoice
 from losscli.errors import UsageError
 from losscli.implementations import find_implementation, reference_bytes
 from losscli.losses import LOSSES, REDUCTIONS, ROW_LOSSES
-from losscli.verify import runner
-from losscli.verify.checks import CHECKS
+from losscli.verify import pool, runner
+from losscli.verify.checks import CHECKS, determinism
 from losscli.verify.memory_plan import needed_bytes
 from tests.machinery import MACHINERY
 
@@ -40,21 +40,41 @@ def test_value_and_gradients_run_on_every_case():
 
 
 def test_determinism_and_layouts_run_on_the_largest_size():
-    shapes = planned(CONFIG)
+    shapes = planned(CONFIG, device="cuda:0")
 
     assert shapes["determinism"] == shapes["layouts"] == [(64, 48)]
+
+
+@pytest.mark.parametrize("losses", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("threads", [1, 2, 16, 128])
+def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, losses, threads):
+    monkeypatch.setattr(determinism, "core_count", lambda: threads)
+    small = Config(**{**vars(CONFIG), "losses": (LossChoice(losses),)})
+
+    ((rows, columns),) = planned(small)["determinism"]
+
+    # A kernel of rows gives a thread whole rows: at least 16,384 elements of them.
+    parts = min(rows // math.ceil(2**14 / columns), rows * columns // 2**14)
+    assert min(3 * threads, 60) <= parts
+    assert rows * columns <= pool.LARGEST
+
+
+def test_determinism_runs_on_a_size_that_is_large_enough_already():
+    large = Config(**{**vars(CONFIG), "sizes": ((8, 24), (1024, 1024))})
+
+    assert planned(large)["determinism"] == [(1024, 1024)]
 
 
 def test_determinism_runs_on_the_largest_size_that_fits():
     config = Config(**{**vars(CONFIG), "sizes": ((8, 24), (2**20, 2**20))})
 
-    assert planned(config)["determinism"] == [(8, 24)]
+    assert planned(config, device="cuda:0")["determinism"] == [(8, 24)]
 
 
 def test_determinism_and_layouts_skip_an_excluded_size():
     config = Config(**{**vars(CONFIG), "exclude": (Exclude(size=(64, 48)),)})
 
-    assert planned(config)["determinism"] == [(8, 24)]
+    assert planned(config, device="cuda:0")["determinism"] == [(8, 24)]
 
 
 def test_layouts_run_for_each_dtype_and_reduction():
@@ -145,7 +165,7 @@ def test_quick_runs_the_main_checks_of_every_loss(check):
     assert {job.case.loss for job in jobs} >= set(LOSSES)
 
 
-@pytest.mark.parametrize("check", ["layouts", "sizes", "broadcasts"])
+@pytest.mark.parametrize("check", ["layouts", "sizes", "broadcasts", "determinism"])
 @pytest.mark.parametrize(
     ("implementation", "reductions", "planned"),
     [
@@ -168,7 +188,7 @@ def test_check_that_runs_once_uses_the_largest_case_of_all_tables():
     small, large = Config(**{**vars(CONFIG), "sizes": ((8, 24),)}), CONFIG
     config = Config(**{**vars(CONFIG), "tables": (small, large)})
 
-    assert planned(config)["determinism"] == [(64, 48)]
+    assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
 
 
 def test_case_in_two_tables_runs_once():
@@ -183,7 +203,7 @@ def test_cases_of_two_tables_with_different_inputs_both_run(changes):
     config = Config(**{**vars(CONFIG), "tables": (CONFIG, other)})
 
     assert planned(config)["value"] == [*CONFIG.sizes, *CONFIG.sizes]
-    assert planned(config)["determinism"] == [(64, 48)]
+    assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
 
 
 def test_a_target_of_another_shape_makes_another_case(make_case):
