@@ -141,7 +141,8 @@ class RowOracle(Oracle):
         lost = ELEMENT_ULP + lost_in_sum(self.spec.terms_in_sum(tuple(self.shape)))
         with torch.no_grad():
             found = self.spec.undecided(*values.values(), dtype=dtype, ulp=lost, **self.case.params)
-            return found[name] * self._spread(incoming).abs()
+            # Where no row counts, what comes in is no number.
+            return (found[name] * self._spread(incoming).abs()).nan_to_num(nan=0.0, posinf=0.0)
 
     def _share(self, dtype: torch.dtype) -> float:
         """Return what the terms of a result are multiplied by."""

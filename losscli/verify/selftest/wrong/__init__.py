@@ -10,6 +10,7 @@ import torch
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.losses import ELEMENT, ROW, Unit
+from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Reason
 from losscli.verify.checks.exact import has_exact_values
 from losscli.verify.selftest.formula import Make, simple, unreduced
@@ -103,8 +104,8 @@ def _learns_weight(case: Case) -> bool:
 
 
 def _smooths(case: Case) -> bool:
-    """Tell whether it is a cross entropy."""
-    return "label_smoothing" in case.params
+    """Tell whether it is a cross entropy of class numbers."""
+    return {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}
 
 
 def _counts_rows(case: Case) -> bool:
