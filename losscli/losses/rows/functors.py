@@ -90,13 +90,14 @@ class RowCalls(Calls):
         first, *others = self._checked(given)
         if self.has_kernels(given):
             loss, gradient = getattr(operators, f"{self.name}_with_grad")(first, *others)
-            return loss, gradient
-        with torch.enable_grad():
-            first = first.detach().requires_grad_()
-            others = [each.detach() if isinstance(each, torch.Tensor) else each for each in others]
-            loss = getattr(operators, f"{self.name}_reference")(first, *others)
-            (gradient,) = torch.autograd.grad(loss.sum(), first)
-        return loss.detach(), gradient
+        else:
+            with torch.enable_grad():
+                first = first.detach().requires_grad_()
+                others = [x.detach() if isinstance(x, torch.Tensor) else x for x in others]
+                loss = getattr(operators, f"{self.name}_reference")(first, *others)
+                (gradient,) = torch.autograd.grad(loss.sum(), first)
+                loss = loss.detach()
+        return loss, gradient if given.restored is None else given.restored(gradient)
 
     def has_kernels(self, given: Arguments) -> bool:
         """Tell whether kernels compute a call; if not, PyTorch's operators do."""
