@@ -1,4 +1,4 @@
-"""The spec of a loss in Python, beside its C++ functor of the same name."""
+"""The spec of a loss in Python, beside its C++ header of the same name."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def last_dimension(shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class Operand:
-    """One tensor that a loss takes, in the order of the C++ functor's signature."""
+    """One tensor that a loss takes, in the order of the C++ header's signature."""
 
     name: str
     description: str = ""
@@ -140,6 +140,8 @@ class Operand:
     dimension."""
     optional: bool = False
     """Whether calls may leave it out."""
+    composed: bool = False
+    """Whether PyTorch's operators compose its gradient, which the kernels do not give."""
     roundings: int = 0
     """The roundings that it adds to the four of a loss over rows, or of its gradient."""
 
@@ -217,13 +219,13 @@ class Spec:
     that autograd derives from it) have to be right within 4 ulp of float64, or the checks blame the
     kernels for the reference's error. Write it so that nothing cancels and nothing overflows early.
 
-    :class:`LossSpec` is a loss of each element, ``RowLossSpec`` one of each row.
+    :class:`LossSpec` is a loss of each element, ``RowSpec`` one of each row.
     """
 
     unit: ClassVar[Unit]
     """What has a loss of its own."""
     name: str
-    """Stem of the functor's header, name of the op, YAML key and command-line argument."""
+    """Stem of the header, name of the op, YAML key and command-line argument."""
     formula: str
     """One element's loss, or one row's, as a person writes it."""
     operands: tuple[Operand, ...]

@@ -130,8 +130,6 @@ class RowOracle(Oracle):
 
     def _share(self, dtype: torch.dtype) -> float:
         """Return what the terms of a result are multiplied by."""
-        if not self.spec.rounds_once:
-            return 1.0
         own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
         return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
 

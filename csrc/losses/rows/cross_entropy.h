@@ -14,27 +14,27 @@
 
 namespace losscli {
 
-// The parameters, in the order of the loss's Python file.
-enum CrossEntropyParameter {
-  kIgnoreIndex,     // the number of a class that leaves a row out
-  kLabelSmoothing,  // s
-  kTemperature,     // divides the logits
-  kSoftcap,         // then x becomes softcap * tanh(x / softcap); 0 stands for none
-  kZLoss,
-};
-
 template <typename Real>
 struct cross_entropy : RowLoss<1, 5> {
   static constexpr bool is_cross_entropy = true;
   static constexpr bool logits = true;
   static constexpr bool labelled = true;
   static constexpr bool mean_of_weights = true;
+
+  LOSSCLI_HOST_DEVICE explicit cross_entropy(const double* parameters)
+      : ignored(static_cast<int64_t>(parameters[kIgnoreIndex])) {}
+
+  LOSSCLI_HOST_DEVICE bool ignores(int64_t label) const { return label == ignored; }
+
+  int64_t ignored;
 };
 
 template <typename Real>
 struct cross_entropy_with_probabilities : RowLoss<2, 5> {
   static constexpr bool is_cross_entropy = true;
   static constexpr bool logits = true;
+
+  LOSSCLI_HOST_DEVICE explicit cross_entropy_with_probabilities(const double*) {}
 };
 
 }  // namespace losscli

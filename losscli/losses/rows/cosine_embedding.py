@@ -9,9 +9,9 @@ from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
 from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
+from .calls import RowCalls, RowModule, settled
 from .relations import Relations
-from .spec import VECTORS
+from .spec import VECTORS, RowSpec, of_last_rows
 from .terms import OF_LENGTHS, cosine_terms
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class CosineEmbeddingLoss(RowModule):
         return loss
 
 
-SPEC = RowFunctorSpec(
+SPEC = RowSpec(
     name="cosine_embedding",
     formula="1 - c where t = 1, max(0, c - margin) where t = -1, c = x . y / (|x| * |y|)",
     operands=(
@@ -140,7 +140,6 @@ SPEC = RowFunctorSpec(
         Operand("input2", "vectors"),
         Operand("target", "1 or -1", differentiable=False, shape=of_last_rows, domain=SIGNS),
     ),
-    roles="rrt",
     parameters=PARAMETERS,
     reference=reference,
     loss=cosine_embedding_loss,

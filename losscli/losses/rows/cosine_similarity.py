@@ -8,9 +8,9 @@ from ..calling import Arguments
 from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule
+from .calls import RowCalls, RowModule
 from .relations import Relations
-from .spec import VECTORS
+from .spec import VECTORS, RowSpec
 from .terms import OF_LENGTHS, cosine_terms
 
 if TYPE_CHECKING:
@@ -93,11 +93,10 @@ class CosineSimilarityLoss(RowModule):
         return loss
 
 
-SPEC = RowFunctorSpec(
+SPEC = RowSpec(
     name="cosine_similarity",
     formula="1 - x . y / (max(|x|, eps) * max(|y|, eps))",
     operands=(Operand("x1", "vectors"), Operand("x2", "vectors")),
-    roles="rr",
     parameters=PARAMETERS,
     reference=reference,
     loss=cosine_similarity_loss,

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..spec import LOSS, LazyTerms, Parameter
-from .functors import RowCalls, RowFunctorSpec, RowModule
+from .calls import RowCalls, RowModule
 from .logit_pairs import (
     OPERANDS,
-    ROLES,
     TEMPERATURE,
     arguments_of,
     counts,
@@ -19,6 +18,7 @@ from .logit_pairs import (
     terms_of,
 )
 from .relations import Relations, always
+from .spec import RowSpec
 from .terms import Expectation, Softmax
 
 if TYPE_CHECKING:
@@ -127,11 +127,10 @@ class JSDivergenceLoss(RowModule):
         return loss
 
 
-SPEC = RowFunctorSpec(
+SPEC = RowSpec(
     name="js_divergence",
     formula="b * sum of p * log(p / m) + (1 - b) * sum of q * log(q / m), m = b * p + (1 - b) * q",
     operands=OPERANDS,
-    roles=ROLES,
     parameters=PARAMETERS,
     reference=reference,
     loss=js_divergence,

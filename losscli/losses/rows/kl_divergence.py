@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
-from .functors import RowCalls, RowFunctorSpec, RowModule
+from .calls import RowCalls, RowModule
 from .logit_pairs import (
     OPERANDS,
-    ROLES,
     TEMPERATURE,
     arguments_of,
     counts,
@@ -17,6 +16,7 @@ from .logit_pairs import (
     terms_of,
 )
 from .relations import Relations, always
+from .spec import RowSpec
 from .terms import Expectation, Softmax, divergence_terms
 
 if TYPE_CHECKING:
@@ -96,11 +96,10 @@ class KLDivergenceLoss(RowModule):
         return loss
 
 
-SPEC = RowFunctorSpec(
+SPEC = RowSpec(
     name="kl_divergence",
     formula="sum of q * log(q / p), p = softmax(x / T), q = softmax(y / T)",
     operands=OPERANDS,
-    roles=ROLES,
     parameters=PARAMETERS,
     reference=reference,
     loss=kl_divergence,

@@ -11,7 +11,7 @@ from ..reduction import reduce as reduced
 from ..spec import MASK as MASK_KIND
 from ..spec import Operand, Parameter, Terms
 from ..widening import widened
-from .functors import of_last_rows
+from .spec import of_last_rows
 from .terms import Softmax, masked
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ MASK = Operand(
     optional=True,
 )
 OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), MASK)
-ROLES = "rrm"
 
 REASON = "a divergence is a sum of differences of logarithms, its gradients of probabilities"
 

@@ -10,9 +10,9 @@ from ..domain import CLASSES, POSITIVE
 from ..reduction import reduce as reduced
 from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms, last_dimension
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
+from .calls import RowCalls, RowModule, settled
 from .relations import Relations, always
-from .spec import SCORES
+from .spec import SCORES, RowSpec, of_last_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,7 +178,7 @@ class MultiMarginLoss(RowModule):
         return loss
 
 
-SPEC = RowFunctorSpec(
+SPEC = RowSpec(
     name="multi_margin",
     formula="sum over i != y of w[y] * max(0, margin - x[y] + x[i])^p / C",
     operands=(
@@ -201,7 +201,6 @@ SPEC = RowFunctorSpec(
             optional=True,
         ),
     ),
-    roles="rlw",
     parameters=PARAMETERS,
     reference=reference,
     loss=multi_margin_loss,

@@ -8,10 +8,10 @@ from ..calling import Arguments, reduction_of
 from ..domain import CLASSES, LOG_PROBABILITIES, POSITIVE
 from ..spec import CLASS_NUMBERS, Operand
 from ..widening import widened
+from .calls import RowCalls, RowModule, settled
 from .forms import IGNORE_INDEX
-from .functors import RowCalls, RowFunctorSpec, RowModule, settled
 from .relations import Relations
-from .spec import SCORES, counts_of_classes, of_classes, of_rows
+from .spec import SCORES, RowSpec, counts_of_classes, of_classes, of_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,11 +73,6 @@ def nll_loss(
         RuntimeError: for other shapes and dtypes that do not fit.
     """
     reduction = reduction_of(reduction, size_average, reduce)
-    if input.dim() > 1 and target.dim() > 0 and input.shape[0] != target.shape[0]:
-        raise ValueError(
-            f"nll: target must have the batch size of input {tuple(input.shape)}, but has shape "
-            f"{tuple(target.shape)}"
-        )
     if input.dim() == 1 and target.shape == (1,):
         target = target.squeeze(0)
     return Arguments((input, target, weight), reduction, (ignore_index,))  # type: ignore[arg-type]
@@ -111,7 +106,7 @@ class NLLLoss(RowModule):
         return loss
 
 
-SPEC = RowFunctorSpec(
+SPEC = RowSpec(
     name="nll",
     formula="-w[y] * x[y]",
     operands=(
@@ -134,8 +129,6 @@ SPEC = RowFunctorSpec(
             optional=True,
         ),
     ),
-    roles="rlw",
-    second_dimension=True,
     parameters=PARAMETERS,
     reference=reference,
     loss=nll_loss,

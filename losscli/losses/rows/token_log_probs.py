@@ -9,9 +9,10 @@ from ..domain import CLASSES
 from ..reduction import reduce as reduced
 from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms, switch
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows
+from .calls import RowCalls, RowModule
 from .logit_pairs import TEMPERATURE, expected
 from .relations import Relations, always
+from .spec import RowSpec, of_last_rows
 from .terms import Expectation, Softmax
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class _Calls(RowCalls):
         found = super().loss(given, *site)
         return found.unbind(0) if given.parameters[1] else found
 
-    def loss_with_grad(self, given: Arguments, grad_output: Tensor | float = 1.0) -> Any:
-        found, gradient = super().loss_with_grad(given, grad_output)
+    def loss_with_grad(self, given: Arguments, *more: Any, **named: Any) -> Any:
+        found, gradient = super().loss_with_grad(given, *more, **named)
         return found.unbind(0) if given.parameters[1] else found, gradient
 
 
@@ -120,7 +121,7 @@ class TokenLogProbs(RowModule):
         return cast("Tensor | tuple[Tensor, Tensor]", self._loss(logits, tokens))
 
 
-SPEC = RowFunctorSpec(
+SPEC = RowSpec(
     name="token_log_probs",
     formula="log(p[token]), and -(sum of p * log(p)), p = softmax(x / T)",
     operands=(
@@ -134,7 +135,6 @@ SPEC = RowFunctorSpec(
             kind=CLASS_NUMBERS,
         ),
     ),
-    roles="rl",
     doubling="entropy",
     wide=True,
     reductions=("none",),

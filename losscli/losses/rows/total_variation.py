@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..spec import LOSS, LazyTerms
-from .functors import RowCalls, RowFunctorSpec, RowModule
+from .calls import RowCalls, RowModule
 from .logit_pairs import (
     OPERANDS,
-    ROLES,
     TEMPERATURE,
     arguments_of,
     counts,
@@ -17,6 +16,7 @@ from .logit_pairs import (
     terms_of,
 )
 from .relations import Relations, always
+from .spec import RowSpec
 from .terms import Expectation, Softmax
 
 if TYPE_CHECKING:
@@ -105,11 +105,10 @@ class TotalVariationLoss(RowModule):
         return loss
 
 
-SPEC = RowFunctorSpec(
+SPEC = RowSpec(
     name="total_variation",
     formula="sum of |p - q| / 2, p = softmax(x / T), q = softmax(y / T)",
     operands=OPERANDS,
-    roles=ROLES,
     parameters=PARAMETERS,
     reference=reference,
     loss=total_variation,

@@ -10,9 +10,9 @@ from ..calling import Arguments, reduction_of
 from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms, switch
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule, settled
+from .calls import RowCalls, RowModule, settled
 from .relations import Relations
-from .spec import VECTORS
+from .spec import VECTORS, RowSpec
 from .terms import OF_LENGTHS
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class TripletMarginLoss(RowModule):
         return loss
 
 
-SPEC = RowFunctorSpec(
+SPEC = RowSpec(
     name="triplet_margin",
     formula="max(0, |a - b + eps|_p - |a - c + eps|_p + margin)",
     operands=(
@@ -253,7 +253,6 @@ SPEC = RowFunctorSpec(
         Operand("positive", "vectors"),
         Operand("negative", "vectors"),
     ),
-    roles="rrr",
     parameters=PARAMETERS,
     reference=reference,
     loss=triplet_margin_loss,

@@ -9,7 +9,7 @@ import torch
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
-from losscli.losses import LOSS, ROW_FORMS, ROW_FUNCTORS, find_loss
+from losscli.losses import LOSS, ROW_FORMS, ROW_LOSSES, find_loss
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
@@ -33,8 +33,8 @@ def make_case(loss: str, shape: tuple[int, ...] = SHAPE, **changes: Any) -> Case
     return Case(loss, shape, spec.default_target_shape(shape), params=params, **given)
 
 
-def test_each_functor_has_a_form_of_its_name_and_one_for_each_optional_operand() -> None:
-    for name, spec in ROW_FUNCTORS.items():
+def test_each_loss_has_a_form_of_its_name_and_one_for_each_optional_operand() -> None:
+    for name, spec in ROW_LOSSES.items():
         assert not any(operand.optional for operand in ROW_FORMS[name].operands)
         for operand in spec.operands:
             if operand.optional:
