@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -716,6 +717,63 @@ def test_nll_takes_any_class_dimension(
         results.append(both(loss, input, incoming=ramp(loss)))
     for ours, theirs in zip(*results, strict=True):
         assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    ("shape", "target"), [((), ()), ((), (1,)), ((5,), ()), ((5,), (1,)), ((1, 1), (1,))]
+)
+def test_multi_margin_of_one_row_has_torchs_value_gradient_and_shape(
+    shape: tuple[int, ...],
+    target: tuple[int, ...],
+    reduction: str,
+    weighted: bool,
+    device: str,
+) -> None:
+    input = torch.randn(shape, device=device, dtype=torch.float64, requires_grad=True)
+    number = torch.zeros(target, dtype=torch.long, device=device)
+    weight = torch.rand(shape[-1] if shape else 1, device=device).double() if weighted else None
+    settings: dict[str, Any] = {"p": 2, "margin": 0.7, "weight": weight, "reduction": reduction}
+    results = []
+    for module in (functional, torch.nn.functional):
+        loss = module.multi_margin_loss(input, number, **settings)
+        results.append(both(loss, input, incoming=ramp(loss)))
+    for ours, theirs in zip(*results, strict=True):
+        assert_close(ours, theirs)
+    loss, gradient = functional.multi_margin_loss_with_grad(input, number, **settings)
+    assert_close(loss, results[1][0])
+    assert gradient.shape == input.shape
+    of = functools.partial(functional.multi_margin_loss, target=number, **settings)
+    assert torch.autograd.gradgradcheck(of, input)
+    several = torch.stack([input, 2 * input]).detach()
+    assert_close(torch.func.vmap(of)(several), torch.stack([*map(of, several)]))
+
+
+def test_multi_margin_of_a_number_compiles(device: str) -> None:
+    step = torch.compile(functional.multi_margin_loss, fullgraph=True, backend="aot_eager")
+    input, target = torch.randn((), device=device), torch.tensor([0], device=device)
+    assert_close(step(input, target, reduction="none"), torch.zeros(1, device=device))
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "settings"),
+    [
+        ("triplet_margin_loss", [(1, 5), (4, 5), (4, 5)], {}),
+        ("cosine_similarity_loss", [(5, 1), (5, 4)], {"dim": 0}),
+        ("cosine_similarity_loss", [(5,), (4, 5)], {}),
+        ("cosine_embedding_loss", [(1, 5), (4, 5)], {"target": torch.ones(4)}),
+    ],
+)
+def test_gradient_returned_with_the_loss_has_the_shape_of_what_was_given(
+    name: str, shapes: list[tuple[int, ...]], settings: dict[str, Any], device: str
+) -> None:
+    given = [torch.randn(shape, device=device) for shape in shapes]
+    settings = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in settings.items()}
+    loss, gradient = getattr(functional, f"{name}_with_grad")(*given, **settings)
+    first = given[0].requires_grad_()
+    due = both(getattr(functional, name)(*given, **settings), first)
+    assert_close((loss, gradient), due)
 
 
 def test_operands_broadcast_as_torchs(device: str) -> None:

@@ -40,6 +40,9 @@ class Arguments(NamedTuple):
     weight: Tensor | None = None
     divisor: float | None = None
     """What the result is divided by besides."""
+    restored: Callable[[Tensor], Tensor] | None = None
+    """Makes the gradient of the first operand that of the tensor which the caller gave, where the
+    operand is a view of it."""
 
 
 def reduction_of(
@@ -104,7 +107,7 @@ class Calls:
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` is the number of a module."""
-        operands, reduction, parameters, weight, _ = given
+        operands, reduction, parameters, weight, *_ = given
         self._warn(operands)
         loss: Tensor
         if weight is None:
@@ -118,7 +121,7 @@ class Calls:
         self, given: Arguments, grad_output: Tensor | float
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and its gradient for the first operand, in one launch."""
-        operands, reduction, parameters, weight, _ = given
+        operands, reduction, parameters, weight, *_ = given
         self._warn(operands)
         divisor = self._divisor(given)
         if divisor is not None:

@@ -60,13 +60,14 @@ class RowCalls(Calls):
             return getattr(operators, f"{operator}_with_grad_")(first, *others), first
         if self.has_kernels(given):
             loss, gradient = getattr(operators, f"{operator}_with_grad")(first, *others)
-            return loss, gradient
-        with torch.enable_grad():
-            first = first.detach().requires_grad_()
-            others = [each.detach() if isinstance(each, torch.Tensor) else each for each in others]
-            loss = getattr(operators, f"{operator}_reference")(first, *others)
-            (gradient,) = torch.autograd.grad(loss.sum(), first)
-        return loss.detach(), gradient
+        else:
+            with torch.enable_grad():
+                first = first.detach().requires_grad_()
+                others = [x.detach() if isinstance(x, torch.Tensor) else x for x in others]
+                loss = getattr(operators, f"{operator}_reference")(first, *others)
+                (gradient,) = torch.autograd.grad(loss.sum(), first)
+                loss = loss.detach()
+        return loss, gradient if given.restored is None else given.restored(gradient)
 
     def operator(self, given: Arguments) -> str:
         """Return the name of the operator of a call, where that depends on its operands."""

@@ -87,7 +87,7 @@ def cosine_embedding_loss(
     """
     import torch
 
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction, shape = reduction_of(reduction, size_average, reduce), input1.shape
     if target.dim() > 1 or input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:
         raise RuntimeError(
             f"cosine_embedding: a target of shape () takes rows of shape (D), and one of shape (N) "
@@ -98,7 +98,12 @@ def cosine_embedding_loss(
         input1, input2 = torch.broadcast_tensors(input1, input2)
     if target.shape != input1.shape[:-1]:
         target = target.expand(input1.shape[:-1])
-    return Arguments((input1, input2, target), reduction, (margin,))
+    return Arguments(
+        (input1, input2, target),
+        reduction,
+        (margin,),
+        restored=lambda gradient: gradient.sum_to_size(shape),
+    )
 
 
 SPEC = row_loss(

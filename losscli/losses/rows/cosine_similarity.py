@@ -59,11 +59,18 @@ def cosine_similarity_loss(
     """
     import torch
 
-    if x1.shape != x2.shape:
+    shape = x1.shape
+    if shape != x2.shape:
         x1, x2 = torch.broadcast_tensors(x1, x2)
     if x1.dim() > 0 and dim not in (-1, x1.dim() - 1):
         x1, x2 = x1.movedim(dim, -1), x2.movedim(dim, -1)
-    return Arguments((x1, x2), reduction, (eps,))
+    else:
+        dim = -1
+
+    def restored(gradient: Tensor) -> Tensor:
+        return (gradient if dim == -1 else gradient.movedim(-1, dim)).sum_to_size(shape)
+
+    return Arguments((x1, x2), reduction, (eps,), restored=restored)
 
 
 SPEC = row_loss(

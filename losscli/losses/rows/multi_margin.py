@@ -107,8 +107,9 @@ def multi_margin_loss(
     As in PyTorch a difference of NaN counts as one that is not above 0.
 
     Args:
-        input: scores, ``(N, C)`` or ``(C)``; differentiable.
-        target: the number of each row's class in int64, int32 or uint8, ``(N)`` or ``()``.
+        input: scores, ``(N, C)``, ``(C)``, or ``()`` of a single class; differentiable.
+        target: the number of each row's class in int64, int32 or uint8, ``(N)``; of a single row
+            also ``()``.
         p: 1 or 2.
         margin: how much higher the class of a row is to score than any other.
         weight: a number for each class, ``(C)``; not differentiable.
@@ -129,13 +130,19 @@ def multi_margin_loss(
         raise ValueError(
             f"multi_margin: weight must be one-dimensional, but has shape {tuple(weight.shape)}"
         )
-    if input.dim() == 1 and target.shape == (1,):
-        target = target.squeeze(0)
-    if input.dim() > 2:
+    shape = input.shape
+    if len(shape) > 2:
         raise RuntimeError(
-            f"multi_margin: input must have shape (N, C) or (C), but has {tuple(input.shape)}"
+            f"multi_margin: input must have shape (N, C), (C) or (), but has {tuple(shape)}"
         )
-    return Arguments((input, target, weight), reduction, (p, margin))  # type: ignore[arg-type]
+    if len(shape) < 2:  # One row, whose loss has the shape of its target.
+        input = input.reshape(1, -1) if target.dim() else input.reshape(-1)
+    return Arguments(
+        (input, target, weight),  # type: ignore[arg-type]
+        reduction,
+        (p, margin),
+        restored=lambda gradient: gradient.reshape(shape),
+    )
 
 
 SPEC = row_loss(

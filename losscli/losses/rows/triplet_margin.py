@@ -206,7 +206,12 @@ def triplet_margin_loss(
     operands = (anchor, positive, negative)
     if not anchor.shape == positive.shape == negative.shape:
         operands = tuple(torch.broadcast_tensors(*operands))
-    return Arguments(operands, reduction, (margin, p, eps, swap))
+    return Arguments(
+        operands,
+        reduction,
+        (margin, p, eps, swap),
+        restored=lambda gradient: gradient.sum_to_size(anchor.shape),
+    )
 
 
 SPEC = row_loss(
