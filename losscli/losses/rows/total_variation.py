@@ -8,11 +8,12 @@ from ..calling import Arguments
 from ..spec import LOSS, LazyTerms
 from .logit_pairs import arguments_of, divergence_loss
 from .relations import Relations, always
-from .terms import Expectation, Softmax
+from .terms import Expectation, Softmax, known, masked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import torch
     from torch import Tensor
 
 
@@ -32,6 +33,38 @@ def _terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
             "input": lambda: of_p.slope / (2 * temperature),
             "target": lambda: of_q.slope / (2 * temperature),
         }
+    )
+
+
+def _undecided(
+    input: Tensor,
+    target: Tensor,
+    mask: Tensor | None = None,
+    *,
+    dtype: torch.dtype,
+    ulp: float,
+    temperature: float = 1.0,
+) -> Mapping[str, Tensor]:
+    """Return by how much rounding may move the derivatives where p and q nearly agree.
+
+    A kernel takes the sign of the difference of two rounded probabilities. It is that of ``p - q``
+    where the difference is larger than both errors together; below that either sign is right, and
+    0. Rows of equal logits alone are known to have a difference of 0. The derivative for ``x`` is
+    ``p * (sign - sum of p * sign) / (2 * T)``. Where the sign is undecided it moves by up to 2; it
+    also moves the sum by its own p, and with that the derivatives for the other elements of the
+    row. So the derivative may be off by ``p * (2 [if undecided] + sum of 2 * p over the undecided)
+    / (2 * T)``, that for the target likewise with q. The loss is off by the difference at most.
+    """
+    p, q = Softmax.of(input, temperature), Softmax.of(target, temperature)
+    difference = (p.probability - q.probability).abs()
+    is_close = difference <= p.error(dtype, ulp) + q.error(dtype, ulp)
+    moved = 2 * (is_close & (input != target).any(-1, keepdim=True)).to(input.dtype)
+
+    def of(own: Tensor) -> Tensor:
+        return known(own * (moved + (own * moved).sum(-1, keepdim=True)) / (2 * temperature))
+
+    return masked(
+        LazyTerms({"input": lambda: of(p.probability), "target": lambda: of(q.probability)}), mask
     )
 
 
@@ -59,4 +92,5 @@ SPEC = divergence_loss(
     formula="sum of |p - q| / 2, p = softmax(x / T), q = softmax(y / T)",
     temporaries=8,
     relations=Relations(always, reordered=True, mirror="total_variation"),
+    undecided=_undecided,
 )
