@@ -231,6 +231,9 @@ bool is_empty(TensorList operands) { return operands[0].numel() == 0; }
 // Without rows: what the reference makes of nothing.
 Tensor loss_of_nothing(const RowCall& call, TensorList operands) {
   check_call(call, operands);
+  const auto rows = without_row(call, operands[0].sizes());
+  TORCH_CHECK_INDEX(!call.loss->has_labels() || c10::multiply_integers(rows) == 0, call.name(),
+                    ": ", call.loss->operand_names[0], " ", operands[0].sizes(), " has no classes");
   Stack stack;
   put_call(call, operands, stack);
   call_operator(*call.loss, "_reference", stack);

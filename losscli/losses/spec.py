@@ -15,7 +15,7 @@ from .rows.relations import Relations
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .module import LossModule, NumberedModule
+    from .module import LossModule
 
 Shape = tuple[int, ...]
 DtypeKind = Literal["floating", "class numbers", "mask"]
@@ -73,6 +73,8 @@ class Parameter:
         """The values allowed, in words."""
         if self.is_switch:
             return "0 or 1"
+        if self.is_integer and self.maximum < math.inf:
+            return f"an integer from {self.minimum:g} to {self.maximum:g}"
         if self.is_integer:
             return "an integer"
         bounds = []
@@ -247,7 +249,7 @@ class Spec:
     """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
     """The public function that returns the gradient of the prediction as well."""
-    module: type[NumberedModule]
+    module: type[LossModule]
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = no_kinks
     """Where the derivative jumps, in units of ``branch_coordinate``."""
@@ -368,7 +370,6 @@ class LossSpec(Spec):
     """A loss of each element of its operands, which broadcast."""
 
     unit: ClassVar[Unit] = ELEMENT
-    module: type[LossModule]
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
         """Return the shape that the operands broadcast to."""

@@ -10,7 +10,9 @@ import torch
 from msgspec.structs import replace
 
 from losscli.cases import Case
+from losscli.implementations.caller import Subject
 from losscli.losses import CLASS_NUMBERS, LOSSES, ROW, ROW_FORMS, ROW_LOSSES, find_loss
+from losscli.runs.records import PASS
 from losscli.truth import row_oracle
 from losscli.truth.distances import Errors
 from losscli.truth.inputs import make_inputs
@@ -201,3 +203,27 @@ def test_operators_are_defined_from_one_spec_for_all_forms() -> None:
     assert numbers.names == probabilities.names
     assert numbers.module is probabilities.module
     assert numbers.loss is probabilities.loss
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"label_smoothing": 0.1},
+        {"label_smoothing": 0.1, "temperature": 1.1, "softcap": 3.7, "z_loss": 0.1},
+    ],
+)
+def test_long_rows_in_float64_are_right_within_a_few_ulp(settings: dict[str, float]) -> None:
+    """PyTorch's own softmax has 570 ulp here: the sum of equal gradients in its backward pass."""
+    case = make_case("cross_entropy", (2, 50257), dtype="float64", params=settings)
+    problem = Problem.of(case)
+    incoming = problem.filled(1.0)
+
+    answer = Subject.of("custom", case).answer(problem.call(incoming))
+
+    for verdict, errors in (
+        problem.judge_loss(answer.loss),
+        problem.judge_gradient("input", answer.gradients["input"], incoming),
+    ):
+        assert verdict.status == PASS, verdict.reason
+        assert errors is not None
+        assert errors.ulp <= 8, errors

@@ -1,9 +1,10 @@
-// Which kernel takes rows of a length, and with how many threads: data found by measuring on an
-// H200.
+// Which walk takes rows of a length, and with how many threads: data, that of cross entropy found
+// by measuring on an H200.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "rows/kernels.h"
@@ -14,7 +15,8 @@ enum class RowAccess {
   teams,      // in the registers of a team of warps, and the next in its slots
   registers,  // a row in the registers of a group of threads
   ring,       // in the shared memory of a cluster
-  any,        // read twice
+  slots,      // each operand's parts of a row in slots of the warps of a team
+  general,    // any layout and dtype
 };
 
 // What the kernels that read a row once make of the logits.
@@ -24,8 +26,10 @@ enum class RowMode {
   capped,    // bent by a softcap, and each class may have a share
 };
 
-// The largest softcap of RowMode::capped, by the rounding of a bent logit.
+// The largest softcap of RowMode::capped in 16 bits, by the rounding of a bent logit, and the largest
+// with a polynomial of few terms.
 constexpr double kMostCap = 1024;
+constexpr double kFewCap = 128;
 
 struct RingShape {
   int warps = 0;        // of a block
@@ -37,22 +41,6 @@ struct RingShape {
 struct TeamShape {
   int slots = 0;       // of a warp
   int slot_bytes = 0;  // a warp's part of a row
-};
-
-struct RowPolicy {
-  RowAccess access = RowAccess::any;
-  RowMode mode = RowMode::plain;
-  // Teams: which of kTeams, and the warps of a block.
-  int team = 0;
-  int warps = 0;
-  bool whole = false;  // rows of whole vectors
-  TeamShape slots;
-  // Registers: threads of a row, and the vectors of each.
-  int threads = 0;
-  int vectors = 0;
-  // Ring: blocks of a cluster.
-  int cluster = 0;
-  RingShape ring;
 };
 
 struct RegistersPolicy {
@@ -90,6 +78,87 @@ constexpr int kMostRingWarps = 16;
 constexpr int kSlotVectors = 8;         // of a lane, of a slot
 constexpr int kRingBytes = 222 * 1024;  // of a block's shared memory, for the slots
 
-RowPolicy policy_of(const RowArguments& arguments, bool clusters);
+// What follows is of the walks of all losses: slots and general.
+
+// Packs of 16 bytes of each operand that a thread asks for before it computes: with 1,024 threads
+// on a multiprocessor 64 KiB are under way or more, twice what a memory of 4.6 TB/s delivers in its
+// latency.
+LOSSCLI_HOST_DEVICE constexpr int packs_ahead(int rows) { return rows == 1 ? 4 : 2; }
+
+// Rows of a warp each, or of one thread of each warp, in a block.
+constexpr int kWarpRowThreads = 256;
+constexpr int kColumnTeam = kWarpRowThreads / 32;
+
+LOSSCLI_HOST_DEVICE constexpr int block_threads(int threads) {
+  return threads <= 32 ? kWarpRowThreads : threads;
+}
+
+// Blocks on a multiprocessor, of which the registers of a thread follow: 64 for the largest, for
+// two of which there is shared memory, and 80 for the others.
+LOSSCLI_HOST_DEVICE constexpr int least_blocks(int threads, size_t item) {
+  return item == 8 ? 1 : threads == 512 ? 2 : 768 / block_threads(threads);
+}
+
+// Packs of a row up to which a thread of each warp takes it, up to which a warp does, and up to
+// which a small block does: two a thread, and four.
+constexpr int64_t kColumnPacks = 2 * kColumnTeam;
+constexpr int64_t kWarpPacks = 4 * 32;
+constexpr int64_t kSmallBlockPacks = 4 * 128;
+constexpr int kSmallBlock = 128;
+constexpr int kLargeBlock = 512;
+
+// Shared memory of a block, so that two are on a multiprocessor: while one waits for memory the
+// other computes.
+constexpr int64_t kHeldBytes = 110 * 1024;
+constexpr int64_t kColumnHeldBytes = 72 * 1024;  // beside what the threads of a row tell each other
+
+struct GeneralPolicy {
+  int threads = 32;  // that share a row, in each block
+  int cluster = 1;   // blocks that share a row
+  int resident = 0;  // packs of each operand that a thread holds
+};
+
+// The slots kernel: warps of a block, blocks of a multiprocessor, and vectors of 16 bytes of each
+// operand that a lane has at once.
+constexpr int kSlotWarps = 16;
+constexpr int kSlotBlocks = 1;
+LOSSCLI_HOST_DEVICE constexpr int slot_vectors(int rows) {
+  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+}
+constexpr int kMostSlots = 32;
+constexpr int kMostCluster = 8;
+constexpr int kToldBytes = 32;  // what a warp tells others of a row
+constexpr int64_t kSlotKernelBytes =
+    226 * 1024 / kSlotBlocks -
+    2 * kToldBytes * int64_t{kSlotWarps} * kMostCluster;  // of the slots of a block
+constexpr int64_t kLeastSlotRowBytes = 256;               // of a row
+
+struct SlotShape {
+  int team = 1;         // warps of a block that share a row
+  int cluster = 1;      // blocks that share it
+  int slots = 0;        // of a warp
+  int slot_bytes = 0;   // of each operand
+  int piece_slots = 0;  // of a warp's part of a row
+
+  LOSSCLI_HOST_DEVICE int warps() const { return team * cluster; }
+};
+
+struct RowPolicy {
+  RowAccess access = RowAccess::general;
+  RowMode mode = RowMode::plain;
+  // Teams: which of kTeams, and the warps of a block.
+  int team = 0;
+  int warps = 0;
+  bool whole = false;  // rows of whole vectors
+  TeamShape slots;
+  // Registers: threads of a row, and the vectors of each.
+  int threads = 0;
+  int vectors = 0;
+  // Ring: blocks of a cluster.
+  int cluster = 0;
+  RingShape ring;
+  SlotShape parts;
+  GeneralPolicy general;
+};
 
 }  // namespace losscli::cuda

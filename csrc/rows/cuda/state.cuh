@@ -26,6 +26,9 @@ struct RowFactors {
   float share = 0;  // less this for each class, with label smoothing
 };
 
+template <typename Stored>
+struct Vector;
+
 // What logits are multiplied by: log2(e) / temperature, in two parts.
 struct RowScale {
   float high, low;
@@ -74,6 +77,13 @@ struct RowScale {
   __device__ __forceinline__ bool is_near(float reference) const {
     return sizeof(Stored) == 2 || is_exact(reference);
   }
+  template <int count, typename Stored>
+  __device__ __forceinline__ bool is_near(float reference, const Vector<Stored> (&)[count]) const {
+    return is_near<Stored>(reference);
+  }
+
+  // Logits as they are.
+  __device__ __forceinline__ float bend(float x) const { return x; }
 
   // The same for a reference of any size.
   template <typename Stored>
@@ -267,6 +277,42 @@ __device__ __forceinline__ float largest(const Vector<Stored> (&vectors)[count],
   }
 }
 
+// The largest absolute value of the elements of vectors.
+template <int count, typename Stored>
+__device__ __forceinline__ float largest_size(const Vector<Stored> (&vectors)[count]) {
+  if constexpr (std::is_same_v<Stored, float>) {
+    float sizes[4] = {};
+#pragma unroll
+    for (int v = 0; v < count; ++v)
+#pragma unroll
+      for (int w = 0; w < 4; ++w)
+        sizes[w] = fmaxf(sizes[w], fabsf(__uint_as_float(vectors[v].words[w])));
+    return fmaxf(fmaxf(sizes[0], sizes[1]), fmaxf(sizes[2], sizes[3]));
+  } else {
+    using Pair = std::conditional_t<std::is_same_v<Stored, __half>, __half2, __nv_bfloat162>;
+    Pair sizes[4] = {};
+#pragma unroll
+    for (int v = 0; v < count; ++v)
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        Pair pair;
+        memcpy(&pair, &vectors[v].words[w], sizeof pair);
+        sizes[w] = __hmax2(sizes[w], __habs2(pair));
+      }
+    const Pair both = __hmax2(__hmax2(sizes[0], sizes[1]), __hmax2(sizes[2], sizes[3]));
+    return fmaxf(widen(both.x), widen(both.y));
+  }
+}
+
+// Keeps the compiler from holding on to what it has made of vectors until they are used again.
+template <int count, typename Stored>
+__device__ __forceinline__ void forget(Vector<Stored> (&vectors)[count]) {
+#pragma unroll
+  for (int v = 0; v < count; ++v)
+#pragma unroll
+    for (int w = 0; w < 4; ++w) asm volatile("" : "+r"(vectors[v].words[w]));
+}
+
 // The sum of the powers of so many vectors. No branch between them: their powers overlap.
 template <bool exact, int count, typename Stored>
 __device__ __forceinline__ float add_powers(const Vector<Stored> (&vectors)[count],
@@ -343,7 +389,7 @@ __device__ __forceinline__ void differentiate_all(Vector<Stored> (&vectors)[coun
 template <int count, typename Stored, typename Scale>
 __device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count], const Scale& scale,
                                               float reference, const RowFactors& factors) {
-  if (scale.template is_near<Stored>(reference)) {
+  if (scale.is_near(reference, vectors)) {
     differentiate_all<true>(vectors, scale, reference, factors);
   } else {
     differentiate_all<false>(vectors, scale, reference, factors);

@@ -45,9 +45,10 @@ struct RowResult {
 
   template <typename Scale>
   __device__ __forceinline__ RowResult(const RowState& state, float logit, const Scale& scale) {
-    reference = scale.reference(fmaxf(state.top, logit));
+    const float bent = scale.bend(logit);
+    reference = scale.reference(fmaxf(state.top, bent));
     others = state.sum_for(scale, reference);
-    own = scale.template any_power<Stored>(logit, reference);
+    own = scale.template any_power<Stored>(bent, reference);
     sum = others + own;
   }
 
@@ -56,7 +57,7 @@ struct RowResult {
   template <typename Scale>
   __device__ __forceinline__ float negative_log(float logit, const Scale& scale) const {
     if (own > others || own >= 1.0f) return log1pf(others / own);
-    const double rest = scale.template below<Stored>(reference, logit);
+    const double rest = scale.template below<Stored>(reference, scale.bend(logit));
     return logf(sum) + static_cast<float>(rest * 0.6931471805599453);
   }
 

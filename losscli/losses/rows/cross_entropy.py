@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..calling import Arguments, reduction_of
 from ..domain import CLASSES, POSITIVE, PROBABILITIES
+from ..making import row_loss
 from ..reduction import reduce as reduced
 from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms
-from .calls import RowCalls, RowModule, settled
+from .calls import RowCalls
 from .forms import IGNORE_INDEX
 from .relations import Relations
-from .spec import RowSpec, counts_of_classes, of_classes, of_rows
+from .spec import counts_of_classes, of_classes, of_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,6 +65,11 @@ class _Rows(NamedTuple):
         return share * self.kept.unsqueeze(self.dim)
 
 
+def _has_probabilities(input: Tensor, target: Tensor) -> bool:
+    """Tell a target of probabilities from one of class numbers, as PyTorch does."""
+    return input.dim() > 0 and input.shape == target.shape
+
+
 def _rows(
     input: Tensor,
     target: Tensor,
@@ -76,7 +82,7 @@ def _rows(
     import torch
 
     dim = 0 if input.dim() == 1 else 1
-    has_probabilities = input.shape == target.shape
+    has_probabilities, classes = _has_probabilities(input, target), max(input.shape[dim], 1)
     dtype = input.dtype
     if has_probabilities:
         for other in (target,) if weight is None else (target, weight):
@@ -89,8 +95,8 @@ def _rows(
     if has_probabilities:
         smoothed = target.to(wide)
         if label_smoothing:
-            smoothed = smoothed * (1 - label_smoothing) + label_smoothing / input.shape[dim]
-        divisor = input.numel() // input.shape[dim]
+            smoothed = smoothed * (1 - label_smoothing) + label_smoothing / classes
+        divisor = input.numel() // classes
         return _Rows(dim, raw, logits, weight, smoothed, None, None, divisor, dtype)
     target = target.to(torch.int64).view(input.shape[:dim] + input.shape[dim + 1 :])
     kept = target != int(ignore_index)
@@ -116,17 +122,17 @@ def reference(
     import torch
 
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
-    surprise = -torch.log_softmax(rows.logits, rows.dim)
-    weighted = surprise if rows.weight is None else surprise * rows.weight
+    logs = torch.log_softmax(rows.logits, rows.dim)
+    weighted = logs if rows.weight is None else logs * rows.weight
     if rows.probabilities is not None:
-        loss = (weighted * rows.probabilities).sum(rows.dim)
+        loss = -(weighted * rows.probabilities).sum(rows.dim)
     else:
         assert rows.number is not None
-        picked = surprise.gather(rows.dim, rows.number.unsqueeze(rows.dim)).squeeze(rows.dim)
-        loss = rows.of_number() * picked
+        picked = logs.gather(rows.dim, rows.number.unsqueeze(rows.dim)).squeeze(rows.dim)
+        loss = -rows.of_number() * picked
         if label_smoothing:
             share = label_smoothing / input.shape[rows.dim]
-            loss = (1 - label_smoothing) * loss + share * weighted.sum(rows.dim)
+            loss = (1 - label_smoothing) * loss - share * weighted.sum(rows.dim)
     if z_loss:
         loss = loss + z_loss * torch.logsumexp(rows.logits, rows.dim) ** 2
     if rows.kept is not None:
@@ -238,13 +244,9 @@ class _Calls(RowCalls):
 
     def operator(self, given: Arguments) -> str:
         input, target, _ = given.operands
-        return self.name + _OF_PROBABILITIES if input.shape == target.shape else self.name
+        return self.name + _OF_PROBABILITIES * _has_probabilities(input, target)
 
 
-CALLS = _Calls("cross_entropy", PARAMETERS, in_place=True)
-
-
-@CALLS.function
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -296,15 +298,15 @@ def cross_entropy(
         raise RuntimeError(
             f"cross_entropy: label_smoothing must be between 0 and 1, but is {label_smoothing:g}"
         )
-    if input.shape == target.shape:
+    if _has_probabilities(input, target):
         _check_probabilities(input, target, ignore_index)
     elif input.dim() == 1 and target.shape == (1,):
         target = target.squeeze(0)  # PyTorch takes one row for a batch of one
     elif target.is_floating_point():
         raise RuntimeError(
             "cross_entropy: target must hold class numbers in int64, int32 or uint8, or have the "
-            f"shape of input {tuple(input.shape)} and hold probabilities, but has shape "
-            f"{tuple(target.shape)} and is {target.dtype}"
+            f"shape of input {list(input.shape)} and hold probabilities, but has shape "
+            f"{list(target.shape)} and is {target.dtype}"
         )
     settings = (ignore_index, label_smoothing, temperature, softcap, z_loss)
     return Arguments((input, target, weight), reduction, settings)  # type: ignore[arg-type]
@@ -314,7 +316,7 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
     """Raise what PyTorch does for a target in the shape of the input."""
     if not target.is_floating_point():
         raise RuntimeError(
-            f"cross_entropy: target has the shape of input {tuple(input.shape)} and so must hold "
+            f"cross_entropy: target has the shape of input {list(input.shape)} and so must hold "
             f"probabilities in a floating dtype, but is {target.dtype}; class numbers have no "
             "dimension of classes"
         )
@@ -330,45 +332,6 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
         )
 
 
-cross_entropy_with_grad = CALLS.with_grad(cross_entropy)
-
-
-class CrossEntropyLoss(RowModule):
-    """See :func:`losscli.functional.cross_entropy`."""
-
-    calls = CALLS
-    function = cross_entropy
-    weight: Tensor | None
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        ignore_index: int = -100,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-        *,
-        temperature: float = 1.0,
-        softcap: float = 0.0,
-        z_loss: float = 0.0,
-    ) -> None:
-        super().__init__(
-            reduction=settled(reduction, size_average, reduce),
-            ignore_index=ignore_index,
-            label_smoothing=label_smoothing,
-            temperature=temperature,
-            softcap=softcap,
-            z_loss=z_loss,
-        )
-        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of ``input`` against ``target``."""
-        loss: Tensor = self._loss(input, target, self.weight)  # type: ignore[arg-type]
-        return loss
-
-
 _INPUT = Operand("input", "logits")
 _WEIGHT = Operand(
     "weight",
@@ -382,8 +345,11 @@ _WEIGHT = Operand(
 _PROBABILITIES = Operand(
     "target", "probability of each class", domain=PROBABILITIES, composed=True, roundings=4
 )
-SPEC = RowSpec(
-    name="cross_entropy",
+SPEC = row_loss(
+    cross_entropy,
+    "CrossEntropyLoss",
+    calls=_Calls("cross_entropy", in_place=True),
+    kept=("weight",),
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
     operands=(
         _INPUT,
@@ -402,10 +368,6 @@ SPEC = RowSpec(
     reference=reference,
     functional=functional,
     counts=counts_of_classes,
-    loss=cross_entropy,
-    loss_with_grad=cross_entropy_with_grad,
-    module=CrossEntropyLoss,
-    in_place=True,
     temporaries=7,
     widens=True,
     relations=Relations(_is_of_differences, reordered=True),

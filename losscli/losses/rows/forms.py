@@ -77,6 +77,7 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
         functional=form.of(spec.functional) if spec.functional else None,
         counts=form.of(counts) if counts else None,
         from_kinks=form.of(spec.from_kinks) if spec.from_kinks else None,
+        undecided=form.of(spec.undecided) if spec.undecided else None,
         tolerance=_tolerance(spec.tolerance, operands),
         relations=spec.relations.of_form(name.partition(spec.name)[0]),
         terms=Terms(form.of(spec.terms.of), spec.terms.reason) if spec.terms else None,

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import CLASSES, LOG_PROBABILITIES, POSITIVE
+from ..making import row_loss
 from ..spec import CLASS_NUMBERS, Operand
 from ..widening import widened
-from .calls import RowCalls, RowModule, settled
 from .forms import IGNORE_INDEX
 from .relations import Relations
-from .spec import SCORES, RowSpec, counts_of_classes, of_classes, of_rows
+from .spec import SCORES, counts_of_classes, of_classes, of_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 PARAMETERS = (IGNORE_INDEX,)
-CALLS = RowCalls("nll", PARAMETERS)
 
 
 def reference(
@@ -40,7 +39,6 @@ def reference(
     return loss.to(dtype)
 
 
-@CALLS.function
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -78,36 +76,10 @@ def nll_loss(
     return Arguments((input, target, weight), reduction, (ignore_index,))  # type: ignore[arg-type]
 
 
-nll_loss_with_grad = CALLS.with_grad(nll_loss)
-
-
-class NLLLoss(RowModule):
-    """See :func:`losscli.functional.nll_loss`."""
-
-    calls = CALLS
-    function = nll_loss
-    weight: Tensor | None
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        ignore_index: int = -100,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        reduction = settled(reduction, size_average, reduce)
-        super().__init__(ignore_index=ignore_index, reduction=reduction)
-        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of ``input`` against ``target``."""
-        loss: Tensor = self._loss(input, target, self.weight)  # type: ignore[arg-type]
-        return loss
-
-
-SPEC = RowSpec(
-    name="nll",
+SPEC = row_loss(
+    nll_loss,
+    "NLLLoss",
+    kept=("weight",),
     formula="-w[y] * x[y]",
     operands=(
         Operand("input", "log-probabilities", domain=LOG_PROBABILITIES),
@@ -131,9 +103,6 @@ SPEC = RowSpec(
     ),
     parameters=PARAMETERS,
     reference=reference,
-    loss=nll_loss,
-    loss_with_grad=nll_loss_with_grad,
-    module=NLLLoss,
     widens=True,
     holds=SCORES,
     counts=counts_of_classes,

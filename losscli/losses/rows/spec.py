@@ -68,6 +68,11 @@ class RowSpec(Spec):
     from_kinks: Callable[..., tuple[Tensor, ...]] | None = None
     """``from_kinks(*operands, **parameters)``: how far elements of the prediction lie above those
     values of theirs where the derivative jumps, one tensor for each such value; None without."""
+    undecided: Callable[..., Mapping[str, Tensor]] | None = None
+    """``undecided(*operands, dtype, ulp, **parameters)``: by how much the derivative for each
+    element of an operand may be off, by the operand's name, because rounding decides the sign of a
+    difference. ``dtype`` is what the loss is computed in, ``ulp`` what a sum over a row and a
+    handful of roundings may lose in it."""
     most_dimensions: int | None = None
     """The most dimensions of the prediction; None for any number."""
     doubling: str = ""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments
 from ..domain import CLASSES
+from ..making import row_loss
 from ..reduction import reduce as reduced
 from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms, switch
 from ..widening import widened
-from .calls import RowCalls, RowModule
+from .calls import RowCalls
 from .logit_pairs import TEMPERATURE, expected
 from .relations import Relations, always
-from .spec import RowSpec, of_last_rows
+from .spec import of_last_rows
 from .terms import Expectation, Softmax
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ class _Calls(RowCalls):
     def loss_with_grad(self, given: Arguments, *more: Any, **named: Any) -> Any:
         found, gradient = super().loss_with_grad(given, *more, **named)
         return found.unbind(0) if given.parameters[1] else found, gradient
-
-
-CALLS = _Calls("token_log_probs", PARAMETERS)
 
 
 def reference(
@@ -77,7 +75,6 @@ def _terms(
     return LazyTerms({LOSS: loss, "logits": slope})
 
 
-@CALLS.function
 def token_log_probs(
     logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, entropy: bool = False
 ) -> Arguments:
@@ -104,25 +101,10 @@ def token_log_probs(
     return Arguments((logits, tokens), "none", (temperature, float(entropy)))
 
 
-token_log_probs_with_grad = CALLS.with_grad(token_log_probs)
-
-
-class TokenLogProbs(RowModule):
-    """See :func:`losscli.functional.token_log_probs`."""
-
-    calls = CALLS
-    function = token_log_probs
-
-    def __init__(self, *, temperature: float = 1.0, entropy: bool = False) -> None:
-        super().__init__(temperature=temperature, entropy=entropy)
-
-    def forward(self, logits: Tensor, tokens: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the log-probabilities of ``tokens``, and if asked for the entropies."""
-        return cast("Tensor | tuple[Tensor, Tensor]", self._loss(logits, tokens))
-
-
-SPEC = RowSpec(
-    name="token_log_probs",
+SPEC = row_loss(
+    token_log_probs,
+    "TokenLogProbs",
+    calls=_Calls("token_log_probs"),
     formula="log(p[token]), and -(sum of p * log(p)), p = softmax(x / T)",
     operands=(
         Operand("logits", "logits"),
@@ -140,9 +122,6 @@ SPEC = RowSpec(
     reductions=("none",),
     parameters=PARAMETERS,
     reference=reference,
-    loss=token_log_probs,
-    loss_with_grad=token_log_probs_with_grad,
-    module=TokenLogProbs,
     widens=True,
     temporaries=6,
     relations=Relations(always, reordered=True),

@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
 #if __CUDA_ARCH__ >= 900
   using V = Vector<Stored>;
   using State = typename ModeOf<kMode>::State;
-  constexpr bool kSpread = kMode != RowMode::plain;
+  constexpr bool kSpread = kMode != RowMode::plain, kRepeats = kMode == RowMode::capped;
   constexpr int kRounds = kRoundsOf<kGradient>, kAhead = kGradient ? 3 : 4;
   extern __shared__ __align__(128) unsigned char shared[];
   const RowIncoming incoming(arguments, memory);
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const int clusters = gridDim.x / blocks, cluster = blockIdx.x / blocks;
   const int rows = static_cast<int>(arguments.rows());
   const auto scale = ModeOf<kMode>::scale_of(arguments);
-  const float share = kSpread ? 1.0f / static_cast<float>(arguments.length) : 0.0f;
+  const float share = share_of<kMode>(arguments);
 
   // Slots of all warps, messages of some rows, barriers of the slots, and of the messages.
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
@@ -136,13 +136,14 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     const uintptr_t to = min(begin + shape.slot_bytes, row.inner_end);
     bytes = to > from ? static_cast<int>(to - from) : 0;
   };
-  // A lane's vectors of a slot, and nothing in the place of those that it lacks.
+  // A lane's vectors of a slot, and nothing in the place of those that it lacks; or others, which
+  // are not counted, so that its logits are all of a size.
   const auto read_slot = [&](const unsigned char* data, int bytes, V(&vectors)[kSlotVectors]) {
 #pragma unroll
     for (int v = 0; v < kSlotVectors; ++v) {
       const int at = (v * 32 + lane) * 16;
-      if (at < bytes) {
-        vectors[v].set(*reinterpret_cast<const uint4*>(data + at));
+      if (at < bytes || (kRepeats && bytes > 0)) {
+        vectors[v].set(*reinterpret_cast<const uint4*>(data + (at < bytes ? at : 0)));
       } else {
         vectors[v].clear();
       }

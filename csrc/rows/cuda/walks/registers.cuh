@@ -32,14 +32,14 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
                      const __grid_constant__ RowMemory memory) {
   using V = Vector<Stored>;
   using State = typename ModeOf<kMode>::State;
-  constexpr bool kSpread = kMode != RowMode::plain;
+  constexpr bool kSpread = kMode != RowMode::plain, kRepeats = kMode == RowMode::capped;
   constexpr int kRows = threads < kLeastBlock ? kLeastBlock / threads : 1;
   __shared__ State states[2][threads < 32 ? 1 : threads / 32];
   __shared__ float logits_of[2];
   const RowIncoming incoming(arguments, memory);
   if (kGradient && incoming.is_done) return;
   const auto scale = ModeOf<kMode>::scale_of(arguments);
-  const float share = kSpread ? 1.0f / static_cast<float>(arguments.length) : 0.0f;
+  const float share = share_of<kMode>(arguments);
   const int thread = threadIdx.x % threads;
   const int64_t rows = arguments.rows();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRows;
@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
 #pragma unroll
     for (int v = 0; v < count; ++v) {
       const int at = thread + v * threads;
-      if (at < span.vectors) {
-        vectors[v].set(from[at]);
+      if (at < span.vectors || (kRepeats && span.vectors > 0)) {
+        vectors[v].set(from[at < span.vectors ? at : 0]);
       } else {
         vectors[v].clear();
       }
@@ -121,6 +121,7 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
           factors = factors_of(arguments, target, result,
                                incoming.template of<float>(arguments, row), logit, scale);
         // All of them before the first is written: their powers overlap.
+        if constexpr (kMode == RowMode::capped) forget(vectors);
         differentiate(vectors, scale, result.reference, factors);
         if (target.ignored)
 #pragma unroll

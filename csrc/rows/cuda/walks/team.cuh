@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
 #if __CUDA_ARCH__ >= 900
   using V = Vector<Stored>;
   using State = typename ModeOf<kMode>::State;
-  constexpr bool kSpread = kMode != RowMode::plain;
+  constexpr bool kSpread = kMode != RowMode::plain, kRepeats = kMode == RowMode::capped;
   constexpr int kChunk = kVectors < 8 ? kVectors : 8, kChunks = kVectors / kChunk;
   constexpr int kMostTeams = team_warps(kVectors) / kWarps;
   extern __shared__ __align__(128) unsigned char shared[];
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   const int rows = static_cast<int>(arguments.rows());
   const int step = gridDim.x * teams;
   const auto scale = ModeOf<kMode>::scale_of(arguments);
-  const float share = kSpread ? 1.0f / static_cast<float>(arguments.length) : 0.0f;
+  const float share = share_of<kMode>(arguments);
   const int first = member * shape.slot_bytes;  // where this warp's part begins
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
   const uint32_t filled =
@@ -161,8 +161,8 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     for (int v = 0; v < kVectors; ++v) {
       V& vector = vectors[v / kChunk][v % kChunk];
       const int at = (v * 32 + lane) * 16;
-      if (at < bytes) {
-        vector.set(*reinterpret_cast<const uint4*>(data + at));
+      if (at < bytes || (kRepeats && bytes > 0)) {
+        vector.set(*reinterpret_cast<const uint4*>(data + (at < bytes ? at : 0)));
       } else {
         vector.clear();
       }
@@ -222,6 +222,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         // All of a chunk before the first is written: their powers overlap.
+        if constexpr (kMode == RowMode::capped) forget(vectors[c]);
         differentiate(vectors[c], scale, result.reference, factors);
         if (target.ignored)
 #pragma unroll
