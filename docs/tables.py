@@ -37,8 +37,8 @@ from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS))
-import ages  # noqa: E402 - beside this program, which tests load by its path
+sys.path.insert(0, str(DOCS.parent))
+from docs import ages  # noqa: E402 - beside this program, which is run and loaded by its path
 
 RESULTS = DOCS / "results"
 DOCUMENTS = (
@@ -67,7 +67,7 @@ def with_tables(text: str) -> str:
         keys = dict(key.split("=", 1) for key in match["keys"].split())
         file, kind = match["file"], match["kind"]
         path = RESULTS / file
-        if kind == ages.__name__:
+        if kind == "ages":
             made, age = ages.table(), ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())

@@ -26,7 +26,7 @@ def definition(signature: str, loss: str) -> Any:
     return file_of(f"def f({signature}): ...", "f").definition(loss)
 
 
-ORDERS = {
+ORDERS: dict[str, dict[str, tuple[str, ...]]] = {
     "kl_divergence": {
         "input, target, temperature=1.0, reduction='mean', *, mask=None": ("input", "target"),
         "target, input": ("target", "input"),
@@ -71,7 +71,9 @@ def test_operands_find_their_arguments_by_name_and_place(loss: str, signature: s
     arguments = [part.split("=")[0].strip("* ") for part in signature.split(",")]
     exec(f"def f({signature}): return dict(locals())", made)
     case = handmade.case(loss=loss, shape=(3, 4), target_shape=(3,), params={})
-    given = bind(SimpleNamespace(f=made["f"]), found, order, case)(*names)  # type: ignore[arg-type]
+    module: Any = SimpleNamespace(f=made["f"])
+    function: Any = bind(module, found, order, case)
+    given = function(*names)
     assert [given[name] for name in filter(None, arguments)][: len(order)] == [*order]
     assert {*names} <= {*given.values()}
 

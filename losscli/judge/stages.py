@@ -369,9 +369,10 @@ class _Judging:
         choices = [LossChoice(self.loss, {n: (v,) for n, v in job.parameters.items()})]
         if every:
             for name in (*_forms(self.loss, self.definition), self.loss):
-                others = {n: (v,) for n, v in off_default(EVERY_LOSS[name]).items() if takes(n)}
-                if job.parameters:
-                    others = choices[0].params
+                others: dict[str, tuple[float, ...]] = dict(choices[0].parameters)
+                if not job.parameters:
+                    defaults = off_default(EVERY_LOSS[name])
+                    others = {n: (v,) for n, v in defaults.items() if takes(n)}
                 if name != self.loss or (others and not job.parameters):
                     choices.append(LossChoice(name, others))
         usual = "mean" if "mean" in spec.reductions else spec.reductions[0]
