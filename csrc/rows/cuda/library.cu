@@ -24,21 +24,56 @@ bool lie_alike(const RowArguments& arguments) {
 // Whether the kernels that read a row once can bend its logits.
 bool can_bend(const RowArguments& arguments) {
   const double inside = arguments.parameters[kTemperature] * arguments.parameters[kSoftcap];
-  return (item_bytes(arguments.dtype) == 4 || arguments.parameters[kSoftcap] <= kMostCap) &&
-         inside >= 1e-30 && inside <= 1e30;
+  return arguments.parameters[kSoftcap] <= kMostCap && inside >= 1e-30 && inside <= 1e30;
 }
 
 // What the kernels that read a row once can do.
-bool is_read_once(const RowArguments& arguments) {
+bool has_kernels(const RowArguments& arguments) {
   // The gradient of one class is exactly 0, and so are its shares of the loss.
   const bool smoothed = arguments.parameters[kLabelSmoothing] != 0;
   if (smoothed && (arguments.weight || arguments.length == 1)) return false;
   if (arguments.parameters[kSoftcap] != 0 && !can_bend(arguments)) return false;
-  return arguments.dtype != DType::float64 && !arguments.operands[1] && arguments.inner == 1 &&
-         (arguments.strides[0].element == 1 || arguments.length == 1) &&
+  return arguments.dtype != DType::float64 && !arguments.operands[1] && arguments.length > 0;
+}
+
+// Whether classes are neighbours in memory.
+bool is_of_lines(const RowArguments& arguments) {
+  return arguments.inner == 1 && (arguments.strides[0].element == 1 || arguments.length == 1) &&
          (arguments.gradient_strides[0].element == 1 || arguments.length == 1 ||
           !arguments.gradients[0]) &&
-         arguments.length > 0 && arguments.length < int64_t{1} << 30 && lie_alike(arguments);
+         arguments.length < int64_t{1} << 30 && lie_alike(arguments);
+}
+
+// The shape of a block of rows whose classes are apart, if all of them fit.
+bool choose_columns(const RowArguments& arguments, RowPolicy& policy) {
+  const int64_t item = item_bytes(arguments.dtype), inner = arguments.inner;
+  const RowStrides& strides = arguments.strides[0];
+  // Into the same place of each row of the outer dimension, and of each class.
+  const auto are_lines = [&](int64_t bytes) {
+    const int64_t apart = inner > 1 ? strides.inner : strides.outer;
+    const int64_t rows = inner > 1 ? inner : arguments.outer;
+    return apart == 1 && reinterpret_cast<uintptr_t>(arguments.operands[0]) % bytes == 0 &&
+           rows * item % bytes == 0 && strides.element * item % bytes == 0 &&
+           (inner == 1 || strides.outer * item % bytes == 0);
+  };
+  ColumnShape& shape = policy.columns;
+  shape.copy_bytes = static_cast<int>(are_lines(16) ? 16 : are_lines(4) || item == 4 ? 4 : 2);
+  if (arguments.length >= int64_t{1} << 20) return false;
+  // Few rows to a block, so that all multiprocessors have some; and two blocks to each of them.
+  shape.columns = kMostColumns;
+  const auto bytes = [&] { return shape.bytes(arguments.length, item); };
+  while (shape.columns * item > 2 * kLeastColumnBytes &&
+         (arguments.rows() < shape.columns * kColumnBlocks || bytes() > kColumnBytes / 2))
+    shape.columns /= 2;
+  while (shape.columns * item > kLeastColumnBytes && bytes() > kColumnBytes) shape.columns /= 2;
+  // A thread for each row, unless these are too few threads.
+  const int blocks = bytes() > 0 && kColumnBytes / bytes() < 32 ? kColumnBytes / bytes() : 32;
+  shape.threads = shape.columns < 32 ? 32 : shape.columns;
+  while (shape.threads * blocks < kColumnThreads && shape.threads < kMostColumnThreads &&
+         shape.threads * 4 < shape.columns * arguments.length)
+    shape.threads *= 2;
+  policy.access = RowAccess::columns;
+  return bytes() <= kColumnBytes;
 }
 
 // Teams of warps, if rows fit.
@@ -90,8 +125,12 @@ bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) 
 }
 
 RowPolicy choose(const RowArguments& arguments, const DeviceFacts& facts) {
-  if (!is_read_once(arguments)) return RowPolicy();
-  RowPolicy policy = policy_of(arguments, facts.clusters);
+  RowPolicy policy;
+  if (!has_kernels(arguments)) return policy;
+  if (is_of_lines(arguments))
+    policy = policy_of(arguments, facts.clusters);
+  else if (!choose_columns(arguments, policy))
+    return policy;
   policy.mode = arguments.parameters[kSoftcap] != 0          ? RowMode::capped
                 : arguments.parameters[kLabelSmoothing] != 0 ? RowMode::smoothed
                                                              : RowMode::plain;

@@ -14,6 +14,7 @@ enum class RowAccess {
   teams,      // in the registers of a team of warps, and the next in its slots
   registers,  // a row in the registers of a group of threads
   ring,       // in the shared memory of a cluster
+  columns,    // many rows in the registers of a block: neighbours in memory are of several rows
   any,        // read twice
 };
 
@@ -24,10 +25,8 @@ enum class RowMode {
   capped,    // bent by a softcap, and each class may have a share
 };
 
-// The largest softcap of RowMode::capped in 16 bits, by the rounding of a bent logit, and the largest
-// with a polynomial of few terms.
-constexpr double kMostCap = 1024;
-constexpr double kFewCap = 128;
+// The largest softcap of RowMode::capped, by the rounding of exponents.
+constexpr double kMostCap = 0x1p+18;
 
 struct RingShape {
   int warps = 0;        // of a block
@@ -39,6 +38,25 @@ struct RingShape {
 struct TeamShape {
   int slots = 0;       // of a warp
   int slot_bytes = 0;  // a warp's part of a row
+};
+
+// Columns: rows of a block at most, blocks that there should be, threads of a multiprocessor, and
+// the shared memory that its blocks have.
+constexpr int kMostColumns = 64;
+constexpr int kColumnBlocks = 132;
+constexpr int kColumnThreads = 640;
+constexpr int kMostColumnThreads = 1024;
+constexpr int kColumnBytes = 220 * 1024;
+constexpr int kLeastColumnBytes = 32;  // of a class
+
+struct ColumnShape {
+  int columns = 0;  // rows of a block
+  int threads = 0;
+  int copy_bytes = 0;  // that are copied at once: 2, 4 or 16
+
+  int bytes(int64_t classes, int64_t item) const {
+    return static_cast<int>(columns * (24 + classes * item) + threads * 8);
+  }
 };
 
 struct RowPolicy {
@@ -55,6 +73,7 @@ struct RowPolicy {
   // Ring: blocks of a cluster.
   int cluster = 0;
   RingShape ring;
+  ColumnShape columns;
 };
 
 struct RegistersPolicy {

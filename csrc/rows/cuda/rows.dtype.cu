@@ -11,6 +11,7 @@
 #include "rows/cuda/ring_kernel.cuh"
 #include "rows/cuda/team_kernel.cuh"
 #include "rows/cuda/totals.cuh"
+#include "rows/cuda/walks/columns.cuh"
 
 #define LOSSCLI_JOIN_(a, b) a##b
 #define LOSSCLI_JOIN(a, b) LOSSCLI_JOIN_(a, b)
@@ -52,8 +53,9 @@ Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const
   config.blockDim = dim3(static_cast<unsigned>(32 * policy.warps));
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = static_cast<cudaStream_t>(context.stream);
-  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape), "team_kernel",
-                       config.gridDim, 32 * policy.warps);
+  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape,
+                                          ModeOf<kMode>::scale_of(arguments)),
+                       "team_kernel", config.gridDim, 32 * policy.warps);
 }
 
 template <bool kGradient, bool kWhole, RowMode kMode, size_t... k>
@@ -76,7 +78,7 @@ Status launch_registers(const RowArguments& arguments, const RowMemory& memory,
   const int64_t most = may_be_done(arguments) ? kMostCheckBlocks * 1024 / kBlock : kMostBlocks;
   return launch("registers_kernel", registers_kernel<Stored, threads, count, kGradient, kMode>,
                 dim3(static_cast<unsigned>(least(blocks, most))), kBlock, false, context.stream,
-                arguments, memory);
+                arguments, memory, ModeOf<kMode>::scale_of(arguments));
 }
 
 template <bool kGradient, RowMode kMode, size_t... k>
@@ -100,7 +102,7 @@ Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const
   const int shared_bytes =
       shape.warps * shape.slots * (shape.slot_bytes + 8) +
       kRoundsOf<kGradient> * (shape.warps * policy.cluster * static_cast<int>(sizeof(Message)) + 8);
-  const auto kernel = ring_kernel<Stored, kGradient, kMode>;
+  const auto kernel = ring_kernel<Stored, kGradient, kMode, kSlotVectors>;
   Status status = allow_shared(kernel, shared_bytes, "the shared memory of ring_kernel");
   if (!status.ok()) return status;
   cudaLaunchAttribute attribute;
@@ -121,8 +123,29 @@ Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const
   if (clusters == 0) return Status::failure(StatusCode::failed, "no cluster of ring_kernel fits");
   const int64_t grid = least(clusters, arguments.rows()) * policy.cluster;
   config.gridDim = dim3(static_cast<unsigned>(grid));
-  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape), "ring_kernel",
-                       config.gridDim, 32 * shape.warps);
+  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape,
+                                          ModeOf<kMode>::scale_of(arguments)),
+                       "ring_kernel", config.gridDim, 32 * shape.warps);
+}
+
+template <RowMode kMode>
+Status launch_columns(const RowArguments& arguments, const RowPolicy& policy,
+                      const RowMemory& memory, const LaunchContext& context) {
+  const ColumnShape& shape = policy.columns;
+  const int shared_bytes = shape.bytes(arguments.length, sizeof(Stored));
+  const auto kernel = columns_kernel<Stored, kMode>;
+  const Status status = allow_shared(kernel, shared_bytes, "the shared memory of columns_kernel");
+  if (!status.ok()) return status;
+  const int64_t blocks = divide_up(arguments.rows(), shape.columns);
+  const int64_t most = may_be_done(arguments) ? kMostCheckBlocks : kMostBlocks;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(least(blocks, most)));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = static_cast<cudaStream_t>(context.stream);
+  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape,
+                                          ModeOf<kMode>::scale_of(arguments)),
+                       "columns_kernel", config.gridDim, shape.threads);
 }
 
 template <typename Wide, int columns>
@@ -172,6 +195,10 @@ template <bool kGradient>
 Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   if constexpr (sizeof(Real) == 4) {
+    if (policy.access == RowAccess::columns)
+      return policy.mode == RowMode::capped
+                 ? launch_columns<RowMode::capped>(arguments, policy, memory, context)
+                 : launch_columns<RowMode::smoothed>(arguments, policy, memory, context);
     if (policy.access != RowAccess::any) {
       if (policy.mode == RowMode::capped)
         return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);

@@ -26,7 +26,8 @@ struct PendingRow {
 template <typename Stored, int kWarps, int kVectors, bool kGradient, bool kWhole, RowMode kMode>
 __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     team_kernel(const __grid_constant__ RowArguments arguments,
-                const __grid_constant__ RowMemory memory, const TeamShape shape) {
+                const __grid_constant__ RowMemory memory, const TeamShape shape,
+                const __grid_constant__ typename ModeOf<kMode>::Scale scale) {
 #if __CUDA_ARCH__ >= 900
   using V = Vector<Stored>;
   using State = typename ModeOf<kMode>::State;
@@ -44,7 +45,6 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   const int teams = warps / kWarps, team = warp / kWarps, member = warp % kWarps;
   const int rows = static_cast<int>(arguments.rows());
   const int step = gridDim.x * teams;
-  const auto scale = ModeOf<kMode>::scale_of(arguments);
   const float share = share_of<kMode>(arguments);
   const int first = member * shape.slot_bytes;  // where this warp's part begins
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
