@@ -49,8 +49,9 @@ struct SmoothedScale : RowScale {
 // Logits that a softcap bends: u = C * tanh(x / C), with C = temperature * softcap. The temperature
 // divides them afterwards, as it does plain logits, so that `top` and `reference` are of bent ones.
 struct CappedScale : RowScale {
-  // For |x| of up to C the exponent of a logit's power is x * K(x^2), with a polynomial for
-  // tanh(x / C) / (x / C). K is off by 2 * 2^-24, in float32, with a term more, by 1.3 * 2^-24.
+  // For |x| of up to C the exponent of a logit's power is x * (high + R(x^2)), with a polynomial R
+  // for what tanh(x / C) / (x / C) lacks of 1, and `low`. Off by 2 * 2^-24, in float32, with a term
+  // more, by 0.5 * 2^-24.
   static constexpr int kTerms = 8;
   float terms[kTerms];
   float square;  // times the square of an exponent: -tanh(x / C)^2
@@ -85,6 +86,7 @@ struct CappedScale : RowScale {
           factor * (item_bytes(arguments.dtype) == 4 ? kOfFloat[k] : kOf16Bits[k]));
       factor /= both * both;
     }
+    terms[0] = low;
     cap = static_cast<float>(both);
     inverse_cap = static_cast<float>(1 / both);
     most = both >= 0x1p-8 && both <= 0x1p+8 ? cap : -1.0f;
@@ -139,44 +141,42 @@ struct CappedScale : RowScale {
     return largest_size(vectors) <= most;
   }
 
+  // The exponent of a logit that the polynomial takes, less a reference. The product with `high`
+  // comes first, so that the large part of the exponent is rounded where it is small.
   template <typename Stored>
-  __device__ __forceinline__ float factor_of(float x) const {
+  __device__ __forceinline__ float little_exponent(float x, float reference) const {
     const float s = x * x;
-    float factor = terms[kTerms - 2];
-    if (sizeof(Stored) == 4) factor = __fmaf_rn(s, terms[kTerms - 1], factor);
+    float rest = terms[kTerms - 2];
+    if (sizeof(Stored) == 4) rest = __fmaf_rn(s, terms[kTerms - 1], rest);
 #pragma unroll
-    for (int k = kTerms - 3; k >= 0; --k) factor = __fmaf_rn(s, factor, terms[k]);
-    return factor;
+    for (int k = kTerms - 3; k >= 0; --k) rest = __fmaf_rn(s, rest, terms[k]);
+    return __fmaf_rn(x, rest, __fmaf_rn(x, high, -reference));
   }
 
-  // As an exponent is off by the rounding of bent logits, another rounding of it is little.
   template <bool little, typename Stored>
   __device__ __forceinline__ float measure(float x, float reference, float top,
                                            float& below) const {
     if constexpr (little) {
-      const float factor = factor_of<Stored>(x);
-      below = __fmaf_rn(x * factor, -inverse, top);
-      return power_of_two(__fmaf_rn(x, factor, -reference));
+      const float exponent = little_exponent<Stored>(x, reference);
+      below = __fmaf_rn(exponent + reference, -inverse, top);
+      return power_of_two(exponent);
     }
     const float logit = bend_any<Stored>(x).logit;
     below = top - logit;
-    return power_of_two(__fmaf_rn(logit, high, -reference));
+    return power<Stored>(logit, reference);
   }
 
   template <bool little, typename Stored>
   __device__ __forceinline__ float gradient(float x, float reference,
                                             const RowFactors& factors) const {
-    float exponent, slope;
     if constexpr (little) {
-      const float factor = factor_of<Stored>(x), whole = x * factor;
-      exponent = __fmaf_rn(x, factor, -reference);
-      slope = __fmaf_rn(whole * whole, square, 1.0f);
-    } else {
-      const Bent bent = bend_any<Stored>(x);
-      exponent = __fmaf_rn(bent.logit, high, -reference);
-      slope = bent.slope;
+      const float exponent = little_exponent<Stored>(x, reference), whole = exponent + reference;
+      return __fmaf_rn(power_of_two(exponent), factors.all, -factors.share) *
+             __fmaf_rn(whole * whole, square, 1.0f);
     }
-    return __fmaf_rn(power_of_two(exponent), factors.all, -factors.share) * slope;
+    const Bent bent = bend_any<Stored>(x);
+    return __fmaf_rn(power<Stored>(bent.logit, reference), factors.all, -factors.share) *
+           bent.slope;
   }
   template <typename Stored>
   __device__ __forceinline__ float any_gradient(float x, float reference,

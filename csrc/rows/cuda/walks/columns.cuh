@@ -149,7 +149,8 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     const float reference = scale.reference(top);
     __syncthreads();
 
-    float sum = 0, below = 0;
+    double sum = 0;
+    float below = 0;
     const auto add = [&](auto near, auto shared) {
       const auto power_of = [&](int k) {
         float distance;
@@ -160,7 +161,8 @@ __global__ void __launch_bounds__(kMostColumnThreads)
         if (decltype(shared)::value) below = __fmaf_rn(distance, share, below);
         return k != number ? power : 0.0f;
       };
-      // A sum of eight at a time, so that a thousand are rounded less often.
+      // Eight at a time, and these in double: a sum of one large power and many small ones would be
+      // rounded as often.
       int k = group;
       for (; k + 7 * groups < classes; k += 8 * groups) {
         float powers[8];
@@ -181,16 +183,18 @@ __global__ void __launch_bounds__(kMostColumnThreads)
       add_any(std::true_type());
     else
       add_any(std::false_type());
-    found[thread] = sum;
+    found[thread] = static_cast<float>(sum);
     belows[thread] = below;
     __syncthreads();
     if (group == 0 && is) {
       SpreadState state;
       state.top = top;
+      double sum = 0;
       for (int other = 0; other < groups; ++other) {
-        state.sum += found[other * columns + column];
+        sum += found[other * columns + column];
         state.below += belows[other * columns + column];
       }
+      state.sum = static_cast<float>(sum);
       const RowTarget<Stored> target(arguments, number == -2 ? ignore_index(arguments) : number);
       const RowResult<Stored> result(state, logit, scale);
       finish_row(arguments, memory, first + column, target, state, result, logit, scale);
