@@ -210,11 +210,9 @@ def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
         return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
     native = _NATIVE_FLAG.get(platform.machine(), ())
     flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *native)
-    if target.part in (LOSS, STRATEGIES) and not target.is_rowwise:
-        flags = (
-            *flags,
-            *_loss_flags(target.loss, "losses/rows" if target.is_functor else "losses/elementwise"),
-        )
+    if target.part in (LOSS, STRATEGIES):
+        rows = target.is_rowwise or target.is_functor
+        flags = (*flags, *_loss_flags(target.loss, f"losses/{'rows' if rows else 'elementwise'}"))
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
 
 

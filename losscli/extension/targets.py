@@ -66,7 +66,8 @@ class Target:
         """The folder of csrc whose .cpp and .cu files are compiled into the library."""
         if self.part == TORCH:
             return "torch/"
-        rowwise = "rows/functors" if self.is_functor else "rows"
+        own_cpu = self.is_functor and self.device == CPU
+        rowwise = "rows/functors" if own_cpu else "rows"
         kernels = rowwise if self.is_rowwise or self.is_functor else "elementwise"
         folder = {RUNTIME: "core", BENCH: "bench"}.get(self.part, kernels)
         return f"{folder}/{self.device}/"

@@ -16,6 +16,10 @@
 //     what an element adds to the sums of the first pass
 //   void add_later(const RowElement<Real, rows>& element, Real (&out)[later_sums])
 //     what an element adds to the sums of the second pass, which knows the probabilities
+//   void bend(Real x, Real& bent, Real& slope)
+//     a logit as all else takes it, and the derivative of that
+//   Real share(const RowFacts<Real>& facts, const Real (&x)[rows], Real weight)
+//     what multiplies the negative logarithm of a class's probability in the loss of its row
 // They run on host and device, without branches that a vectoriser cannot turn into selects. Names,
 // defaults and domains are in the loss's Python file.
 #pragma once
@@ -45,9 +49,15 @@ struct RowLoss {
   static constexpr int rows = row_count;
   static constexpr int parameter_total = parameter_count;
 
-  // Whether the rows are logits, of which the walk takes exponentials: then the first parameter is
-  // the temperature.
+  // Whether the rows are logits, of which the walk takes exponentials, but for the last operands,
+  // so many of which are plain numbers; and which parameter is the temperature.
   static constexpr bool logits = false;
+  static constexpr int plain_rows = 0;
+  static constexpr int temperature = 0;
+  // Whether logits are bent, and whether each class has a share of the loss, which the walk sums
+  // up. On the CPU no loss has either but cross entropy, in walks of its own.
+  static constexpr bool bends = false;
+  static constexpr bool shares = false;
   static constexpr DistanceSum distance{};
   static constexpr int sums = 0;
   static constexpr int later_sums = 0;
@@ -72,6 +82,7 @@ struct RowLoss {
 template <typename Real>
 struct RowFacts {
   int64_t length = 0;
+  Real even = 0;  // 1 / length, where classes have shares
   int64_t label = -1;
   Real target = 0;  // the row's number
   Real weight = 1;  // of the row's class
@@ -83,7 +94,11 @@ template <typename Real>
 struct RowTotals {
   // Logits: the logarithm of the sum of the exponentials of x - the largest, over the temperature.
   Real logarithm[kMostRows] = {};
+  Real largest[kMostRows] = {};  // the largest logit, over the temperature
   Real distance = 0;  // the sum of distances over the sum of the exponentials that weigh them
+  // The sum of the shares of all classes, and of each times how far its logit is below the largest.
+  Real shared = 0;
+  Real below = 0;
   // With a class: what the exponentials of the class and of all others are of their sum, and minus
   // the logarithm of the first.
   Real own = 0;
@@ -106,6 +121,9 @@ struct RowElement {
   Real p[rows];     // logits: its probability
   Real d[rows];     // logits: how far it is below the largest, over the temperature
   Real label_mark;  // 1 for the element of the row's class, else 0
+  // Where classes have shares and where logits are bent.
+  Real weight = 1;  // of the element's class
+  Real slope = 1;   // the derivative of the bent logit
 };
 
 // a where `condition`, else b: never a product, in which 0 times infinity is NaN.

@@ -24,7 +24,7 @@ __device__ __forceinline__ double add_block(double sum, double* memory) {
 // Sums of one launch, in its workspace.
 struct Totals {
   double losses[kMostTotals];
-  double weights[kMostTotals];
+  double counts[kMostTotals];
 };
 
 }  // namespace losscli::cuda

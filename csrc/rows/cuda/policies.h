@@ -1,9 +1,10 @@
-// Which kernel takes rows of a length, and with how many threads: data found by measuring on an
-// H200.
+// Which walk takes rows of a length, and with how many threads: data, that of cross entropy found
+// by measuring on an H200.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "rows/kernels.h"
@@ -14,8 +15,9 @@ enum class RowAccess {
   teams,      // in the registers of a team of warps, and the next in its slots
   registers,  // a row in the registers of a group of threads
   ring,       // in the shared memory of a cluster
-  columns,    // many rows in the registers of a block: neighbours in memory are of several rows
-  any,        // read twice
+  columns,    // many rows in the shared memory of a block: neighbours in memory are of several rows
+  slots,      // each operand's parts of a row in slots of the warps of a team
+  general,    // any layout and dtype
 };
 
 // What the kernels that read a row once make of the logits.
@@ -33,47 +35,12 @@ struct RingShape {
   int slots = 0;        // of a warp
   int slot_bytes = 0;   // whole lines
   int piece_slots = 0;  // of a row
+  int vectors = 0;      // of a lane, of a slot
 };
 
 struct TeamShape {
   int slots = 0;       // of a warp
   int slot_bytes = 0;  // a warp's part of a row
-};
-
-// Columns: rows of a block at most, blocks that there should be, threads of a multiprocessor, and
-// the shared memory that its blocks have.
-constexpr int kMostColumns = 64;
-constexpr int kColumnBlocks = 132;
-constexpr int kColumnThreads = 640;
-constexpr int kMostColumnThreads = 1024;
-constexpr int kColumnBytes = 220 * 1024;
-constexpr int kLeastColumnBytes = 32;  // of a class
-
-struct ColumnShape {
-  int columns = 0;  // rows of a block
-  int threads = 0;
-  int copy_bytes = 0;  // that are copied at once: 2, 4 or 16
-
-  int bytes(int64_t classes, int64_t item) const {
-    return static_cast<int>(columns * (24 + classes * item) + threads * 8);
-  }
-};
-
-struct RowPolicy {
-  RowAccess access = RowAccess::any;
-  RowMode mode = RowMode::plain;
-  // Teams: which of kTeams, and the warps of a block.
-  int team = 0;
-  int warps = 0;
-  bool whole = false;  // rows of whole vectors
-  TeamShape slots;
-  // Registers: threads of a row, and the vectors of each.
-  int threads = 0;
-  int vectors = 0;
-  // Ring: blocks of a cluster.
-  int cluster = 0;
-  RingShape ring;
-  ColumnShape columns;
 };
 
 struct RegistersPolicy {
@@ -101,16 +68,123 @@ constexpr int kMostTeamSlots = 8;
 constexpr RegistersPolicy kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4}, {128, 2},
                                           {128, 4}, {256, 4}, {512, 4}, {512, 8}};
 
-// Warps of a block of the ring: of these the number that leaves the fewest vectors of its lanes
-// empty, for an empty one costs what a full one costs. At 128,256 classes of bfloat16 with
-// gradients 16 warps take 1,027 us, 8 take 1,054, and 12 whose slots of six vectors are not full
-// took 1,127. Without gradients fewer than 12 do not read fast enough (573 us with 8, 483 with 16).
-constexpr int kLeastWarps = 8;
-constexpr int kLeastForwardWarps = 12;
+// The vectors that a lane of the ring may have of a slot: in modes other than plain the last of
+// them. An empty one costs what a full one costs, so the number of warps and vectors is chosen that
+// leaves the fewest of them empty. Two blocks of 8 warps share a multiprocessor where their rows
+// fit: while the warps of one wait for each other, those of the other compute. At 50,257 classes of
+// bfloat16 one block of 13 warps and 8 vectors took 565 us, two blocks 472 with 8 vectors of which
+// a quarter was empty, and 417 with 5. With gradients a row has to fit, and a slot besides:
+// 8,192x128,256 of bfloat16 take clusters of 2 blocks of 16 warps.
+constexpr int kRingVectors[] = {3, 5, 8};
+constexpr int kMostRingVectors = 8;
+constexpr int kLeastForwardVectors = 5;
 constexpr int kMostRingWarps = 16;
-constexpr int kSlotVectors = 8;         // of a lane, of a slot
-constexpr int kRingBytes = 222 * 1024;  // of a block's shared memory, for the slots
+constexpr int kForwardSlots = 3;
+constexpr int kRingBytes = 222 * 1024;      // of a multiprocessor's shared memory, for the slots
+constexpr int kHalfRingBytes = 111 * 1024;  // of two blocks' each
+// Rows from which on a ring is faster than a team of warps, with gradients.
+constexpr int64_t kLeastRingBytes = 40 * 1024;
 
-RowPolicy policy_of(const RowArguments& arguments, bool clusters);
+// Columns: rows of a block at most, blocks that there should be, threads of a multiprocessor, and
+// the shared memory that its blocks have. At logits of 8x64x100x100 in float32, 64 threads for 64
+// rows take 15 us, 256 take 20: what a thread does for a row besides its classes is much.
+constexpr int kMostColumns = 64;
+constexpr int kColumnBlocks = 132;
+constexpr int kColumnThreads = 640;
+constexpr int kMostColumnThreads = 1024;
+constexpr int kColumnBytes = 220 * 1024;
+constexpr int kLeastColumnBytes = 32;  // of a class
+
+struct ColumnShape {
+  int columns = 0;  // rows of a block
+  int threads = 0;
+  int copy_bytes = 0;  // that are copied at once: 2, 4 or 16
+
+  int64_t bytes(int64_t classes, int64_t item) const {
+    return columns * (24 + classes * item) + threads * 8;
+  }
+};
+
+// What follows is of the walks of all losses: slots and general.
+
+// Packs of 16 bytes of each operand that a thread asks for before it computes: with 1,024 threads
+// on a multiprocessor 64 KiB are under way or more, twice what a memory of 4.6 TB/s delivers in its
+// latency.
+LOSSCLI_HOST_DEVICE constexpr int packs_ahead(int rows) { return rows == 1 ? 4 : 2; }
+
+// Rows of a warp each, or of one thread of each warp, in a block.
+constexpr int kWarpRowThreads = 256;
+constexpr int kColumnTeam = kWarpRowThreads / 32;
+
+LOSSCLI_HOST_DEVICE constexpr int block_threads(int threads) {
+  return threads <= 32 ? kWarpRowThreads : threads;
+}
+
+// Blocks on a multiprocessor, of which the registers of a thread follow: 64 for the largest, for
+// two of which there is shared memory, and 80 for the others.
+LOSSCLI_HOST_DEVICE constexpr int least_blocks(int threads, size_t item) {
+  return item == 8 ? 1 : threads == 512 ? 2 : 768 / block_threads(threads);
+}
+
+// Packs of a row up to which a warp takes it, and up to which a small block does: four a thread.
+constexpr int64_t kWarpPacks = 4 * 32;
+constexpr int64_t kSmallBlockPacks = 4 * 128;
+constexpr int kSmallBlock = 128;
+constexpr int kLargeBlock = 512;
+
+// Shared memory of a block, so that two are on a multiprocessor: while one waits for memory the
+// other computes.
+constexpr int64_t kHeldBytes = 110 * 1024;
+constexpr int64_t kColumnHeldBytes = 72 * 1024;  // beside what the threads of a row tell each other
+
+struct GeneralPolicy {
+  int threads = 32;  // that share a row, in each block
+  int cluster = 1;   // blocks that share a row
+  int resident = 0;  // packs of each operand that a thread holds
+};
+
+// The slots kernel: warps of a block, blocks of a multiprocessor, and vectors of 16 bytes of each
+// operand that a lane has at once.
+constexpr int kSlotWarps = 16;
+constexpr int kSlotBlocks = 1;
+LOSSCLI_HOST_DEVICE constexpr int slot_vectors(int rows) {
+  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+}
+constexpr int kMostSlots = 32;
+constexpr int kMostCluster = 8;
+constexpr int kToldBytes = 32;  // what a warp tells others of a row
+constexpr int64_t kSlotKernelBytes =
+    226 * 1024 / kSlotBlocks -
+    2 * kToldBytes * int64_t{kSlotWarps} * kMostCluster;  // of the slots of a block
+constexpr int64_t kLeastSlotRowBytes = 256;               // of a row
+
+struct SlotShape {
+  int team = 1;         // warps of a block that share a row
+  int cluster = 1;      // blocks that share it
+  int slots = 0;        // of a warp
+  int slot_bytes = 0;   // of each operand
+  int piece_slots = 0;  // of a warp's part of a row
+
+  LOSSCLI_HOST_DEVICE int warps() const { return team * cluster; }
+};
+
+struct RowPolicy {
+  RowAccess access = RowAccess::general;
+  RowMode mode = RowMode::plain;
+  // Teams: which of kTeams, and the warps of a block.
+  int team = 0;
+  int warps = 0;
+  bool whole = false;  // rows of whole vectors
+  TeamShape slots;
+  // Registers: threads of a row, and the vectors of each.
+  int threads = 0;
+  int vectors = 0;
+  // Ring: blocks of a cluster.
+  int cluster = 0;
+  RingShape ring;
+  ColumnShape columns;
+  SlotShape parts;
+  GeneralPolicy general;
+};
 
 }  // namespace losscli::cuda

@@ -1,17 +1,19 @@
-// The kernels for rows of one dtype. Compiled once for each floating dtype, with
-// -DLOSSCLI_DTYPE=float32 and so on.
+// The kernels of one loss for rows of one dtype. Compiled for each loss, once for each floating
+// dtype, with -DLOSSCLI_DTYPE=float32 and so on.
+#include LOSSCLI_LOSS_HEADER
+
 #include <utility>
 
-#include "core/cuda/launch.h"
-#include "core/operand.h"
 #include "core/runtime.h"
-#include "rows/cuda/any_kernel.cuh"
+#include "rows/cuda/choice.cuh"
 #include "rows/cuda/instance.h"
-#include "rows/cuda/registers_kernel.cuh"
-#include "rows/cuda/ring_kernel.cuh"
-#include "rows/cuda/team_kernel.cuh"
 #include "rows/cuda/totals.cuh"
 #include "rows/cuda/walks/columns.cuh"
+#include "rows/cuda/walks/general.cuh"
+#include "rows/cuda/walks/registers.cuh"
+#include "rows/cuda/walks/ring.cuh"
+#include "rows/cuda/walks/slots.cuh"
+#include "rows/cuda/walks/team.cuh"
 
 #define LOSSCLI_JOIN_(a, b) a##b
 #define LOSSCLI_JOIN(a, b) LOSSCLI_JOIN_(a, b)
@@ -22,40 +24,28 @@ namespace {
 using Stored = StoredAs<DType::LOSSCLI_DTYPE>::Type;
 using Real = RealOf<Stored>;
 
+template <typename Number>
+using Own = LOSSCLI_LOSS<Number>;
+using Loss = Own<Real>;
+
 // Blocks that a launch without anything ahead of it has at most: those that wait for nothing more
 // than a look at the incoming gradient end at once.
-constexpr int64_t kMostCheckBlocks = 132 * 8;
-constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+[[maybe_unused]] constexpr int64_t kMostCheckBlocks = 132 * 8;
+[[maybe_unused]] constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
-int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-bool may_be_done(const RowArguments& arguments) { return arguments.guess == Guess::check; }
-
-// Above what a launch has of itself.
-template <typename Kernel>
-Status allow_shared(Kernel kernel, int bytes, const char* name) {
-  return status_of(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                   name);
-}
+// Whether the launch ahead counts the rows: the walk begins early, and awaits the count.
+bool is_counted(const RowMemory& memory) { return memory.count; }
 
 template <int warps, int vectors, bool kGradient, bool kWhole, RowMode kMode>
 Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   const TeamShape& shape = policy.slots;
-  const int shared_bytes = policy.warps * shape.slots * (shape.slot_bytes + 8);
-  const auto kernel = team_kernel<Stored, warps, vectors, kGradient, kWhole, kMode>;
-  const Status status = allow_shared(kernel, shared_bytes, "the shared memory of team_kernel");
-  if (!status.ok()) return status;
-  const int64_t blocks =
-      least(divide_up(arguments.rows(), policy.warps / warps), context.device.multiprocessors);
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(32 * policy.warps));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = static_cast<cudaStream_t>(context.stream);
-  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape,
-                                          ModeOf<kMode>::scale_of(arguments)),
-                       "team_kernel", config.gridDim, 32 * policy.warps);
+  const int64_t shared = policy.warps * shape.slots * (int64_t{shape.slot_bytes} + 8);
+  return launch_staying(
+      "team_kernel", team_kernel<Stored, warps, vectors, kGradient, kWhole, kMode>,
+      {32 * policy.warps, shared, 0, context.device.multiprocessors, is_counted(memory)},
+      divide_up(arguments.rows(), policy.warps / warps), context, arguments, memory, shape,
+      ModeOf<kMode>::scale_of(arguments));
 }
 
 template <bool kGradient, bool kWhole, RowMode kMode, size_t... k>
@@ -75,10 +65,12 @@ Status launch_registers(const RowArguments& arguments, const RowMemory& memory,
                         const LaunchContext& context) {
   constexpr int kBlock = threads < kLeastBlock ? kLeastBlock : threads;
   const int64_t blocks = divide_up(arguments.rows(), kBlock / threads);
-  const int64_t most = may_be_done(arguments) ? kMostCheckBlocks * 1024 / kBlock : kMostBlocks;
-  return launch("registers_kernel", registers_kernel<Stored, threads, count, kGradient, kMode>,
-                dim3(static_cast<unsigned>(least(blocks, most))), kBlock, false, context.stream,
-                arguments, memory, ModeOf<kMode>::scale_of(arguments));
+  const int64_t most =
+      arguments.guess == Guess::check ? kMostCheckBlocks * 1024 / kBlock : kMostBlocks;
+  return launch_blocks("registers_kernel",
+                       registers_kernel<Stored, threads, count, kGradient, kMode>,
+                       least(blocks, most), kBlock, 0, is_counted(memory), context, arguments,
+                       memory, ModeOf<kMode>::scale_of(arguments));
 }
 
 template <bool kGradient, RowMode kMode, size_t... k>
@@ -95,84 +87,48 @@ Status choose_registers(const RowArguments& arguments, const RowPolicy& policy,
   return status;
 }
 
-template <bool kGradient, RowMode kMode>
+template <bool kGradient, RowMode kMode, int vectors>
 Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   const RingShape& shape = policy.ring;
-  const int shared_bytes =
-      shape.warps * shape.slots * (shape.slot_bytes + 8) +
-      kRoundsOf<kGradient> * (shape.warps * policy.cluster * static_cast<int>(sizeof(Message)) + 8);
-  const auto kernel = ring_kernel<Stored, kGradient, kMode, kSlotVectors>;
-  Status status = allow_shared(kernel, shared_bytes, "the shared memory of ring_kernel");
-  if (!status.ok()) return status;
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(policy.cluster);
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.blockDim = dim3(static_cast<unsigned>(32 * shape.warps));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = static_cast<cudaStream_t>(context.stream);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  config.gridDim = dim3(static_cast<unsigned>(policy.cluster));
-  int clusters = 0;
-  status = status_of(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config),
-                     "the occupancy of ring_kernel");
-  if (!status.ok()) return status;
-  if (clusters == 0) return Status::failure(StatusCode::failed, "no cluster of ring_kernel fits");
-  const int64_t grid = least(clusters, arguments.rows()) * policy.cluster;
-  config.gridDim = dim3(static_cast<unsigned>(grid));
-  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape,
-                                          ModeOf<kMode>::scale_of(arguments)),
-                       "ring_kernel", config.gridDim, 32 * shape.warps);
+  const int64_t messages = int64_t{shape.warps} * policy.cluster * sizeof(Message) + 8;
+  const int64_t shared =
+      shape.warps * shape.slots * (int64_t{shape.slot_bytes} + 8) + kRoundsOf<kGradient> * messages;
+  return launch_staying("ring_kernel", ring_kernel<Stored, kGradient, kMode, vectors>,
+                        {32 * shape.warps, shared, policy.cluster, 0, is_counted(memory)},
+                        arguments.rows(), context, arguments, memory, shape,
+                        ModeOf<kMode>::scale_of(arguments));
+}
+
+template <bool kGradient, RowMode kMode, size_t... k>
+Status choose_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context, std::index_sequence<k...>) {
+  if constexpr (kMode != RowMode::plain)
+    return launch_ring<kGradient, kMode, kMostRingVectors>(arguments, policy, memory, context);
+  Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
+  (void)((policy.ring.vectors == kRingVectors[k] &&
+          (status =
+               launch_ring<kGradient, kMode, kRingVectors[k]>(arguments, policy, memory, context),
+           true)) ||
+         ...);
+  return status;
 }
 
 template <RowMode kMode>
 Status launch_columns(const RowArguments& arguments, const RowPolicy& policy,
                       const RowMemory& memory, const LaunchContext& context) {
   const ColumnShape& shape = policy.columns;
-  const int shared_bytes = shape.bytes(arguments.length, sizeof(Stored));
-  const auto kernel = columns_kernel<Stored, kMode>;
-  const Status status = allow_shared(kernel, shared_bytes, "the shared memory of columns_kernel");
-  if (!status.ok()) return status;
+  const bool is_usual = shape.threads == kMostColumns && shape.columns == kMostColumns;
+  const auto kernel =
+      is_usual ? columns_kernel<Stored, kMode, kMostColumns> : columns_kernel<Stored, kMode, 0>;
   const int64_t blocks = divide_up(arguments.rows(), shape.columns);
-  const int64_t most = may_be_done(arguments) ? kMostCheckBlocks : kMostBlocks;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(least(blocks, most)));
-  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = static_cast<cudaStream_t>(context.stream);
-  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments, memory, shape,
-                                          ModeOf<kMode>::scale_of(arguments)),
-                       "columns_kernel", config.gridDim, shape.threads);
+  const int64_t most = arguments.guess == Guess::check ? kMostCheckBlocks : kMostBlocks;
+  return launch_blocks("columns_kernel", kernel, least(blocks, most), shape.threads,
+                       shape.bytes(arguments.length, sizeof(Stored)), is_counted(memory), context,
+                       arguments, memory, shape, ModeOf<kMode>::scale_of(arguments));
 }
 
-template <typename Wide, int columns>
-Status launch_any(const RowArguments& arguments, const RowMemory& memory,
-                  const LaunchContext& context) {
-  const int64_t blocks = divide_up(arguments.rows(), columns);
-  const int64_t most = may_be_done(arguments) ? kMostCheckBlocks : kMostBlocks;
-  return launch("any_kernel", any_kernel<Stored, Wide, columns>,
-                dim3(static_cast<unsigned>(least(blocks, most))), kAnyThreads, false,
-                context.stream, arguments, memory);
-}
-
-// Many rows a block, where neighbours in memory are of several rows, or rows are short.
-bool takes_columns(const RowArguments& arguments) {
-  const RowStrides& strides = arguments.strides[0];
-  const int64_t next = arguments.inner > 1 ? strides.inner : strides.outer;
-  return arguments.length <= kAnyThreads / 2 || next < strides.element;
-}
-
-template <typename Wide>
-Status choose_any(const RowArguments& arguments, const RowMemory& memory,
-                  const LaunchContext& context) {
-  return takes_columns(arguments) ? launch_any<Wide, 32>(arguments, memory, context)
-                                  : launch_any<Wide, 1>(arguments, memory, context);
-}
-
-// By a kernel that reads a row once.
+// By a walk of cross entropy.
 template <bool kGradient, RowMode kMode>
 Status launch_once(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
@@ -188,35 +144,104 @@ Status launch_once(const RowArguments& arguments, const RowPolicy& policy, const
     return choose_registers<kGradient, kMode>(
         arguments, policy, memory, context,
         std::make_index_sequence<sizeof kRegisters / sizeof *kRegisters>());
-  return launch_ring<kGradient, kMode>(arguments, policy, memory, context);
+  return choose_ring<kGradient, kMode>(
+      arguments, policy, memory, context,
+      std::make_index_sequence<sizeof kRingVectors / sizeof *kRingVectors>());
 }
 
 template <bool kGradient>
-Status launch_rows(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
-                   const LaunchContext& context) {
-  if constexpr (sizeof(Real) == 4) {
-    if (policy.access == RowAccess::columns)
-      return policy.mode == RowMode::capped
-                 ? launch_columns<RowMode::capped>(arguments, policy, memory, context)
-                 : launch_columns<RowMode::smoothed>(arguments, policy, memory, context);
-    if (policy.access != RowAccess::any) {
-      if (policy.mode == RowMode::capped)
-        return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
-      return policy.mode == RowMode::plain
-                 ? launch_once<kGradient, RowMode::plain>(arguments, policy, memory, context)
-                 : launch_once<kGradient, RowMode::smoothed>(arguments, policy, memory, context);
-    }
-  }
-  // A float's rounding of a bent logit shows in its exponential.
-  if constexpr (sizeof(Stored) == 4)
-    if (arguments.parameters[kSoftcap] != 0) return choose_any<double>(arguments, memory, context);
-  return choose_any<Real>(arguments, memory, context);
+Status launch_own(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                  const LaunchContext& context) {
+  if (policy.access == RowAccess::columns)
+    return policy.mode == RowMode::capped
+               ? launch_columns<RowMode::capped>(arguments, policy, memory, context)
+               : launch_columns<RowMode::smoothed>(arguments, policy, memory, context);
+  if (policy.mode == RowMode::capped)
+    return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
+  return policy.mode == RowMode::plain
+             ? launch_once<kGradient, RowMode::plain>(arguments, policy, memory, context)
+             : launch_once<kGradient, RowMode::smoothed>(arguments, policy, memory, context);
 }
 
-// The grid of the kernels that sum over rows.
-dim3 total_grid(const RowArguments& arguments) {
+template <template <typename> class Formula, int kGradients>
+Status launch_slots(const RowArguments& arguments, const SlotShape& shape, const RowMemory& memory,
+                    const LaunchContext& context) {
+  const int64_t shared = kSlotWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
+                         2 * kToldBytes * int64_t{kSlotWarps} * shape.cluster;
+  const int64_t most =
+      shape.cluster > 1 ? 0 : int64_t{context.device.multiprocessors} * kSlotBlocks;
+  return launch_staying("slots_kernel", slots_kernel<Formula, Stored, kGradients>,
+                        {kSlotWarps * 32, shared, shape.cluster, most, is_counted(memory)},
+                        divide_up(arguments.rows(), kSlotWarps / shape.team), context, arguments,
+                        memory, shape);
+}
+
+// As many gradients as may be wanted.
+template <template <typename> class Formula, bool kGradient>
+Status launch_slots_for(const RowArguments& arguments, const SlotShape& shape,
+                        const RowMemory& memory, const LaunchContext& context) {
+  if constexpr (!kGradient) return launch_slots<Formula, 0>(arguments, shape, memory, context);
+  if constexpr (kGradient && Loss::rows > 1)
+    if (arguments.gradients[1] || (Loss::rows > 2 && arguments.gradients[2]))
+      return launch_slots<Formula, Loss::rows>(arguments, shape, memory, context);
+  if constexpr (kGradient) return launch_slots<Formula, 1>(arguments, shape, memory, context);
+}
+
+template <template <typename> class Formula, int threads, bool kGradient>
+Status launch_general(const RowArguments& arguments, const GeneralPolicy& policy,
+                      const RowMemory& memory, const LaunchContext& context) {
+  constexpr int kBlock = block_threads(threads), kRows = threads <= 32 ? kBlock / threads : 1;
+  return launch_staying("general_kernel", general_kernel<Formula, Stored, threads, kGradient>,
+                        {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock,
+                         policy.cluster > 1 ? policy.cluster : 0, 0, is_counted(memory)},
+                        divide_up(arguments.rows(), kRows), context, arguments, memory,
+                        policy.resident);
+}
+
+// By a walk of all losses.
+template <template <typename> class Formula, bool kGradient>
+Status launch_shared(const RowArguments& arguments, const RowPolicy& policy,
+                     const RowMemory& memory, const LaunchContext& context) {
+  if constexpr (has_slots<Formula<Real>, Stored>())
+    if (policy.access == RowAccess::slots)
+      return launch_slots_for<Formula, kGradient>(arguments, policy.parts, memory, context);
+  const GeneralPolicy& general = policy.general;
+  if (general.threads == kColumnTeam)
+    return launch_general<Formula, kColumnTeam, kGradient>(arguments, general, memory, context);
+  if (general.threads == 32)
+    return launch_general<Formula, 32, kGradient>(arguments, general, memory, context);
+  if (general.threads == kSmallBlock)
+    return launch_general<Formula, kSmallBlock, kGradient>(arguments, general, memory, context);
+  return launch_general<Formula, kLargeBlock, kGradient>(arguments, general, memory, context);
+}
+
+template <template <typename> class Formula, bool kGradient>
+Status launch_walk(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context) {
+  if constexpr (has_own_walks<Formula<Real>, Stored>())
+    if (policy.access != RowAccess::general)
+      return launch_own<kGradient>(arguments, policy, memory, context);
+  return launch_shared<Formula, kGradient>(arguments, policy, memory, context);
+}
+
+template <template <typename> class Formula>
+Status launch_rows(const RowArguments& arguments, RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context) {
+  using Loss = Formula<Real>;
+  if constexpr (Loss::has_usual)
+    if (Loss::is_usual(arguments.parameters))
+      return launch_rows<Loss::template Usual>(arguments, policy, memory, context);
+  const bool gradient = arguments.wants_gradient();
+  const bool again = (gradient && Loss::reads) || Loss::later_sums > 0;
+  policy = choose<Loss, Stored>(arguments, again, context.device);
+  return gradient ? launch_walk<Formula, true>(arguments, policy, memory, context)
+                  : launch_walk<Formula, false>(arguments, policy, memory, context);
+}
+
+// The blocks of the kernels that sum over rows.
+int64_t total_blocks(const RowArguments& arguments) {
   const int64_t blocks = least(divide_up(arguments.rows(), kTotalRows), kMostTotals);
-  return dim3(static_cast<unsigned>(blocks > 0 ? blocks : 1));
+  return blocks > 0 ? blocks : 1;
 }
 
 Status clear(void* memory, size_t bytes, const LaunchContext& context) {
@@ -224,41 +249,37 @@ Status clear(void* memory, size_t bytes, const LaunchContext& context) {
                    "clearing the slot of rows");
 }
 
-Status launch_all(const RowArguments& arguments, const RowPolicy& policy,
-                  const LaunchContext& context) {
+Status launch_all(const RowArguments& arguments, const LaunchContext& context) {
   const bool sums = arguments.value && arguments.reduction != RowReduction::none;
-  const bool divides =
-      arguments.gradients[0] && arguments.reduction == RowReduction::mean && !arguments.operands[1];
+  const bool counts =
+      arguments.reduction == RowReduction::mean && (Loss::labelled || arguments.mask);
+  const bool counts_before = counts && arguments.wants_gradient();
   auto* const slot = static_cast<Slot*>(context.slot);
   auto* const totals = static_cast<Totals*>(context.workspace);
   auto* const numbers = reinterpret_cast<double*>(totals + 1);
   RowMemory memory;
   memory.arrived = &slot->arrived[0];
   memory.claimed = reinterpret_cast<int*>(&slot->arrived[1]);
-  memory.count = divides ? numbers : nullptr;
+  memory.count = counts_before ? numbers : nullptr;
   memory.losses = sums ? numbers + 1 : nullptr;
   Status status;
   if (context.clear_slot) status = clear(slot, kSlotBytes, context);
-  if (status.ok() && divides)
-    status = launch("prepare_kernel", prepare_kernel<Stored>, total_grid(arguments), kTotalThreads,
-                    false, context.stream, arguments, memory, totals);
-  if (status.ok() && arguments.rows() > 0 && arguments.length > 0)
-    status = arguments.gradients[0] ? launch_rows<true>(arguments, policy, memory, context)
-                                    : launch_rows<false>(arguments, policy, memory, context);
+  if (status.ok() && counts_before)
+    status = launch_blocks("prepare_kernel", prepare_kernel<Own, Stored>, total_blocks(arguments),
+                           kTotalThreads, 0, false, context, arguments, memory, totals);
+  const bool any = arguments.rows() > 0 && (arguments.length > 0 || !Loss::is_cross_entropy);
+  RowPolicy policy;
+  if (status.ok() && any) status = launch_rows<Own>(arguments, policy, memory, context);
   if (!status.ok()) return status;
   if (sums)
-    return launch("finish_kernel", finish_kernel<Stored, Real>, total_grid(arguments),
-                  kTotalThreads, false, context.stream, arguments, memory, totals);
+    return launch_blocks("finish_kernel", finish_kernel<Own, Stored>, total_blocks(arguments),
+                         kTotalThreads, 0, any, context, arguments, memory, totals,
+                         counts && !counts_before);
   return policy.access == RowAccess::ring ? clear(memory.claimed, sizeof(int), context) : status;
-}
-
-size_t workspace_of(const RowArguments& arguments) {
-  const bool sums = arguments.value && arguments.reduction != RowReduction::none;
-  return sizeof(Totals) + sizeof(double) * (1 + (sums ? static_cast<size_t>(arguments.rows()) : 0));
 }
 
 }  // namespace
 
-const RowInstance LOSSCLI_JOIN(rows_, LOSSCLI_DTYPE){workspace_of, launch_all};
+const LaunchRows LOSSCLI_JOIN(rows_, LOSSCLI_DTYPE) = launch_all;
 
 }  // namespace losscli::cuda

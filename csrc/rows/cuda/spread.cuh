@@ -49,9 +49,9 @@ struct SmoothedScale : RowScale {
 // Logits that a softcap bends: u = C * tanh(x / C), with C = temperature * softcap. The temperature
 // divides them afterwards, as it does plain logits, so that `top` and `reference` are of bent ones.
 struct CappedScale : RowScale {
-  // For |x| of up to C the exponent of a logit's power is x * (high + R(x^2)), with a polynomial R
-  // for what tanh(x / C) / (x / C) lacks of 1, and `low`. Off by 2 * 2^-24, in float32, with a term
-  // more, by 0.5 * 2^-24.
+  // For |x| of up to C the exponent of a logit's power is x * K(x^2), with a polynomial for `high`
+  // times tanh(x / C) / (x / C). K is off by 2 * 2^-24, in float32, with a term more, by 1.3 *
+  // 2^-24.
   static constexpr int kTerms = 8;
   float terms[kTerms];
   float square;  // times the square of an exponent: -tanh(x / C)^2
@@ -86,7 +86,6 @@ struct CappedScale : RowScale {
           factor * (item_bytes(arguments.dtype) == 4 ? kOfFloat[k] : kOf16Bits[k]));
       factor /= both * both;
     }
-    terms[0] = low;
     cap = static_cast<float>(both);
     inverse_cap = static_cast<float>(1 / both);
     most = both >= 0x1p-8 && both <= 0x1p+8 ? cap : -1.0f;
@@ -129,6 +128,13 @@ struct CappedScale : RowScale {
     const bool is_little = fabsf(x) <= cap;
     return {is_little ? little.logit : much.logit, is_little ? little.slope : much.slope};
   }
+  // The same where an error of C * 2^-22 is little: in 16 bits, if classes have no shares, of which
+  // a gradient may be the difference.
+  __device__ __forceinline__ Bent bend_roughly(float x) const {
+    const float exponential = power_of_two(least(x * twice_high, 60.0f));
+    const float inverse = inverse_of(exponential + 1.0f);
+    return {__fmaf_rn(inverse, -2 * cap, cap), exponential * inverse * (4 * inverse)};
+  }
   __device__ __forceinline__ float bend(float x) const { return bend_any<float>(x).logit; }
   __device__ __forceinline__ float slope(float x) const { return bend_any<float>(x).slope; }
   __device__ __forceinline__ double unit() const {
@@ -141,25 +147,24 @@ struct CappedScale : RowScale {
     return largest_size(vectors) <= most;
   }
 
-  // The exponent of a logit that the polynomial takes, less a reference. The product with `high`
-  // comes first, so that the large part of the exponent is rounded where it is small.
   template <typename Stored>
-  __device__ __forceinline__ float little_exponent(float x, float reference) const {
+  __device__ __forceinline__ float factor_of(float x) const {
     const float s = x * x;
-    float rest = terms[kTerms - 2];
-    if (sizeof(Stored) == 4) rest = __fmaf_rn(s, terms[kTerms - 1], rest);
+    float factor = terms[kTerms - 2];
+    if (sizeof(Stored) == 4) factor = __fmaf_rn(s, terms[kTerms - 1], factor);
 #pragma unroll
-    for (int k = kTerms - 3; k >= 0; --k) rest = __fmaf_rn(s, rest, terms[k]);
-    return __fmaf_rn(x, rest, __fmaf_rn(x, high, -reference));
+    for (int k = kTerms - 3; k >= 0; --k) factor = __fmaf_rn(s, factor, terms[k]);
+    return factor;
   }
 
+  // As the exponent is off by the rounding of K, one rounding of it more is little.
   template <bool little, typename Stored>
   __device__ __forceinline__ float measure(float x, float reference, float top,
                                            float& below) const {
     if constexpr (little) {
-      const float exponent = little_exponent<Stored>(x, reference);
-      below = __fmaf_rn(exponent + reference, -inverse, top);
-      return power_of_two(exponent);
+      const float factor = factor_of<Stored>(x);
+      below = __fmaf_rn(x * factor, -inverse, top);
+      return power_of_two(__fmaf_rn(x, factor, -reference));
     }
     const float logit = bend_any<Stored>(x).logit;
     below = top - logit;
@@ -170,9 +175,9 @@ struct CappedScale : RowScale {
   __device__ __forceinline__ float gradient(float x, float reference,
                                             const RowFactors& factors) const {
     if constexpr (little) {
-      const float exponent = little_exponent<Stored>(x, reference), whole = exponent + reference;
-      return __fmaf_rn(power_of_two(exponent), factors.all, -factors.share) *
-             __fmaf_rn(whole * whole, square, 1.0f);
+      const float factor = factor_of<Stored>(x), whole = x * factor;
+      const float power = power_of_two(__fmaf_rn(x, factor, -reference));
+      return __fmaf_rn(power, factors.all, -factors.share) * __fmaf_rn(whole * whole, square, 1.0f);
     }
     const Bent bent = bend_any<Stored>(x);
     return __fmaf_rn(power<Stored>(bent.logit, reference), factors.all, -factors.share) *
@@ -187,29 +192,51 @@ struct CappedScale : RowScale {
   // Vectors with logits beyond C, which are rare: in functions of their own, so that the registers
   // of those that are not do not have to do for them. The power of `skipped` is left out.
   template <typename Stored>
-  __device__ __noinline__ float2 measure_apart(Vector<Stored> vector, int skipped, float reference,
-                                               float top) const {
+  __device__ __noinline__ float2 measure_apart(Vector<Stored> vector, int skipped, bool shared,
+                                               float reference, float top) const {
     float sum = 0, below = 0;
+    const auto add = [&](const auto& bend) {
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float x[Vector<Stored>::kEach];
-      vector.get(w, x);
+      for (int w = 0; w < 4; ++w) {
+        float x[Vector<Stored>::kEach];
+        vector.get(w, x);
 #pragma unroll
-      for (int k = 0; k < Vector<Stored>::kEach; ++k) {
-        float difference;
-        const float power = measure<false, Stored>(x[k], reference, top, difference);
-        sum += w * Vector<Stored>::kEach + k == skipped ? 0.0f : power;
-        below += difference;
+        for (int k = 0; k < Vector<Stored>::kEach; ++k) {
+          const float logit = bend(x[k]).logit, power_of = power<Stored>(logit, reference);
+          sum += w * Vector<Stored>::kEach + k == skipped ? 0.0f : power_of;
+          below += top - logit;
+        }
       }
+    };
+    if (sizeof(Stored) == 2 && !shared) {
+      add([&](float x) { return bend_roughly(x); });
+    } else {
+      add([&](float x) { return bend_any<Stored>(x); });
     }
     return {sum, below};
   }
   template <typename Stored>
   __device__ __noinline__ Vector<Stored> differentiate_apart(Vector<Stored> vector, float reference,
                                                              float all, float share) const {
-    Vector<Stored> vectors[1] = {vector};
-    differentiate_all<false>(vectors, *this, reference, RowFactors{all, 0, share});
-    return vectors[0];
+    const auto differentiate = [&](const auto& bend) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        float x[Vector<Stored>::kEach];
+        vector.get(w, x);
+#pragma unroll
+        for (int k = 0; k < Vector<Stored>::kEach; ++k) {
+          const Bent bent = bend(x[k]);
+          x[k] = __fmaf_rn(power<Stored>(bent.logit, reference), all, -share) * bent.slope;
+        }
+        vector.set(w, x);
+      }
+    };
+    if (sizeof(Stored) == 2 && share == 0) {
+      differentiate([&](float x) { return bend_roughly(x); });
+    } else {
+      differentiate([&](float x) { return bend_any<Stored>(x); });
+    }
+    return vector;
   }
 
  private:
@@ -294,7 +321,7 @@ __device__ __forceinline__ void measure(const Vector<Stored> (&vectors)[count], 
 #pragma unroll
   for (int v = 0; v < count; ++v) {
     if constexpr (!near && Scale::apart) {
-      const float2 found = scale.measure_apart(vectors[v], skipped, reference, top);
+      const float2 found = scale.measure_apart(vectors[v], skipped, share != 0, reference, top);
       if (bits >> v & 1u) {
         state.sum += found.x;
         state.below += share * found.y;

@@ -58,7 +58,8 @@ struct Place {
 
 }  // namespace columns
 
-template <typename Stored, RowMode kMode>
+// `kStride`: how far the classes of a thread are apart, 0 where that is not known.
+template <typename Stored, RowMode kMode, int kStride>
 __global__ void __launch_bounds__(kMostColumnThreads)
     columns_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, const ColumnShape shape,
@@ -70,7 +71,8 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     float reference, all, own, share;
   };
   extern __shared__ __align__(16) unsigned char shared[];
-  const int columns = shape.columns, groups = blockDim.x / columns;
+  const int columns = kStride ? kStride : shape.columns,
+            groups = kStride ? 1 : blockDim.x / columns;
   const int classes = static_cast<int>(arguments.length);
   // Of each row; then of each thread; then the logits, and last the powers or the logits.
   Row* const rows_of = reinterpret_cast<Row*>(shared);
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   const float share = arguments.parameters[kLabelSmoothing] == 0
                           ? 0.0f
                           : 1.0f / static_cast<float>(arguments.length);
-  const int thread = threadIdx.x, column = thread % columns, group = thread / columns;
+  const int thread = threadIdx.x, column = thread % columns, group = kStride ? 0 : thread / columns;
   const int wide = shape.copy_bytes / static_cast<int>(sizeof(Stored));
   const int copies = columns / wide;  // of a class
   const int64_t element = arguments.strides[0].element;
@@ -104,6 +106,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     int k = thread / copies;
     const Stored* from = static_cast<const Stored*>(arguments.operands[0]) +
                          place.in(arguments.strides[0]) + k * element;
+#pragma unroll 4
     for (; k < classes; k += step, from += step * element)
       columns::copy(reinterpret_cast<unsigned char*>(held + k * columns + copied),
                     reinterpret_cast<const unsigned char*>(from), shape.copy_bytes);
@@ -113,12 +116,13 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   // Most launches that check have nothing to do.
   const bool ahead = arguments.guess != Guess::check;
   if (ahead) read(first);
-  const RowIncoming incoming(arguments, memory);
+  RowIncoming incoming(arguments, memory, true);
   if (has_gradient && incoming.is_done) {
     columns::wait();
     return;
   }
   const bool writes = has_gradient && incoming.writes;
+  incoming.settle(arguments, memory);
 
   for (bool is_read = ahead; first < arguments.rows();
        first += static_cast<int64_t>(gridDim.x) * columns, is_read = false) {
@@ -189,12 +193,12 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     if (group == 0 && is) {
       SpreadState state;
       state.top = top;
-      double sum = 0;
+      double others = 0;
       for (int other = 0; other < groups; ++other) {
-        sum += found[other * columns + column];
+        others += found[other * columns + column];
         state.below += belows[other * columns + column];
       }
-      state.sum = static_cast<float>(sum);
+      state.sum = static_cast<float>(others);
       const RowTarget<Stored> target(arguments, number == -2 ? ignore_index(arguments) : number);
       const RowResult<Stored> result(state, logit, scale);
       finish_row(arguments, memory, first + column, target, state, result, logit, scale);
@@ -204,6 +208,16 @@ __global__ void __launch_bounds__(kMostColumnThreads)
           factors =
               factors_of(arguments, target, result,
                          incoming.template of<float>(arguments, first + column), logit, scale);
+        // The quotient by the sum in one rounding: of few classes one may have all of it.
+        if (sizeof(Stored) == 4 && !target.ignored && arguments.parameters[kZLoss] == 0) {
+          RowResult<Stored> whole = result;
+          whole.sum = 1;
+          const float all =
+              factors_of(arguments, target, whole,
+                         incoming.template of<float>(arguments, first + column), logit, scale)
+                  .all;
+          factors.all = static_cast<float>(all / (others + result.own));
+        }
         rows_of[column] = {result.reference, factors.all, factors.own, factors.share};
       }
     }

@@ -47,6 +47,7 @@ struct KnownRow {
                                       const RowNumbers& numbers)
       : counts(numbers.counts) {
     facts.length = a.length;
+    if constexpr (Loss::shares) facts.even = Real(1) / static_cast<Real>(a.length);
     if constexpr (Loss::labelled) {
       facts.label = numbers.label;
       counts = counts && !loss.ignores(facts.label);

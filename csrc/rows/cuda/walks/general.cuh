@@ -1,80 +1,90 @@
-// The kernel of a functor over rows: each row is shared by a warp, a block or a cluster of blocks,
-// read once from memory and, as far as it fits, held in shared memory for the passes that follow.
+// The walk for rows of any layout and dtype: each row is shared by a warp, a block or a cluster of
+// blocks, or 32 rows that are neighbours in memory by a block; read once from memory and, as far as
+// it fits, held in shared memory for the passes that follow.
 #pragma once
 
 #include <type_traits>
 
-#include "rows/functors/cuda/pack.cuh"
-#include "rows/functors/cuda/policies.h"
-#include "rows/functors/cuda/row_state.cuh"
+#include "rows/cuda/current_row.cuh"
+#include "rows/cuda/pack.cuh"
+#include "rows/cuda/policies.h"
 
 namespace losscli::cuda {
 
 // One thread's part of the rows.
-template <template <typename> class Functor, typename Stored, int threads, bool kGradient>
-class FunctorRows {
+template <template <typename> class Formula, typename Stored, int threads, bool kGradient>
+class GeneralRows {
  public:
-  using State = RowOfFunctor<Functor, Stored>;
+  using State = CurrentRow<Formula, Stored>;
   using Real = typename State::Real;
   using Loss = typename State::Loss;
   using Logits = typename State::Logits;
   using Powers = typename State::Powers;
   using Row = PackedRow<Stored>;
-  static constexpr int kRows = Loss::rows, kCount = Row::kCount;
-  static constexpr int kAhead = sizeof(Stored) == 8 ? 1 : packs_ahead(kRows);
+  static constexpr int kRows = Loss::rows, kLogits = State::kLogits, kCount = Row::kCount;
+  static constexpr int kAhead = sizeof(Stored) == 8 ? 1 : packs_ahead(kRows + Loss::shares);
+  static constexpr bool kColumns = threads < 32;
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
 
-  __device__ __forceinline__ FunctorRows(const RowArguments& arguments, const RowMemory& memory,
+  __device__ __forceinline__ GeneralRows(const RowArguments& arguments, const RowMemory& memory,
                                          int resident, Pack<Stored>* held)
       : a_(arguments), state_(arguments, memory), resident_(resident), held_(held) {}
 
   __device__ __forceinline__ void run() {
     if (kGradient && state_.incoming.is_done) return;
-    constexpr int kTeams = threads == 32 ? kWarpRowThreads / 32 : 1;
-    const int64_t teams = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
-    const int64_t first =
-        static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams + (threads == 32 ? team_.warp : 0);
-    for (int64_t row = first; row < a_.rows(); row += teams) one(row);
+    constexpr int kTeams = kColumns ? 32 : threads == 32 ? block_threads(threads) / 32 : 1;
+    const int place = kColumns ? team_.lane : threads == 32 ? team_.warp : 0;
+    const int64_t step = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
+    for (int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
+         first < a_.rows(); first += step)
+      // The threads of columns wait for each other, those of rows beyond the last as well.
+      if (kColumns || first + place < a_.rows()) one(first + place);
     team_.leave();
   }
 
  private:
   __device__ __forceinline__ void one(int64_t row) {
+    const bool exists = !kColumns || row < a_.rows();
+    if (!exists) row = a_.rows() - 1;
     state_.begin(row, {a_, state_.loss, RowNumbers::read<Loss>(a_, row)});
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       rows_[k] = static_cast<const Stored*>(a_.operands[k]) + a_.strides[k].start(row, a_.inner);
       strides_[k] = a_.strides[k].element;
     }
-    const Row packed(rows_[0], strides_[0], a_.length);
+    const Row whole(rows_[0], strides_[0], a_.length);
     all_packed_ = true;
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
-      packed_[k] = packed.lies_so(rows_[k], strides_[k]);
+      packed_[k] = whole.lies_so(rows_[k], strides_[k]);
       all_packed_ = all_packed_ && packed_[k];
     }
-    const bool writes = kGradient && state_.incoming.writes;
-    if (!state_.known.is_normal()) {
-      state_.finish(team_.number() == 0);
-      if (writes) fill(packed, row, state_.known.nothing());
+    const bool normal = state_.known.is_normal(), leads = exists && team_.number() == 0;
+    const bool writes = kGradient && state_.incoming.writes && exists;
+    if (!kColumns && !normal) {
+      state_.finish(leads);
+      if (writes) fill(whole, row, state_.known.nothing());
       return;
     }
+    Row packed = whole;
+    if (!normal) packed.packs = 0;
     if constexpr (Loss::labelled)
-      state_.known.facts.picked = widen(rows_[0][state_.known.facts.label * strides_[0]]);
+      if (normal)
+        state_.known.facts.picked = widen(rows_[0][state_.known.facts.label * strides_[0]]);
     if constexpr (Loss::logits)
       add_logits(packed);
     else if constexpr (Loss::sums > 0)
       add_sums(packed);
     if constexpr (Loss::later_sums > 0) add_later_sums(packed);
-    state_.finish(team_.number() == 0);
-    if (writes) write_gradients(packed, row);
+    state_.finish(leads);
+    if (writes && normal) write_gradients(whole, row);
+    if (writes && !normal) fill(whole, row, state_.known.nothing());
   }
 
   // Where this thread's pack of an operand is held.
   __device__ __forceinline__ Pack<Stored>& held(int64_t turn, int k) const {
-    constexpr int kBlock = threads == 32 ? kWarpRowThreads : threads;
-    return held_[(turn * kRows + k) * kBlock + threadIdx.x];
+    return held_[(turn * kRows + k) * block_threads(threads) + threadIdx.x];
   }
 
   // Calls `body` with this thread's packs and their numbers: from memory in the first pass, which
@@ -122,25 +132,42 @@ class FunctorRows {
     return place >= 0 && place < kCount ? static_cast<int>(place) : -1;
   }
 
+  // The weight of a class, where classes have shares of the loss.
+  __device__ __forceinline__ Real weight_of(int64_t at) const {
+    if constexpr (!Loss::shares) return 1;
+    return a_.weight ? static_cast<Real>(widen(static_cast<const Stored*>(a_.weight)[at]))
+                     : Real(1);
+  }
+
   __device__ __forceinline__ void add_logits(const Row& row) {
-    Logits all;
-    Real lost[kRows] = {}, lost_distance = 0;
+    Logits all, lost;
     walk<true>(row, [&](Pack<Stored>(&packs)[kAhead][kRows], int64_t pack, int64_t step) {
       Logits some;
-      Real x[kRows][kAhead * kCount];
+      Real x[kLogits][kAhead * kCount];
+      [[maybe_unused]] Real shares[kAhead * kCount];
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
         const int own = own_in(row, pack + u * step);
+        const int64_t first = row.first_of(pack + u * step);
+        const bool whole = row.is_whole(first);
 #pragma unroll
-        for (int k = 0; k < kRows; ++k)
+        for (int i = 0; i < kCount; ++i) {
+          // The padding of plain logits adds nothing.
+          const bool out =
+              i == own || ((Loss::bends || Loss::shares) && !whole && !is_inside(row, first, i));
+          Real raw[kRows];
+          values_of(packs[u], i, raw);
 #pragma unroll
-          for (int i = 0; i < kCount; ++i)
-            x[k][u * kCount + i] =
-                i == own ? static_cast<Real>(-INFINITY) : widen(packs[u][k].values[i]);
+          for (int k = 0; k < kLogits; ++k)
+            x[k][u * kCount + i] = out ? static_cast<Real>(-INFINITY) : state_.logit(raw[k]);
+          if constexpr (Loss::shares)
+            shares[u * kCount + i] =
+                out ? Real(0) : state_.loss.share(state_.known.facts, raw, weight_of(first + i));
+        }
       }
       bool raised = false;
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) {
+      for (int k = 0; k < kLogits; ++k) {
         some.tops[k] = all.tops[k];
 #pragma unroll
         for (int i = 0; i < kAhead * kCount; ++i)
@@ -148,24 +175,36 @@ class FunctorRows {
         raised = raised || some.tops[k] != all.tops[k];
       }
       if (raised) {
-#pragma unroll
-        for (int k = 0; k < kRows; ++k) all.sums[k] += lost[k], lost[k] = 0;
-        all.distance += lost_distance;
-        lost_distance = 0;
+        take_back(all, lost);
         all.raise(some.tops, state_.powers);
       }
       some.add(x, state_.powers);
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) add_kept(all.sums[k], lost[k], some.sums[k]);
-      if constexpr (Logits::kDistance) add_kept(all.distance, lost_distance, some.distance);
+      for (int k = 0; k < kLogits; ++k) add_kept(all.sums[k], lost.sums[k], some.sums[k]);
+      if constexpr (Logits::kDistance) add_kept(all.distance, lost.distance, some.distance);
+      if constexpr (Loss::shares) {
+        some.add_shares(x[0], shares);
+        add_kept(all.shared, lost.shared, some.shared);
+        add_kept(all.below, lost.below, some.below);
+      }
     });
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) all.sums[k] += lost[k];
-    all.distance += lost_distance;
-    team_.combine(all, [&](Logits& sums, auto lanes) {
-      sums.template combine<decltype(lanes)::value>(state_.powers);
-    });
+    take_back(all, lost);
+    team_.combine(
+        all,
+        [&](Logits& sums, auto lanes) {
+          sums.template combine<decltype(lanes)::value>(state_.powers);
+        },
+        [&](Logits& sums, const Logits& other) { sums.merge(other, state_.powers); });
     state_.take(all);
+  }
+
+  // Adds what additions rounded off.
+  __device__ __forceinline__ static void take_back(Logits& all, Logits& lost) {
+#pragma unroll
+    for (int k = 0; k < kLogits; ++k) all.sums[k] += lost.sums[k];
+    all.distance += lost.distance;
+    if constexpr (Loss::shares) all.shared += lost.shared, all.below += lost.below;
+    lost = Logits();
   }
 
   // Adds to a sum, and to what its additions rounded off; a thread may have hundreds of them.
@@ -246,8 +285,9 @@ class FunctorRows {
 
   template <typename Sums>
   __device__ __forceinline__ void combine_plain(Sums& sums) {
-    team_.combine(sums,
-                  [](Sums& some, auto lanes) { some.template combine<decltype(lanes)::value>(); });
+    team_.combine(
+        sums, [](Sums& some, auto lanes) { some.template combine<decltype(lanes)::value>(); },
+        [](Sums& some, const Sums& other) { some.merge(other); });
   }
 
   struct Outputs {
@@ -274,11 +314,13 @@ class FunctorRows {
     const auto write = [&](const Pack<Stored>(&packs)[1][kRows], int64_t pack, int64_t) {
       Pack<Stored> out[kRows];
       const int own = own_in(row, pack);
+      [[maybe_unused]] const int64_t first = row.first_of(pack);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         Real x[kRows], found[kRows];
         values_of(packs[0], i, x);
-        state_.differentiate(x, i == own, found);
+        const Real weight = is_inside(row, first, i) ? weight_of(first + i) : Real(1);
+        state_.differentiate(x, i == own, weight, found);
 #pragma unroll
         for (int k = 0; k < kRows; ++k) narrow(found[k], out[k].values[i]);
       }
@@ -320,12 +362,12 @@ class FunctorRows {
   bool all_packed_ = true;
 };
 
-template <template <typename> class Functor, typename Stored, int threads, bool kGradient>
+template <template <typename> class Formula, typename Stored, int threads, bool kGradient>
 __global__ void __launch_bounds__(block_threads(threads), least_blocks(threads, sizeof(Stored)))
-    functor_kernel(const __grid_constant__ RowArguments arguments,
+    general_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, const int resident) {
   extern __shared__ __align__(128) unsigned char shared[];
-  FunctorRows<Functor, Stored, threads, kGradient> rows(arguments, memory, resident,
+  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, resident,
                                                         reinterpret_cast<Pack<Stored>*>(shared));
   rows.run();
 }

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   constexpr bool kSpread = kMode != RowMode::plain, kRepeats = kMode == RowMode::capped;
   constexpr int kRounds = kRoundsOf<kGradient>, kAhead = kGradient ? 3 : 4;
   extern __shared__ __align__(128) unsigned char shared[];
-  const RowIncoming incoming(arguments, memory);
+  RowIncoming incoming(arguments, memory, true);
   if (kGradient && incoming.is_done) return;
   const bool writes = kGradient && incoming.writes;
 
@@ -178,6 +178,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     return later >= 2 * shape.piece_slots ? 2 : later >= shape.piece_slots ? 1 : 0;
   };
   for (int k = 0; k < shape.slots; ++k) load_ahead(k / shape.piece_slots);
+  incoming.settle(arguments, memory);
 
   // The classes of a warp's piece.
   [[maybe_unused]] const auto classes_of = [&](const RingRow<Stored>& row, int of_warp) {

@@ -10,14 +10,14 @@
 namespace losscli::cuda {
 
 template <typename Real, typename Stored>
-struct FunctorPowers;
+struct LogitPowers;
 
 template <typename Stored>
-struct FunctorPowers<float, Stored> {
+struct LogitPowers<float, Stored> {
   float scale, low;  // log2(e) / temperature, in two parts
   float inverse;     // 1 / temperature
 
-  __device__ __forceinline__ explicit FunctorPowers(double temperature)
+  __device__ __forceinline__ explicit LogitPowers(double temperature)
       : inverse(static_cast<float>(1 / temperature)) {
     const double exact = fmin(1.4426950408889634 / temperature, double{FLT_MAX});
     scale = static_cast<float>(exact);
@@ -66,10 +66,10 @@ struct FunctorPowers<float, Stored> {
 };
 
 template <typename Stored>
-struct FunctorPowers<double, Stored> {
+struct LogitPowers<double, Stored> {
   double inverse;
 
-  __device__ __forceinline__ explicit FunctorPowers(double temperature)
+  __device__ __forceinline__ explicit LogitPowers(double temperature)
       : inverse(fmin(1 / temperature, DBL_MAX)) {}
 
   static constexpr double kLeast = -DBL_MAX;

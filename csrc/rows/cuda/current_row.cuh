@@ -2,26 +2,26 @@
 // and what its values and gradients are made of.
 #pragma once
 
-#include "rows/functors/cuda/known_row.cuh"
-#include "rows/functors/cuda/sums.cuh"
+#include "rows/cuda/known_row.cuh"
+#include "rows/cuda/sums.cuh"
 
 namespace losscli::cuda {
 
-template <template <typename> class Functor, typename Stored>
-class RowOfFunctor {
+template <template <typename> class Formula, typename Stored>
+class CurrentRow {
  public:
   using Real = RealOf<Stored>;
-  using Loss = Functor<Real>;
+  using Loss = Formula<Real>;
   using Known = KnownRow<Loss, Stored, Real>;
   using Logits = LogitSums<Loss, Real, Stored>;
-  using Powers = FunctorPowers<Real, Stored>;
+  using Powers = LogitPowers<Real, Stored>;
   using Element = RowElement<Real, Loss::rows>;
-  static constexpr int kRows = Loss::rows;
+  static constexpr int kRows = Loss::rows, kLogits = Logits::kRows;
 
-  __device__ __forceinline__ RowOfFunctor(const RowArguments& arguments, const RowMemory& memory)
+  __device__ __forceinline__ CurrentRow(const RowArguments& arguments, const RowMemory& memory)
       : incoming(arguments, memory),
         loss(arguments.parameters),
-        powers(Loss::logits ? arguments.parameters[0] : 1.0),
+        powers(Loss::logits ? arguments.parameters[Loss::temperature] : 1.0),
         a_(arguments),
         memory_(memory) {}
 
@@ -36,32 +36,43 @@ class RowOfFunctor {
 
   // Takes what the first pass over logits has found, but for the logit of the row's class.
   __device__ __forceinline__ void take(Logits state) {
+    [[maybe_unused]] const Real picked = logit(known.facts.picked);
     Real own = 0, own_below = 0, others = 0;
     if constexpr (Loss::labelled) {
-      Real tops[kRows];
+      Real tops[kLogits];
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) tops[k] = state.tops[k];
-      tops[0] = Powers::larger(tops[0], known.facts.picked);
+      for (int k = 0; k < kLogits; ++k) tops[k] = state.tops[k];
+      tops[0] = Powers::larger(tops[0], picked);
       state.raise(tops, powers);
     }
     state.settle(powers);
     if constexpr (Loss::labelled) {
       others = state.sums[0];
-      own_below = state.tops[0] - known.facts.picked;
+      own_below = state.tops[0] - picked;
       own = powers.power(own_below);
       state.sums[0] += own;
       if (own != Real(0)) state.distance += own * own_below;
+      if constexpr (Loss::shares) {
+        const Real x[kRows] = {picked}, share = loss.share(known.facts, x, known.facts.weight);
+        state.shared += share;
+        if (share != Real(0)) state.below += share * own_below;
+      }
     }
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) {
+    for (int k = 0; k < kLogits; ++k) {
       tops_[k] = state.tops[k];
       inverses_[k] = Real(1) / state.sums[k];
       totals.logarithm[k] = logarithm(state.sums[k]);
+      if constexpr (Loss::shares) totals.largest[k] = state.tops[k] * powers.inverse;
+    }
+    if constexpr (Loss::shares) {
+      totals.shared = state.shared;
+      totals.below = state.below * powers.inverse;
     }
     if constexpr (Loss::logits && Powers::kShort) {
       near_ = true;
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) {
+      for (int k = 0; k < kLogits; ++k) {
         near_ = near_ && powers.is_near(tops_[k]);
         references_[k] = __fmaf_rn(tops_[k], powers.scale, log2f(state.sums[k]));
       }
@@ -99,17 +110,29 @@ class RowOfFunctor {
     body(std::false_type());
   }
 
-  // One element of each operand.
+  // A logit as powers take it.
+  __device__ __forceinline__ Real logit(Real x) const {
+    if constexpr (!Loss::bends) return x;
+    Real bent = x, slope;
+    if constexpr (Loss::bends) loss.bend(x, bent, slope);
+    return bent;
+  }
+
+  // One element of each operand, and the weight of its class.
   template <bool near = false>
-  __device__ __forceinline__ Element element(const Real (&x)[kRows], bool own) const {
+  __device__ __forceinline__ Element element(const Real (&x)[kRows], bool own,
+                                             Real weight = 1) const {
     Element found;
+    found.weight = weight;
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       found.x[k] = x[k];
-      if constexpr (Loss::logits) {
-        const Real below = tops_[k] - x[k];
+      if (Loss::logits && k < kLogits) {
+        Real bent = x[k];
+        if constexpr (Loss::bends) loss.bend(x[k], bent, found.slope);
+        const Real below = tops_[k] - bent;
         if constexpr (near)
-          found.p[k] = powers.power_beyond(x[k], references_[k]);
+          found.p[k] = powers.power_beyond(bent, references_[k]);
         else
           found.p[k] = powers.power(below) * inverses_[k];
         found.d[k] = below * powers.inverse;
@@ -122,12 +145,13 @@ class RowOfFunctor {
   }
 
   template <bool near = false>
-  __device__ __forceinline__ void differentiate(const Real (&x)[kRows], bool own,
+  __device__ __forceinline__ void differentiate(const Real (&x)[kRows], bool own, Real weight,
                                                 Real (&out)[kRows]) const {
-    loss.gradient(known.facts, finished, element<near>(x, own), out);
+    loss.gradient(known.facts, finished, element<near>(x, own, weight), out);
   }
 
-  // What adds nothing to any sum, in place of an element that is not there.
+  // What adds nothing to any sum, in place of an element that is not there: but for shares and bent
+  // logits.
   __device__ __forceinline__ static Stored padding() {
     Stored found;
     narrow(Loss::logits ? static_cast<Real>(-INFINITY) : Real(0), found);
@@ -146,8 +170,8 @@ class RowOfFunctor {
   const RowMemory& memory_;
   int64_t number_ = 0;
   Real scales_[kMostOutputs];
-  Real tops_[kRows], inverses_[kRows];
-  Real references_[kRows];
+  Real tops_[kLogits], inverses_[kLogits];
+  Real references_[kLogits];
   bool near_ = false;
 };
 

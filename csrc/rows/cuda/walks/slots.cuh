@@ -1,4 +1,4 @@
-// The kernel of a functor for rows that lie alike, for GPUs with clusters and bulk copies (compute
+// The walk for rows that lie alike, for GPUs with clusters and bulk copies (compute
 // capability 9.0 and newer): each element is read once, and its gradient written once.
 //
 // A team of warps shares a row: one warp or several of a block, or all of a cluster of blocks. The
@@ -13,17 +13,17 @@
 #include <type_traits>
 
 #include "rows/cuda/bulk_copy.cuh"
+#include "rows/cuda/current_row.cuh"
+#include "rows/cuda/policies.h"
 #include "rows/cuda/span.cuh"
-#include "rows/functors/cuda/policies.h"
-#include "rows/functors/cuda/row_state.cuh"
 
 namespace losscli::cuda {
 
 // `kGradients`: how many operands may have gradients, the first ones.
-template <template <typename> class Functor, typename Stored, int kGradients>
+template <template <typename> class Formula, typename Stored, int kGradients>
 class SlotRows {
  public:
-  using State = RowOfFunctor<Functor, Stored>;
+  using State = CurrentRow<Formula, Stored>;
   using Real = typename State::Real;
   using Loss = typename State::Loss;
   using Logits = typename State::Logits;
@@ -31,7 +31,8 @@ class SlotRows {
   using Powers = typename State::Powers;
   using V = Vector<Stored>;
   using Span = RowSpan<Stored>;
-  static constexpr int kRows = Loss::rows, kVectors = slot_vectors(kRows);
+  static constexpr int kRows = Loss::rows, kLogits = State::kLogits;
+  static constexpr int kVectors = slot_vectors(kRows);
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
 
@@ -165,12 +166,20 @@ class SlotRows {
     constexpr bool kOnce = !kAgain;
     if constexpr (Loss::logits) {
       Logits sums;
-      pass<true, kOnce>(span, [&](auto& vectors, const Part&) { add(vectors, sums); });
+      pass<true, kOnce>(span, [&](auto& vectors, const Part& part) { add(vectors, part, sums); });
       Logits others;
+      Real x[kLogits][1];
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) others.tops[k] = Powers::larger(extras[k], Powers::kLeast);
-      const Real(&x)[kRows][1] = reinterpret_cast<const Real(&)[kRows][1]>(extras);
+      for (int k = 0; k < kLogits; ++k) {
+        x[k][0] = Loss::bends && extra < 0 ? extras[k] : state_.logit(extras[k]);
+        others.tops[k] = Powers::larger(x[k][0], Powers::kLeast);
+      }
       others.add(x, state_.powers);
+      if constexpr (Loss::shares)
+        if (extra >= 0) {
+          const Real shares[1] = {state_.loss.share(state_.known.facts, extras, weight_of(extra))};
+          others.add_shares(x[0], shares);
+        }
       sums.merge(others, state_.powers);
       exchange(sums);
       state_.take(sums);
@@ -272,24 +281,66 @@ class SlotRows {
   }
   __device__ __forceinline__ int place_of(int vector) const { return (vector * 32 + lane_) * 16; }
 
+  // The weight of a class, and those of a vector of classes; 1 where there are none.
+  __device__ __forceinline__ Real weight_of(int64_t at) const {
+    if constexpr (!Loss::shares) return 1;
+    return a_.weight ? widen(static_cast<const Stored*>(a_.weight)[at]) : Real(1);
+  }
+  __device__ __forceinline__ V weights_of(const Part& part, int v) const {
+    V found;
+    found.fill(1);
+    if (!Loss::shares || !a_.weight || place_of(v) >= part.bytes) return found;
+    const Stored* const from = static_cast<const Stored*>(a_.weight) +
+                               (part.from + place_of(v)) / static_cast<int>(sizeof(Stored));
+    if (aligned(from)) {
+      found.set(*reinterpret_cast<const uint4*>(from));
+    } else {
+      Pack<Stored> pack;
+#pragma unroll
+      for (int i = 0; i < V::kCount; ++i) pack.values[i] = from[i];
+      memcpy(found.words, &pack, sizeof pack);
+    }
+    return found;
+  }
+
   template <int count>
-  __device__ __forceinline__ void add(const V (&vectors)[kRows][count], Logits& sums) const {
-    Real to[kRows], x[kRows][count * V::kCount];
+  __device__ __forceinline__ void add(const V (&vectors)[kRows][count], const Part& part,
+                                      Logits& sums) const {
+    Real to[kLogits], x[kLogits][count * V::kCount];
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      to[k] = largest(vectors[k], sums.tops[k]);
+    for (int k = 0; k < kLogits; ++k) {
+      to[k] = Loss::bends ? sums.tops[k] : largest(vectors[k], sums.tops[k]);
 #pragma unroll
-      for (int v = 0; v < count; ++v)
+      for (int v = 0; v < count; ++v) {
+        const bool has = !Loss::bends || place_of(v) < part.bytes;
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
           float some[V::kEach];
           vectors[k][v].get(w, some);
 #pragma unroll
-          for (int i = 0; i < V::kEach; ++i) x[k][v * V::kCount + w * V::kEach + i] = some[i];
+          for (int i = 0; i < V::kEach; ++i) {
+            const Real logit = has ? state_.logit(some[i]) : static_cast<Real>(-INFINITY);
+            x[k][v * V::kCount + w * V::kEach + i] = logit;
+            if (Loss::bends) to[k] = Powers::larger(to[k], logit);
+          }
         }
+      }
     }
     sums.raise(to, state_.powers);
     sums.add(x, state_.powers);
+    if constexpr (Loss::shares) {
+      Real shares[count * V::kCount];
+#pragma unroll
+      for (int v = 0; v < count; ++v) {
+        const bool has = place_of(v) < part.bytes;
+        each(vectors, v, weights_of(part, v),
+             [&](const Real(&one)[kRows], Real weight, int w, int i) {
+               const Real share = state_.loss.share(state_.known.facts, one, weight);
+               shares[v * V::kCount + w * V::kEach + i] = has ? share : Real(0);
+             });
+      }
+      sums.add_shares(x[0], shares);
+    }
   }
 
   template <typename Term, int terms>
@@ -301,13 +352,15 @@ class SlotRows {
     for (int s = 0; s < terms; ++s) sums.sums[s] += added[s];
   }
 
-  // A vector's elements: calls `body` with the elements of all operands, and their place in it.
+  // A vector's elements: calls `body` with the elements of all operands, the weight of the class,
+  // and their place in it.
   template <int count, typename Body>
   __device__ __forceinline__ static void each(const V (&vectors)[kRows][count], int v,
-                                              const Body& body) {
+                                              const V& weights, const Body& body) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      float words[kRows][V::kEach];
+      float words[kRows][V::kEach], of_classes[V::kEach];
+      weights.get(w, of_classes);
 #pragma unroll
       for (int k = 0; k < kRows; ++k) vectors[k][v].get(w, words[k]);
 #pragma unroll
@@ -315,7 +368,7 @@ class SlotRows {
         Real x[kRows];
 #pragma unroll
         for (int k = 0; k < kRows; ++k) x[k] = words[k][i];
-        body(x, w, i);
+        body(x, Real(of_classes[i]), w, i);
       }
     }
   }
@@ -326,7 +379,8 @@ class SlotRows {
 #pragma unroll
     for (int v = 0; v < count; ++v) {
       PlainSums<Real, terms> of_vector;
-      each(vectors, v, [&](const Real(&x)[kRows], int, int) { add_term(x, term, of_vector); });
+      each(vectors, v, vectors[0][v],
+           [&](const Real(&x)[kRows], Real, int, int) { add_term(x, term, of_vector); });
       if (place_of(v) < part.bytes) sums.merge(of_vector);
     }
   }
@@ -381,7 +435,8 @@ class SlotRows {
     // One element, whose place is in bytes.
     const auto write_one = [&](const Real(&x)[kRows], bool own, int64_t at) {
       Real out[kRows];
-      state_.template differentiate<near>(x, own, out);
+      const Real weight = weight_of(at / static_cast<int64_t>(sizeof(Stored)));
+      state_.template differentiate<near>(x, own, weight, out);
 #pragma unroll
       for (int k = 0; k < kGradients; ++k)
         if (outputs[k])
@@ -395,15 +450,16 @@ class SlotRows {
 #pragma unroll
       for (int v = 0; v < kCount; ++v) {
         float words[kGradients][V::kEach];
-        each(vectors, v, [&](const Real(&x)[kRows], int w, int i) {
-          Real found[kRows];
-          state_.template differentiate<near>(x, false, found);
+        each(vectors, v, weights_of(part, v),
+             [&](const Real(&x)[kRows], Real weight, int w, int i) {
+               Real found[kRows];
+               state_.template differentiate<near>(x, false, weight, found);
 #pragma unroll
-          for (int k = 0; k < kGradients; ++k) {
-            words[k][i] = found[k];
-            if (i + 1 == V::kEach) out[k][v].set(w, words[k]);
-          }
-        });
+               for (int k = 0; k < kGradients; ++k) {
+                 words[k][i] = found[k];
+                 if (i + 1 == V::kEach) out[k][v].set(w, words[k]);
+               }
+             });
       }
 #pragma unroll
       for (int v = 0; v < kCount; ++v)
@@ -452,14 +508,14 @@ class SlotRows {
   const unsigned char* fill_from_[kRows];  // the next of them
 };
 
-template <template <typename> class Functor, typename Stored, int kGradients>
+template <template <typename> class Formula, typename Stored, int kGradients>
 __global__ void __launch_bounds__(kSlotWarps * 32, kSlotBlocks)
     slots_kernel(const __grid_constant__ RowArguments arguments,
                  const __grid_constant__ RowMemory memory,
                  const __grid_constant__ SlotShape shape) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
-  SlotRows<Functor, Stored, kGradients> rows(arguments, memory, shape, shared);
+  SlotRows<Formula, Stored, kGradients> rows(arguments, memory, shape, shared);
   rows.run();
 #endif
 }

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   extern __shared__ __align__(128) unsigned char shared[];
   // What the warps of a team tell each other of a row; of the next while some still read.
   __shared__ float4 told[2][kMostTeams][kWarps];
-  const RowIncoming incoming(arguments, memory);
+  RowIncoming incoming(arguments, memory, true);
   if (kGradient && incoming.is_done) return;
   const bool writes = kGradient && incoming.writes;
 
@@ -111,6 +111,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   int row = blockIdx.x * teams + team;
   if (lane == 0)
     for (int k = 0; k < shape.slots; ++k) load(row + k * step, k);
+  incoming.settle(arguments, memory);
   int64_t number = read_number(row), next_number = read_number(row + step);
   float extra_logit = read_extra(row);
   uint32_t phase = 0;

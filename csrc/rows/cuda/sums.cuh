@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "rows/functors/cuda/powers.cuh"
+#include "rows/cuda/powers.cuh"
 #include "rows/kernels.h"
 
 namespace losscli::cuda {
@@ -31,13 +31,21 @@ struct PlainSums {
   }
 };
 
-// The largest logit of each operand, the sum of the powers of how far the logits are below it, and
-// the distance sum.
+// The sum of the shares of classes, and of each times how far its logit is below the largest.
+template <typename Real, bool shares>
+struct ShareSums {};
+template <typename Real>
+struct ShareSums<Real, true> {
+  Real shared = 0, below = 0;
+};
+
+// The largest logit of each operand of logits, the sum of the powers of how far the logits are
+// below it, the distance sum, and the sums of shares.
 template <typename Loss, typename Real, typename Stored>
-struct LogitSums {
-  static constexpr int kRows = Loss::rows;
+struct LogitSums : ShareSums<Real, Loss::shares> {
+  static constexpr int kRows = Loss::rows - Loss::plain_rows;
   static constexpr bool kDistance = Loss::distance.weight >= 0;
-  using Powers = FunctorPowers<Real, Stored>;
+  using Powers = LogitPowers<Real, Stored>;
 
   Real tops[kRows];
   Real sums[kRows];
@@ -58,6 +66,9 @@ struct LogitSums {
       factors[k] = powers.raising(tops[k], to[k]);
       tops[k] = to[k];
     }
+    // The difference may be infinite where nothing has been shared.
+    if constexpr (Loss::shares)
+      if (this->shared != Real(0)) this->below += this->shared * grown[0];
     if constexpr (kDistance) {
       const Real shift = gap_of(grown);
       const Real factor = factors[kSum.weight], weights = sums[kSum.weight];
@@ -77,6 +88,7 @@ struct LogitSums {
 #pragma unroll
     for (int k = 0; k < kRows; ++k) sums[k] += other.sums[k];
     distance += other.distance;
+    if constexpr (Loss::shares) this->shared += other.shared, this->below += other.below;
   }
 
   // Adds elements of all operands, none above the tops: `x[k][i]` is element i of operand k.
@@ -89,6 +101,22 @@ struct LogitSums {
       if (near) return add_as<true>(x, powers);
     }
     add_as<false>(x, powers);
+  }
+
+  // Adds the shares of classes, none of whose logits is above the top.
+  template <int count>
+  __device__ __forceinline__ void add_shares(const Real (&x)[count], const Real (&shares)[count]) {
+    constexpr int kParts = count < 4 ? 1 : 4;
+    Real parts[kParts] = {}, below[kParts] = {};
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      parts[i % kParts] += shares[i];
+      // Not a product: 0 times infinity is NaN.
+      if (shares[i] != Real(0)) below[i % kParts] += shares[i] * (tops[0] - x[i]);
+    }
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      this->shared += parts[part], this->below += below[part];
   }
 
   // Takes powers of 16 bits for those of the largest logit, of which that is 1.
@@ -178,11 +206,16 @@ struct LogitSums {
 #pragma unroll
       for (int k = 0; k < kRows; ++k) sums[k] += __shfl_xor_sync(~0u, sums[k], apart);
       if constexpr (kDistance) distance += __shfl_xor_sync(~0u, distance, apart);
+      if constexpr (Loss::shares) {
+        this->shared += __shfl_xor_sync(~0u, this->shared, apart);
+        this->below += __shfl_xor_sync(~0u, this->below, apart);
+      }
     }
   }
 };
 
-// The threads that share a row: a warp, a block, or the blocks of a cluster.
+// The threads that share a row: a warp, a block, or the blocks of a cluster; fewer than 32 are one
+// of each warp of a block, which has 32 rows.
 template <int threads>
 struct RowTeam {
   static constexpr int kWarps = threads / 32;
@@ -204,14 +237,25 @@ struct RowTeam {
 
   // This thread's number among all that share a row, and how many there are.
   __device__ __forceinline__ int64_t number() const {
-    return threads == 32 ? lane : rank * threads + static_cast<int>(threadIdx.x);
+    if (threads <= 32) return threads == 32 ? lane : warp;
+    return rank * threads + static_cast<int>(threadIdx.x);
   }
   __device__ __forceinline__ int64_t count() const { return int64_t{threads} * blocks; }
 
   // Puts together what the threads of a row have, in each of them. Each turn has a place of its own
   // of two: who is late with reading one is not two turns late, for all meet in between.
-  template <typename Sums, typename Combine>
-  __device__ __forceinline__ void combine(Sums& mine, const Combine& combine) {
+  template <typename Sums, typename Combine, typename Merge>
+  __device__ __forceinline__ void combine(Sums& mine, const Combine& combine, const Merge& merge) {
+    if constexpr (threads < 32) {
+      __shared__ __align__(16) unsigned char bytes[threads * 32 * sizeof(Sums)];
+      auto* const places = reinterpret_cast<Sums*>(bytes);
+      places[threadIdx.x] = mine;
+      __syncthreads();
+      mine = places[lane];
+      for (int other = 1; other < threads; ++other) merge(mine, places[other * 32 + lane]);
+      __syncthreads();
+      return;
+    }
     combine(mine, std::integral_constant<int, 32>());
     if constexpr (threads > 32) {
       // As bytes: what has initial values cannot be shared.

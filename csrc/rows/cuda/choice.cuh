@@ -1,0 +1,299 @@
+// Which walk takes the rows of a call: teams of warps, registers, rings and columns for cross
+// entropy of class numbers, slots for rows that lie alike, and the general walk for all others.
+#pragma once
+
+#include "core/cuda/memory.cuh"
+#include "core/operand.h"
+#include "rows/cross_entropy.h"
+#include "rows/cuda/launch.h"
+#include "rows/cuda/pack.cuh"
+#include "rows/cuda/policies.h"
+
+namespace losscli::cuda {
+
+// Whether logits and gradients of each row lie alike in lines of 16 bytes.
+inline bool lie_alike(const RowArguments& arguments) {
+  if (!arguments.gradients[0]) return true;
+  const int64_t item = item_bytes(arguments.dtype);
+  const int64_t steps = arguments.gradient_strides[0].outer - arguments.strides[0].outer;
+  const auto from = reinterpret_cast<uintptr_t>(arguments.operands[0]);
+  const auto to = reinterpret_cast<uintptr_t>(arguments.gradients[0]);
+  return (to - from) % 16 == 0 && (arguments.rows() <= 1 || steps * item % 16 == 0);
+}
+
+// Whether the walks of cross entropy can bend its logits.
+inline bool can_bend(const RowArguments& arguments) {
+  const double inside = arguments.parameters[kTemperature] * arguments.parameters[kSoftcap];
+  return arguments.parameters[kSoftcap] <= kMostCap && inside >= 1e-30 && inside <= 1e30;
+}
+
+// What the walks of cross entropy can do.
+inline bool has_walks(const RowArguments& arguments) {
+  // The gradient of one class is exactly 0, and so are its shares of the loss.
+  const bool smoothed = arguments.parameters[kLabelSmoothing] != 0;
+  if (smoothed && (arguments.weight || arguments.length == 1)) return false;
+  if (arguments.parameters[kSoftcap] != 0 && !can_bend(arguments)) return false;
+  return arguments.dtype != DType::float64 && arguments.length > 0 &&
+         arguments.length < int64_t{1} << 30;
+}
+
+// Whether classes are neighbours in memory.
+inline bool is_of_lines(const RowArguments& arguments) {
+  return arguments.inner == 1 && (arguments.strides[0].element == 1 || arguments.length == 1) &&
+         (arguments.gradient_strides[0].element == 1 || arguments.length == 1 ||
+          !arguments.gradients[0]) &&
+         lie_alike(arguments);
+}
+
+// The shape of a block of rows whose classes are apart, if all of them fit.
+inline bool choose_columns(const RowArguments& arguments, RowPolicy& policy) {
+  const int64_t item = item_bytes(arguments.dtype), inner = arguments.inner;
+  const RowStrides& strides = arguments.strides[0];
+  const int64_t next = inner > 1 ? strides.inner : strides.outer;
+  if (next < 0 || next >= strides.element) return false;
+  // Into the same place of each row of the outer dimension, and of each class.
+  const auto are_lines = [&](int64_t bytes) {
+    return next == 1 && reinterpret_cast<uintptr_t>(arguments.operands[0]) % bytes == 0 &&
+           (inner > 1 ? inner : arguments.outer) * item % bytes == 0 &&
+           strides.element * item % bytes == 0 && (inner == 1 || strides.outer * item % bytes == 0);
+  };
+  ColumnShape& shape = policy.columns;
+  shape.copy_bytes = static_cast<int>(are_lines(16) ? 16 : are_lines(4) || item == 4 ? 4 : 2);
+  // Few rows to a block, so that all multiprocessors have some; and two blocks to each of them.
+  shape.columns = kMostColumns;
+  const auto bytes = [&] { return shape.bytes(arguments.length, item); };
+  while (shape.columns * item > 2 * kLeastColumnBytes &&
+         (arguments.rows() < int64_t{shape.columns} * kColumnBlocks || bytes() > kColumnBytes / 2))
+    shape.columns /= 2;
+  while (shape.columns * item > kLeastColumnBytes && bytes() > kColumnBytes) shape.columns /= 2;
+  if (bytes() > kColumnBytes) return false;
+  // A thread for each row, unless these are too few threads.
+  const int64_t blocks = least(kColumnBytes / bytes(), 32);
+  shape.threads = shape.columns < 32 ? 32 : shape.columns;
+  while (shape.threads * blocks < kColumnThreads && shape.threads < kMostColumnThreads &&
+         shape.threads * int64_t{4} < shape.columns * arguments.length)
+    shape.threads *= 2;
+  policy.access = RowAccess::columns;
+  return bytes() <= kColumnBytes;
+}
+
+// Teams of warps, if rows fit.
+inline bool choose_team(const RowArguments& arguments, bool whole, RowPolicy& policy) {
+  const int64_t bytes = arguments.length * item_bytes(arguments.dtype) / 16 * 16;
+  if (bytes < kLeastTeamBytes) return false;
+  for (const TeamPolicy& team : kTeams) {
+    if (bytes <= team.bytes()) {
+      policy.access = RowAccess::teams;
+      policy.team = static_cast<int>(&team - kTeams);
+      policy.warps = team_warps(team.vectors);
+      policy.whole = whole;
+      const int64_t part = divide_up(divide_up(bytes, int64_t{team.warps}), int64_t{16}) * 16;
+      policy.slots.slot_bytes = static_cast<int>(part);
+      const int64_t slots = kRingBytes / policy.warps / (part + 8);
+      policy.slots.slots = static_cast<int>(slots < kMostTeamSlots ? slots : kMostTeamSlots);
+      return slots > 0;
+    }
+  }
+  return false;
+}
+
+// The shape of a ring, if rows fit.
+inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& policy) {
+  // One more, where a row begins within a line.
+  const int64_t lines = arguments.length * item_bytes(arguments.dtype) / 128 + 2;
+  const bool has_gradient = arguments.gradients[0];
+  int64_t fewest = 0;
+  const auto try_shape = [&](int cluster, int warps, int vectors) {
+    const int64_t most = (warps <= kMostRingWarps / 2 ? kHalfRingBytes : kRingBytes) / warps;
+    const int64_t piece_lines = divide_up(lines, int64_t{cluster} * warps);
+    const int64_t piece_slots = divide_up(piece_lines, 4 * vectors);
+    const int64_t slot_lines = divide_up(piece_lines, piece_slots);
+    int64_t slots = most / (slot_lines * 128 + 8);
+    // With gradients a ring holds a piece, and a part of the next.
+    if (slots < (has_gradient ? piece_slots + 1 : 1) || slots > 32) return;
+    slots = least(slots, has_gradient ? 2 * piece_slots : least(2 * piece_slots, kForwardSlots));
+    const int64_t all = piece_slots * vectors * warps * cluster;
+    // Slots of few vectors have a cost of their own.
+    if (fewest && all * 100 >= fewest * 97) return;
+    fewest = all;
+    policy.access = RowAccess::ring;
+    policy.cluster = cluster;
+    policy.ring.warps = warps;
+    policy.ring.piece_slots = static_cast<int>(piece_slots);
+    policy.ring.slot_bytes = static_cast<int>(slot_lines * 128);
+    policy.ring.slots = static_cast<int>(slots);
+    policy.ring.vectors = vectors;
+  };
+  // Of shapes that are as full the first: two blocks to a multiprocessor before one, and clusters
+  // of few blocks.
+  const struct {
+    int cluster, warps;
+  } kBlocks[] = {{1, 8}, {2, 8}, {1, 16}, {2, 16}, {4, 8}, {4, 16}, {8, 16}};
+  for (const auto& blocks : kBlocks) {
+    // Wider clusters only where rows do not fit otherwise.
+    if (fewest && blocks.cluster > 2) break;
+    if (!has_gradient && blocks.cluster * blocks.warps > 8) break;
+    for (int k = sizeof kRingVectors / sizeof *kRingVectors; k-- > 0;)
+      if (kRingVectors[k] == kMostRingVectors ||
+          (mode == RowMode::plain && (has_gradient || kRingVectors[k] >= kLeastForwardVectors)))
+        try_shape(blocks.cluster, blocks.warps, kRingVectors[k]);
+  }
+  return fewest > 0;
+}
+
+inline RowPolicy policy_of(const RowArguments& arguments, RowMode mode, bool clusters) {
+  RowPolicy policy;
+  const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
+  // Only whole vectors, which begin at multiples of 16 bytes.
+  const bool whole = reinterpret_cast<uintptr_t>(arguments.operands[0]) % 16 == 0 &&
+                     bytes % 16 == 0 &&
+                     arguments.strides[0].outer * item_bytes(arguments.dtype) % 16 == 0;
+  const bool can_stay = clusters && arguments.rows() < int64_t{1} << 30;
+  if (can_stay && arguments.gradients[0] && bytes >= kLeastRingBytes &&
+      choose_ring(arguments, mode, policy))
+    return policy;
+  if (can_stay && choose_team(arguments, whole, policy)) return policy;
+  for (const RegistersPolicy& registers : kRegisters)
+    if (bytes <= registers.bytes() && (whole || registers.threads >= 32)) {
+      policy.access = RowAccess::registers;
+      policy.threads = registers.threads;
+      policy.vectors = registers.vectors;
+      return policy;
+    }
+  if (can_stay && choose_ring(arguments, mode, policy)) return policy;
+  return RowPolicy();
+}
+
+inline RowPolicy choose_once(const RowArguments& arguments, const DeviceFacts& facts) {
+  RowPolicy policy;
+  if (!has_walks(arguments)) return policy;
+  const RowMode mode = arguments.parameters[kSoftcap] != 0          ? RowMode::capped
+                       : arguments.parameters[kLabelSmoothing] != 0 ? RowMode::smoothed
+                                                                    : RowMode::plain;
+  if (is_of_lines(arguments))
+    policy = policy_of(arguments, mode, facts.clusters);
+  else if (!choose_columns(arguments, policy))
+    policy.access = RowAccess::general;
+  policy.mode = mode;
+  return policy;
+}
+
+// The fewest blocks whose shared memory holds a row; where rows are few, as many as read faster.
+template <typename Loss, typename Stored>
+GeneralPolicy choose_general(const RowArguments& arguments, bool again, const DeviceFacts& device) {
+  GeneralPolicy policy;
+  constexpr int kCount = PackedRow<Stored>::kCount;
+  const int64_t packs = divide_up(arguments.length, kCount);
+  const RowStrides& strides = arguments.strides[0];
+  const int64_t next = arguments.inner > 1 ? strides.inner : strides.outer;
+  if (arguments.rows() > 1 && next >= 0 && next < strides.element) {
+    policy.threads = kColumnTeam;
+    const int64_t most = kColumnHeldBytes / (int64_t{Loss::rows} * kPackBytes * kWarpRowThreads);
+    if (again) policy.resident = static_cast<int>(least(divide_up(packs, kColumnTeam), most));
+    return policy;
+  }
+  policy.threads = packs <= kWarpPacks ? 32 : packs <= kSmallBlockPacks ? kSmallBlock : kLargeBlock;
+  const int64_t most =
+      kHeldBytes / (int64_t{Loss::rows} * kPackBytes * block_threads(policy.threads));
+  const auto held = [&] { return divide_up(packs, int64_t{policy.threads} * policy.cluster); };
+  if (policy.threads == kLargeBlock && device.clusters) {
+    while (policy.cluster < 8 && again && held() > most) policy.cluster *= 2;
+    while (policy.cluster < 8 && held() >= 2 * packs_ahead(Loss::rows) &&
+           arguments.rows() * policy.cluster * 2 <= device.multiprocessors)
+      policy.cluster *= 2;
+  }
+  if (again) policy.resident = static_cast<int>(least(held(), most));
+  return policy;
+}
+
+// Whether the rows of all operands and gradients begin at the same place of 16 bytes, so that
+// vectors of one are vectors of all.
+template <typename Loss, typename Stored>
+bool lie_alike(const RowArguments& arguments) {
+  const auto first = reinterpret_cast<uintptr_t>(arguments.operands[0]);
+  const auto lies_so = [&](const void* data, const RowStrides& strides) {
+    const int64_t steps = strides.outer - arguments.strides[0].outer;
+    return (strides.element == 1 || arguments.length == 1) &&
+           (reinterpret_cast<uintptr_t>(data) - first) % kPackBytes == 0 &&
+           (arguments.rows() == 1 || steps * int64_t{sizeof(Stored)} % kPackBytes == 0);
+  };
+  for (int k = 0; k < Loss::rows; ++k) {
+    if (!lies_so(arguments.operands[k], arguments.strides[k])) return false;
+    if (arguments.gradients[k] && !lies_so(arguments.gradients[k], arguments.gradient_strides[k]))
+      return false;
+  }
+  return true;
+}
+
+// The shape of the slots of so many warps for a row, if they hold what they must.
+template <typename Loss, typename Stored>
+bool fits(const RowArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
+  constexpr int64_t kMostSlotBytes = int64_t{slot_vectors(Loss::rows)} * 32 * kPackBytes;
+  const int64_t bytes = arguments.length * int64_t{sizeof(Stored)};
+  const int64_t warps = int64_t{team} * cluster;
+  // Whole lines of memory where a warp has more than a few of them.
+  const int64_t part = divide_up(bytes, warps), unit = part >= 1024 ? 128 : kPackBytes;
+  const int64_t piece_slots = divide_up(part, kMostSlotBytes);
+  const int64_t slot_bytes = divide_up(divide_up(part, piece_slots), unit) * unit;
+  const int64_t slots =
+      least(kSlotKernelBytes / kSlotWarps / (Loss::rows * slot_bytes + 8), kMostSlots);
+  shape.team = team;
+  shape.cluster = cluster;
+  shape.slots = static_cast<int>(slots);
+  shape.slot_bytes = static_cast<int>(slot_bytes);
+  shape.piece_slots = static_cast<int>(piece_slots);
+  // A row that is read again is held, and the next while it is; of whole blocks, a part of the
+  // next.
+  const int64_t held = team == kSlotWarps ? piece_slots + 1 : 2 * piece_slots;
+  return slots >= (again ? held : 2);
+}
+
+// The fewest warps whose slots hold a row; more of them where rows are few. Where a row is not
+// held, the fewest that end at about the same time.
+template <typename Loss, typename Stored>
+bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& device,
+                  SlotShape& shape) {
+  const int64_t bytes = arguments.length * int64_t{sizeof(Stored)}, rows = arguments.rows();
+  if (!device.clusters || arguments.inner != 1 || rows >= int64_t{1} << 30 ||
+      bytes < kLeastSlotRowBytes || bytes >= int64_t{1} << 30 ||
+      !lie_alike<Loss, Stored>(arguments))
+    return false;
+  const int64_t most = int64_t{device.multiprocessors} * kSlotBlocks * kSlotWarps;
+  const auto is_enough = [&](int64_t warps) {
+    if (bytes < 2 * warps * kLeastSlotRowBytes) return true;
+    const int64_t turns = divide_up(rows * warps, most);
+    return again || warps >= kSlotWarps ? rows * warps * 2 > most
+                                        : turns * most * 32 <= rows * warps * 33;
+  };
+  for (int warps = 1; warps <= kSlotWarps * kMostCluster; warps *= 2) {
+    const int team = warps < kSlotWarps ? warps : kSlotWarps;
+    if (!fits<Loss, Stored>(arguments, again, team, warps / team, shape)) continue;
+    if (is_enough(warps) || warps == kSlotWarps * kMostCluster) return true;
+  }
+  return false;
+}
+
+// Whether there are walks of cross entropy of class numbers.
+template <typename Loss, typename Stored>
+constexpr bool has_own_walks() {
+  return Loss::is_cross_entropy && Loss::labelled && sizeof(Stored) <= 4;
+}
+
+template <typename Loss, typename Stored>
+constexpr bool has_slots() {
+  return !has_own_walks<Loss, Stored>() && Loss::reads && sizeof(Stored) <= 4;
+}
+
+// The walk for a loss, of which `again` says whether a pass after the first reads the rows.
+template <typename Loss, typename Stored>
+RowPolicy choose(const RowArguments& arguments, bool again, const DeviceFacts& device) {
+  RowPolicy policy;
+  if constexpr (has_own_walks<Loss, Stored>()) policy = choose_once(arguments, device);
+  if constexpr (has_slots<Loss, Stored>())
+    if (choose_slots<Loss, Stored>(arguments, again, device, policy.parts))
+      policy.access = RowAccess::slots;
+  policy.general = choose_general<Loss, Stored>(arguments, again, device);
+  return policy;
+}
+
+}  // namespace losscli::cuda
