@@ -46,7 +46,8 @@ inline bool is_of_lines(const RowArguments& arguments) {
 }
 
 // The shape of a block of rows whose classes are apart, if all of them fit.
-inline bool choose_columns(const RowArguments& arguments, RowPolicy& policy) {
+inline bool choose_columns(const RowArguments& arguments, const DeviceFacts& facts,
+                           RowPolicy& policy) {
   const int64_t item = item_bytes(arguments.dtype), inner = arguments.inner;
   const RowStrides& strides = arguments.strides[0];
   const int64_t next = inner > 1 ? strides.inner : strides.outer;
@@ -62,19 +63,20 @@ inline bool choose_columns(const RowArguments& arguments, RowPolicy& policy) {
   // Few rows to a block, so that all multiprocessors have some; and two blocks to each of them.
   shape.columns = kMostColumns;
   const auto bytes = [&] { return shape.bytes(arguments.length, item); };
+  const int64_t most = facts.clusters ? kColumnBytes : kOlderColumnBytes;
   while (shape.columns * item > 2 * kLeastColumnBytes &&
-         (arguments.rows() < int64_t{shape.columns} * kColumnBlocks || bytes() > kColumnBytes / 2))
+         (arguments.rows() < int64_t{shape.columns} * kColumnBlocks || bytes() > most / 2))
     shape.columns /= 2;
-  while (shape.columns * item > kLeastColumnBytes && bytes() > kColumnBytes) shape.columns /= 2;
-  if (bytes() > kColumnBytes) return false;
+  while (shape.columns * item > kLeastColumnBytes && bytes() > most) shape.columns /= 2;
+  if (bytes() > most) return false;
   // A thread for each row, unless these are too few threads.
-  const int64_t blocks = least(kColumnBytes / bytes(), 32);
+  const int64_t blocks = least(most / bytes(), 32);
   shape.threads = shape.columns < 32 ? 32 : shape.columns;
   while (shape.threads * blocks < kColumnThreads && shape.threads < kMostColumnThreads &&
          shape.threads * int64_t{4} < shape.columns * arguments.length)
     shape.threads *= 2;
   policy.access = RowAccess::columns;
-  return bytes() <= kColumnBytes;
+  return true;
 }
 
 // Teams of warps, if rows fit.
@@ -172,7 +174,7 @@ inline RowPolicy choose_once(const RowArguments& arguments, const DeviceFacts& f
                                                                     : RowMode::plain;
   if (is_of_lines(arguments))
     policy = policy_of(arguments, mode, facts.clusters);
-  else if (!choose_columns(arguments, policy))
+  else if (!choose_columns(arguments, facts, policy))
     policy.access = RowAccess::general;
   policy.mode = mode;
   return policy;

@@ -93,7 +93,8 @@ constexpr int kColumnBlocks = 132;
 constexpr int kColumnThreads = 640;
 constexpr int kMostColumnThreads = 1024;
 constexpr int kColumnBytes = 220 * 1024;
-constexpr int kLeastColumnBytes = 32;  // of a class
+constexpr int kOlderColumnBytes = 64 * 1024;  // of GPUs without clusters
+constexpr int kLeastColumnBytes = 32;         // of a class
 
 struct ColumnShape {
   int columns = 0;  // rows of a block

@@ -128,8 +128,12 @@ struct CappedScale : RowScale {
     const bool is_little = fabsf(x) <= cap;
     return {is_little ? little.logit : much.logit, is_little ? little.slope : much.slope};
   }
-  // The same where an error of C * 2^-22 is little: in 16 bits, if classes have no shares, of which
-  // a gradient may be the difference.
+  // The same where an error of C * 2^-22 is little: in 16 bits, if the cap is not large, and if
+  // classes have no shares, of which a gradient may be the difference.
+  template <typename Stored>
+  __device__ __forceinline__ bool is_rough(bool shared) const {
+    return sizeof(Stored) == 2 && !shared && cap * high < 1024.0f;
+  }
   __device__ __forceinline__ Bent bend_roughly(float x) const {
     const float exponential = power_of_two(least(x * twice_high, 60.0f));
     const float inverse = inverse_of(exponential + 1.0f);
@@ -208,7 +212,7 @@ struct CappedScale : RowScale {
         }
       }
     };
-    if (sizeof(Stored) == 2 && !shared) {
+    if (is_rough<Stored>(shared)) {
       add([&](float x) { return bend_roughly(x); });
     } else {
       add([&](float x) { return bend_any<Stored>(x); });
@@ -231,7 +235,7 @@ struct CappedScale : RowScale {
         vector.set(w, x);
       }
     };
-    if (sizeof(Stored) == 2 && share == 0) {
+    if (is_rough<Stored>(share != 0)) {
       differentiate([&](float x) { return bend_roughly(x); });
     } else {
       differentiate([&](float x) { return bend_any<Stored>(x); });
