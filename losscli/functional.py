@@ -26,9 +26,9 @@ from __future__ import annotations
 from typing import Any
 
 from losscli.extension import operators as operators  # defines torch.ops.losscli
-from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES, Spec
+from losscli.losses import LOSSES, ROW_LOSSES, Spec
 
-_specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values(), *ROW_FUNCTORS.values())
+_specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
 _functions = {
     function.__name__: function for spec in _specs for function in (spec.loss, spec.loss_with_grad)
 }

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from losscli.extension import operators as operators  # defines torch.ops.losscli
-from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES, Spec
+from losscli.losses import LOSSES, ROW_LOSSES, Spec
 
-_specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values(), *ROW_FUNCTORS.values())
+_specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
 _modules = {
     spec.module.__name__: type(
         spec.module.__name__,

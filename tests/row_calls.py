@@ -1,4 +1,4 @@
-"""The calls of losses over rows that `make sanitize` makes: those that reach each kernel."""
+"""The calls of cross entropy that `make sanitize` makes: those that reach each kernel."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ STEPS = (0.5, 0.5, 2.0, 3.0, 3.0)
 
 @dataclass(frozen=True)
 class RowCall:
-    """One call of a loss over rows."""
+    """One call of cross entropy."""
 
-    loss: str
     dtype: str
     classes: int
     rows: int = 5
@@ -39,38 +38,38 @@ class RowCall:
     in_place: bool = False
 
 
-def calls(loss: str) -> Iterator[RowCall]:
-    """Yield the calls of a loss."""
+def calls() -> Iterator[RowCall]:
+    """Yield the calls."""
     for dtype, classes in itertools.product(DTYPES, CLASSES):
-        yield RowCall(loss, dtype, classes, incoming=())
-        yield RowCall(loss, dtype, classes, ignored=True)
+        yield RowCall(dtype, classes, incoming=())
+        yield RowCall(dtype, classes, ignored=True)
     for dtype, classes in itertools.product(("float32", "bfloat16"), CLASSES):
-        yield RowCall(loss, dtype, classes, layout="shifted", reduction="sum")
-        yield RowCall(loss, dtype, classes, incoming=STEPS, weighted=True)
+        yield RowCall(dtype, classes, layout="shifted", reduction="sum")
+        yield RowCall(dtype, classes, incoming=STEPS, weighted=True)
     for dtype, classes in itertools.product(DTYPES, (9, 1025)):
         for layout in ("transposed", "inner"):
-            yield RowCall(loss, dtype, classes, layout=layout, reduction="none", ignored=True)
-        yield RowCall(loss, dtype, classes, target="probabilities", weighted=True)
-        yield RowCall(loss, dtype, classes, smoothing=0.1, weighted=True, ignored=True)
-        yield RowCall(loss, dtype, classes, softcap=3.7, target="int32")
-        yield RowCall(loss, dtype, classes, in_place=True)
-        yield RowCall(loss, dtype, classes, reduction="none", incoming=STEPS)
+            yield RowCall(dtype, classes, layout=layout, reduction="none", ignored=True)
+        yield RowCall(dtype, classes, target="probabilities", weighted=True)
+        yield RowCall(dtype, classes, smoothing=0.1, weighted=True, ignored=True)
+        yield RowCall(dtype, classes, softcap=3.7, target="int32")
+        yield RowCall(dtype, classes, in_place=True)
+        yield RowCall(dtype, classes, reduction="none", incoming=STEPS)
     # Label smoothing and softcap in the kernels that read a row once.
     for dtype, classes in itertools.product(("float32", "bfloat16"), CLASSES):
         for softcap, layout in itertools.product((0.0, 3.7), ("dense", "shifted")):
             yield RowCall(
-                loss, dtype, classes, layout=layout, ignored=True, smoothing=0.1, softcap=softcap
+                dtype, classes, layout=layout, ignored=True, smoothing=0.1, softcap=softcap
             )
-        yield RowCall(loss, dtype, classes, smoothing=0.1, incoming=())
-        yield RowCall(loss, dtype, classes, softcap=3.7, incoming=STEPS)
+        yield RowCall(dtype, classes, smoothing=0.1, incoming=())
+        yield RowCall(dtype, classes, softcap=3.7, incoming=STEPS)
     for classes, target in itertools.product((9, 1025, 140003), ("int64", "int32", "uint8")):
-        yield RowCall(loss, "bfloat16", classes, target=target, wrong=True)
+        yield RowCall("bfloat16", classes, target=target, wrong=True)
     # More rows than blocks stay, so that each takes several; more rows than one block sums.
     for dtype, (rows, classes) in itertools.product(
         ("float32", "bfloat16"), ((70001, 3), (3000, 129), (700, 16384), (300, 70003))
     ):
-        yield RowCall(loss, dtype, classes, rows, incoming=())
-        yield RowCall(loss, dtype, classes, rows)
+        yield RowCall(dtype, classes, rows, incoming=())
+        yield RowCall(dtype, classes, rows)
 
 
 def make(call: RowCall, site: int) -> None:
@@ -108,10 +107,11 @@ def make(call: RowCall, site: int) -> None:
     weight = torch.rand(call.classes, generator=generator).to(dtype).cuda()
     operands = (target, weight if call.weighted else None)
     settings = (call.reduction, -100, call.smoothing, 1.0, call.softcap, 0.0)
+    form = "_with_probabilities" if call.target == "probabilities" else ""
     if call.in_place:
-        getattr(torch.ops.losscli, f"{call.loss}_with_grad_")(input, *operands, *settings)
+        getattr(torch.ops.losscli, f"cross_entropy{form}_with_grad_")(input, *operands, *settings)
         return
-    op = getattr(torch.ops.losscli, call.loss)
+    op = getattr(torch.ops.losscli, f"cross_entropy{form}")
     input.requires_grad_(bool(call.incoming))
     if not call.incoming:
         op(input, *operands, *settings, site)

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import functor_calls, row_calls
+from . import general_row_calls, row_calls
 from .kernels.layouts import LAYOUTS, Make
 from .machinery import MACHINERY
 
@@ -272,9 +272,9 @@ def make(call: Call) -> None:
 def prepare(only_rows: bool = False) -> None:
     """Build and load the kernels: a build under the sanitizer would be watched as well."""
     from losscli.extension import load
-    from losscli.losses import ROW_FUNCTORS, ROW_LOSSES
+    from losscli.losses import ROW_LOSSES
 
-    for loss in (*ROW_LOSSES, *ROW_FUNCTORS):
+    for loss in ROW_LOSSES:
         load.load_loss(loss, "cuda")
     if only_rows:
         return
@@ -285,14 +285,14 @@ def prepare(only_rows: bool = False) -> None:
 
 def every_call(only_rows: bool = False) -> Iterator[tuple[object, Callable[[], None]]]:
     """Yield what to print of each call, and what makes it."""
-    from losscli.losses import ROW_FUNCTORS, ROW_LOSSES
+    from losscli.losses import ROW_LOSSES
 
-    for loss in ROW_LOSSES:
-        for row_call in row_calls.calls(loss):
-            yield row_call, partial(row_calls.make, row_call, next(_sites))
-    for spec in ROW_FUNCTORS.values():
-        for call_of_functor in functor_calls.calls(spec.name, spec.rows, spec.roles):
-            yield call_of_functor, partial(functor_calls.make, call_of_functor, next(_sites))
+    for row_call in row_calls.calls():
+        yield row_call, partial(row_calls.make, row_call, next(_sites))
+    for spec in ROW_LOSSES.values():
+        if not spec.name.startswith("cross_entropy"):
+            for general in general_row_calls.calls(spec.name, spec.rows, spec.roles):
+                yield general, partial(general_row_calls.make, general, next(_sites))
     if not only_rows:
         for call in calls():
             yield call, partial(make, call)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from losscli.cli import main
-from losscli.cli.completing import checks
 from losscli.cli.completion import SHELLS
+from losscli.config.check_names import check_names
 from losscli.config.loader import shipped_configs
 from losscli.errors import EXIT_OK
 from losscli.losses import EVERY_LOSS
@@ -102,7 +102,7 @@ def test_wrong_value_before_does_not_stop_completion(complete):
 
 
 def test_names_of_checks_that_are_read_from_the_sources_are_those_of_the_registry():
-    assert checks() == {check.name: check.catches for check in CHECKS.values()}
+    assert check_names() == {check.name: check.catches for check in CHECKS.values()}
 
 
 @pytest.fixture

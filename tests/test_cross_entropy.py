@@ -200,8 +200,11 @@ def test_formulas_of_the_spec_equal_the_kernels(
     loss = OURS(input, target, weight, **named)
     value, derivative = both(loss, input, incoming=ramp(loss))
     assert_close(SPEC.reference(input, target, weight, **named).detach(), value)
-    by_formula = SPEC.gradient(ramp(loss), input, target, weight, **named)
-    assert_close(by_formula.detach(), derivative)
+    of_form = SPEC.name if kind == "numbers" else f"{SPEC.name}_with_probabilities"
+    settings = (named.get(p.name, p.default) for p in SPEC.parameters)
+    composed = getattr(torch.ops.losscli, f"{of_form}_backward_reference")
+    found = composed(ramp(loss), input, target, weight, reduction, *settings, [True])
+    assert_close(found.detach(), derivative)
 
 
 def weighted_both(input: Tensor, target: Tensor, factor: float) -> tuple[Tensor, ...]:
@@ -435,6 +438,7 @@ def test_gradients_of_target_and_weight_are_torchs(second: bool, device: str) ->
 # --- compilers, autocast, modules ---
 
 
+SUFFIXES = ("", "_backward", "_with_grad", "_with_grad_")
 OPERATOR_CALLS: dict[str, dict[str, Any]] = {
     "numbers": {
         "target": "numbers",
@@ -460,12 +464,12 @@ def test_operators_pass_opcheck(name: str, device: str) -> None:
     arguments = (input, target, weight, *given["settings"])
     rows = torch.rand(4, 2, device=device)
     grad_output = rows if given["settings"][0] == "none" else rows[0, 0].clone()
-    ops = torch.ops.losscli
-    torch.library.opcheck(ops.cross_entropy.default, arguments)
-    torch.library.opcheck(ops.cross_entropy_backward.default, (grad_output, *arguments))
+    of_form = SPEC.name if given["target"] == "numbers" else f"{SPEC.name}_with_probabilities"
+    ops = [getattr(torch.ops.losscli, of_form + suffix).default for suffix in SUFFIXES]
     plain = (input.detach(), *arguments[1:])
-    torch.library.opcheck(ops.cross_entropy_with_grad.default, plain)
-    torch.library.opcheck(ops.cross_entropy_with_grad_.default, plain)
+    calls = (arguments, (grad_output, *arguments, [True]), plain, plain)
+    for op, call in zip(ops, calls, strict=True):
+        torch.library.opcheck(op, call)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

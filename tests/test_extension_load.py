@@ -14,7 +14,7 @@ from losscli.extension import load
 from losscli.extension.plan import TorchInstall, installed_torch
 from losscli.extension.targets import TORCH, Target
 from losscli.extension.toolbox import Toolbox
-from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES, WEIGHTED
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
 
 # Writes down what is attached; refuses a loss that it is told to.
 TORCH_CPP = r"""
@@ -33,22 +33,14 @@ EXPORT const char* losscli_attach_kernels(const char* name, const char* device, 
   return note(std::string("kernels ") + name + " " + device + " " + std::to_string(strategies) +
               " " + std::to_string(value(kernels)));
 }
-EXPORT const char* losscli_attach_row_loss(const char* name) {
-  return note(std::string("row loss ") + name);
+EXPORT const char* losscli_attach_row_loss(const char* name, const char* roles,
+                                           const char* doubling, int second_dimension, int wide) {
+  return note(std::string("row loss ") + name + " " + roles + " " + doubling + " " +
+              std::to_string(second_dimension) + " " + std::to_string(wide));
 }
 EXPORT const char* losscli_attach_row_kernels(const char* name, const char* device,
                                               const void* kernels) {
   return note(std::string("row kernels ") + name + " " + device + " " +
-              std::to_string(value(kernels)));
-}
-EXPORT const char* losscli_attach_functor(const char* name, const char* roles, const char* doubling,
-                                          int second_dimension, int wide) {
-  return note(std::string("functor ") + name + " " + roles + " " + doubling + " " +
-              std::to_string(second_dimension) + " " + std::to_string(wide));
-}
-EXPORT const char* losscli_attach_functor_kernels(const char* name, const char* device,
-                                                  const void* kernels) {
-  return note(std::string("functor kernels ") + name + " " + device + " " +
               std::to_string(value(kernels)));
 }
 EXPORT const char* losscli_attach_probe(const char* device, const void* probe) {
@@ -71,10 +63,7 @@ def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "losses/elementwise/loss.h": "",
         "torch/ops.cpp": TORCH_CPP.replace("REFUSED", '""'),
         "elementwise/cpu/engine.cpp": TABLE_CPP.replace("NUMBER", "41").replace("NAME", "kernels"),
-        "rows/cpu/run.cpp": TABLE_CPP.replace("NUMBER", "43").replace("NAME", "row_kernels"),
-        "rows/functors/cpu/library.cpp": TABLE_CPP.replace("NUMBER", "44").replace(
-            "NAME", "functor_kernels"
-        ),
+        "rows/cpu/library.cpp": TABLE_CPP.replace("NUMBER", "43").replace("NAME", "row_kernels"),
         "bench/cpu/probe.cpp": TABLE_CPP.replace("NUMBER", "42").replace("NAME", "probe"),
     }
     for name, text in sources.items():
@@ -93,11 +82,10 @@ def every_loss() -> list[str]:
     """Return what is attached of all losses when the operators are loaded."""
     return [
         *(f"loss {name}" for name in (*LOSSES, *WEIGHTED)),
-        *(f"row loss {name}" for name in ROW_LOSSES),
         *(
-            f"functor {spec.name} {spec.roles} {spec.doubling} {int(spec.second_dimension)} "
+            f"row loss {spec.name} {spec.roles} {spec.doubling} {int(spec.second_dimension)} "
             f"{int(spec.wide)}"
-            for spec in ROW_FUNCTORS.values()
+            for spec in ROW_LOSSES.values()
         ),
     ]
 
@@ -140,7 +128,6 @@ def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path
     assert history()[len(attached) :] == [
         *(f"kernels {name} cpu 0 41" for name in LOSSES),
         *(f"row kernels {name} cpu 43" for name in ROW_LOSSES),
-        *(f"functor kernels {name} cpu 44" for name in ROW_FUNCTORS),
     ]
 
 

@@ -84,18 +84,22 @@ def test_operator_schemas_of_two_operands() -> None:
 
 def test_operator_schemas_of_a_loss_over_rows() -> None:
     settings = (
-        "Tensor? weight, str reduction, int ignore_index, float label_smoothing, "
+        "Tensor? weight, str reduction, float ignore_index, float label_smoothing, "
         "float temperature, float softcap, float z_loss"
     )
     one = f"Tensor input, Tensor target, {settings}"
     assert row_operators.schemas(ROW_LOSSES["cross_entropy"]) == {
         "cross_entropy": f"({one}, int site=0) -> Tensor",
-        "cross_entropy_backward": f"(Tensor grad_output, {one}) -> Tensor",
+        "cross_entropy_backward": f"(Tensor grad_output, {one}, bool[1] wanted) -> Tensor",
         "cross_entropy_with_grad": f"({one}) -> (Tensor, Tensor)",
         "cross_entropy_with_grad_": f"(Tensor(a!) input, Tensor target, {settings}) -> Tensor",
         "cross_entropy_reference": f"({one}) -> Tensor",
-        "cross_entropy_backward_reference": f"(Tensor grad_output, {one}) -> Tensor",
+        "cross_entropy_backward_reference": (
+            f"(Tensor grad_output, {one}, bool[1] wanted) -> Tensor"
+        ),
     }
+    every = [spec.roles for spec in ROW_LOSSES.values()]
+    assert {*"rRltmwW"} == {*"".join(every)}
 
 
 def test_operator_schemas_of_three_operands() -> None:

@@ -1,8 +1,9 @@
-"""Losses over rows that are functors: each of the registry is what its reference says."""
+"""Losses over rows: each of the registry is what its reference says."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from losscli import functional, nn
-from losscli.losses import ROW_FUNCTORS, RowFunctorSpec
+from losscli.losses import ROW_LOSSES, RowSpec
 from losscli.machine.memory import free_bytes
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -34,9 +35,9 @@ def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=ROW_FUNCTORS)
-def spec(request: pytest.FixtureRequest) -> RowFunctorSpec:
-    return ROW_FUNCTORS[request.param]
+@pytest.fixture(params=ROW_LOSSES)
+def spec(request: pytest.FixtureRequest) -> RowSpec:
+    return ROW_LOSSES[request.param]
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +48,13 @@ def _seed() -> None:
 class Call(NamedTuple):
     """The arguments of an operator, without the reduction."""
 
-    spec: RowFunctorSpec
+    spec: RowSpec
     operands: tuple[Tensor | None, ...]
     parameters: dict[str, float]
 
     @property
     def rows(self) -> tuple[Tensor, ...]:
-        return tuple(o for o in self.operands[: self.spec.rows] if o is not None)
+        return tuple(o for o in self.operands[: self.spec.gradients] if o is not None)
 
     def of(self, function: Callable[..., Any], reduction: str, *more: Any) -> Any:
         """Call an operator."""
@@ -80,7 +81,7 @@ class Call(NamedTuple):
 
 
 def make(
-    spec: RowFunctorSpec,
+    spec: RowSpec,
     *shape: int,
     device: str,
     dtype: torch.dtype = torch.float32,
@@ -99,6 +100,9 @@ def make(
         if role == "r":
             rows = (scale * torch.randn(shape, device=device)).to(dtype).requires_grad_()
             operands.append(rows)
+        elif role == "R":
+            dim = spec.row_dimension(len(shape))
+            operands.append(torch.randn(shape, device=device).softmax(dim).to(dtype))
         elif role == "l":
             operands.append(torch.randint(max(classes, 1), over, device=device))
         elif role == "t":
@@ -112,12 +116,12 @@ def make(
     return Call(spec, tuple(operands), spec.resolve(parameters or {}))
 
 
-def reductions(spec: RowFunctorSpec) -> tuple[str, ...]:
+def reductions(spec: RowSpec) -> tuple[str, ...]:
     """Return the reductions that the public function has."""
     return ("none",) if spec.doubling else REDUCTIONS
 
 
-def examples(spec: RowFunctorSpec) -> dict[str, float]:
+def examples(spec: RowSpec) -> dict[str, float]:
     """Return parameters that are not the defaults."""
     return {parameter.name: parameter.example for parameter in spec.parameters}
 
@@ -186,7 +190,7 @@ def largest(values: Tensor) -> float:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_losses_and_gradients_equal_the_references(
-    spec: RowFunctorSpec, length: int, dtype: torch.dtype, device: str
+    spec: RowSpec, length: int, dtype: torch.dtype, device: str
 ) -> None:
     for reduction in reductions(spec):
         for parameters in ({}, examples(spec)):
@@ -196,14 +200,14 @@ def test_losses_and_gradients_equal_the_references(
 
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 5), (2, 3, 4, 5), (300, 9)])
 def test_rows_may_have_any_number_of_dimensions(
-    spec: RowFunctorSpec, shape: tuple[int, ...], device: str
+    spec: RowSpec, shape: tuple[int, ...], device: str
 ) -> None:
     judge(make(spec, *shape, device=device), "none")
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_masks_and_weights_count(spec: RowFunctorSpec, reduction: str, device: str) -> None:
-    if not {"m", "w"} & {*spec.roles}:
+def test_masks_and_weights_count(spec: RowSpec, reduction: str, device: str) -> None:
+    if not {*"mwW"} & {*spec.roles}:
         pytest.skip("it takes no optional operand")
     judge(make(spec, 40, 33, device=device, optional=True), reduction)
 
@@ -223,11 +227,11 @@ def views(x: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("length", [33, 1000])
 @pytest.mark.parametrize("view", ["rows apart", "transposed", "elements apart"])
-def test_strides_do_not_matter(spec: RowFunctorSpec, view: str, length: int, device: str) -> None:
+def test_strides_do_not_matter(spec: RowSpec, view: str, length: int, device: str) -> None:
     plain = make(spec, 6, length, device=device)
     reduction = reductions(spec)[-1]
     due = both(loss := plain.ours(reduction), *plain.rows, incoming=ramp(loss))
-    for place in range(spec.rows):
+    for place in range(spec.gradients):
         operands = list(plain.operands)
         operands[place] = views(plain.rows[place].detach())[view].requires_grad_()
         call = plain._replace(operands=tuple(operands))
@@ -238,7 +242,7 @@ def test_strides_do_not_matter(spec: RowFunctorSpec, view: str, length: int, dev
 
 @pytest.mark.parametrize("shape", [(0, 4), (0, 3, 4)])
 def test_loss_without_rows_is_the_references(
-    spec: RowFunctorSpec, shape: tuple[int, ...], device: str
+    spec: RowSpec, shape: tuple[int, ...], device: str
 ) -> None:
     for reduction in reductions(spec):
         call = make(spec, *shape, device=device)
@@ -251,7 +255,7 @@ def test_loss_without_rows_is_the_references(
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_all_rows_masked(reduction: str, device: str) -> None:
     for name in ("kl_divergence", "js_divergence", "total_variation"):
-        call = make(ROW_FUNCTORS[name], 4, 9, device=device)
+        call = make(ROW_LOSSES[name], 4, 9, device=device)
         mask = torch.zeros(4, dtype=torch.bool, device=device)
         call = call._replace(operands=(*call.operands[:2], mask))
         found = both(loss := call.ours(reduction), *call.rows, incoming=torch.ones_like(loss))
@@ -261,7 +265,7 @@ def test_all_rows_masked(reduction: str, device: str) -> None:
 
 def test_masked_rows_may_hold_anything(device: str) -> None:
     for name in ("kl_divergence", "js_divergence", "soft_cross_entropy"):
-        call = make(ROW_FUNCTORS[name], 3, 9, device=device)
+        call = make(ROW_LOSSES[name], 3, 9, device=device)
         input, target, _ = call.operands
         assert input is not None
         mask = torch.tensor([True, False, True], device=device)
@@ -316,7 +320,7 @@ def test_js_divergence_of_a_subnormal_probability_has_a_gradient() -> None:
 @pytest.mark.parametrize("scale", [1e-3, 30.0, 1e4])
 @pytest.mark.parametrize("name", LOGITS)
 def test_small_and_large_logits(name: str, scale: float, device: str) -> None:
-    call = make(ROW_FUNCTORS[name], 8, 100, device=device, scale=scale)
+    call = make(ROW_LOSSES[name], 8, 100, device=device, scale=scale)
     loss = call.ours("none")
     exact = call.exact()
     found = both(loss, *call.rows, incoming=torch.ones_like(loss))
@@ -329,7 +333,7 @@ def test_small_and_large_logits(name: str, scale: float, device: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", LOGITS)
 def test_a_shift_of_the_logits_changes_nothing(name: str, dtype: torch.dtype, device: str) -> None:
-    call = make(ROW_FUNCTORS[name], 6, 50, device=device, dtype=dtype)
+    call = make(ROW_LOSSES[name], 6, 50, device=device, dtype=dtype)
     # Numbers that a shift leaves exact.
     rows = [(row.detach() * 8).round() / 8 for row in call.rows]
     others = call.operands[len(rows) :]
@@ -344,7 +348,7 @@ def test_a_shift_of_the_logits_changes_nothing(name: str, dtype: torch.dtype, de
 def test_logits_of_minus_infinity_have_no_weight(
     name: str, length: int, dtype: torch.dtype, device: str
 ) -> None:
-    spec = ROW_FUNCTORS[name]
+    spec = ROW_LOSSES[name]
     call = make(spec, 4, length, device=device, dtype=dtype)
     rows = [row.detach().clone() for row in call.rows]
     for row in rows:
@@ -402,25 +406,25 @@ def test_relations_between_losses(device: str) -> None:
 
 
 def test_gradients_of_long_rows_do_not_depend_on_which_are_wanted(
-    spec: RowFunctorSpec, device: str
+    spec: RowSpec, device: str
 ) -> None:
     whole = make(spec, 5, 1000, device=device)
     due = both(loss := whole.ours("none"), *whole.rows, incoming=ramp(loss))
     first, *rest = (row.detach() for row in whole.rows)
-    others = (*rest, *whole.operands[spec.rows :])
+    others = (*rest, *whole.operands[spec.gradients :])
     alone = whole._replace(operands=(first.requires_grad_(), *others))
     found = both(loss := alone.ours("none"), first, incoming=ramp(loss))
     assert torch.equal(found[0], due[0])
     assert torch.equal(found[1], due[1])
 
 
-def test_derivative_tests_pass(spec: RowFunctorSpec, device: str) -> None:
+def test_derivative_tests_pass(spec: RowSpec, device: str) -> None:
     for reduction in reductions(spec):
         call = make(
             spec, 3, 4, device=device, dtype=torch.float64, optional=True,
             parameters=examples(spec),
         )  # fmt: skip
-        others = call.operands[spec.rows :]
+        others = call.operands[spec.gradients :]
 
         def loss(*rows: Tensor, others: Any = others, reduction: str = reduction) -> Tensor:
             return Call(spec, (*rows, *others), call.parameters).ours(reduction)  # noqa: B023
@@ -435,20 +439,20 @@ def test_derivative_tests_pass(spec: RowFunctorSpec, device: str) -> None:
         assert torch.autograd.gradgradcheck(loss, call.rows, gen_non_contig_grad_outputs=True)
 
 
-def test_gradient_of_one_operand_alone(spec: RowFunctorSpec, device: str) -> None:
+def test_gradient_of_one_operand_alone(spec: RowSpec, device: str) -> None:
     whole = make(spec, 5, 33, device=device)
     reduction = reductions(spec)[-1]
     due = both(loss := whole.ours(reduction), *whole.rows, incoming=torch.ones_like(loss))
-    for place in range(spec.rows):
+    for place in range(spec.gradients):
         rows = [row.detach().requires_grad_(k == place) for k, row in enumerate(whole.rows)]
-        call = whole._replace(operands=(*rows, *whole.operands[spec.rows :]))
+        call = whole._replace(operands=(*rows, *whole.operands[spec.gradients :]))
         found = both(loss := call.ours(reduction), rows[place], incoming=torch.ones_like(loss))
         assert torch.equal(found[1], due[1 + place])
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_bits_do_not_depend_on_what_was_expected(
-    spec: RowFunctorSpec, reduction: str, device: str
+    spec: RowSpec, reduction: str, device: str
 ) -> None:
     if spec.doubling:
         pytest.skip("it has no reduction")
@@ -462,7 +466,7 @@ def test_bits_do_not_depend_on_what_was_expected(
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, due, strict=True))
 
 
-def test_retained_graphs_give_the_gradient_again(spec: RowFunctorSpec, device: str) -> None:
+def test_retained_graphs_give_the_gradient_again(spec: RowSpec, device: str) -> None:
     call = make(spec, 9, 33, device=device)
     loss = call.ours(reductions(spec)[-1]).sum()
     first = torch.autograd.grad(loss, call.rows, retain_graph=True)
@@ -471,7 +475,7 @@ def test_retained_graphs_give_the_gradient_again(spec: RowFunctorSpec, device: s
         assert_close(2 * a, b)
 
 
-def test_runs_give_the_same_bits(spec: RowFunctorSpec, device: str) -> None:
+def test_runs_give_the_same_bits(spec: RowSpec, device: str) -> None:
     call = make(spec, 70, 5000, device=device)
     reduction = reductions(spec)[-1]
     runs = []
@@ -481,7 +485,7 @@ def test_runs_give_the_same_bits(spec: RowFunctorSpec, device: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
 
 
-def test_with_grad_returns_the_gradient(spec: RowFunctorSpec, device: str) -> None:
+def test_with_grad_returns_the_gradient(spec: RowSpec, device: str) -> None:
     for reduction in reductions(spec):
         call = make(spec, 6, 33, device=device, optional=True)
         operator = getattr(OPS, f"{spec.name}_with_grad")
@@ -491,7 +495,7 @@ def test_with_grad_returns_the_gradient(spec: RowFunctorSpec, device: str) -> No
             assert torch.equal(ours, theirs)
 
 
-def test_transforms_compose(spec: RowFunctorSpec, device: str) -> None:
+def test_transforms_compose(spec: RowSpec, device: str) -> None:
     call = make(spec, 4, 5, device=device, dtype=torch.float64)
     others = call.operands[1:]
 
@@ -514,7 +518,7 @@ def test_transforms_compose(spec: RowFunctorSpec, device: str) -> None:
 # --- compilers, autocast, modules ---
 
 
-def test_operators_pass_opcheck(spec: RowFunctorSpec, device: str) -> None:
+def test_operators_pass_opcheck(spec: RowSpec, device: str) -> None:
     for reduction in reductions(spec):
         call = make(spec, 4, 5, device=device, optional=True)
         arguments = call.of(lambda *given: given, reduction)
@@ -524,7 +528,7 @@ def test_operators_pass_opcheck(spec: RowFunctorSpec, device: str) -> None:
         ).of(lambda *given: given, reduction)
         torch.library.opcheck(getattr(OPS, f"{spec.name}_with_grad").default, plain)
         grad_output = torch.ones_like(call.ours(reduction))
-        wanted = [True] * spec.rows
+        wanted = [True] * spec.gradients
         torch.library.opcheck(
             getattr(OPS, f"{spec.name}_backward").default, (grad_output, *arguments, wanted)
         )
@@ -532,7 +536,7 @@ def test_operators_pass_opcheck(spec: RowFunctorSpec, device: str) -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_training_step_equals_the_eager_one(
-    spec: RowFunctorSpec, dynamic: bool, device: str
+    spec: RowSpec, dynamic: bool, device: str
 ) -> None:
     torch._dynamo.reset()
     reduction = reductions(spec)[-1]
@@ -550,7 +554,7 @@ def test_compiled_training_step_equals_the_eager_one(
         assert_close(found, both(step(*call.operands), *call.rows))
 
 
-def test_compiled_step_calls_the_kernels(spec: RowFunctorSpec, device: str) -> None:
+def test_compiled_step_calls_the_kernels(spec: RowSpec, device: str) -> None:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch._aot_autograd.utils import make_boxed_func
 
@@ -570,22 +574,20 @@ def test_compiled_step_calls_the_kernels(spec: RowFunctorSpec, device: str) -> N
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_autocast_computes_in_float32(
-    spec: RowFunctorSpec, dtype: torch.dtype, device: str
-) -> None:
+def test_autocast_computes_in_float32(spec: RowSpec, dtype: torch.dtype, device: str) -> None:
     call = make(spec, 4, 7, device=device, dtype=dtype)
     with torch.autocast(device, dtype=torch.bfloat16):
         loss = call.ours("none")
     assert loss.dtype == torch.float32
 
 
-def test_mixed_dtypes_are_promoted(spec: RowFunctorSpec, device: str) -> None:
-    if spec.rows < 2:
+def test_mixed_dtypes_are_promoted(spec: RowSpec, device: str) -> None:
+    if spec.gradients < 2:
         pytest.skip("it has one operand")
     call = make(spec, 4, 7, device=device)
     rows = list(call.rows)
     rows[1] = rows[1].detach().half().requires_grad_()
-    mixed = call._replace(operands=(*rows, *call.operands[spec.rows :]))
+    mixed = call._replace(operands=(*rows, *call.operands[spec.gradients :]))
     found = both(mixed.ours(), *rows)
     assert [each.dtype for each in found[1:3]] == [torch.float32, torch.float16]
     assert_close(found[0], mixed.due().detach())
@@ -603,10 +605,12 @@ MODULES: dict[str, dict[str, Any]] = {
     "triplet_margin": {"p": 1.0, "swap": True},
     "multi_margin": {"p": 2},
     "nll": {"ignore_index": 1},
+    "cross_entropy": {"ignore_index": 1, "label_smoothing": 0.1},
+    "cross_entropy_with_probabilities": {"temperature": 2.0},
 }
 
 
-def test_modules_are_the_functions(spec: RowFunctorSpec, device: str) -> None:
+def test_modules_are_the_functions(spec: RowSpec, device: str) -> None:
     settings = MODULES[spec.name]
     call = make(spec, 4, 7, device=device)
     module = getattr(nn, spec.module.__name__)(**settings)
@@ -619,7 +623,7 @@ def test_modules_are_the_functions(spec: RowFunctorSpec, device: str) -> None:
 
 @pytest.mark.parametrize("name", LOGITS)
 def test_parameters_out_of_their_domain_are_refused(name: str, device: str) -> None:
-    spec = ROW_FUNCTORS[name]
+    spec = ROW_LOSSES[name]
     call = make(spec, 4, 7, device=device)
     operands = [operand for operand in call.operands if operand is not None]
     with pytest.raises(ValueError, match="temperature must be above 0"):
@@ -643,17 +647,17 @@ def test_shapes_that_do_not_fit_are_refused(device: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, -1])
-@pytest.mark.parametrize("name", ["token_log_probs", "multi_margin", "nll"])
+@pytest.mark.parametrize("name", ["token_log_probs", "multi_margin", "nll", "cross_entropy"])
 def test_class_that_is_none_is_an_index_error_on_the_cpu(name: str, wrong: int) -> None:
     target = torch.tensor([1, wrong, 2])
     with pytest.raises(IndexError, match=f"target {wrong} of row 1 is not one of the 5 classes"):
-        ROW_FUNCTORS[name].loss(torch.randn(3, 5), target)
+        ROW_LOSSES[name].loss(torch.randn(3, 5), target)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["token_log_probs", "multi_margin", "nll"])
+@pytest.mark.parametrize("name", ["token_log_probs", "multi_margin", "nll", "cross_entropy"])
 def test_class_that_is_none_makes_nan_on_a_gpu(name: str) -> None:
-    call = make(ROW_FUNCTORS[name], 3, 5, device="cuda")
+    call = make(ROW_LOSSES[name], 3, 5, device="cuda")
     target = torch.tensor([1, 9, 2], device="cuda")
     call = call._replace(operands=(call.rows[0], target, *call.operands[2:]))
     found = both(loss := call.ours("none"), *call.rows, incoming=torch.ones_like(loss))
@@ -682,7 +686,7 @@ def test_torchs_functions_are_replaced(
 ) -> None:
     function, every = TORCHS[name]
     for named in every:
-        call = make(ROW_FUNCTORS[name], *shape, device=device, dtype=torch.float64)
+        call = make(ROW_LOSSES[name], *shape, device=device, dtype=torch.float64)
         # PyTorch's on the CPU: its devices differ where all rows are ignored.
         theirs = call._replace(
             operands=tuple(o if o is None else o.detach().cpu() for o in call.operands)
@@ -713,6 +717,63 @@ def test_nll_takes_any_class_dimension(
         results.append(both(loss, input, incoming=ramp(loss)))
     for ours, theirs in zip(*results, strict=True):
         assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    ("shape", "target"), [((), ()), ((), (1,)), ((5,), ()), ((5,), (1,)), ((1, 1), (1,))]
+)
+def test_multi_margin_of_one_row_has_torchs_value_gradient_and_shape(
+    shape: tuple[int, ...],
+    target: tuple[int, ...],
+    reduction: str,
+    weighted: bool,
+    device: str,
+) -> None:
+    input = torch.randn(shape, device=device, dtype=torch.float64, requires_grad=True)
+    number = torch.zeros(target, dtype=torch.long, device=device)
+    weight = torch.rand(shape[-1] if shape else 1, device=device).double() if weighted else None
+    settings: dict[str, Any] = {"p": 2, "margin": 0.7, "weight": weight, "reduction": reduction}
+    results = []
+    for module in (functional, torch.nn.functional):
+        loss = module.multi_margin_loss(input, number, **settings)
+        results.append(both(loss, input, incoming=ramp(loss)))
+    for ours, theirs in zip(*results, strict=True):
+        assert_close(ours, theirs)
+    loss, gradient = functional.multi_margin_loss_with_grad(input, number, **settings)
+    assert_close(loss, results[1][0])
+    assert gradient.shape == input.shape
+    of = functools.partial(functional.multi_margin_loss, target=number, **settings)
+    assert torch.autograd.gradgradcheck(of, input)
+    several = torch.stack([input, 2 * input]).detach()
+    assert_close(torch.func.vmap(of)(several), torch.stack([*map(of, several)]))
+
+
+def test_multi_margin_of_a_number_compiles(device: str) -> None:
+    step = torch.compile(functional.multi_margin_loss, fullgraph=True, backend="aot_eager")
+    input, target = torch.randn((), device=device), torch.tensor([0], device=device)
+    assert_close(step(input, target, reduction="none"), torch.zeros(1, device=device))
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "settings"),
+    [
+        ("triplet_margin_loss", [(1, 5), (4, 5), (4, 5)], {}),
+        ("cosine_similarity_loss", [(5, 1), (5, 4)], {"dim": 0}),
+        ("cosine_similarity_loss", [(5,), (4, 5)], {}),
+        ("cosine_embedding_loss", [(1, 5), (4, 5)], {"target": torch.ones(4)}),
+    ],
+)
+def test_gradient_returned_with_the_loss_has_the_shape_of_what_was_given(
+    name: str, shapes: list[tuple[int, ...]], settings: dict[str, Any], device: str
+) -> None:
+    given = [torch.randn(shape, device=device) for shape in shapes]
+    settings = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in settings.items()}
+    loss, gradient = getattr(functional, f"{name}_with_grad")(*given, **settings)
+    first = given[0].requires_grad_()
+    due = both(getattr(functional, name)(*given, **settings), first)
+    assert_close((loss, gradient), due)
 
 
 def test_operands_broadcast_as_torchs(device: str) -> None:
@@ -774,7 +835,7 @@ def test_torchs_errors_are_raised(what: str) -> None:
 
 
 def test_deprecated_arguments_say_what_to_write(device: str) -> None:
-    call = make(ROW_FUNCTORS["nll"], 4, 5, device=device)
+    call = make(ROW_LOSSES["nll"], 4, 5, device=device)
     input, target = call.rows[0], call.operands[1]
     assert target is not None
     with pytest.warns(UserWarning, match="reduction='sum'"):
@@ -789,7 +850,7 @@ def test_deprecated_arguments_say_what_to_write(device: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("rows", "length"), [(3, 32768), (300, 40001), (9, 151936), (2, 300001)])
 def test_long_rows_of_blocks_and_clusters(
-    spec: RowFunctorSpec, rows: int, length: int, dtype: torch.dtype
+    spec: RowSpec, rows: int, length: int, dtype: torch.dtype
 ) -> None:
     call = make(spec, rows, length, device="cuda", dtype=dtype)
     if spec.name == "total_variation":
@@ -802,14 +863,14 @@ def test_long_rows_of_blocks_and_clusters(
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["kl_divergence", "token_log_probs", "cosine_similarity"])
 def test_rows_are_right_beyond_2_to_the_31_elements(name: str) -> None:
-    spec, rows, length = ROW_FUNCTORS[name], 16400, 131072
-    if free_bytes("cuda:0") < 5 * spec.rows * rows * length:
-        pytest.skip(f"needs {5 * spec.rows * rows * length} bytes of GPU memory")
+    spec, rows, length = ROW_LOSSES[name], 16400, 131072
+    if free_bytes("cuda:0") < 5 * spec.gradients * rows * length:
+        pytest.skip(f"needs {5 * spec.gradients * rows * length} bytes of GPU memory")
     drawn = [
         torch.empty(rows, length, dtype=torch.bfloat16, device="cuda").normal_().requires_grad_()
-        for _ in range(spec.rows)
+        for _ in range(spec.gradients)
     ]
-    others: list[Any] = [None] * (len(spec.roles) - spec.rows)
+    others: list[Any] = [None] * (len(spec.roles) - spec.gradients)
     if "l" in spec.roles:
         others = [torch.randint(length, (rows,), device="cuda")]
     call = Call(spec, (*drawn, *others), spec.resolve({}))
@@ -828,7 +889,7 @@ def test_rows_are_right_beyond_2_to_the_31_elements(name: str) -> None:
 
 
 @pytest.mark.gpu
-def test_a_training_step_can_be_captured(spec: RowFunctorSpec) -> None:
+def test_a_training_step_can_be_captured(spec: RowSpec) -> None:
     call = make(spec, 33, 1000, device="cuda")
     reduction = reductions(spec)[-1]
 

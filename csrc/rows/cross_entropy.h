@@ -1,7 +1,6 @@
 // What the walks of cross entropy ask of its arguments.
 #pragma once
 
-#include "losses/rows/cross_entropy.h"
 #include "rows/kernels.h"
 
 namespace losscli {

@@ -23,17 +23,17 @@ void SeenOperands::remember(at::ArrayRef<Tensor> operands) {
   for (const Tensor& operand : operands)
     if (operand.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
   for (const Tensor& operand : operands) {
+    Seen& seen = seen_.emplace_back();
+    if (!operand.defined()) continue;
     const auto sizes = operand.sizes();
-    Seen seen;
     seen.sizes.assign(sizes.begin(), sizes.end());
     seen.type = operand.scalar_type();
-    seen.data = nullptr;
-    seen_.push_back(std::move(seen));
   }
 }
 
 void SeenOperands::note(at::ArrayRef<Tensor> operands) {
   for (size_t k = 0; k < operands.size(); ++k) {
+    if (!operands[k].defined()) continue;
     const auto strides = operands[k].strides();
     seen_[k].strides.assign(strides.begin(), strides.end());
     seen_[k].data = operands[k].const_data_ptr();
@@ -43,14 +43,15 @@ void SeenOperands::note(at::ArrayRef<Tensor> operands) {
 void SeenOperands::check_shapes(const char* loss, at::ArrayRef<const char*> names,
                                 at::ArrayRef<Tensor> operands) const {
   for (size_t k = 0; k < seen_.size(); ++k)
-    TORCH_CHECK(operands[k].sizes() == at::IntArrayRef(seen_[k].sizes), loss, ": ", names[k],
-                " had the shape ", at::IntArrayRef(seen_[k].sizes),
+    TORCH_CHECK(!operands[k].defined() || operands[k].sizes() == at::IntArrayRef(seen_[k].sizes),
+                loss, ": ", names[k], " had the shape ", at::IntArrayRef(seen_[k].sizes),
                 " when the loss was computed, but has the shape ", operands[k].sizes(),
                 " in backward; do not assign to its .data in between");
 }
 
 bool SeenOperands::are(at::ArrayRef<Tensor> operands) const {
   for (size_t k = 0; k < operands.size(); ++k) {
+    if (!operands[k].defined()) continue;
     const Seen& seen = seen_[k];
     if (operands[k].const_data_ptr() != seen.data || operands[k].scalar_type() != seen.type ||
         operands[k].strides() != at::IntArrayRef(seen.strides))

@@ -9,8 +9,8 @@
 
 namespace losscli {
 
-// Operands in the form that forward had them in, and where their memory lay. Assigning to `.data`
-// changes both without autograd's knowing.
+// Operands in the form that forward had them in, and where their memory lay; those that are
+// undefined are passed over. Assigning to `.data` changes both without autograd's knowing.
 class SeenOperands {
  public:
   // Nothing is remembered of operands whose sizes are symbolic.
@@ -29,8 +29,8 @@ class SeenOperands {
  private:
   struct Seen {
     c10::SmallVector<int64_t, 5> sizes, strides;
-    const void* data;
-    at::ScalarType type;
+    const void* data = nullptr;
+    at::ScalarType type = at::ScalarType::Undefined;
   };
 
   c10::SmallVector<Seen, kMostOperands> seen_;

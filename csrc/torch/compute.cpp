@@ -243,7 +243,7 @@ void check_call(const LossCall& call, TensorList operands) {
 }
 
 LossAndGradients compute_loss(const LossCall& call, TensorList operands, const Wanted& wanted,
-                              const Tensor& grad_output, Expectation* expectation) {
+                              Expectation* expectation, const Tensor& grad_output) {
   check_call(call, operands);
   const auto type = promoted_type(operands);
   Walk walk(call, operands);
@@ -332,10 +332,10 @@ Tensors compute_gradients(const LossCall& call, const Tensor& grad_output, Tenso
   return gradients;
 }
 
-void check_gradients(const LossCall& call, const Tensor& grad_output, TensorList operands,
-                     TensorList gradients, Expectation* expectation) {
+Tensors check_gradients(const LossCall& call, const Tensor& grad_output, TensorList operands,
+                        Tensors gradients, Expectation* expectation) {
   Walk walk(call, operands);
-  if (walk.layout.size() == 0) return;
+  if (walk.layout.size() == 0) return gradients;
   check_grad_output(call, walk.layout, grad_output, operands[0]);
   ElementwiseArguments arguments;
   set_call(arguments, call, promoted_type(operands), walk.layout.size());
@@ -346,6 +346,8 @@ void check_gradients(const LossCall& call, const Tensor& grad_output, TensorList
   for (size_t k = 0; k < operands.size(); ++k)
     if (gradients[k].defined()) arguments.gradients[k] = gradients[k].mutable_data_ptr();
   run(call, arguments, operands);
+  for (size_t k = 0; k < operands.size(); ++k) gradients[k] = as_operand(gradients[k], operands[k]);
+  return gradients;
 }
 
 c10::SmallVector<Tensor, kMostOperands + 1> compute_second_derivatives(const LossCall& call,

@@ -1,32 +1,17 @@
 // The losses on tensors of one real device, below the dispatcher: checks, layout, launch.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <array>
-#include <string_view>
-
-#include "torch/registry.h"
+#include "torch/call.h"
 
 namespace losscli {
 
-// One loss with its settings, as an operator was called.
-struct LossCall {
-  LossDefinition* loss = nullptr;
-  std::array<double, kMostParameters> parameters{};
-  Reduction reduction = Reduction::mean;
+struct LossCall : CallOf<LossDefinition, kMostParameters> {
   Strategy strategy = Strategy::single_pass;
-  int64_t site = 0;  // calls of one site share what they expect of the incoming gradient
 
-  const char* name() const { return loss->name.c_str(); }
   size_t operands() const { return loss->operands(); }
 };
 
-using Tensors = c10::SmallVector<at::Tensor, kMostOperands>;
-using Wanted = std::array<bool, kMostOperands>;
-
 // Throws ValueError for another word.
-Reduction parse_reduction(std::string_view name);
 Strategy parse_strategy(std::string_view name);
 
 // Whether the kernels of a call are attached.
@@ -39,18 +24,17 @@ void check_call(const LossCall& call, at::ArrayRef<at::Tensor> operands);
 // The dtype that operands are promoted to.
 at::ScalarType promoted_type(at::ArrayRef<at::Tensor> operands);
 
-struct LossAndGradients {
-  at::Tensor loss;
-  Tensors gradients;  // one for each operand, undefined where none was written
-};
+inline at::ScalarType type_of(const LossCall&, at::ArrayRef<at::Tensor> operands) {
+  return promoted_type(operands);
+}
 
 // The loss, and in the same pass the wanted gradients, of operands that have an element for each of
 // the loss; that of an operand that is repeated is left undefined. They are for the incoming
 // gradient that an expectation holds, if it does, else for `grad_output`, one element, or where
 // that is undefined for 1.
 LossAndGradients compute_loss(const LossCall& call, at::ArrayRef<at::Tensor> operands,
-                              const Wanted& wanted, const at::Tensor& grad_output,
-                              Expectation* expectation);
+                              const Wanted& wanted, Expectation* expectation,
+                              const at::Tensor& grad_output = {});
 
 // Whether it may pay to write gradients of a loss of these operands ahead.
 bool pays_ahead(const LossCall& call, at::ArrayRef<at::Tensor> operands);
@@ -62,10 +46,11 @@ Tensors compute_gradients(const LossCall& call, const at::Tensor& grad_output,
                           Expectation* expectation = nullptr);
 
 // Makes the gradients that compute_loss wrote right for the incoming gradient, in place: nothing
-// to do where it is the expected one, which the device sees by itself.
-void check_gradients(const LossCall& call, const at::Tensor& grad_output,
-                     at::ArrayRef<at::Tensor> operands, at::ArrayRef<at::Tensor> gradients,
-                     Expectation* expectation);
+// to do where it is the expected one, which the device sees by itself. Returns them as their
+// operands have them.
+Tensors check_gradients(const LossCall& call, const at::Tensor& grad_output,
+                        at::ArrayRef<at::Tensor> operands, Tensors gradients,
+                        Expectation* expectation);
 
 // A gradient of the broadcast shape, as its operand has it: without leading ones.
 at::Tensor as_operand(const at::Tensor& gradient, const at::Tensor& operand);

@@ -1,6 +1,7 @@
 #include "torch/fresh.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 
@@ -140,6 +141,13 @@ at::Tensor fresh_empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scala
   static FreshAllocator& allocator = *new FreshAllocator;
   return at::detail::empty_strided_generic(sizes, strides, &allocator,
                                            c10::DispatchKeySet(c10::DispatchKey::CPU), type);
+}
+
+at::Tensor empty_as(const at::Tensor& like, at::ScalarType type) {
+  const int64_t bytes = like.numel() * static_cast<int64_t>(c10::elementSize(type));
+  if (like.is_cpu() && bytes >= kFreshBytes && like.is_non_overlapping_and_dense())
+    return fresh_empty(like.sizes(), like.strides(), type);
+  return at::empty_like(like, like.options().dtype(type));
 }
 
 }  // namespace losscli

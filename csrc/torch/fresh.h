@@ -21,4 +21,7 @@ void advise_huge_pages(void* data, int64_t bytes);
 // A tensor on the CPU with contents undefined.
 at::Tensor fresh_empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type);
 
+// A tensor in the form of another one, of such memory where it is large.
+at::Tensor empty_as(const at::Tensor& like, at::ScalarType type);
+
 }  // namespace losscli

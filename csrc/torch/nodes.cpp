@@ -5,20 +5,58 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "torch/rows.h"
 #include "torch/tangents.h"
 
 namespace losscli {
 
 using at::Tensor;
 
+namespace {
+
 Tensors unpack(const SavedOperands& saved) {
   Tensors operands;
   for (const SavedVariable& operand : saved) operands.push_back(operand.unpack());
   return operands;
 }
+
+bool is_any(const Wanted& wanted) {
+  return std::find(wanted.begin(), wanted.end(), true) != wanted.end();
+}
+
+// Compiled autograd: what is compiled in. The saved tensors are inputs of the compiled pass.
+template <typename Call>
+void collect_call(CompiledNodeArgs& arguments, const Call& call) {
+  arguments.collect(call.loss->name);
+  arguments.collect(static_cast<int32_t>(call.reduction));
+  for (const double parameter : call.parameters) arguments.collect(parameter);
+}
+
+void collect_saved(CompiledNodeArgs& arguments, const SavedOperands& saved) {
+  for (const SavedVariable& operand : saved) arguments.collect(operand, false);
+}
+
+// Runs a backward pass on what the compiled pass has in place of the saved tensors.
+template <typename Body>
+variable_list on_swapped(SwapSavedVariables& swap, c10::ArrayRef<SavedVariable*> every, Body body) {
+  for (SavedVariable* saved : every) swap.before(*saved);
+  variable_list result = body();
+  for (SavedVariable* saved : every) swap.after(*saved);
+  return result;
+}
+
+c10::SmallVector<SavedVariable*, 12> every_of(SavedOperands& first) {
+  c10::SmallVector<SavedVariable*, 12> all;
+  for (SavedVariable& saved : first) all.push_back(&saved);
+  return all;
+}
+
+}  // namespace
 
 std::string GradientsBackward::name() const {
   return "losscli_" + call.loss->name + "_double_backward";
@@ -110,97 +148,156 @@ variable_list SecondDerivativesBackward::apply_dispatched(const variable_list& g
   return result;
 }
 
-Tensor WrittenAhead::compute(const LossCall& call, at::ArrayRef<Tensor> operands,
-                             const Wanted& wanted) {
-  bool any = false;
-  for (size_t k = 0; k < operands.size(); ++k) any = any || wanted[k];
-  seen.note(operands);
-  if (any && pays_ahead(call, operands))
-    turn_.begin(call.loss, call.reduction, call.site, promoted_type(operands),
+template <typename Call>
+std::string LossBackward<Call>::name() const {
+  return "losscli_" + call.loss->name + "_backward";
+}
+
+template <typename Call>
+void LossBackward<Call>::save(at::ArrayRef<Tensor> operands) {
+  for (const Tensor& operand : operands) operands_.push_back(SavedVariable(operand, false));
+  seen_.remember(operands);
+}
+
+template <typename Call>
+void LossBackward<Call>::release_variables() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (SavedVariable& operand : operands_) operand.reset_data();
+  gradients_.clear();
+  turn_.end();
+}
+
+template <typename Call>
+Tensor LossBackward<Call>::compute(at::ArrayRef<Tensor> operands, const Wanted& ahead) {
+  seen_.note(operands);
+  if (is_any(ahead) && pays_ahead(call, operands))
+    turn_.begin(call.loss, call.reduction, call.site, type_of(call, operands),
                 operands[0].device());
   Expectation* const expectation = turn_.writes();
   LossAndGradients result =
-      compute_loss(call, operands, expectation ? wanted : Wanted{}, Tensor(), expectation);
+      compute_loss(call, operands, expectation ? ahead : Wanted{}, expectation);
   gradients_ = std::move(result.gradients);
   return std::move(result.loss);
 }
 
-Tensors WrittenAhead::take(const LossCall& call, const Tensor& grad_output,
-                           at::ArrayRef<Tensor> operands, const Wanted& wanted) {
+template <typename Call>
+Wanted LossBackward<Call>::wanted() {
+  Wanted wanted{};
+  for (size_t k = 0; k < call.loss->gradients(); ++k) wanted[k] = task_should_compute_output(k);
+  return wanted;
+}
+
+template <typename Call>
+Tensors LossBackward<Call>::take_written(const Tensor& grad_output, at::ArrayRef<Tensor> operands,
+                                         const Wanted& wanted) {
   Tensors gradients = std::exchange(gradients_, {});
-  gradients.resize(operands.size());
+  gradients.resize(call.loss->gradients());
   bool any = false;
   for (size_t k = 0; k < gradients.size(); ++k) {
     if (!wanted[k]) gradients[k] = Tensor();
     any = any || gradients[k].defined();
   }
-  const auto none = [&] { return Tensors(operands.size()); };
-  if (!any || !seen.are(operands)) return none();
+  const auto none = [&] { return Tensors(gradients.size()); };
+  if (!any || !seen_.are(operands)) return none();
   const auto device = operands[0].device();
   const ExpectationLease lease = turn_.take(device);
   if (!lease.get()) return none();
-  check_gradients(call, grad_output, operands, gradients, lease.get());
+  gradients = check_gradients(call, grad_output, operands, std::move(gradients), lease.get());
   turn_.gave_out(call.name(), lease, device);
-  for (size_t k = 0; k < gradients.size(); ++k)
-    gradients[k] = as_operand(gradients[k], operands[k]);
   return gradients;
 }
 
-void WrittenAhead::drop() {
-  gradients_.clear();
-  turn_.end();
-}
-
-std::string LossBackward::name() const { return "losscli_" + call.loss->name + "_backward"; }
-
-void LossBackward::release_variables() {
+template <typename Call>
+variable_list LossBackward<Call>::apply(variable_list&& grads) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (SavedVariable& operand : operands) operand.reset_data();
-  ahead.drop();
-}
+  const Tensors operands = unpack(operands_);
+  variable_list result(call.loss->gradients());
+  Wanted wanted = this->wanted();
+  if (!grads[0].defined() || !is_any(wanted)) return result;
+  seen_.check_shapes(call.name(), call.loss->operand_words, operands);
 
-variable_list LossBackward::apply(variable_list&& grads) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const Tensors inputs = unpack(operands);
-  variable_list result(inputs.size());
-  if (!grads[0].defined()) return result;
-  ahead.seen.check_shapes(call.name(), call.loss->operand_words, inputs);
-  Wanted wanted{};
-  for (size_t k = 0; k < inputs.size(); ++k) wanted[k] = task_should_compute_output(k);
-
-  Tensors all = inputs;
+  Tensors all = operands;
   all.push_back(grads[0]);
   if (at::GradMode::is_enabled() || !runs_directly(dispatch_keys(all)) || have_tangents(all))
-    return apply_dispatched(grads[0], inputs, wanted);
+    return apply_dispatched(grads[0], operands, wanted);
 
   // What is written ahead may leave only once: with a retained graph it would have to be right
   // again for the next incoming gradient, while the last one's owner still holds it.
   ExpectationLease learner;
   if (!torch::autograd::get_current_graph_task_keep_graph()) {
-    const Tensors ready = ahead.take(call, grads[0], inputs, wanted);
-    for (size_t k = 0; k < inputs.size(); ++k) result[k] = ready[k];
-    learner = ahead.take_learner(inputs[0].device());
+    const Tensors ready = take_written(grads[0], operands, wanted);
+    std::copy(ready.begin(), ready.end(), result.begin());
+    // Where guesses fail nothing was written, and this pass is to learn.
+    learner = turn_.take(operands[0].device());
   }
-  bool left = false;
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    wanted[k] = wanted[k] && !result[k].defined();
-    left = left || wanted[k];
-  }
-  if (!left) return result;
-  const Tensors computed = compute_gradients(call, grads[0], inputs, wanted, learner.get());
-  for (size_t k = 0; k < inputs.size(); ++k)
+  for (size_t k = 0; k < result.size(); ++k) wanted[k] = wanted[k] && !result[k].defined();
+  if (!is_any(wanted)) return result;
+  const Tensors computed = compute_gradients(call, grads[0], operands, wanted, learner.get());
+  for (size_t k = 0; k < result.size(); ++k)
     if (wanted[k]) result[k] = computed[k];
   return result;
 }
 
-// Through the operator, for whoever has to see it: a tracer, autograd itself, or forward mode.
-variable_list LossBackward::apply_dispatched(const Tensor& grad_output, at::ArrayRef<Tensor> inputs,
-                                             const Wanted& wanted) const {
-  const Tensors gradients = call_backward(call, grad_output, inputs, wanted);
-  variable_list result(inputs.size());
-  for (size_t k = 0; k < inputs.size(); ++k)
+template <typename Call>
+variable_list LossBackward<Call>::apply_dispatched(const Tensor& grad_output,
+                                                   at::ArrayRef<Tensor> operands,
+                                                   const Wanted& wanted) const {
+  const Tensors gradients = call_backward(call, grad_output, operands, wanted);
+  variable_list result(gradients.size());
+  for (size_t k = 0; k < result.size(); ++k)
     if (wanted[k]) result[k] = gradients[k];
   return result;
+}
+
+template <typename Call>
+void LossBackward<Call>::compiled_args(CompiledNodeArgs& arguments) const {
+  collect_call(arguments, call);
+  collect_saved(arguments, operands_);
+}
+
+template <typename Call>
+variable_list LossBackward<Call>::apply_with_saved(const variable_list& grads,
+                                                   SwapSavedVariables& swap) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return on_swapped(swap, every_of(operands_), [&] {
+    const Wanted wanted = this->wanted();
+    if (!grads[0].defined() || !is_any(wanted)) return variable_list(call.loss->gradients());
+    return apply_dispatched(grads[0], unpack(operands_), wanted);
+  });
+}
+
+template struct LossBackward<LossCall>;
+template struct LossBackward<RowCall>;
+
+void GradientsBackward::compiled_args(CompiledNodeArgs& arguments) const {
+  collect_call(arguments, call);
+  for (const bool wants : wanted) arguments.collect(wants);
+  arguments.collect(grad_output, false);
+  collect_saved(arguments, operands);
+}
+
+variable_list GradientsBackward::apply_with_saved(const variable_list& grads,
+                                                  SwapSavedVariables& swap) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto every = every_of(operands);
+  every.push_back(&grad_output);
+  return on_swapped(swap, every, [&] { return apply_dispatched(grads); });
+}
+
+void SecondDerivativesBackward::compiled_args(CompiledNodeArgs& arguments) const {
+  collect_call(arguments, call);
+  collect_saved(arguments, vectors);
+  arguments.collect(grad_output, false);
+  collect_saved(arguments, operands);
+}
+
+variable_list SecondDerivativesBackward::apply_with_saved(const variable_list& grads,
+                                                          SwapSavedVariables& swap) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto every = every_of(vectors);
+  every.push_back(&grad_output);
+  for (SavedVariable& operand : operands) every.push_back(&operand);
+  return on_swapped(swap, every, [&] { return apply_dispatched(grads); });
 }
 
 }  // namespace losscli

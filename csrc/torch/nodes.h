@@ -9,6 +9,7 @@
 #include <string>
 
 #include "torch/ahead.h"
+#include "torch/compute.h"
 #include "torch/stack.h"
 
 namespace losscli {
@@ -39,8 +40,6 @@ auto make_node(const Call& call, at::ArrayRef<at::Tensor> inputs) {
 }
 
 using SavedOperands = c10::SmallVector<SavedVariable, kMostOperands>;
-
-Tensors unpack(const SavedOperands& saved);
 
 // Remembers a backward pass for the second derivatives.
 struct GradientsBackward final : Node {
@@ -82,33 +81,11 @@ struct SecondDerivativesBackward final : Node {
   variable_list apply_dispatched(const variable_list& grads) const;
 };
 
-// Gradients that forward has written ahead, and for which operands.
-class WrittenAhead {
- public:
-  // Computes the loss of `operands` and takes what is written with it.
-  at::Tensor compute(const LossCall& call, at::ArrayRef<at::Tensor> operands, const Wanted& wanted);
-
-  // The gradients for this incoming gradient, each once; undefined where none were written, or not
-  // for these operands, or they cannot be checked here. Ends the lease.
-  Tensors take(const LossCall& call, const at::Tensor& grad_output,
-               at::ArrayRef<at::Tensor> operands, const Wanted& wanted);
-
-  // The lease of a call for which nothing was written because guesses fail: its backward is to
-  // learn. Empty where nothing can be learnt here.
-  ExpectationLease take_learner(const at::Device& device) { return turn_.take(device); }
-
-  void drop();
-
-  SeenOperands seen;
-
- private:
-  Tensors gradients_;
-  Turn turn_;
-};
-
-// Remembers a forward pass, and the gradients that it has written already.
+// Remembers a forward pass, and the gradients that it has written already: of a LossCall or a
+// RowCall.
+template <typename Call>
 struct LossBackward final : Node {
-  explicit LossBackward(const LossCall& call) : call(call) {}
+  explicit LossBackward(const Call& call) : call(call) {}
 
   std::string name() const override;
   void release_variables() override;
@@ -116,13 +93,27 @@ struct LossBackward final : Node {
   void compiled_args(CompiledNodeArgs& arguments) const override;
   variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& saved) override;
 
-  LossCall call;
-  SavedOperands operands;
-  WrittenAhead ahead;
+  void save(at::ArrayRef<at::Tensor> operands);
+
+  // Computes the loss on the device, and with it the gradients that are wanted ahead.
+  at::Tensor compute(at::ArrayRef<at::Tensor> operands, const Wanted& ahead);
+
+  Call call;
 
  private:
+  Wanted wanted();
+  // The gradients for this incoming gradient, each once; undefined where none were written, or not
+  // for these operands, or they cannot be checked here. Ends the lease.
+  Tensors take_written(const at::Tensor& grad_output, at::ArrayRef<at::Tensor> operands,
+                       const Wanted& wanted);
+  // Through the operator, for whoever has to see it: a tracer, autograd itself, or forward mode.
   variable_list apply_dispatched(const at::Tensor& grad_output, at::ArrayRef<at::Tensor> operands,
                                  const Wanted& wanted) const;
+
+  SavedOperands operands_;
+  SeenOperands seen_;
+  Tensors gradients_;
+  Turn turn_;
 };
 
 }  // namespace losscli

@@ -9,14 +9,11 @@
 //   losscli::NAME_double_backward(vectors..., grad_output, operands..., reduction, parameters...)
 //     -> (grad_output's gradient, operands' gradients...)
 //   losscli_bench::NAME(operands..., reduction, parameters..., strategy) -> loss
-#include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <torch/csrc/autograd/functions/utils.h>
 
-#include "torch/implement.h"
-#include "torch/nodes.h"
+#include "torch/boxed.h"
 #include "torch/tangents.h"
 
 namespace losscli {
@@ -24,36 +21,19 @@ namespace {
 
 using at::Tensor;
 
-// A boxed kernel for one loss.
-class LossKernel : public c10::OperatorKernel {
- public:
-  explicit LossKernel(LossDefinition& loss) : loss_(loss) {}
-
- protected:
-  const c10::IValue* arguments(const Stack& stack, size_t length) const {
-    return stack.data() + (stack.size() - length);
-  }
-
-  LossDefinition& loss_;
-};
-
 // losscli::NAME and losscli_bench::NAME: they differ in the last argument.
 template <bool kStrategies>
-class LossOperator : public LossKernel {
+class LossOperator : public CallKernel<LossCall, 0, 1> {
  public:
-  using LossKernel::LossKernel;
+  using CallKernel::CallKernel;
 
  protected:
-  size_t length() const { return loss_.operands() + call_length(loss_) + 1; }
-
   LossCall take(const Stack& stack) const {
-    const auto first = arguments(stack, length());
-    LossCall call = take_call(loss_, first + loss_.operands());
-    const c10::IValue& last = first[length() - 1];
+    LossCall call = this->call(stack);
     if constexpr (kStrategies)
-      call.strategy = parse_strategy(last.toStringView());
+      call.strategy = parse_strategy(last(stack).toStringView());
     else
-      call.site = last.toInt();
+      call.site = last(stack).toInt();
     return call;
   }
 };
@@ -64,12 +44,8 @@ class LossCompute final : public LossOperator<kStrategies> {
   using LossOperator<kStrategies>::LossOperator;
 
   void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    const LossCall call = this->take(*stack);
-    const Tensors operands =
-        take_tensors(this->arguments(*stack, this->length()), this->loss_.operands());
-    Tensor loss = compute_loss(call, operands, {}, Tensor(), nullptr).loss;
-    torch::jit::drop(*stack, this->length());
-    stack->emplace_back(std::move(loss));
+    this->give_back(*stack,
+                    compute_loss(this->take(*stack), this->operands(*stack), {}, nullptr).loss);
   }
 };
 
@@ -80,52 +56,28 @@ class LossAutograd final : public LossOperator<kStrategies> {
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     const LossCall call = this->take(*stack);
-    const Tensors operands =
-        take_tensors(this->arguments(*stack, this->length()), this->loss_.operands());
-    const bool recorded = torch::autograd::compute_requires_grad(at::TensorList(operands));
-    // Without kernels the operator is called below, where they are loaded.
-    const bool direct = recorded && runs_directly(keys) && has_kernels(call, operands[0].device());
-    if (!direct) {
-      at::AutoDispatchBelowADInplaceOrView guard;
-      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
-    } else {
-      torch::jit::drop(*stack, this->length());
-    }
+    const Tensors operands = this->operands(*stack);
+    const bool recorded = wants_grad(operands);
+    const bool direct = recorded && is_direct(call, keys, operands);
+    if (direct)
+      this->give_back(*stack);
+    else
+      this->redispatch(op, keys, *stack);
     if (recorded) record(call, operands, direct, *stack);
     if (have_tangents(operands)) set_loss_tangent(call, operands, stack->back().toTensor());
   }
-
- private:
-  // Gives the loss, which is on the stack unless it is computed here, a node of its own.
-  static void record(const LossCall& call, const Tensors& operands, bool direct, Stack& stack) {
-    const auto node = make_node<LossBackward>(call, operands);
-    for (const Tensor& operand : operands) node->operands.push_back(SavedVariable(operand, false));
-    node->ahead.seen.remember(operands);
-    Tensor loss;
-    if (direct) {
-      at::AutoDispatchBelowADInplaceOrView guard;
-      // The incoming gradient of a single loss is most often what it was in the last step; that of
-      // a tensor is anything. Hooks on saved tensors mean to keep what backward needs elsewhere, or
-      // to compute it again: the operands will do.
-      const bool ahead = call.reduction != Reduction::none &&
-                         at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
-      Wanted wanted{};
-      for (size_t k = 0; k < operands.size(); ++k) wanted[k] = ahead && operands[k].requires_grad();
-      loss = node->ahead.compute(call, operands, wanted);
-    } else {
-      loss = torch::jit::pop(stack).toTensor();
-    }
-    torch::autograd::set_history(loss, node);
-    stack.emplace_back(std::move(loss));
-  }
 };
 
-class WithGrad : public LossKernel {
+class WithGrad : public CallKernel<LossCall, 0, 2> {
  public:
-  using LossKernel::LossKernel;
+  using CallKernel::CallKernel;
 
  protected:
-  size_t length() const { return loss_.operands() + call_length(loss_) + 2; }
+  // Undefined where none is given.
+  Tensor grad_output(const Stack& stack) const {
+    const c10::IValue& given = (stack.end() - 2)[0];
+    return given.isNone() ? Tensor() : given.toTensor();
+  }
 };
 
 class WithGradCompute final : public WithGrad {
@@ -133,15 +85,9 @@ class WithGradCompute final : public WithGrad {
   using WithGrad::WithGrad;
 
   void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    const auto first = arguments(*stack, length());
-    const LossCall call = take_call(loss_, first + loss_.operands());
-    const Tensors operands = take_tensors(first, loss_.operands());
-    const c10::IValue& given = first[length() - 2];
-    auto [loss, gradient] = compute(call, operands, given.isNone() ? Tensor() : given.toTensor(),
-                                    first[length() - 1].toDouble());
-    torch::jit::drop(*stack, length());
-    stack->emplace_back(std::move(loss));
-    stack->emplace_back(std::move(gradient));
+    auto [loss, gradient] =
+        compute(call(*stack), operands(*stack), grad_output(*stack), last(*stack).toDouble());
+    give_back(*stack, std::move(loss), std::move(gradient));
   }
 
  private:
@@ -159,7 +105,7 @@ class WithGradCompute final : public WithGrad {
     Wanted wanted{};
     wanted[0] = one_launch;
     LossAndGradients result =
-        compute_loss(call, operands, wanted, one_launch ? grad_output : Tensor(), nullptr);
+        compute_loss(call, operands, wanted, nullptr, one_launch ? grad_output : Tensor());
     if (result.gradients[0].defined() && result.gradients[0].numel() > 0)
       return {result.loss, as_operand(result.gradients[0], operands[0])};
     // An operand that is repeated, an incoming gradient for each element, or nothing to compute.
@@ -176,26 +122,19 @@ class WithGradAutograd final : public WithGrad {
   using WithGrad::WithGrad;
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const auto first = arguments(*stack, length());
-    const LossCall call = take_call(loss_, first + loss_.operands());
-    const Tensors operands = take_tensors(first, loss_.operands());
-    const c10::IValue& given = first[length() - 2];
-    Tensor grad_output = given.isNone() ? Tensor() : given.toTensor();
-    const double factor = first[length() - 1].toDouble();
+    const LossCall call = this->call(*stack);
+    const Tensors operands = this->operands(*stack);
+    Tensor grad_output = this->grad_output(*stack);
+    const double factor = last(*stack).toDouble();
     Tensors tensors = operands;
     if (grad_output.defined()) tensors.push_back(grad_output);
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !keys.has(c10::DispatchKey::FuncTorchDynamicLayerBackMode) ||
-            !torch::autograd::compute_requires_grad(at::TensorList(tensors)),
-        loss_.name,
+        !is_transformed(keys) || !wants_grad(tensors), loss_.name,
         "_loss_with_grad returns the gradient itself and cannot be differentiated in reverse mode, "
         "as torch.func.grad would; call ",
         loss_.name, "_loss instead");
     const bool dual = have_tangents(tensors);
-    {
-      at::AutoDispatchBelowADInplaceOrView guard;
-      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
-    }
+    redispatch(op, keys, *stack);
     if (!dual) return;
 
     const Tensor loss = (stack->end() - 2)->toTensor(), gradient = stack->back().toTensor();
@@ -209,49 +148,19 @@ class WithGradAutograd final : public WithGrad {
   }
 };
 
-class Backward : public LossKernel {
+class BackwardAutograd final : public CallKernel<LossCall, 1, 1> {
  public:
-  using LossKernel::LossKernel;
-
- protected:
-  size_t length() const { return 1 + loss_.operands() + call_length(loss_) + 1; }
-};
-
-class BackwardCompute final : public Backward {
- public:
-  using Backward::Backward;
-
-  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    const auto first = arguments(*stack, length());
-    const LossCall call = take_call(loss_, first + 1 + loss_.operands());
-    const Tensors operands = take_tensors(first + 1, loss_.operands());
-    Tensors gradients =
-        compute_gradients(call, first[0].toTensor(), operands, take_wanted(first[length() - 1]));
-    torch::jit::drop(*stack, length());
-    for (size_t k = 0; k < operands.size(); ++k)
-      stack->emplace_back(gradients[k].defined() ? std::move(gradients[k])
-                                                 : at::empty({0}, operands[k].options()));
-  }
-};
-
-class BackwardAutograd final : public Backward {
- public:
-  using Backward::Backward;
+  using CallKernel::CallKernel;
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const auto first = arguments(*stack, length());
-    const LossCall call = take_call(loss_, first + 1 + loss_.operands());
-    const Tensors tensors = take_tensors(first, 1 + loss_.operands());
-    const Wanted wanted = take_wanted(first[length() - 1]);
-    {
-      at::AutoDispatchBelowADInplaceOrView guard;
-      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
-    }
-    if (torch::autograd::compute_requires_grad(at::TensorList(tensors)))
-      record(call, tensors, wanted, *stack);
+    const LossCall call = this->call(*stack);
+    const Tensors tensors = take_tensors(arguments(*stack), 1 + loss_.operands());
+    const Wanted wanted = take_wanted(last(*stack));
+    redispatch(op, keys, *stack);
+    if (wants_grad(tensors)) record(call, tensors, wanted, *stack);
     if (have_tangents(tensors)) {
       const size_t count = loss_.operands();
-      const Tensors gradients = take_tensors(arguments(*stack, count), count);
+      const Tensors gradients = take_tensors(stack->data() + (stack->size() - count), count);
       set_gradient_tangents(call, tensors[0], at::ArrayRef<Tensor>(tensors).slice(1), wanted,
                             gradients);
     }
@@ -273,12 +182,27 @@ class BackwardAutograd final : public Backward {
   }
 };
 
-class DoubleBackward : public LossKernel {
+class DoubleBackward : public c10::OperatorKernel {
  public:
-  using LossKernel::LossKernel;
+  explicit DoubleBackward(LossDefinition& loss) : loss_(loss) {}
 
  protected:
+  struct Given {
+    LossCall call;
+    Tensors vectors;
+    Tensor grad_output;
+    Tensors operands;
+  };
+
   size_t length() const { return 2 * loss_.operands() + 1 + call_length(loss_); }
+  Given take(const Stack& stack) const {
+    const size_t count = loss_.operands();
+    const c10::IValue* const first = stack.data() + (stack.size() - length());
+    return {take_call<LossCall>(loss_, first + 2 * count + 1), take_tensors(first, count),
+            first[count].toTensor(), take_tensors(first + count + 1, count)};
+  }
+
+  LossDefinition& loss_;
 };
 
 class DoubleBackwardCompute final : public DoubleBackward {
@@ -286,12 +210,9 @@ class DoubleBackwardCompute final : public DoubleBackward {
   using DoubleBackward::DoubleBackward;
 
   void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    const size_t count = loss_.operands();
-    const auto first = arguments(*stack, length());
-    const LossCall call = take_call(loss_, first + 2 * count + 1);
+    const Given given = take(*stack);
     auto gradients =
-        compute_second_derivatives(call, take_tensors(first, count), first[count].toTensor(),
-                                   take_tensors(first + count + 1, count));
+        compute_second_derivatives(given.call, given.vectors, given.grad_output, given.operands);
     torch::jit::drop(*stack, length());
     for (Tensor& gradient : gradients) stack->emplace_back(std::move(gradient));
   }
@@ -302,40 +223,26 @@ class DoubleBackwardAutograd final : public DoubleBackward {
   using DoubleBackward::DoubleBackward;
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const size_t count = loss_.operands();
-    const auto first = arguments(*stack, length());
-    const LossCall call = take_call(loss_, first + 2 * count + 1);
-    const Tensors vectors = take_tensors(first, count);
-    const Tensor grad_output = first[count].toTensor();
-    const Tensors operands = take_tensors(first + count + 1, count);
-    Tensors tensors = vectors;
-    tensors.push_back(grad_output);
-    tensors.append(operands.begin(), operands.end());
-    TORCH_CHECK_NOT_IMPLEMENTED(!have_tangents(tensors), call.name(),
+    const Given given = take(*stack);
+    Tensors tensors = given.vectors;
+    tensors.push_back(given.grad_output);
+    tensors.append(given.operands.begin(), given.operands.end());
+    TORCH_CHECK_NOT_IMPLEMENTED(!have_tangents(tensors), given.call.name(),
                                 ": third derivatives are not supported");
     {
       at::AutoDispatchBelowADInplaceOrView guard;
       op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
     }
-    if (!torch::autograd::compute_requires_grad(at::TensorList(tensors))) return;
-    const auto node = make_node<SecondDerivativesBackward>(call, tensors);
-    node->grad_output = SavedVariable(grad_output, false);
+    if (!wants_grad(tensors)) return;
+    const auto node = make_node<SecondDerivativesBackward>(given.call, tensors);
+    node->grad_output = SavedVariable(given.grad_output, false);
+    const size_t count = loss_.operands();
     for (size_t k = 0; k < count; ++k) {
-      node->vectors.push_back(SavedVariable(vectors[k], false));
-      node->operands.push_back(SavedVariable(operands[k], false));
+      node->vectors.push_back(SavedVariable(given.vectors[k], false));
+      node->operands.push_back(SavedVariable(given.operands[k], false));
     }
     for (size_t k = 0; k <= count; ++k)
       torch::autograd::set_history((stack->end() - count - 1)[k].toTensor(), node);
-  }
-};
-
-template <c10::DeviceType device>
-class LossAutocast final : public LossKernel {
- public:
-  using LossKernel::LossKernel;
-
-  void operator()(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
-    call_in_float32(op, loss_.operands(), device, *stack);
   }
 };
 
@@ -349,13 +256,7 @@ void implement_loss(LossDefinition& loss) {
     implement<BackwardAutograd>(library, loss.name + "_backward", key, loss);
     implement<DoubleBackwardAutograd>(library, loss.name + "_double_backward", key, loss);
   }
-  for (const char* suffix : {"", "_with_grad"}) {
-    using c10::DeviceType;
-    implement<LossAutocast<DeviceType::CPU>>(library, loss.name + suffix,
-                                             c10::DispatchKey::AutocastCPU, loss);
-    implement<LossAutocast<DeviceType::CUDA>>(library, loss.name + suffix,
-                                              c10::DispatchKey::AutocastCUDA, loss);
-  }
+  implement_autocast(library, loss);
   torch::Library& bench = implementations("losscli_bench");
   for (const auto key : kAutogradKeys) implement<LossAutograd<true>>(bench, loss.name, key, loss);
 }
@@ -369,7 +270,7 @@ void implement_kernels(LossDefinition& loss, DeviceKind device, bool strategies)
   torch::Library& library = implementations("losscli");
   implement<LossCompute<false>>(library, loss.name, key, loss);
   implement<WithGradCompute>(library, loss.name + "_with_grad", key, loss);
-  implement<BackwardCompute>(library, loss.name + "_backward", key, loss);
+  implement<BackwardCompute<LossCall>>(library, loss.name + "_backward", key, loss);
   implement<DoubleBackwardCompute>(library, loss.name + "_double_backward", key, loss);
 }
 

@@ -14,8 +14,6 @@ void implement_loss(LossDefinition& loss);
 void implement_kernels(LossDefinition& loss, DeviceKind device, bool strategies);
 void implement_row_loss(RowLossDefinition& loss);
 void implement_row_kernels(RowLossDefinition& loss, DeviceKind device);
-void implement_functor_loss(FunctorLoss& loss);
-void implement_functor_kernels(FunctorLoss& loss, DeviceKind device);
 
 namespace {
 
@@ -65,9 +63,9 @@ LossDefinition& define(const std::string& name) {
   return loss;
 }
 
-FunctorLoss& define_functor(const std::string& name, const std::string& roles,
-                            const std::string& doubling, bool second_dimension, bool wide) {
-  auto& loss = read_names<FunctorLoss>(name);
+RowLossDefinition& define_rows(const std::string& name, const std::string& roles,
+                               const std::string& doubling, bool second_dimension, bool wide) {
+  auto& loss = read_names<RowLossDefinition>(name);
   loss.roles = roles;
   loss.second_dimension = second_dimension;
   loss.wide = wide;
@@ -147,13 +145,13 @@ LOSSCLI_EXPORT const char* losscli_attach_kernels(const char* name, const char* 
   });
 }
 
-LOSSCLI_EXPORT const char* losscli_attach_row_loss(const char* name) {
+LOSSCLI_EXPORT const char* losscli_attach_row_loss(const char* name, const char* roles,
+                                                   const char* doubling, int second_dimension,
+                                                   int wide) {
   using namespace losscli;
   return guarded([&] {
     if (find<RowLossDefinition>(name)) return;
-    RowLossDefinition& loss = all<RowLossDefinition>().emplace_back();
-    loss.name = name;
-    implement_row_loss(loss);
+    implement_row_loss(define_rows(name, roles, doubling, second_dimension != 0, wide != 0));
   });
 }
 
@@ -164,36 +162,13 @@ LOSSCLI_EXPORT const char* losscli_attach_row_kernels(const char* name, const ch
     auto* const loss = find<RowLossDefinition>(name);
     TORCH_CHECK(loss, "there is no loss over rows ", name, " to attach kernels to");
     check_interface(loss->name, kernels->interface);
-    const DeviceKind kind = device_kind(device);
-    if (loss->kernels[static_cast<int>(kind)].exchange(kernels)) return;
-    implement_row_kernels(*loss, kind);
-  });
-}
-
-LOSSCLI_EXPORT const char* losscli_attach_functor(const char* name, const char* roles,
-                                                  const char* doubling, int second_dimension,
-                                                  int wide) {
-  using namespace losscli;
-  return guarded([&] {
-    if (find<FunctorLoss>(name)) return;
-    implement_functor_loss(define_functor(name, roles, doubling, second_dimension != 0, wide != 0));
-  });
-}
-
-LOSSCLI_EXPORT const char* losscli_attach_functor_kernels(const char* name, const char* device,
-                                                          const losscli::RowKernels* kernels) {
-  using namespace losscli;
-  return guarded([&] {
-    auto* const loss = find<FunctorLoss>(name);
-    TORCH_CHECK(loss, "there is no functor over rows ", name, " to attach kernels to");
-    check_interface(loss->name, kernels->interface);
     TORCH_CHECK(kernels->rows == static_cast<int32_t>(loss->rows()) &&
                     kernels->parameters == static_cast<int32_t>(loss->parameters()),
-                name, ": the functor in csrc/losses/rows/", name,
-                ".h has other operands or parameters than losscli/losses/rows/", name, ".py");
+                name, ": its header in csrc/losses/rows has other operands or parameters than its ",
+                "file in losscli/losses/rows");
     const DeviceKind kind = device_kind(device);
     if (loss->kernels[static_cast<size_t>(kind)].exchange(kernels)) return;
-    implement_functor_kernels(*loss, kind);
+    implement_row_kernels(*loss, kind);
   });
 }
 

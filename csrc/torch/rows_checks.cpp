@@ -1,6 +1,5 @@
-// What a loss over rows refuses: the same as PyTorch's own function, with the same exceptions.
-#include <cmath>
-
+// What losses over rows refuse, in the same words for all of them; with the exceptions of
+// PyTorch's own functions, where it has them.
 #include "torch/rows.h"
 
 namespace losscli {
@@ -12,94 +11,82 @@ bool is_computable(at::ScalarType type) {
   return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
 }
 
-void check_settings(const RowCall& call) {
-  TORCH_CHECK(call.label_smoothing >= 0 && call.label_smoothing <= 1, call.name(),
-              ": label_smoothing must be between 0 and 1, but is ", call.label_smoothing);
-  TORCH_CHECK_VALUE(std::isfinite(call.temperature) && call.temperature > 0, call.name(),
-                    ": temperature must be above 0, but is ", call.temperature);
-  TORCH_CHECK_VALUE(std::isfinite(call.softcap) && call.softcap >= 0, call.name(),
-                    ": softcap must be at least 0, but is ", call.softcap);
-  TORCH_CHECK_VALUE(std::isfinite(call.z_loss) && call.z_loss >= 0, call.name(),
-                    ": z_loss must be at least 0, but is ", call.z_loss);
-}
-
-// Class numbers in the shape of the rows: that of the input without its classes.
-void check_class_numbers(const RowCall& call, const Tensor& input, const Tensor& target) {
-  const auto type = target.scalar_type();
-  TORCH_CHECK(type == at::kLong || type == at::kInt || type == at::kByte, call.name(),
-              ": target must hold class numbers in int64, int32 or uint8, or have the shape of "
-              "input ",
-              input.sizes(), " and hold probabilities, but has shape ", target.sizes(), " and is ",
-              type);
-  if (input.dim() == 1) {
-    // PyTorch takes one row for a batch of one.
-    TORCH_CHECK(target.dim() == 0 || target.sizes() == at::IntArrayRef({1}), call.name(),
-                ": target must be one class number for input ", input.sizes(), ", but has shape ",
-                target.sizes());
-    return;
+// One operand beside the first; `rows` is the shape of the rows.
+void check_operand(const RowCall& call, size_t k, const Tensor& operand, const Tensor& first,
+                   at::IntArrayRef rows, int64_t length) {
+  const RowLossDefinition& loss = *call.loss;
+  const char* const name = loss.operand_words[k];
+  const char* const first_name = loss.operand_words[0];
+  const auto type = operand.scalar_type();
+  if (loss.is_row(k)) {
+    TORCH_CHECK(operand.sizes() == first.sizes(), call.name(), ": ", name,
+                " must have the shape of ", first_name, " ", first.sizes(), ", but has shape ",
+                operand.sizes());
+  } else if (loss.is_weight(k)) {
+    TORCH_CHECK(operand.dim() == 1 && operand.numel() == length, call.name(), ": ", name,
+                " must hold a number for each of the ", length, " classes of ", first_name, " ",
+                first.sizes(), ", but has shape ", operand.sizes());
+    TORCH_CHECK(operand.is_floating_point(), call.name(), ": ", name,
+                " must have a floating dtype, but is ", type);
+    TORCH_CHECK(!loss.has_labels() || type == first.scalar_type(), call.name(), ": ", name,
+                " must have the dtype of ", first_name, ", ", first.scalar_type(), ", but is ",
+                type);
+  } else {
+    const bool same = operand.sizes() == rows;
+    const auto wrong = [&] {
+      return c10::str(call.name(), ": ", name, " must have the shape of the rows of ", first_name,
+                      " ", first.sizes(), ", ", rows, ", but has shape ", operand.sizes());
+    };
+    // PyTorch tells another size of the batch from other shapes.
+    const bool batched = loss.second_dimension && !rows.empty();
+    TORCH_CHECK_VALUE(!batched || (operand.dim() > 0 && operand.size(0) == rows[0]), wrong());
+    TORCH_CHECK(same, wrong());
+    TORCH_CHECK(loss.roles[k] != kMaskRole || type == at::kBool, call.name(), ": ", name,
+                " must be bool, but is ", type);
+    TORCH_CHECK(
+        loss.roles[k] != kLabelRole || type == at::kLong || type == at::kInt || type == at::kByte,
+        call.name(), ": ", name, " must hold class numbers in int64, int32 or uint8, but is ",
+        type);
   }
-  TORCH_CHECK_VALUE(target.dim() > 0 && target.size(0) == input.size(0), call.name(),
-                    ": target must have the batch size of input ", input.sizes(), ", ",
-                    input.size(0), ", but has shape ", target.sizes());
-  TORCH_CHECK(target.sizes().slice(1) == input.sizes().slice(2), call.name(),
-              ": target must have the shape of input ", input.sizes(),
-              " without its classes, dimension 1, but has shape ", target.sizes());
-}
-
-void check_probabilities(const RowCall& call, const Tensor& target) {
-  TORCH_CHECK(target.is_floating_point(), call.name(),
-              ": target has the shape of input and so must hold probabilities in a floating dtype, "
-              "but is ",
-              target.scalar_type(), "; class numbers have no dimension of classes");
-  TORCH_CHECK(call.ignore_index < 0, call.name(),
-              ": ignore_index is not supported for a target of probabilities, but is ",
-              call.ignore_index);
-}
-
-void check_weight(const RowCall& call, const RowOperands& operands) {
-  const Tensor& weight = operands.weight;
-  const int64_t classes = operands.input.size(operands.input.dim() == 1 ? 0 : 1);
-  TORCH_CHECK(weight.dim() == 1 && weight.numel() == classes, call.name(),
-              ": weight must hold a number for each of the ", classes, " classes, but has shape ",
-              weight.sizes());
-  TORCH_CHECK(weight.is_floating_point(), call.name(),
-              ": weight must have a floating dtype, but is ", weight.scalar_type());
-  TORCH_CHECK(operands.has_probabilities() || weight.scalar_type() == operands.input.scalar_type(),
-              call.name(), ": weight must have the dtype of input, ", operands.input.scalar_type(),
-              ", but is ", weight.scalar_type());
 }
 
 }  // namespace
 
-at::ScalarType type_of(const RowOperands& operands) {
-  auto type = operands.input.scalar_type();
-  if (!operands.has_probabilities()) return type;
-  type = c10::promoteTypes(type, operands.target.scalar_type());
-  return operands.weight.defined() ? c10::promoteTypes(type, operands.weight.scalar_type()) : type;
+at::ScalarType type_of(const RowCall& call, at::ArrayRef<Tensor> operands) {
+  const RowLossDefinition& loss = *call.loss;
+  auto type = operands[0].scalar_type();
+  for (size_t k = 1; k < operands.size(); ++k)
+    if (operands[k].defined() && (loss.is_row(k) || (loss.is_weight(k) && !loss.has_labels())))
+      type = c10::promoteTypes(type, operands[k].scalar_type());
+  return type;
 }
 
-void check_call(const RowCall& call, const RowOperands& operands) {
-  const Tensor &input = operands.input, &target = operands.target;
-  check_settings(call);
-  const auto tensors = operands.tensors();
-  for (size_t k = 0; k < tensors.size(); ++k) {
-    TORCH_CHECK(tensors[k].device() == input.device(), call.name(), ": input and ",
-                kRowOperandNames[k], " must be on one device, but are on ", input.device(), " and ",
-                tensors[k].device(), "; move one with .to()");
-    TORCH_CHECK_NOT_IMPLEMENTED(tensors[k].layout() == at::kStrided, call.name(), ": ",
-                                kRowOperandNames[k], " must be a dense tensor, but is ",
-                                tensors[k].layout(), "; convert it with .to_dense()");
+void check_call(const RowCall& call, at::ArrayRef<Tensor> operands) {
+  const RowLossDefinition& loss = *call.loss;
+  const Tensor& first = operands[0];
+  const char* const first_name = loss.operand_words[0];
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (!operands[k].defined()) continue;
+    const char* const name = loss.operand_words[k];
+    TORCH_CHECK(operands[k].device() == first.device(), call.name(), ": ", first_name, " and ",
+                name, " must be on one device, but are on ", first.device(), " and ",
+                operands[k].device(), "; move one with .to()");
+    TORCH_CHECK_NOT_IMPLEMENTED(operands[k].layout() == at::kStrided, call.name(), ": ", name,
+                                " must be a dense tensor, but is ", operands[k].layout(),
+                                "; convert it with .to_dense()");
   }
-  TORCH_CHECK_VALUE(input.dim() > 0, call.name(),
-                    ": input must have a dimension of classes, but is a single number");
-  if (operands.has_probabilities())
-    check_probabilities(call, target);
-  else
-    check_class_numbers(call, input, target);
-  TORCH_CHECK_TYPE(is_computable(input.scalar_type()) && is_computable(type_of(operands)),
-                   call.name(), ": input must be float32, float64, float16 or bfloat16, but is ",
-                   input.scalar_type(), "; convert it with .float()");
-  if (operands.weight.defined()) check_weight(call, operands);
+  TORCH_CHECK_VALUE(first.dim() > 0, call.name(), ": ", first_name,
+                    " must have a dimension along which its rows lie, but is a single number");
+  const auto rows = without_row(call, first.sizes());
+  const int64_t length = first.size(loss.row_dimension(first.dim()));
+  for (size_t k = 1; k < operands.size(); ++k)
+    if (operands[k].defined()) check_operand(call, k, operands[k], first, rows, length);
+  TORCH_CHECK(call.outputs() == 1 || call.reduction == Reduction::none, call.name(),
+              ": two values of a row have no reduction");
+  const auto type = type_of(call, operands);
+  TORCH_CHECK_TYPE(is_computable(type), call.name(), ": ", first_name,
+                   " must be float32, float64, float16 or bfloat16, but is ", type,
+                   "; convert it with .float()");
 }
 
 }  // namespace losscli

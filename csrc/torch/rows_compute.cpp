@@ -1,260 +1,322 @@
 #include <ATen/MemoryOverlap.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/movedim.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <optional>
+#include <string>
 
-#include "rows/cross_entropy.h"
 #include "torch/fresh.h"
 #include "torch/incoming.h"
 #include "torch/launch.h"
 #include "torch/layout.h"
 #include "torch/rows.h"
+#include "torch/stack.h"
 
 namespace losscli {
 namespace {
 
 using at::Tensor;
+using TensorList = at::ArrayRef<Tensor>;
+using Extents = c10::SmallVector<int64_t, 5>;
 
 // The stride by which the dimensions from `first` on are walked as one, none where they are not.
-std::optional<int64_t> collapsed_stride(const Tensor& tensor, int64_t first) {
+std::optional<int64_t> collapsed(at::IntArrayRef sizes, at::IntArrayRef strides, size_t first) {
   int64_t size = 1, stride = 0;
-  for (int64_t d = tensor.dim() - 1; d >= first; --d) {
-    if (tensor.size(d) == 1) continue;
+  for (size_t d = sizes.size(); d-- > first;) {
+    if (sizes[d] == 1) continue;
     if (size == 1)
-      stride = tensor.stride(d);
-    else if (tensor.stride(d) != stride * size)
+      stride = strides[d];
+    else if (strides[d] != stride * size)
       return std::nullopt;
-    size *= tensor.size(d);
+    size *= sizes[d];
   }
   return stride;
 }
 
-// The strides of a tensor of rows, with classes or without; none where the inner dimensions do not
-// collapse to one.
-std::optional<RowStrides> row_strides(const Tensor& tensor, bool has_classes) {
-  RowStrides strides;
-  if (has_classes) strides.element = tensor.stride(tensor.dim() == 1 ? 0 : 1);
-  const int64_t first = has_classes ? 2 : 1;
-  if (tensor.dim() >= first) strides.outer = tensor.stride(0);
-  const auto inner = collapsed_stride(tensor, first);
+// The strides of a tensor over the rows: as one dimension, or if `split` as the first dimension and
+// all others. None where its dimensions do not collapse so.
+std::optional<RowStrides> strides_over(at::IntArrayRef sizes, at::IntArrayRef strides, bool split) {
+  RowStrides found;
+  if (!split) {
+    const auto whole = collapsed(sizes, strides, 0);
+    if (!whole) return std::nullopt;
+    found.outer = *whole;
+    return found;
+  }
+  const auto inner = collapsed(sizes, strides, 1);
   if (!inner) return std::nullopt;
-  strides.inner = *inner;
-  return strides;
-}
-
-// Takes a tensor as kernels walk it. Kernels know an outer and an inner dimension: a tensor whose
-// d1, d2, ... do not lie as one, such as a crop of an image, is copied. All others are read in
-// place, transposed and expanded ones too.
-RowStrides take(Tensor& tensor, bool has_classes) {
-  if (const auto strides = row_strides(tensor, has_classes)) return *strides;
-  tensor = tensor.contiguous();
-  return *row_strides(tensor, has_classes);
-}
-
-// A result in the form of another tensor, from memory that costs no page faults where it is large.
-Tensor empty_as(const Tensor& like, at::ScalarType type) {
-  const int64_t bytes = like.numel() * static_cast<int64_t>(c10::elementSize(type));
-  if (like.is_cpu() && bytes >= kFreshBytes && like.is_non_overlapping_and_dense())
-    return fresh_empty(like.sizes(), like.strides(), type);
-  return at::empty_like(like, like.options().dtype(type));
+  found.outer = strides[0];
+  found.inner = *inner;
+  return found;
 }
 
 // The arguments of a call, and what keeps the memory alive that they point to.
 class RowWalk {
  public:
-  RowWalk(const RowCall& call, const RowOperands& operands)
-      : call_(call), operands_(operands), type_(type_of(operands)) {
+  RowWalk(const RowCall& call, TensorList operands)
+      : call_(call), loss_(*call.loss), operands_(operands), type_(type_of(call, operands)) {
     check_call(call, operands);
-    const Tensor& input = operands.input;
-    const bool probabilities = operands.has_probabilities();
-    arguments.outer = input.dim() == 1 ? 1 : input.size(0);
-    arguments.length = input.size(input.dim() == 1 ? 0 : 1);
-    for (int64_t d = 2; d < input.dim(); ++d) arguments.inner *= input.size(d);
+    rows_ = without_row(call, operands[0].sizes());
+    arguments.length = operands[0].size(loss_.row_dimension(operands[0].dim()));
     arguments.dtype = dtype_of(type_);
-    logits_ = input.to(type_);
-    arguments.strides[0] = take(logits_, true);
-    arguments.operands[0] = logits_.const_data_ptr();
-    targets_ = probabilities ? operands.target.to(type_) : operands.target;
-    const RowStrides target_strides = take(targets_, probabilities);
-    if (probabilities) {
-      arguments.operands[1] = targets_.const_data_ptr();
-      arguments.strides[1] = target_strides;
-    } else {
-      arguments.labels = targets_.const_data_ptr();
-      arguments.labels_dtype = dtype_of(targets_.scalar_type());
-      arguments.label_strides = target_strides;
+    for (size_t k = 0; k < operands.size(); ++k) {
+      taken_.push_back(operands[k]);
+      if (!operands[k].defined()) continue;
+      if (loss_.is_row(k)) taken_[k] = operands[k].to(type_);
+      if (loss_.is_weight(k)) taken_[k] = operands[k].to(type_).contiguous();
     }
-    if (operands.weight.defined()) {
-      weight_ = operands.weight.to(type_).contiguous();
-      arguments.weight = weight_.const_data_ptr();
-    }
-    arguments.parameters[kIgnoreIndex] = static_cast<double>(call.ignore_index);
-    arguments.parameters[kLabelSmoothing] = call.label_smoothing;
-    arguments.parameters[kTemperature] = call.temperature;
-    arguments.parameters[kSoftcap] = call.softcap;
-    arguments.parameters[kZLoss] = call.z_loss;
+    for (size_t k = 0; k < taken_.size(); ++k) split_ = split_ || !fits(k, false);
+    arguments.outer = 1;
+    for (size_t d = 0; d < rows_.size(); ++d)
+      (split_ && d > 0 ? arguments.inner : arguments.outer) *= rows_[d];
+    for (size_t k = 0; k < taken_.size(); ++k) take(k);
+    std::copy(call.parameters.begin(), call.parameters.end(), arguments.parameters);
+    arguments.outputs = call.outputs();
     arguments.reduction = call.reduction == Reduction::none  ? RowReduction::none
                           : call.reduction == Reduction::sum ? RowReduction::sum
                                                              : RowReduction::mean;
   }
 
   Tensor value() {
-    const auto options = operands_.input.options().dtype(type_);
-    Tensor value = at::empty(loss_shape(), options);
+    const bool widens = loss_.wide && type_ != at::kDouble;
+    Tensor value =
+        at::empty(loss_shape(), operands_[0].options().dtype(widens ? at::kFloat : type_));
+    arguments.wide = loss_.wide;
     arguments.value = value.mutable_data_ptr();
     return value;
   }
 
-  Tensor gradient() {
-    Tensor gradient = empty_as(operands_.input, type_);
-    if (!row_strides(gradient, true)) gradient = at::empty(gradient.sizes(), gradient.options());
-    into(gradient);
-    return gradient;
+  Tensors gradients(const Wanted& wanted) {
+    Tensors gradients(loss_.gradients());
+    for (size_t k = 0; k < gradients.size(); ++k) {
+      if (!wanted[k]) continue;
+      gradients[k] = empty_as(operands_[k], type_);
+      // Rows one after the other lie in any way that the kernels walk.
+      if (!strides_of(gradients[k], split_)) {
+        Extents sizes = rows_;
+        sizes.push_back(arguments.length);
+        gradients[k] = at::empty(sizes, gradients[k].options())
+                           .movedim(-1, loss_.row_dimension(gradients[k].dim()));
+      }
+    }
+    into(gradients);
+    return gradients;
   }
 
-  void into(const Tensor& gradient) {
-    arguments.gradient_strides[0] = *row_strides(gradient, true);
-    arguments.gradients[0] = gradient.mutable_data_ptr();
+  void into(TensorList gradients) {
+    for (size_t k = 0; k < gradients.size(); ++k) {
+      if (!gradients[k].defined()) continue;
+      arguments.gradient_strides[k] = *strides_of(gradients[k], split_);
+      arguments.gradients[k] = gradients[k].mutable_data_ptr();
+    }
   }
 
-  // Whether the logits are read where they are, and so a gradient may be written over them.
+  // Whether the first operand is read where it is, and so its gradient may be written over it.
   bool reads_in_place() const {
-    return logits_.const_data_ptr() == operands_.input.const_data_ptr();
+    return taken_[0].const_data_ptr() == operands_[0].const_data_ptr();
   }
 
   void take_grad_output(const Tensor& grad_output) {
-    const Tensor& input = operands_.input;
-    check_incoming(call_.name(), call_.reduction, loss_shape(), grad_output, input.device());
+    const Extents shape = loss_shape();
+    check_incoming(call_.name(), call_.reduction, shape, grad_output, operands_[0].device());
     grad_output_ = grad_output;
     if (call_.reduction == Reduction::none) {
-      if (!collapsed_stride(grad_output_, 0)) grad_output_ = grad_output_.contiguous();
-      arguments.grad_output_stride = *collapsed_stride(grad_output_, 0);
+      const size_t first = call_.outputs() > 1 ? 1 : 0;
+      if (!collapsed(shape, grad_output_.strides(), first))
+        grad_output_ = grad_output_.contiguous();
+      arguments.grad_output_stride = *collapsed(shape, grad_output_.strides(), first);
+      if (first > 0) arguments.grad_output_output_stride = grad_output_.stride(0);
     }
     arguments.grad_output = grad_output_.const_data_ptr();
     arguments.grad_output_dtype = dtype_of(grad_output_.scalar_type());
   }
 
+  void expect(Expectation* expectation, Guess guess) {
+    if (!expectation) return;
+    arguments.expectation = expectation;
+    arguments.guess = guess;
+  }
+
   void run() {
-    const Tensor& input = operands_.input;
-    const RowKernels& kernels = kernels_in(call_.loss->kernels, call_.loss->name, input.device());
-    Launch on(input);
-    on.reserve(input.device(), kernels.needs(arguments, on.context.device));
+    const Tensor& first = operands_[0];
+    const RowKernels& kernels = kernels_in(loss_.kernels, loss_.name, first.device());
+    Launch on(first);
+    on.reserve(first.device(), kernels.needs(arguments, on.context.device));
     const Status status = kernels.run(arguments, on.context);
     if (status.ok()) return;
     // The one failure of the kernels for the CPU.
-    TORCH_CHECK_INDEX(!(input.is_cpu() && status.code == StatusCode::failed), call_.name(), ": ",
+    TORCH_CHECK_INDEX(!(first.is_cpu() && status.code == StatusCode::failed), call_.name(), ": ",
                       status.message);
-    throw_failure(status, c10::str(call_.name(), " of input ", input.sizes(), " in ",
-                                   input.scalar_type(), " and target ", operands_.target.sizes(),
-                                   " in ", operands_.target.scalar_type(), " on ", input.device()));
+    std::string what = loss_.name;
+    for (size_t k = 0; k < operands_.size(); ++k)
+      if (operands_[k].defined())
+        what += c10::str(k == 0 ? " of " : ", ", loss_.operand_names[k], " ", operands_[k].sizes(),
+                         " in ", operands_[k].scalar_type());
+    throw_failure(status, c10::str(what, " on ", first.device()));
   }
 
   RowArguments arguments;
 
  private:
-  // That of the input without its classes; one number where rows are reduced.
-  c10::SmallVector<int64_t, 5> loss_shape() const {
-    c10::SmallVector<int64_t, 5> shape;
-    const Tensor& input = operands_.input;
-    if (call_.reduction == Reduction::none)
-      for (int64_t d = 0; d < input.dim(); ++d)
-        if (d != 1 && input.dim() > 1) shape.push_back(input.size(d));
+  std::optional<RowStrides> strides_of(const Tensor& tensor, bool split) const {
+    auto found = strides_over(rows_, without_row(call_, tensor.strides()), split);
+    if (found) found->element = tensor.stride(loss_.row_dimension(tensor.dim()));
+    return found;
+  }
+
+  std::optional<RowStrides> strides_of_taken(size_t k, bool split) const {
+    return loss_.is_row(k) ? strides_of(taken_[k], split)
+                           : strides_over(rows_, taken_[k].strides(), split);
+  }
+
+  bool fits(size_t k, bool split) const {
+    return !taken_[k].defined() || loss_.is_weight(k) || strides_of_taken(k, split).has_value();
+  }
+
+  // Kernels know an outer and an inner dimension of rows: a tensor whose rows do not lie so, such
+  // as a crop of an image, is copied. All others are read in place, transposed and expanded ones
+  // too.
+  void take(size_t k) {
+    Tensor& tensor = taken_[k];
+    if (!tensor.defined()) return;
+    if (!fits(k, split_)) tensor = tensor.contiguous();
+    const void* const data = tensor.const_data_ptr();
+    if (loss_.is_weight(k)) {
+      arguments.weight = data;
+      return;
+    }
+    const RowStrides strides = *strides_of_taken(k, split_);
+    if (loss_.is_row(k)) {
+      arguments.operands[k] = data;
+      arguments.strides[k] = strides;
+    } else if (loss_.roles[k] == kMaskRole) {
+      arguments.mask = static_cast<const bool*>(data);
+      arguments.mask_strides = strides;
+    } else if (loss_.roles[k] == kTargetRole) {
+      arguments.targets = data;
+      arguments.targets_dtype = dtype_of(tensor.scalar_type());
+      arguments.target_strides = strides;
+    } else {
+      arguments.labels = data;
+      arguments.labels_dtype = dtype_of(tensor.scalar_type());
+      arguments.label_strides = strides;
+    }
+  }
+
+  // One number where rows are reduced.
+  Extents loss_shape() const {
+    Extents shape;
+    if (call_.reduction != Reduction::none) return shape;
+    if (call_.outputs() > 1) shape.push_back(call_.outputs());
+    shape.append(rows_.begin(), rows_.end());
     return shape;
   }
 
   const RowCall& call_;
-  const RowOperands& operands_;
+  const RowLossDefinition& loss_;
+  TensorList operands_;
   at::ScalarType type_;
-  Tensor logits_, targets_, weight_, grad_output_;
+  Extents rows_;
+  bool split_ = false;
+  Tensors taken_;
+  Tensor grad_output_;
 };
 
-// Without rows or without classes: what PyTorch makes of nothing.
-Tensor loss_of_nothing(const RowCall& call, const RowOperands& operands) {
+// Whether there are no rows or nothing in them.
+bool is_empty(TensorList operands) { return operands[0].numel() == 0; }
+
+// Without rows: what the reference makes of nothing.
+Tensor loss_of_nothing(const RowCall& call, TensorList operands) {
   check_call(call, operands);
-  const bool probabilities = operands.has_probabilities();
-  const Tensor target = probabilities ? operands.target : operands.target.to(at::kLong);
-  const auto weight =
-      operands.weight.defined() ? std::optional<Tensor>(operands.weight) : std::optional<Tensor>();
-  const int64_t reduction = call.reduction == Reduction::none   ? at::Reduction::None
-                            : call.reduction == Reduction::mean ? at::Reduction::Mean
-                                                                : at::Reduction::Sum;
-  return at::cross_entropy_loss(operands.input, target, weight, reduction, call.ignore_index,
-                                call.label_smoothing);
+  const auto rows = without_row(call, operands[0].sizes());
+  TORCH_CHECK_INDEX(!call.loss->has_labels() || c10::multiply_integers(rows) == 0, call.name(),
+                    ": ", call.loss->operand_names[0], " ", operands[0].sizes(), " has no classes");
+  Stack stack;
+  put_call(call, operands, stack);
+  call_operator(*call.loss, "_reference", stack);
+  return stack[0].toTensor();
+}
+
+Tensors zeros(const RowCall& call, TensorList operands, const Wanted& wanted) {
+  Tensors gradients(call.loss->gradients());
+  for (size_t k = 0; k < gradients.size(); ++k)
+    if (wanted[k]) gradients[k] = at::zeros_like(operands[k]);
+  return gradients;
+}
+
+Tensors as_inputs(Tensors gradients, TensorList operands) {
+  for (size_t k = 0; k < gradients.size(); ++k)
+    if (gradients[k].defined()) gradients[k] = as_input(gradients[k], operands[k]);
+  return gradients;
 }
 
 }  // namespace
 
-bool has_kernels(const RowLossDefinition& loss, const at::Device& device) {
-  return loss.kernels[static_cast<int>(kind_of(device))].load() != nullptr;
+bool has_kernels(const RowCall& call, const at::Device& device) {
+  return call.loss->kernels[static_cast<size_t>(kind_of(device))].load() != nullptr;
 }
 
-Tensor as_input(const Tensor& gradient, const Tensor& input) {
-  const bool dense = input.is_non_overlapping_and_dense();
-  const Tensor like = dense ? input : at::empty_like(input, input.options().device(at::kMeta));
-  if (gradient.scalar_type() == input.scalar_type() && gradient.strides() == like.strides())
+Tensor as_input(const Tensor& gradient, const Tensor& operand) {
+  const bool dense = operand.is_non_overlapping_and_dense();
+  const Tensor like =
+      dense ? operand : at::empty_like(operand, operand.options().device(at::kMeta));
+  if (gradient.scalar_type() == operand.scalar_type() && gradient.strides() == like.strides())
     return gradient;
-  return at::empty_like(input).copy_(gradient);
+  return at::empty_like(operand).copy_(gradient);
 }
 
-RowResult compute_rows(const RowCall& call, const RowOperands& operands, bool wanted,
-                       Expectation* expectation) {
-  if (operands.is_empty())
-    return {loss_of_nothing(call, operands), wanted ? at::zeros_like(operands.input) : Tensor()};
+LossAndGradients compute_loss(const RowCall& call, TensorList operands, const Wanted& wanted,
+                              Expectation* expectation) {
+  if (is_empty(operands)) return {loss_of_nothing(call, operands), zeros(call, operands, wanted)};
   RowWalk walk(call, operands);
-  RowResult result;
-  result.loss = walk.value();
-  if (wanted) result.gradient = walk.gradient();
-  if (wanted && expectation) {
-    walk.arguments.expectation = expectation;
-    walk.arguments.guess = Guess::write;
-  }
+  LossAndGradients result{walk.value(), walk.gradients(wanted)};
+  if (walk.arguments.wants_gradient()) walk.expect(expectation, Guess::write);
   walk.run();
   return result;
 }
 
-Tensor compute_rows_in_place(const RowCall& call, const RowOperands& operands) {
-  const Tensor& input = operands.input;
-  if (operands.is_empty()) return loss_of_nothing(call, operands);
+Tensor compute_loss_in_place(const RowCall& call, TensorList operands) {
+  const Tensor& input = operands[0];
+  if (is_empty(operands)) return loss_of_nothing(call, operands);
   at::assert_no_internal_overlap(input);
   RowWalk walk(call, operands);
   const Tensor loss = walk.value();
   if (walk.reads_in_place()) {
-    walk.into(input);
+    walk.into({input});
     walk.run();
   } else {
-    const Tensor gradient = walk.gradient();
+    const Tensors gradients = walk.gradients({true});
     walk.run();
-    input.copy_(gradient);
+    input.copy_(gradients[0]);
   }
   return loss;
 }
 
-Tensor compute_row_gradient(const RowCall& call, const Tensor& grad_output,
-                            const RowOperands& operands, Expectation* expectation) {
-  if (operands.is_empty()) return at::zeros_like(operands.input);
+bool pays_ahead(const RowCall&, TensorList operands) { return !is_empty(operands); }
+
+Tensors compute_gradients(const RowCall& call, const Tensor& grad_output, TensorList operands,
+                          const Wanted& wanted, Expectation* expectation) {
+  if (is_empty(operands)) return zeros(call, operands, wanted);
   RowWalk walk(call, operands);
   walk.take_grad_output(grad_output);
-  const Tensor gradient = walk.gradient();
-  if (call.reduction != Reduction::none && expectation) {
-    walk.arguments.expectation = expectation;
-    walk.arguments.guess = Guess::learn;
-  }
+  Tensors gradients = walk.gradients(wanted);
+  if (!walk.arguments.wants_gradient()) return gradients;
+  if (call.reduction != Reduction::none) walk.expect(expectation, Guess::learn);
   walk.run();
-  return as_input(gradient, operands.input);
+  return as_inputs(std::move(gradients), operands);
 }
 
-void check_row_gradient(const RowCall& call, const Tensor& grad_output, const RowOperands& operands,
-                        const Tensor& gradient, Expectation* expectation) {
-  if (operands.is_empty()) return;
+Tensors check_gradients(const RowCall& call, const Tensor& grad_output, TensorList operands,
+                        Tensors gradients, Expectation* expectation) {
   RowWalk walk(call, operands);
   walk.take_grad_output(grad_output);
-  walk.into(gradient);
-  walk.arguments.expectation = expectation;
-  walk.arguments.guess = Guess::check;
+  walk.into(gradients);
+  walk.expect(expectation, Guess::check);
   walk.run();
+  return as_inputs(std::move(gradients), operands);
 }
 
 }  // namespace losscli

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "torch/compute.h"
+#include "torch/call.h"
 
 namespace losscli {
 
@@ -20,37 +20,32 @@ using torch::jit::Stack;
 // The operands that begin at `first`.
 inline Tensors take_tensors(const c10::IValue* first, size_t count) {
   Tensors tensors;
-  for (size_t k = 0; k < count; ++k) tensors.push_back(first[k].toTensor());
+  for (size_t k = 0; k < count; ++k)
+    tensors.push_back(first[k].isNone() ? at::Tensor() : first[k].toTensor());
   return tensors;
 }
 
 // The reduction and the parameters, which begin at `first`; checked below the dispatcher.
-inline LossCall take_call(LossDefinition& loss, const c10::IValue* first) {
-  LossCall call;
+template <typename Call>
+Call take_call(typename Call::Definition& loss, const c10::IValue* first) {
+  Call call;
   call.loss = &loss;
   call.reduction = parse_reduction(first->toStringView());
   for (size_t p = 0; p < loss.parameters(); ++p) call.parameters[p] = first[1 + p].toDouble();
   return call;
 }
 
-inline void put_call(const LossCall& call, Stack& stack) {
+// The operands, the reduction and the parameters.
+template <typename Call>
+void put_call(const Call& call, at::ArrayRef<at::Tensor> operands, Stack& stack) {
   constexpr const char* kReductions[] = {"none", "mean", "sum"};
+  for (const at::Tensor& operand : operands)
+    stack.emplace_back(operand.defined() ? c10::IValue(operand) : c10::IValue());
   stack.emplace_back(std::string(kReductions[static_cast<int>(call.reduction)]));
   for (size_t p = 0; p < call.loss->parameters(); ++p) stack.emplace_back(call.parameters[p]);
 }
 
-// The arguments of NAME_backward.
-inline void put_backward(const LossCall& call, const at::Tensor& grad_output,
-                         at::ArrayRef<at::Tensor> operands, const Wanted& wanted, Stack& stack) {
-  stack.emplace_back(grad_output);
-  for (const at::Tensor& operand : operands) stack.emplace_back(operand);
-  put_call(call, stack);
-  c10::List<bool> flags;
-  for (size_t k = 0; k < operands.size(); ++k) flags.push_back(wanted[k]);
-  stack.emplace_back(std::move(flags));
-}
-
-inline size_t call_length(const LossDefinition& loss) { return 1 + loss.parameters(); }
+inline size_t call_length(const Definition& loss) { return 1 + loss.parameters(); }
 
 inline Wanted take_wanted(const c10::IValue& value) {
   Wanted wanted{};
@@ -59,31 +54,36 @@ inline Wanted take_wanted(const c10::IValue& value) {
   return wanted;
 }
 
-inline OperatorHandle find_operator(const LossDefinition& loss, const char* suffix) {
+// Calls losscli::NAME plus a suffix.
+inline void call_operator(const Definition& loss, const char* suffix, Stack& stack) {
   const std::string name = "losscli::" + loss.name + suffix;
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
+  c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").callBoxed(stack);
 }
 
 // The gradients of NAME_backward, by calling it.
-inline Tensors call_backward(const LossCall& call, const at::Tensor& grad_output,
-                             at::ArrayRef<at::Tensor> operands, const Wanted& wanted) {
+template <typename Call>
+Tensors call_backward(const Call& call, const at::Tensor& grad_output,
+                      at::ArrayRef<at::Tensor> operands, const Wanted& wanted) {
   Stack stack;
-  put_backward(call, grad_output, operands, wanted, stack);
-  find_operator(*call.loss, "_backward").callBoxed(stack);
-  return take_tensors(stack.data(), operands.size());
+  stack.emplace_back(grad_output);
+  put_call(call, operands, stack);
+  c10::List<bool> flags;
+  for (size_t k = 0; k < call.loss->gradients(); ++k) flags.push_back(wanted[k]);
+  stack.emplace_back(std::move(flags));
+  call_operator(*call.loss, "_backward", stack);
+  return take_tensors(stack.data(), call.loss->gradients());
 }
 
 // What NAME_double_backward returns for the operands, by calling it; for grad_output, if asked for.
-inline Tensors call_double_backward(const LossCall& call, at::ArrayRef<at::Tensor> vectors,
-                                    const at::Tensor& grad_output,
-                                    at::ArrayRef<at::Tensor> operands,
-                                    at::Tensor* of_grad_output = nullptr) {
+template <typename Call>
+Tensors call_double_backward(const Call& call, at::ArrayRef<at::Tensor> vectors,
+                             const at::Tensor& grad_output, at::ArrayRef<at::Tensor> operands,
+                             at::Tensor* of_grad_output = nullptr) {
   Stack stack;
   for (const at::Tensor& vector : vectors) stack.emplace_back(vector);
   stack.emplace_back(grad_output);
-  for (const at::Tensor& operand : operands) stack.emplace_back(operand);
-  put_call(call, stack);
-  find_operator(*call.loss, "_double_backward").callBoxed(stack);
+  put_call(call, operands, stack);
+  call_operator(*call.loss, "_double_backward", stack);
   if (of_grad_output) *of_grad_output = stack[0].toTensor();
   return take_tensors(stack.data() + 1, operands.size());
 }

@@ -41,8 +41,9 @@ void add_to(Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term 
 }  // namespace
 
 bool have_tangents(TensorList tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const Tensor& tensor) { return tangent_of(tensor).defined(); });
+  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) {
+    return tensor.defined() && tangent_of(tensor).defined();
+  });
 }
 
 void set_loss_tangent(const LossCall& call, TensorList operands, const Tensor& loss) {

@@ -13,7 +13,6 @@ from losscli.losses import (
     LOSSES,
     ROW,
     ROW_FORMS,
-    ROW_FUNCTORS,
     ROW_LOSSES,
     Operand,
     Parameter,
@@ -40,7 +39,7 @@ def page() -> str:
     parts = [INTRODUCTION, "## Losses of each element\n"]
     parts += [_entry(spec) for spec in LOSSES.values()]
     parts += ["## Losses of each row\n"]
-    parts += [_entry(spec) for spec in (ROW_LOSSES | ROW_FUNCTORS).values()]
+    parts += [_entry(spec) for spec in ROW_LOSSES.values()]
     return "\n".join(parts)
 
 

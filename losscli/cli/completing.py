@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-import losscli
 from losscli.errors import LosscliError
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -56,36 +52,6 @@ def add_completion(command: click.Command) -> None:
             parameter._custom_shell_complete = listed(list, files=True)
         elif parameter.name == "device" and not isinstance(parameter.type, OneOf):
             parameter._custom_shell_complete = listed(lambda: DEVICES)
-
-
-@cache
-def checks() -> dict[str, str]:
-    """Return what each check of ``losscli verify`` catches, by its name.
-
-    Read from the sources, because importing the checks imports torch.
-    """
-    folder = Path(losscli.__file__).parent / "verify" / "checks"
-    order = [
-        node.value.id
-        for node in ast.walk(_parsed(folder / "__init__.py"))
-        if isinstance(node, ast.Attribute) and node.attr == "CHECK"
-        if isinstance(node.value, ast.Name)
-    ]
-    return dict(_check(_parsed(folder / f"{module}.py")) for module in order)
-
-
-def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def _check(module: ast.Module) -> tuple[str, str]:
-    """Return the first and the third argument of ``CHECK = Check(name, pass, catches, ...)``."""
-    call: Any = next(
-        node.value
-        for node in module.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CHECK"
-    )
-    return ast.literal_eval(call.args[0]), ast.literal_eval(call.args[2])
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.completing import checks as check_names
 from losscli.cli.completing import listed
 from losscli.cli.options import (
     axis,
@@ -20,6 +19,7 @@ from losscli.cli.options import (
     output_options,
     resolve_config,
 )
+from losscli.config.check_names import check_names
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own

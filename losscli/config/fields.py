@@ -13,6 +13,7 @@ from losscli.axes import (
     CHANGING,
     GradOutput,
 )
+from losscli.config.check_names import check_names
 from losscli.config.positions import Located
 from losscli.config.problems import each
 from losscli.config.schema import (
@@ -20,6 +21,8 @@ from losscli.config.schema import (
     ALL_WEIGHTED,
     MOST_PROCESSES,
     OFF_DEFAULT,
+    ROWS_HOLDING,
+    ROWS_OFF_DEFAULT,
     LossChoice,
     off_default,
 )
@@ -149,6 +152,11 @@ def names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[s
     return lambda node: tuple(dict.fromkeys(each(_items(node, what), read)))
 
 
+def read_checks(node: Located) -> tuple[str, ...]:
+    """Read the name of a check of ``losscli verify`` or a list of them."""
+    return names("check", check_names())(node)
+
+
 def read_implementation(node: Located) -> str:
     """Read the name of an implementation; that of a file counts from the config's directory."""
 
@@ -183,7 +191,8 @@ def read_losses(node: Located) -> tuple[LossChoice, ...]:
 
     ``all`` adds those not named, ``off_default`` adds them with parameters that are no defaults,
     ``weighted`` adds each with a weight, and with such parameters. ``rows`` adds every loss over
-    rows, in each of its forms.
+    rows, in each of its forms, ``rows_off_default`` adds them with such parameters, and
+    ``rows_of_logits`` and ``rows_of_vectors`` add those whose rows hold these.
     """
     items = [node] if isinstance(node.value, dict) else _items(node, "a loss")
     every = next((i.value for i in reversed(items) if i.value in ("all", OFF_DEFAULT)), "")
@@ -207,8 +216,13 @@ def _choices(item: Located) -> list[LossChoice]:
         return []
     if item.value == ALL_WEIGHTED:
         return list(map(_off_default, WEIGHTED.values()))
+    if item.value == ROWS_OFF_DEFAULT:
+        return list(map(_off_default, ROW_FORMS.values()))
     if item.value == ALL_ROWS:
         return list(map(LossChoice, ROW_FORMS))
+    for name, held in ROWS_HOLDING.items():
+        if item.value == name:
+            return [LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
     return [LossChoice(read_loss_name(item))]
 
 

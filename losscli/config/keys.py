@@ -14,6 +14,7 @@ from losscli.config.fields import (
     check_processes,
     names,
     one_name,
+    read_checks,
     read_device,
     read_duration,
     read_grad_output,
@@ -197,7 +198,8 @@ FIELDS: Mapping[str, Key] = {
         "Losses: all, names, or maps with parameters such as {smooth_l1: {beta: [0.5, 1.0]}}; "
         "off_default adds the losses that are not named, with parameters off their defaults; "
         "weighted adds each loss with a weight (weighted_mse, ...), with such parameters; rows "
-        "adds each loss over rows, in all of its forms.",
+        "adds each loss over rows, in all of its forms; rows_off_default adds them with such "
+        "parameters; rows_of_logits and rows_of_vectors add those whose rows hold these.",
     ),
     "sizes": Key(
         read_sizes,
@@ -239,6 +241,11 @@ FIELDS: Mapping[str, Key] = {
             },
         },
         "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
+    ),
+    "checks": Key(
+        read_checks,
+        _some(_TEXT),
+        "Checks that `losscli verify` runs, as `losscli list checks` names them; all without it.",
     ),
 }
 """Each key of a config and the field of that name of a Config."""

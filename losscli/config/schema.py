@@ -20,6 +20,7 @@ from losscli.axes import (
 )
 from losscli.implementations import CUSTOM
 from losscli.losses import Reduction, Shape, Spec
+from losscli.losses.rows.spec import LOGITS, VECTORS, Content
 from losscli.units import format_size
 
 
@@ -36,6 +37,10 @@ ALL_ROWS = "rows"
 """In a list of losses: every loss with a weight, and every loss over rows in all of its forms."""
 OFF_DEFAULT = "off_default"
 """In a list of losses: every loss that is not named, with parameters off their defaults."""
+ROWS_OFF_DEFAULT = "rows_off_default"
+"""In a list of losses: those of ``rows``, with parameters off their defaults."""
+ROWS_HOLDING: Mapping[str, Content] = {"rows_of_logits": LOGITS, "rows_of_vectors": VECTORS}
+"""In a list of losses: those of ``rows`` whose rows hold this, for which sizes have a meaning."""
 
 
 def off_default(spec: Spec) -> dict[str, float]:
@@ -161,6 +166,8 @@ class Config:
     """The filters of the command line: a row has to match one of them."""
     timing: Timing = Timing()
     tolerances: tuple[Tolerance, ...] = ()
+    checks: tuple[str, ...] = ()
+    """The checks that ``losscli verify`` runs on these cases; empty for all."""
     tables: tuple[Config, ...] = ()
     """The configs to run instead, one after the other: this config with some keys replaced in
     each."""

@@ -18,7 +18,7 @@ from losscli.extension.cache import Cache, user_cache
 from losscli.extension.plan import TorchInstall, csrc_root
 from losscli.extension.targets import CPU, CUDA, production
 from losscli.extension.toolbox import Toolbox
-from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES
+from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.machine.commands import printed
 from losscli.machine.devices import Gpu
 
@@ -182,7 +182,7 @@ class Machine:
     @cached_property
     def kernels(self) -> Kernels:
         """The libraries of the device; none count as built without torch."""
-        names = (*LOSSES, *ROW_LOSSES, *ROW_FUNCTORS)
+        names = (*LOSSES, *ROW_LOSSES)
         targets = production(names, CUDA if self.on_gpu else CPU)
         if not self.torch:
             return Kernels(0, len(targets))

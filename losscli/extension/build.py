@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from losscli.errors import BuildError, UnfitError
-from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES
+from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 from losscli.units import format_duration
@@ -174,7 +174,7 @@ def build(
     force: bool = False,
     notify: Notify,
     progress: Receiver,
-    losses: Sequence[str] = (*LOSSES, *ROW_LOSSES, *ROW_FUNCTORS),
+    losses: Sequence[str] = (*LOSSES, *ROW_LOSSES),
     cache: Cache | None = None,
     csrc: Path | None = None,
 ) -> list[Outcome]:

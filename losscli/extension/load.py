@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from losscli.errors import BuildError, UsageError
-from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES, WEIGHTED
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
 from losscli.notes import note, status
 
 from .targets import (
@@ -40,7 +40,7 @@ def load(device: str | None = None) -> None:
     kind = device.partition(":")[0] if device else None
     if kind and kind not in DEVICES:
         raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")
-    losses = (*LOSSES, *ROW_LOSSES, *ROW_FUNCTORS)
+    losses = (*LOSSES, *ROW_LOSSES)
     load_targets(production(losses, kind) if kind else [Target(TORCH)])
 
 
@@ -115,27 +115,17 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
     if target.part == TORCH:
         for loss in LOSSES | WEIGHTED:
             _call(library, "losscli_attach_loss", loss.encode())
-        for loss in ROW_LOSSES:
-            _call(library, "losscli_attach_row_loss", loss.encode())
-        for spec in ROW_FUNCTORS.values():
+        for spec in ROW_LOSSES.values():
             words = (spec.name.encode(), spec.roles.encode(), spec.doubling.encode())
-            _call(
-                library,
-                "losscli_attach_functor",
-                *words,
-                int(spec.second_dimension),
-                int(spec.wide),
-            )
+            flags = (int(spec.second_dimension), int(spec.wide))
+            _call(library, "losscli_attach_row_loss", *words, *flags)
         return
     torch, device = _loaded[Target(TORCH)], target.device.encode()
     if target.part == RUNTIME:
         _call(torch, "losscli_attach_runtime", device, _table(library, "losscli_runtime"))
     elif target.part == BENCH:
         _call(torch, "losscli_attach_probe", device, _table(library, "losscli_probe"))
-    elif target.is_functor:
-        table = _table(library, "losscli_row_kernels")
-        _call(torch, "losscli_attach_functor_kernels", target.loss.encode(), device, table)
-    elif target.is_rowwise:
+    elif target.is_of_rows:
         table = _table(library, "losscli_row_kernels")
         _call(torch, "losscli_attach_row_kernels", target.loss.encode(), device, table)
     else:

@@ -17,8 +17,7 @@ The first call of each goes to a stub of this module, which loads what the call 
 again. The libraries register themselves under keys of single devices, which the dispatcher prefers
 to the stubs' keys: nothing is overridden, and no later call comes here.
 
-The operators of losses over rows have the same stubs, and are defined in :mod:`.row_operators`
-and :mod:`.functor_operators`.
+The operators of losses over rows have the same stubs, and are defined in :mod:`.row_operators`.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ import torch
 from torch import Tensor
 
 from losscli.errors import BuildError
-from losscli.losses import LOSSES, ROW_FUNCTORS, ROW_LOSSES, WEIGHTED, LossSpec
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec
 from losscli.losses import operators as bound
 
-from . import batching, fake, functor_operators, load, row_operators
+from . import batching, fake, load, row_operators
 from .late import when_imported
 from .targets import DEVICES
 
@@ -194,13 +193,11 @@ _LIBRARIES = {
 }
 for _row_spec in ROW_LOSSES.values():
     row_operators.define(_row_spec, _LIBRARIES[NAMESPACE], partial(_Stub, NAMESPACE))
-for _functor in ROW_FUNCTORS.values():
-    functor_operators.define(_functor, _LIBRARIES[NAMESPACE], partial(_Stub, NAMESPACE))
 for _spec in _SPECS:
     _define(_spec)
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
         setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
-for _name in (*row_operators.bound_names(), *functor_operators.bound_names()):
+for _name in row_operators.bound_names():
     setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", _take_dtensors)

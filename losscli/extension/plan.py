@@ -211,19 +211,18 @@ def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
     native = _NATIVE_FLAG.get(platform.machine(), ())
     flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *native)
     if target.part in (LOSS, STRATEGIES):
-        rows = target.is_rowwise or target.is_functor
-        flags = (*flags, *_loss_flags(target.loss, f"losses/{'rows' if rows else 'elementwise'}"))
+        flags = (*flags, *_loss_flags(target))
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
 
 
-def _loss_flags(loss: str, folder: str) -> tuple[str, ...]:
+def _loss_flags(target: Target) -> tuple[str, ...]:
     """Return the macros that name a loss and its header, and where it is weighted the inner one."""
-    inner = inner_name(loss)
+    loss, header = target.loss, target.loss_header
     if not is_weighted(loss):
-        return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{folder}/{loss}.h"'
+        return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{header}"'
     return (
-        *(f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{folder}/weighted.h"'),
-        *(f"-DLOSSCLI_WEIGHTED={inner}", f'-DLOSSCLI_WEIGHTED_HEADER="{folder}/{inner}.h"'),
+        *(f"-DLOSSCLI_LOSS={loss}", '-DLOSSCLI_LOSS_HEADER="losses/elementwise/weighted.h"'),
+        *(f"-DLOSSCLI_WEIGHTED={inner_name(loss)}", f'-DLOSSCLI_WEIGHTED_HEADER="{header}"'),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from losscli.losses import ROW_FUNCTORS, ROW_LOSSES
+from losscli.losses import ROW_LOSSES
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
 
 CPU, CUDA = "cpu", "cuda"
@@ -21,10 +21,6 @@ TORCH, RUNTIME, BENCH, LOSS, STRATEGIES = "torch", "runtime", "bench", "loss", "
 Sources = Mapping[str, bytes]
 """Path under csrc, and what the file holds."""
 
-_ROWS = (
-    *("rows/kernels.h", "rows/cross_entropy.h"),
-    *("losses/rows/loss.h", "losses/rows/cross_entropy.h"),
-)
 _HEADERS, _UNITS = {".h", ".cuh"}, {".cpp", ".cu"}
 
 
@@ -52,23 +48,23 @@ class Target:
         return f"liblosscli_{self.name}.so"
 
     @property
-    def is_rowwise(self) -> bool:
+    def is_of_rows(self) -> bool:
         """Whether these are the kernels of a loss over rows."""
         return self.part == LOSS and self.loss in ROW_LOSSES
 
     @property
-    def is_functor(self) -> bool:
-        """Whether these are the kernels of a functor over rows."""
-        return self.part == LOSS and self.loss in ROW_FUNCTORS
+    def loss_header(self) -> str:
+        """The header of the loss under csrc; that of the inner loss where it is weighted."""
+        if self.is_of_rows:
+            return f"losses/rows/{ROW_LOSSES[self.loss].header or self.loss}.h"
+        return f"losses/elementwise/{inner_name(self.loss)}.h"
 
     @property
     def unit_folder(self) -> str:
         """The folder of csrc whose .cpp and .cu files are compiled into the library."""
         if self.part == TORCH:
             return "torch/"
-        own_cpu = self.is_functor and self.device == CPU
-        rowwise = "rows/functors" if own_cpu else "rows"
-        kernels = rowwise if self.is_rowwise or self.is_functor else "elementwise"
+        kernels = "rows" if self.is_of_rows else "elementwise"
         folder = {RUNTIME: "core", BENCH: "bench"}.get(self.part, kernels)
         return f"{folder}/{self.device}/"
 
@@ -76,30 +72,19 @@ class Target:
     def headers(self) -> tuple[str, ...]:
         """The folders and files of csrc whose headers the library may include."""
         if self.part == TORCH:
-            interfaces = (
-                *("elementwise/kernels.h", "rows/kernels.h", "rows/cross_entropy.h"),
-                *(
-                    "bench/probe.h",
-                    "losses/elementwise/loss.h",
-                    "losses/rows/loss.h",
-                    "losses/rows/cross_entropy.h",
-                ),
-            )
-            return ("core/", "torch/", *interfaces)
+            interfaces = ("elementwise/kernels.h", "rows/kernels.h", "bench/probe.h")
+            losses = ("losses/elementwise/loss.h", "losses/rows/loss.h")
+            return ("core/", "torch/", *interfaces, *losses)
         if self.part == RUNTIME:
             return ("core/",)
         if self.part == BENCH:
             return ("core/", "bench/", "elementwise/", "reduce/", "losses/elementwise/loss.h")
-        if self.is_rowwise:
+        shared = ("core/", "reduce/", "elementwise/")
+        if self.is_of_rows:
             # How elements are converted, gathered and streamed is the same.
-            return ("core/", "reduce/", "elementwise/", *_ROWS)
-        if self.is_functor:
-            functor = f"losses/rows/{self.loss}.h"
-            shared = (*_ROWS, "rows/cpu/", "rows/cuda/", "rows/functors/")
-            return ("core/", "reduce/", "elementwise/", *shared, functor)
-        own = [f"losses/elementwise/{inner_name(self.loss)}.h"]
-        own += ["losses/elementwise/weighted.h"] if is_weighted(self.loss) else []
-        return ("core/", "reduce/", "elementwise/", "losses/elementwise/loss.h", *own)
+            return (*shared, "rows/", "losses/rows/loss.h", self.loss_header)
+        weighted = ("losses/elementwise/weighted.h",) if is_weighted(self.loss) else ()
+        return (*shared, "losses/elementwise/loss.h", self.loss_header, *weighted)
 
 
 def needed(loss: str, device: str, *, strategies: bool = False) -> list[Target]:
@@ -120,7 +105,7 @@ def production(losses: Iterable[str], device: str) -> list[Target]:
 
 def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
     """Return the libraries that only benchmarks use: the probe, and other ways to finish a sum."""
-    summed = [loss for loss in losses if loss not in {*ROW_LOSSES, *ROW_FUNCTORS}]
+    summed = [loss for loss in losses if loss not in ROW_LOSSES]
     return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in summed)]
 
 

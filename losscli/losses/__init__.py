@@ -15,10 +15,8 @@ from . import elementwise, rows
 from .domain import DOMAINS, Domain
 from .elementwise.weighting import is_weighted, weighted
 from .reduction import REDUCTIONS, Reduction, reduce
-from .rows.forms import forms
-from .rows.functor_forms import forms_of_functor
-from .rows.functors import RowFunctorSpec
-from .rows.spec import RowLossSpec, RowSpec
+from .rows.forms import forms, operators_of
+from .rows.spec import RowSpec
 from .spec import (
     CLASS_NUMBERS,
     ELEMENT,
@@ -37,7 +35,7 @@ from .spec import (
     Unit,
 )
 
-Kind = TypeVar("Kind", LossSpec, RowLossSpec, RowFunctorSpec)
+Kind = TypeVar("Kind", LossSpec, RowSpec)
 
 
 def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
@@ -54,21 +52,14 @@ WEIGHTED: dict[str, LossSpec] = {
 """Each loss with a weight, ``weighted_NAME``: to be chosen by name, and no part of ``all``."""
 
 
-ROW_LOSSES: dict[str, RowLossSpec] = _find(RowLossSpec, rows)
-"""The losses over rows, which have operators and kernels of their own shape."""
-
-
-ROW_FUNCTORS: dict[str, RowFunctorSpec] = _find(RowFunctorSpec, rows)
-"""The losses over rows whose kernels are a functor each."""
+ROW_LOSSES: dict[str, RowSpec] = {
+    each.name: each for spec in _find(RowSpec, rows).values() for each in operators_of(spec)
+}
+"""The losses over rows, as their operators take them: with class numbers, with probabilities."""
 
 
 ROW_FORMS: dict[str, RowSpec] = {
-    form.name: form
-    for family in (
-        *map(forms, ROW_LOSSES.values()),
-        *map(forms_of_functor, ROW_FUNCTORS.values()),
-    )
-    for form in family
+    form.name: form for spec in ROW_LOSSES.values() for form in forms(spec)
 }
 """The losses over rows in each form that is tested: to be chosen by name, and no part of ``all``.
 """
@@ -111,7 +102,6 @@ __all__ = [
     "REDUCTIONS",
     "ROW",
     "ROW_FORMS",
-    "ROW_FUNCTORS",
     "ROW_LOSSES",
     "WEIGHTED",
     "Domain",
@@ -120,8 +110,6 @@ __all__ = [
     "Operand",
     "Parameter",
     "Reduction",
-    "RowFunctorSpec",
-    "RowLossSpec",
     "RowSpec",
     "Shape",
     "Spec",

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import operators
+from .reduction import REDUCTIONS
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from .spec import Parameter
 
 WEIGHTED = "weighted_"
 """How the names of losses with a weight begin."""
@@ -37,6 +40,9 @@ class Arguments(NamedTuple):
     weight: Tensor | None = None
     divisor: float | None = None
     """What the result is divided by besides."""
+    restored: Callable[[Tensor], Tensor] | None = None
+    """Makes the gradient of the first operand that of the tensor which the caller gave, where the
+    operand is a view of it."""
 
 
 def reduction_of(
@@ -53,8 +59,30 @@ def reduction_of(
     return meant
 
 
+class Further(NamedTuple):
+    """What a function that returns the gradient takes besides, by keyword."""
+
+    name: str
+    default: Any
+    annotation: str
+    description: str
+
+
+GRAD_OUTPUT = Further(
+    "grad_output",
+    1.0,
+    "Tensor | float",
+    """what the gradient is multiplied by: a number, or a tensor of one element; with
+        reduction ``none`` also a tensor of the loss's shape.""",
+)
+
+
 class Calls:
     """The calls of one loss."""
+
+    parameters: tuple[Parameter, ...] = ()
+    """Those of the spec, once there is one."""
+    further: tuple[Further, ...] = (GRAD_OUTPUT,)
 
     def __init__(self, name: str, *, by_weights: bool = False, warns: bool = False) -> None:
         """Describe the calls of a loss.
@@ -68,9 +96,18 @@ class Calls:
         """
         self.name, self.by_weights, self.warns = name, by_weights, warns
 
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Raise ValueError for an unknown reduction or a parameter that is out of its domain."""
+        reduction = settings.get("reduction", "mean")
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
+        for parameter in self.parameters:
+            if parameter.name in settings and (wrong := parameter.check(settings[parameter.name])):
+                raise ValueError(f"{self.name}: {wrong}")
+
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` is the number of a module."""
-        operands, reduction, parameters, weight, _ = given
+        operands, reduction, parameters, weight, *_ = given
         self._warn(operands)
         loss: Tensor
         if weight is None:
@@ -84,7 +121,7 @@ class Calls:
         self, given: Arguments, grad_output: Tensor | float
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and its gradient for the first operand, in one launch."""
-        operands, reduction, parameters, weight, _ = given
+        operands, reduction, parameters, weight, *_ = given
         self._warn(operands)
         divisor = self._divisor(given)
         if divisor is not None:
@@ -109,23 +146,27 @@ class Calls:
     def with_grad(self, function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
         """Return the function that returns the gradient as well, of one made by ``function``."""
         arguments: Callable[..., Arguments] = inspect.unwrap(function)
+        further = self.further
 
-        def loss_with_grad(
-            *given: Any, grad_output: Tensor | float = 1.0, **named: Any
-        ) -> tuple[Tensor, Tensor]:
-            return self.loss_with_grad(arguments(*given, **named), grad_output)
+        def loss_with_grad(*given: Any, **named: Any) -> tuple[Tensor, Tensor]:
+            own = {each.name: named.pop(each.name, each.default) for each in further}
+            return self.loss_with_grad(arguments(*given, **named), **own)
 
         signature = inspect.signature(arguments)
-        last = inspect.Parameter(
-            "grad_output",
-            inspect.Parameter.KEYWORD_ONLY,
-            default=1.0,
-            annotation="Tensor | float",
-        )
-        signature = signature.replace(parameters=[*signature.parameters.values(), last])
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        last = [
+            inspect.Parameter(each.name, keyword, default=each.default, annotation=each.annotation)
+            for each in further
+        ]
+        signature = signature.replace(parameters=[*signature.parameters.values(), *last])
         name = f"{arguments.__name__}_with_grad"
         loss_with_grad.__name__ = loss_with_grad.__qualname__ = name
-        loss_with_grad.__doc__ = WITH_GRAD.format(name=arguments.__name__)
+        described = "".join(f"\n    {each.name}: {each.description}" for each in further)
+        loss_with_grad.__doc__ = WITH_GRAD.format(
+            name=arguments.__name__,
+            first=next(iter(signature.parameters)),
+            further=f", and\n\nArgs:{described}" if further else ".",
+        )
         show(loss_with_grad, signature, "tuple[Tensor, Tensor]")
         return loss_with_grad
 
@@ -148,17 +189,13 @@ class Calls:
         return _mean(given.weight, *given.operands)
 
 
-WITH_GRAD = """Return the loss and its gradient for the first operand, without autograd.
+WITH_GRAD = """Return the loss and its gradient for ``{first}``, without autograd.
 
-Both come from one launch. The arguments are those of :func:`{name}`, and
-
-Args:
-    grad_output: what the gradient is multiplied by: a number, or a tensor of one element; with
-        reduction ``none`` also a tensor of the loss's shape.
+Both come from one launch. The arguments are those of :func:`{name}`{further}
 
 Returns:
-    The loss and, in the shape of the first operand, the gradient of the loss (of its sum, with
-    reduction ``none``).
+    The loss and, in the shape of ``{first}``, the gradient of the loss (of its sum, with reduction
+    ``none``).
 """
 
 

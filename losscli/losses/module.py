@@ -1,29 +1,29 @@
-"""The bases of the loss modules; ``losscli.nn`` combines them with torch.nn.Module."""
+"""The modules of the losses, made from the arguments of their functions.
+
+``losscli.nn`` combines them with torch.nn.Module, so that describing a loss needs no torch.
+"""
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
-from .calling import Arguments, Calls
-from .reduction import REDUCTIONS
-from .spec import LossSpec, Parameter
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from .calling import Arguments, Calls, reduction_of
 
 _sites = itertools.count(1)
 """Numbers of the modules of this process; the functions have number 0."""
+_DEPRECATED = ("size_average", "reduce")
 
 
-class NumberedModule:
-    """A module with a number of its own, by which its calls are told from others.
+class LossModule:
+    """A loss with its settings, which raise ValueError when they are invalid.
 
-    ``losscli.nn`` combines its subclasses with ``torch.nn.Module``, so that describing a loss needs
-    no torch.
+    Each has a number of its own, by which its calls are told from others.
     """
 
+    settings: ClassVar[tuple[str, ...]]
     _site: int
 
     def __init__(self) -> None:
@@ -35,47 +35,75 @@ class NumberedModule:
         super().__setstate__(state)  # type: ignore[misc]
         self._site = next(_sites)
 
-
-def check_reduction(reduction: str) -> None:
-    """Raise ValueError for an unknown reduction."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
-
-
-def check_parameters(
-    name: str, parameters: Sequence[Parameter], given: Mapping[str, float]
-) -> None:
-    """Raise ValueError for a parameter of a loss that is out of its domain."""
-    for parameter in parameters:
-        if wrong := parameter.check(given[parameter.name]):
-            raise ValueError(f"{name}: {wrong}")
-
-
-class LossModule(NumberedModule):
-    """A loss with its settings, which raise ValueError when they are invalid."""
-
-    calls: ClassVar[Calls]
-    reduction: str
-
-    def __init__(self, spec: LossSpec, reduction: str, **parameters: float) -> None:
-        super().__init__()
-        check_reduction(reduction)
-        check_parameters(spec.name, spec.parameters, parameters)
-        self.reduction = reduction
-        for name, value in parameters.items():
-            setattr(self, name, value)
-        self._parameters_of_loss = tuple(parameters)
-
-    def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
-        return self._loss((input, target), weight)
-
-    def _loss(self, operands: tuple[Tensor, ...], weight: Tensor | None = None) -> Tensor:
-        """Return the loss of any number of operands, with the present settings."""
-        parameters = tuple([getattr(self, name) for name in self._parameters_of_loss])
-        return self.calls.loss(Arguments(operands, self.reduction, parameters, weight), self._site)
-
     def extra_repr(self) -> str:
         """Show the settings where the module is printed."""
-        names = ("reduction", *self._parameters_of_loss)
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.settings)
+
+
+def module_of(
+    name: str,
+    arguments: Callable[..., Arguments],
+    calls: Calls,
+    operands: Sequence[str],
+    kept: Sequence[str] = (),
+) -> type[LossModule]:
+    """Return the module of a loss: its settings are those of the function, in the same order.
+
+    Args:
+        name: of the class.
+        arguments: the public function, as it is written.
+        calls: what calls the operator.
+        operands: the names of the first tensors of ``forward``, where the function has others.
+        kept: the tensors that the module has as buffers, such as PyTorch's ``weight``.
+    """
+    every = inspect.signature(arguments).parameters
+    tensors = tuple(each for each in every if "Tensor" in str(every[each].annotation))
+    names = (*operands, *tensors[len(operands) :])
+    given = {n: each for n, each in every.items() if n not in tensors or n in kept}
+    settings = [n for n in given if n not in (*kept, *_DEPRECATED)]
+    settings.sort(key=lambda n: n != "reduction")
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.Signature(list(given.values()))
+
+    def start(self: Any, *values: Any, **named: Any) -> None:
+        LossModule.__init__(self)
+        bound = signature.bind(*values, **named)
+        bound.apply_defaults()
+        chosen = bound.arguments
+        if "size_average" in chosen:
+            old = [chosen.pop(each) for each in _DEPRECATED]
+            chosen["reduction"] = reduction_of(chosen["reduction"], *old, stacklevel=3)
+        for each in kept:
+            self.register_buffer(each, chosen.pop(each))
+        calls.check(chosen)
+        for each, value in chosen.items():
+            setattr(self, each, value)
+
+    def forward(self: Any, *values: Any, **named: Any) -> Any:
+        if len(values) > len(names):
+            raise TypeError(f"{name} takes {len(names)} tensors, but got {len(values)}")
+        found = dict(zip(tensors, values, strict=False))
+        for each, value in named.items():
+            found[tensors[names.index(each)] if each in names else each] = value
+        for each in kept:
+            if found.get(each) is None:
+                found[each] = getattr(self, each)
+        for each in settings:
+            found[each] = getattr(self, each)
+        return calls.loss(arguments(**found), self._site)
+
+    start.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [own, *given.values()], return_annotation="None"
+    )
+    shown = [every[n].replace(name=m, kind=own.kind) for n, m in zip(tensors, names, strict=True)]
+    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [own, *sorted(shown, key=lambda each: each.default is None)], return_annotation="Tensor"
+    )
+    forward.__doc__ = f"Return what :func:`losscli.functional.{arguments.__name__}` does."
+    members = {
+        "__init__": start,
+        "__doc__": f"See :func:`losscli.functional.{arguments.__name__}`.",
+        "forward": forward,
+        "settings": tuple(settings),
+    }
+    return type(name, (LossModule,), members)

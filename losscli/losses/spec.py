@@ -1,4 +1,4 @@
-"""The spec of a loss in Python, beside its C++ functor of the same name."""
+"""The spec of a loss in Python, beside its C++ header of the same name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .rows.relations import Relations
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .module import LossModule, NumberedModule
+    from .module import LossModule
 
 Shape = tuple[int, ...]
 DtypeKind = Literal["floating", "class numbers", "mask"]
@@ -73,6 +73,8 @@ class Parameter:
         """The values allowed, in words."""
         if self.is_switch:
             return "0 or 1"
+        if self.is_integer and self.maximum < math.inf:
+            return f"an integer from {self.minimum:g} to {self.maximum:g}"
         if self.is_integer:
             return "an integer"
         bounds = []
@@ -111,7 +113,7 @@ def last_dimension(shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class Operand:
-    """One tensor that a loss takes, in the order of the C++ functor's signature."""
+    """One tensor that a loss takes, in the order of the C++ header's signature."""
 
     name: str
     description: str = ""
@@ -140,6 +142,8 @@ class Operand:
     dimension."""
     optional: bool = False
     """Whether calls may leave it out."""
+    composed: bool = False
+    """Whether PyTorch's operators compose its gradient, which the kernels do not give."""
     roundings: int = 0
     """The roundings that it adds to the four of a loss over rows, or of its gradient."""
 
@@ -217,13 +221,13 @@ class Spec:
     that autograd derives from it) have to be right within 4 ulp of float64, or the checks blame the
     kernels for the reference's error. Write it so that nothing cancels and nothing overflows early.
 
-    :class:`LossSpec` is a loss of each element, ``RowLossSpec`` one of each row.
+    :class:`LossSpec` is a loss of each element, ``RowSpec`` one of each row.
     """
 
     unit: ClassVar[Unit]
     """What has a loss of its own."""
     name: str
-    """Stem of the functor's header, name of the op, YAML key and command-line argument."""
+    """Stem of the header, name of the op, YAML key and command-line argument."""
     formula: str
     """One element's loss, or one row's, as a person writes it."""
     operands: tuple[Operand, ...]
@@ -245,7 +249,7 @@ class Spec:
     """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
     """The public function that returns the gradient of the prediction as well."""
-    module: type[NumberedModule]
+    module: type[LossModule]
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = no_kinks
     """Where the derivative jumps, in units of ``branch_coordinate``."""
@@ -366,7 +370,6 @@ class LossSpec(Spec):
     """A loss of each element of its operands, which broadcast."""
 
     unit: ClassVar[Unit] = ELEMENT
-    module: type[LossModule]
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
         """Return the shape that the operands broadcast to."""

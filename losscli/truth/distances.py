@@ -84,7 +84,7 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
         got = result.detach()[truth.block].double()
         if got.numel() == 0:
             continue
-        error = (got - truth.value).abs_()
+        error = distance(got, truth)
         scale = truth.scale
         ulps = error / ulp(scale, result.dtype)
         largest, place = _largest(ulps)
@@ -120,6 +120,12 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
         scale=worst.scale,
         mismatches=mismatches,
     )
+
+
+def distance(got: Tensor, truth: Truth) -> Tensor:
+    """Return how far each element is off, beyond what rounding may decide either way."""
+    error = (got - truth.value).abs_()
+    return error if truth.undecided is None else error.sub_(truth.undecided).clamp_(min=0.0)
 
 
 def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:

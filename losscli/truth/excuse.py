@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN
-from losscli.truth.distances import Errors, agree_beyond_range, compare, ulp
+from losscli.truth.distances import Errors, agree_beyond_range, compare, distance, ulp
 from losscli.truth.oracle import Truth
 from losscli.truth.tolerances import ELEMENT_ULP, Verdict
 
@@ -57,5 +57,5 @@ def _lenient(result: Tensor, truths: Iterable[Truth], torchs: Tensor) -> Iterato
 
 def _errors(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
     """Return the distance of each element, which is infinite where NaN or an infinity differs."""
-    error = (got - truth.value).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+    error = distance(got, truth).nan_to_num(nan=math.inf, posinf=math.inf)
     return error.masked_fill(agree_beyond_range(got, truth.value, dtype), 0.0)

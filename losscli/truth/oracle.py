@@ -38,6 +38,8 @@ class Truth:
     magnitude: Tensor | None = None
     """Where terms cancel, how large they are: the sum of the magnitudes of those that are summed,
     or, of an element, the largest term that the spec names."""
+    undecided: Tensor | None = None
+    """By how much more an element may be off, where rounding decides the sign of a difference."""
 
     @property
     def scale(self) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,10 +18,11 @@ from torch import Tensor
 
 from losscli.implementations.call_data import Operands
 from losscli.losses import LOSS, RowSpec
+from losscli.truth.accurate import AccurateSums
 from losscli.truth.blocks import Block, block_elements
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.terms import largest_terms
-from losscli.truth.tolerances import terms_share
+from losscli.truth.tolerances import ELEMENT_ULP, lost_in_sum, terms_share
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,10 @@ class RowOracle(Oracle):
             incoming = self._incoming(block, grad_output)
             (gradient,) = torch.autograd.grad(elements, values[name], incoming)
             terms = largest_terms(self.case, name, values, gradient, self._spread(incoming), share)
-            yield Truth(self._place(block, self.operands[name]), gradient, terms)
+            undecided = self._undecided(name, values, incoming)
+            if undecided is not None and terms is not None:  # a result is rounded where it lies
+                terms = terms.fmax(gradient.abs() + undecided)
+            yield Truth(self._place(block, self.operands[name]), gradient, terms, undecided)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
         """Return the gradient of an operand that all rows share.
@@ -128,10 +133,19 @@ class RowOracle(Oracle):
                 magnitude += torch.where(own == 0, own, mean_scale * own).abs()
         return Truth(tuple(slice(0, extent) for extent in operand.shape), value, magnitude)
 
+    def _undecided(self, name: str, values: Operands, incoming: Tensor) -> Tensor | None:
+        """Return by how much a gradient may be off where rounding decides a sign; None without."""
+        if self.spec.undecided is None:
+            return None
+        dtype = torch.promote_types(self.dtype, torch.float32)
+        lost = ELEMENT_ULP + lost_in_sum(self.spec.terms_in_sum(tuple(self.shape)))
+        with torch.no_grad():
+            found = self.spec.undecided(*values.values(), dtype=dtype, ulp=lost, **self.case.params)
+            # Where no row counts, what comes in is no number.
+            return (found[name] * self._spread(incoming).abs()).nan_to_num(nan=0.0, posinf=0.0)
+
     def _share(self, dtype: torch.dtype) -> float:
         """Return what the terms of a result are multiplied by."""
-        if not self.spec.rounds_once:
-            return 1.0
         own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
         return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
 
@@ -165,6 +179,11 @@ class RowOracle(Oracle):
                 whole = whole[self._place(block, operand)]
             values[name] = whole.double() if whole.is_floating_point() else whole
         return values
+
+    def _elements(self, values: Operands) -> Tensor:
+        """Return the loss of each row; in float64 with sums that are as good as a kernel's."""
+        with AccurateSums() if self.dtype == torch.float64 else nullcontext():
+            return super()._elements(values)
 
     def _loss(self, block: Block) -> Truth:
         """Return the loss of each row of a block."""

@@ -32,7 +32,11 @@ term.
 values ``v`` that are differences of logarithms. The terms of ``v`` are those of its logarithms, and
 the sum is measured at that of ``w`` times the largest of them, plus what the rounding of its
 exponent adds to ``w``, times ``v`` itself. The derivative is ``w * (v - sum of w * v)``, measured
-likewise: at ``w`` times the largest term of ``v`` and of the sum. **Rows of vectors**: a cosine is
+likewise: at ``w`` times the largest term of ``v`` and of the sum. A derivative ``p - q`` is that of
+two probabilities of which neither is given: each is off by its own exponent and its own handful of
+roundings, so it is measured at the sum of the two. The sign of ``p - q`` is undecided where the
+difference is smaller than both errors; an element that it moves, and by the expected sign the rest
+of its row, may be off by as much more. **Rows of vectors**: a cosine is
 measured at 1, or at the margin, and its gradient ``y / (a * b) - c * x / a^2`` at the larger of the
 two, with two roundings more, of the root of a length and of the quotient by it; the difference of
 two distances at the larger one, where a difference of numbers to which epsilon is added is measured

@@ -87,6 +87,7 @@ def plan(
         for number, block in enumerate(config.blocks)
         for case in expand(block, device)
         for trial in _trials(block, case, picked)
+        if not block.checks or trial[1].name in block.checks
     ]
     chosen = _choose(asked, free)
     losses: dict[str, dict[str, None]] = {}

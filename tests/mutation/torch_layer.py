@@ -25,7 +25,7 @@ TORCH = (
     ),
     Mutation(
         "torch/nodes.cpp",
-        "  ahead.seen.check_shapes(call.name(), call.loss->operand_words, inputs);\n",
+        "  seen_.check_shapes(call.name(), call.loss->operand_words, operands);\n",
         "",
         "shapes are not compared in backward",
     ),

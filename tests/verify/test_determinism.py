@@ -106,3 +106,18 @@ def test_determinism_makes_twenty_calls(make_case):
 
     assert put(make_case("mse"), loss).status == PASS
     assert seen[-1] == 20
+
+
+def test_an_order_that_changes_only_where_threads_share_a_sum_is_found(make_case):
+    """As that of atomic additions of a kernel that gives a small case to one thread."""
+    runs = itertools.count()
+
+    def loss(case, input, target):
+        value = reference(case, input, target)
+        parts = input.numel() // 2**14
+        off = 1 + 2.0**-23 if parts > 1 and next(runs) % 2 else 1.0
+        return graft(value.detach() * off, value)
+
+    result = put(make_case("mse"), loss)
+
+    assert (result.status, "differ in the loss" in result.reason) == (WARN, True)

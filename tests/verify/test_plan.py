@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
 
-from losscli.axes import DTYPES
-from losscli.config.expansion import expand
+from losscli.axes import DTYPES, PASSES
+from losscli.cases import Parameters
+from losscli.config.expansion import asked_for, expand
 from losscli.config.loader import load_config
-from losscli.config.schema import Config, Exclude, Inputs, LossChoice
+from losscli.config.schema import Config, Exclude, Inputs, LossChoice, off_default
 from losscli.errors import UsageError
 from losscli.implementations import find_implementation, reference_bytes
-from losscli.losses import LOSSES, REDUCTIONS, ROW_LOSSES
-from losscli.verify import runner
-from losscli.verify.checks import CHECKS
+from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS, find_loss
+from losscli.verify import pool, runner
+from losscli.verify.checks import CHECKS, determinism
 from losscli.verify.memory_plan import needed_bytes
 from tests.machinery import MACHINERY
 
@@ -40,21 +42,41 @@ def test_value_and_gradients_run_on_every_case():
 
 
 def test_determinism_and_layouts_run_on_the_largest_size():
-    shapes = planned(CONFIG)
+    shapes = planned(CONFIG, device="cuda:0")
 
     assert shapes["determinism"] == shapes["layouts"] == [(64, 48)]
+
+
+@pytest.mark.parametrize("losses", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("threads", [1, 2, 16, 128])
+def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, losses, threads):
+    monkeypatch.setattr(determinism, "core_count", lambda: threads)
+    small = Config(**{**vars(CONFIG), "losses": (LossChoice(losses),)})
+
+    ((rows, columns),) = planned(small)["determinism"]
+
+    # A kernel of rows gives a thread whole rows: at least 16,384 elements of them.
+    parts = min(rows // math.ceil(2**14 / columns), rows * columns // 2**14)
+    assert min(3 * threads, 60) <= parts
+    assert rows * columns <= pool.LARGEST
+
+
+def test_determinism_runs_on_a_size_that_is_large_enough_already():
+    large = Config(**{**vars(CONFIG), "sizes": ((8, 24), (1024, 1024))})
+
+    assert planned(large)["determinism"] == [(1024, 1024)]
 
 
 def test_determinism_runs_on_the_largest_size_that_fits():
     config = Config(**{**vars(CONFIG), "sizes": ((8, 24), (2**20, 2**20))})
 
-    assert planned(config)["determinism"] == [(8, 24)]
+    assert planned(config, device="cuda:0")["determinism"] == [(8, 24)]
 
 
 def test_determinism_and_layouts_skip_an_excluded_size():
     config = Config(**{**vars(CONFIG), "exclude": (Exclude(size=(64, 48)),)})
 
-    assert planned(config)["determinism"] == [(8, 24)]
+    assert planned(config, device="cuda:0")["determinism"] == [(8, 24)]
 
 
 def test_layouts_run_for_each_dtype_and_reduction():
@@ -120,7 +142,7 @@ def test_thorough_includes_every_case_of_the_default():
 
 
 def test_thorough_goes_beyond_32_bits():
-    assert {c.loss for c in thorough_cases() if c.elements > 2**31} == {*LOSSES, *ROW_LOSSES}
+    assert {c.loss for c in thorough_cases() if c.elements > 2**31} == {*LOSSES, "cross_entropy"}
 
 
 def test_thorough_stays_small_on_a_cpu():
@@ -129,6 +151,96 @@ def test_thorough_stays_small_on_a_cpu():
     jobs = runner.plan(config, "cpu", lambda device: PLENTY)
 
     assert max(job.case.elements for job in jobs) < 2**25
+
+
+def planned_kinds(config, check):
+    """Return the loss, dtype and reduction of each case on which a check of own kernels runs."""
+    jobs = runner.plan(load_config(config, {}), "cpu", lambda device: PLENTY, [check])
+    return {
+        (job.case.loss, job.case.dtype, job.case.reduction)
+        for job in jobs
+        if any(implementation.name == "custom" for implementation, _ in job.trials)
+    }
+
+
+@pytest.mark.parametrize("check", ["value", "gradients"])
+def test_default_covers_every_loss_dtype_and_reduction(check):
+    kinds = {
+        (loss, dtype, reduction)
+        for loss in (*LOSSES, *ROW_FORMS)
+        for dtype in DTYPES
+        for reduction in find_loss(loss).reductions
+    }
+
+    assert kinds - planned_kinds("smoke", check) == set()
+
+
+@functools.cache
+def default_jobs():
+    return runner.plan(load_config("smoke", {}), "cpu", lambda device: PLENTY)
+
+
+@functools.cache
+def default_cases():
+    return [case for table in load_config("smoke", {}).blocks for case in expand(table, "cpu")]
+
+
+@pytest.mark.parametrize("loss", ROW_FORMS)
+def test_default_runs_every_check_that_applies_to_a_loss_over_rows(loss):
+    custom = find_implementation("custom")
+    own = [case for case in default_cases() if case.loss == loss]
+    applying = {
+        name
+        for name, check in CHECKS.items()
+        if any(not check.missing(case) and not check.why_not(case, custom) for case in own)
+    }
+    found = {
+        check.name
+        for job in default_jobs()
+        if job.case.loss == loss
+        for implementation, check in job.trials
+        if implementation == custom
+    }
+
+    assert applying - found == set()
+
+
+@pytest.mark.parametrize("loss", ROW_FORMS)
+def test_default_has_each_loss_over_rows_with_its_defaults_and_off_them(loss):
+    spec = find_loss(loss)
+    jobs = runner.plan(load_config("smoke", {}), "cpu", lambda device: PLENTY, ["gradients"])
+    found = {job.case.params for job in jobs if job.case.loss == loss}
+
+    assert {Parameters(spec.resolve({})), Parameters(off_default(spec))} <= found
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.parametrize("pass_", PASSES)
+def test_rows_config_times_every_loss_over_rows(device, pass_):
+    timed = {
+        case.loss
+        for table in load_config("rows", {}).blocks
+        for case in expand(table, device)
+        if asked_for(table, case, "custom", pass_) and asked_for(table, case, "reference", pass_)
+    }
+
+    assert timed == set(ROW_FORMS)
+
+
+def test_a_table_runs_its_checks_alone(tmp_path):
+    file = tmp_path / "tables.yaml"
+    file.write_text(
+        "losses: mse\nsizes: 8x24\nimplementations: reference\ntables:\n"
+        "  - {title: some, checks: [value, layouts]}\n"
+        "  - {title: more, sizes: 5x7, checks: parts}\n"
+    )
+    shapes = planned(load_config(str(file), {}))
+
+    assert {name: own for name, own in shapes.items() if own} == {
+        "value": [(8, 24)],
+        "layouts": [(8, 24)],
+        "parts": [(64, 101)],
+    }
 
 
 def test_quick_has_every_loss_in_float32_and_every_reduction():
@@ -145,7 +257,7 @@ def test_quick_runs_the_main_checks_of_every_loss(check):
     assert {job.case.loss for job in jobs} >= set(LOSSES)
 
 
-@pytest.mark.parametrize("check", ["layouts", "sizes", "broadcasts"])
+@pytest.mark.parametrize("check", ["layouts", "sizes", "broadcasts", "determinism"])
 @pytest.mark.parametrize(
     ("implementation", "reductions", "planned"),
     [
@@ -168,7 +280,7 @@ def test_check_that_runs_once_uses_the_largest_case_of_all_tables():
     small, large = Config(**{**vars(CONFIG), "sizes": ((8, 24),)}), CONFIG
     config = Config(**{**vars(CONFIG), "tables": (small, large)})
 
-    assert planned(config)["determinism"] == [(64, 48)]
+    assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
 
 
 def test_case_in_two_tables_runs_once():
@@ -183,7 +295,7 @@ def test_cases_of_two_tables_with_different_inputs_both_run(changes):
     config = Config(**{**vars(CONFIG), "tables": (CONFIG, other)})
 
     assert planned(config)["value"] == [*CONFIG.sizes, *CONFIG.sizes]
-    assert planned(config)["determinism"] == [(64, 48)]
+    assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
 
 
 def test_a_target_of_another_shape_makes_another_case(make_case):

@@ -9,7 +9,7 @@ import pytest
 
 from losscli.cli import main
 from losscli.errors import UnfitError
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, ROW_FORMS
 from losscli.verify import runner
 from losscli.verify.selftest import run as selftest
 from losscli.verify.selftest.honest import HONEST
@@ -17,7 +17,7 @@ from losscli.verify.selftest.wrong import WRONG
 from tests.machinery import MACHINERY
 
 PLAN = selftest.plan("cpu")
-OF_MACHINERY = [test for test in PLAN if test.case.loss in (*MACHINERY, *selftest.ROWS)]
+OF_MACHINERY = [test for test in PLAN if test.case.loss in (*MACHINERY, *ROW_FORMS)]
 """`losscli verify --self-test` runs those of all losses."""
 WRONG_TESTS = [test for test in OF_MACHINERY if not test.honest]
 HONEST_TESTS = [
@@ -42,7 +42,7 @@ def name_of(test):
 def test_self_test_has_enough_wrong_and_correct_implementations():
     assert len(WRONG) >= 25
     assert len(HONEST) >= 6
-    assert {test.case.loss for test in PLAN} == {*LOSSES, *selftest.ROWS}
+    assert {test.case.loss for test in PLAN} == {*LOSSES, *ROW_FORMS}
     assert len({wrong.name for wrong in WRONG}) == len(WRONG)
     every, tested = (
         {test.implementation.name for test in tests if not test.honest}

@@ -14,15 +14,6 @@
 
 namespace losscli {
 
-// The parameters, in the order of the loss's Python file.
-enum CrossEntropyParameter {
-  kIgnoreIndex,     // the number of a class that leaves a row out
-  kLabelSmoothing,  // s
-  kTemperature,     // divides the logits
-  kSoftcap,         // then x becomes softcap * tanh(x / softcap); 0 stands for none
-  kZLoss,
-};
-
 // What both forms have in common; `capped`: with a softcap.
 template <typename Real, int row_count, bool capped>
 struct CrossEntropy : RowLoss<row_count, 5> {
@@ -98,10 +89,12 @@ struct CrossEntropyOfNumbers : CrossEntropy<Real, 1, capped> {
 
   LOSSCLI_HOST_DEVICE bool ignores(int64_t label) const { return label == ignored; }
 
-  // The row's own class has a share besides, of which its exponential keeps the digits.
+  // The row's own class has a share besides, of which its exponential keeps the digits. That of a
+  // single class changes nothing, and would cost the digits of what the squared logarithm adds.
   LOSSCLI_HOST_DEVICE Real share(const RowFacts<Real>& facts, const Real (&)[1],
                                  Real weight) const {
-    return select(this->smoothing == Real(0), Real(0), this->smoothing * facts.even * weight);
+    const bool none = this->smoothing == Real(0) || facts.length == 1;
+    return select(none, Real(0), this->smoothing * facts.even * weight);
   }
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>& facts,

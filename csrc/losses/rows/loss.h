@@ -37,6 +37,15 @@ constexpr int kMostRowSums = 5;
 constexpr int kMostRowParameters = 5;
 constexpr int kMostRowFactors = 6;
 
+// The parameters of cross entropy, in the order of its Python file, for the walks of its own.
+enum CrossEntropyParameter {
+  kIgnoreIndex,     // the number of a class that leaves a row out
+  kLabelSmoothing,  // s
+  kTemperature,     // divides the logits
+  kSoftcap,         // then x becomes softcap * tanh(x / softcap); 0 stands for none
+  kZLoss,
+};
+
 // A sum over the elements of e_w * (c_0 * d_0 + c_1 * d_1 + ...): with e_w the exponential of
 // operand w, and d_k how far an element is below the largest of operand k, over the temperature.
 struct DistanceSum {

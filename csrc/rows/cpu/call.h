@@ -7,8 +7,9 @@
 #include "elementwise/cpu/stream.h"
 #include "rows/cpu/formula.h"
 #include "rows/cpu/incoming.h"
-#include "rows/cpu/logits.h"
-#include "rows/cpu/targets.h"
+#include "rows/cpu/labels.h"
+#include "rows/cpu/strided.h"
+#include "rows/cpu/transform.h"
 #include "rows/cross_entropy.h"
 
 namespace losscli::cpu {
@@ -16,12 +17,13 @@ namespace losscli::cpu {
 // From so many bytes a gradient goes past the caches, which it would leave before anyone reads it.
 constexpr int64_t kStreamBytes = int64_t{1} << 25;
 
+constexpr int64_t kNoTarget = -1;  // of an ignored row
+
 // `Real` is double for float and 16 bits too where the logits are transformed.
 template <typename Stored, typename Real>
 struct Call {
   const RowArguments& arguments;
-  Incoming incoming;
-  Targets targets;
+  RowIncoming incoming;
   Transform transform;
   Formula formula;
   Kind kind;
@@ -33,14 +35,21 @@ struct Call {
 
   // May throw where a target is no class or memory runs out.
   Call(const RowArguments& given, const LaunchContext& context)
-      : arguments(given), incoming(given), targets(given), transform(given) {
+      : arguments(given), incoming(given), transform(given) {
     kind = given.operands[1]                        ? Kind::probabilities
            : given.parameters[kLabelSmoothing] != 0 ? Kind::smoothed
                                                     : Kind::number;
     formula.hard = 1 - given.parameters[kLabelSmoothing];
     formula.share = given.parameters[kLabelSmoothing] / static_cast<double>(given.length);
     formula.z_loss = given.parameters[kZLoss];
-    const double weights = given.operands[1] ? 0 : targets.template total_weight<Stored>(context);
+    // In the order of the rows, whatever the number of threads is.
+    const double weights =
+        given.operands[1]
+            ? 0
+            : check_labels<PlainSum>(
+                  given, context,
+                  [&](int64_t row) { return read_label(given, row) != ignore_index(given); },
+                  [&](int64_t label) { return weight(label); });
     if (given.reduction == RowReduction::mean)
       divisor = given.operands[1] ? rows_with_classes() : weights;
     gradient_scale = 1 / divisor / transform.temperature;
@@ -50,6 +59,13 @@ struct Call {
     const int64_t bytes = given.rows() * given.length * static_cast<int64_t>(sizeof(Stored));
     streamed = bytes >= kStreamBytes && given.gradients[0] != given.operands[0] &&
                given.gradient_strides[0].element == 1 && can_stream(aligned(given.gradients[0]));
+  }
+
+  // The class of a row, kNoTarget where the row is ignored or has probabilities.
+  int64_t target(int64_t row) const {
+    if (arguments.operands[1]) return kNoTarget;
+    const int64_t number = read_label(arguments, row);
+    return number == ignore_index(arguments) ? kNoTarget : number;
   }
 
   double weight(int64_t row_class) const {
@@ -109,15 +125,5 @@ struct Call {
 
   std::vector<Real> weights_;
 };
-
-// The types of the calls there are.
-#define LOSSCLI_FOR_EACH_CALL(instantiate) \
-  instantiate(float, float);               \
-  instantiate(float, double);              \
-  instantiate(double, double);             \
-  instantiate(Half, float);                \
-  instantiate(Half, double);               \
-  instantiate(BFloat16, float);            \
-  instantiate(BFloat16, double)
 
 }  // namespace losscli::cpu

@@ -49,7 +49,7 @@ struct RowResult {
 };
 
 template <Kind kKind>
-LOSSCLI_HOST_DEVICE RowResult finish(const Formula& formula, const RowSums& row) {
+LOSSCLI_HOST_DEVICE RowResult finish_row(const Formula& formula, const RowSums& row) {
   const double whole = 1 + row.rest;
   const double logarithm = vector_math::log_of_one_plus(row.rest);
   const double lse = row.max + logarithm;

@@ -1,34 +1,41 @@
-// The gradient that comes in: one number or one a row, or what is expected of it.
+// The numbers of the rows that may have any dtype: targets, and the gradient that comes in.
 #pragma once
 
 #include "core/cpu/incoming_number.h"
+#include "core/operand.h"
 #include "elementwise/cpu/convert.h"
 #include "rows/kernels.h"
 
 namespace losscli::cpu {
 
-// The incoming gradient of a row; 1 where there is none.
-inline double read_incoming(const RowArguments& arguments, int64_t row) {
-  if (!arguments.grad_output) return 1;
-  const int64_t element = row * arguments.grad_output_stride;
-  return with_floating_type(arguments.grad_output_dtype, [&](auto stored) {
-    return to_value<double>(static_cast<const decltype(stored)*>(arguments.grad_output)[element]);
+inline double read_number(const void* data, DType dtype, int64_t element) {
+  return with_type(dtype, [&](auto stored) {
+    return to_value<double>(static_cast<const decltype(stored)*>(data)[element]);
   });
 }
 
-// What one launch computes its gradient for.
-class Incoming : public IncomingNumber {
+// The incoming gradient of each value of a row: a number, what is expected of it, or one for each.
+class RowIncoming : public IncomingNumber {
  public:
-  explicit Incoming(const RowArguments& arguments)
+  explicit RowIncoming(const RowArguments& arguments)
       : IncomingNumber(arguments.expectation, arguments.guess,
-                       [&] { return read_incoming(arguments, 0); }),
+                       [&] { return read(arguments, 0, 0); }),
         arguments_(arguments) {}
 
-  double of_row(int64_t row) const {
-    return arguments_.grad_output_stride != 0 ? read_incoming(arguments_, row) : factor();
+  double of(int64_t row, int output) const {
+    if (arguments_.reduction == RowReduction::none && arguments_.grad_output)
+      return output < arguments_.outputs ? read(arguments_, row, output) : 0.0;
+    return output == 0 ? factor() : 0.0;
   }
 
  private:
+  static double read(const RowArguments& arguments, int64_t row, int output) {
+    if (!arguments.grad_output) return 1;
+    return read_number(
+        arguments.grad_output, arguments.grad_output_dtype,
+        row * arguments.grad_output_stride + output * arguments.grad_output_output_stride);
+  }
+
   const RowArguments& arguments_;
 };
 

@@ -188,7 +188,8 @@ GeneralPolicy choose_general(const RowArguments& arguments, bool again, const De
   const int64_t packs = divide_up(arguments.length, kCount);
   const RowStrides& strides = arguments.strides[0];
   const int64_t next = arguments.inner > 1 ? strides.inner : strides.outer;
-  if (arguments.rows() > 1 && next >= 0 && next < strides.element) {
+  const bool are_neighbours = arguments.rows() > 1 && next >= 0 && next < strides.element;
+  if (are_neighbours || packs <= kColumnPacks) {
     policy.threads = kColumnTeam;
     const int64_t most = kColumnHeldBytes / (int64_t{Loss::rows} * kPackBytes * kWarpRowThreads);
     if (again) policy.resident = static_cast<int>(least(divide_up(packs, kColumnTeam), most));
@@ -230,7 +231,8 @@ bool lie_alike(const RowArguments& arguments) {
 // The shape of the slots of so many warps for a row, if they hold what they must.
 template <typename Loss, typename Stored>
 bool fits(const RowArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
-  constexpr int64_t kMostSlotBytes = int64_t{slot_vectors(Loss::rows)} * 32 * kPackBytes;
+  constexpr int64_t kMostSlotBytes =
+      int64_t{slot_vectors(Loss::rows + Loss::bends)} * 32 * kPackBytes;
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)};
   const int64_t warps = int64_t{team} * cluster;
   // Whole lines of memory where a warp has more than a few of them.

@@ -127,7 +127,9 @@ LOSSCLI_HOST_DEVICE constexpr int least_blocks(int threads, size_t item) {
   return item == 8 ? 1 : threads == 512 ? 2 : 768 / block_threads(threads);
 }
 
-// Packs of a row up to which a warp takes it, and up to which a small block does: four a thread.
+// Packs of a row up to which a thread of each warp takes it, up to which a warp does, and up to
+// which a small block does: two a thread, and four.
+constexpr int64_t kColumnPacks = 2 * kColumnTeam;
 constexpr int64_t kWarpPacks = 4 * 32;
 constexpr int64_t kSmallBlockPacks = 4 * 128;
 constexpr int kSmallBlock = 128;

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LossSpec, Operand, Terms
+from ..spec import Operand, Terms
 from ..widening import alike, widened
 from .checked import CheckedCalls
 
@@ -65,10 +65,6 @@ def refuse(input: Tensor, target: Tensor) -> None:
             )
 
 
-CALLS = CheckedCalls("binary_cross_entropy", refuse)
-
-
-@CALLS.function
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -104,32 +100,11 @@ def binary_cross_entropy(
     return Arguments((input, target), reduction, (), weight)
 
 
-binary_cross_entropy_with_grad = CALLS.with_grad(binary_cross_entropy)
-
-
-class BCELoss(LossModule):
-    """See :func:`losscli.functional.binary_cross_entropy`."""
-
-    calls = CALLS
-    weight: Tensor | None
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
-        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
-
-    def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` against ``target``, times the weight or the module's own."""
-        return self._loss((input, target), self.weight if weight is None else weight)
-
-
-SPEC = LossSpec(
-    name="binary_cross_entropy",
+SPEC = element_loss(
+    binary_cross_entropy,
+    "BCELoss",
+    calls=CheckedCalls("binary_cross_entropy", refuse),
+    kept=("weight",),
     formula="-(y * log(x) + (1 - y) * log(1 - x))",
     operands=(
         Operand("input", "probabilities", domain=PROBABILITIES, refused=True),
@@ -138,9 +113,6 @@ SPEC = LossSpec(
     parameters=(),
     reference=reference,
     functional=functional,
-    loss=binary_cross_entropy,
-    loss_with_grad=binary_cross_entropy_with_grad,
-    module=BCELoss,
     widens=True,
     second_order=twice,
     terms=Terms(terms, "the target's gradient log(1 - input) - log(input) is a difference"),

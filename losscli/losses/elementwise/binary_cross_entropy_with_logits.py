@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LossSpec, Operand, Terms
+from ..spec import Operand, Terms
 from ..widening import alike, widened
 from .binary_cross_entropy_with_pos_weight import CALLS as WITH_POS_WEIGHT
 from .branches import prediction
@@ -65,7 +65,6 @@ class LogitsCalls(Calls):
 CALLS = LogitsCalls("binary_cross_entropy_with_logits")
 
 
-@CALLS.function
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -104,36 +103,14 @@ def binary_cross_entropy_with_logits(
     return Arguments(operands, reduction, (), weight)
 
 
-binary_cross_entropy_with_logits_with_grad = CALLS.with_grad(binary_cross_entropy_with_logits)
-
-
-class BCEWithLogitsLoss(LossModule):
-    """See :func:`losscli.functional.binary_cross_entropy_with_logits`."""
-
-    calls = CALLS
-    weight: Tensor | None
-    pos_weight: Tensor | None
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        pos_weight: Tensor | None = None,
-    ) -> None:
-        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
-        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
-        self.register_buffer("pos_weight", pos_weight)  # type: ignore[attr-defined]
-
-    def forward(self, input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` against ``target``, times the weight or the module's own."""
-        own = () if self.pos_weight is None else (self.pos_weight,)
-        return self._loss((input, target, *own), self.weight if weight is None else weight)
-
-
-SPEC = LossSpec(
-    name="binary_cross_entropy_with_logits",
+SPEC = element_loss(
+    binary_cross_entropy_with_logits,
+    "BCEWithLogitsLoss",
+    calls=CALLS,
+    kept=(
+        "weight",
+        "pos_weight",
+    ),
     formula="y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
     operands=(
         Operand("input", "logits"),
@@ -143,9 +120,6 @@ SPEC = LossSpec(
     reference=reference,
     functional=functional,
     branch_coordinate=prediction,
-    loss=binary_cross_entropy_with_logits,
-    loss_with_grad=binary_cross_entropy_with_logits_with_grad,
-    module=BCEWithLogitsLoss,
     temporaries=7,
     widens=True,
     terms=Terms(terms, "the gradient sigmoid(input) - target is a difference"),

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
 from ..domain import POSITIVE, PROBABILITIES
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LossSpec, Operand, Terms, Tolerance, last_dimension
+from ..spec import Operand, Terms, Tolerance, last_dimension
 from ..widening import alike, widened
 from .branches import prediction
 
@@ -60,7 +60,6 @@ def terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor
 CALLS = Calls("binary_cross_entropy_with_pos_weight")
 
 
-@CALLS.function
 def binary_cross_entropy_with_pos_weight(
     input: Tensor,
     target: Tensor,
@@ -90,28 +89,10 @@ def binary_cross_entropy_with_pos_weight(
     return Arguments((input, target, pos_weight), reduction, (), weight)
 
 
-binary_cross_entropy_with_pos_weight_with_grad = CALLS.with_grad(
-    binary_cross_entropy_with_pos_weight
-)
-
-
-class BCEWithPosWeightLoss(LossModule):
-    """See :func:`losscli.functional.binary_cross_entropy_with_pos_weight`."""
-
-    calls = CALLS
-
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__(SPEC, reduction)
-
-    def forward(  # type: ignore[override]
-        self, input: Tensor, target: Tensor, pos_weight: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
-        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
-        return self._loss((input, target, pos_weight), weight)
-
-
-SPEC = LossSpec(
-    name="binary_cross_entropy_with_pos_weight",
+SPEC = element_loss(
+    binary_cross_entropy_with_pos_weight,
+    "BCEWithPosWeightLoss",
+    calls=CALLS,
     formula="pos_weight * y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
     operands=(
         Operand("input", "logits"),
@@ -122,9 +103,6 @@ SPEC = LossSpec(
     reference=reference,
     functional=functional,
     branch_coordinate=prediction,
-    loss=binary_cross_entropy_with_pos_weight,
-    loss_with_grad=binary_cross_entropy_with_pos_weight_with_grad,
-    module=BCEWithPosWeightLoss,
     temporaries=10,
     widens=True,
     tolerance=Tolerance(1.5, "the weight of label 1 adds two roundings to the four of an element"),

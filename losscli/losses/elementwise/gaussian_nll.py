@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..domain import POSITIVE
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LOSS, LossSpec, Operand, Parameter, Terms, Tolerance, switch
+from ..spec import LOSS, Operand, Parameter, Terms, Tolerance, switch
 from ..widening import widened
 from .branches import quadratic
 from .checked import CheckedCalls
@@ -89,10 +89,6 @@ def refuse(input: Tensor, target: Tensor, var: Tensor) -> None:
         raise ValueError(NEGATIVE)
 
 
-CALLS = CheckedCalls("gaussian_nll", refuse)
-
-
-@CALLS.function
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -144,28 +140,10 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
     return var
 
 
-gaussian_nll_loss_with_grad = CALLS.with_grad(gaussian_nll_loss)
-
-
-class GaussianNLLLoss(LossModule):
-    """See :func:`losscli.functional.gaussian_nll_loss`."""
-
-    calls = CALLS
-    full: bool
-    eps: float
-
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        super().__init__(SPEC, reduction, full=full, eps=eps)
-
-    def forward(  # type: ignore[override]
-        self, input: Tensor, target: Tensor, var: Tensor | float, weight: Tensor | None = None
-    ) -> Tensor:
-        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
-        return self._loss((input, target, _variance(input, var)), weight)
-
-
-SPEC = LossSpec(
-    name="gaussian_nll",
+SPEC = element_loss(
+    gaussian_nll_loss,
+    "GaussianNLLLoss",
+    calls=CheckedCalls("gaussian_nll", refuse),
     formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
     operands=operands_of({"eps": 1e-6}),
     operands_of=operands_of,
@@ -176,9 +154,6 @@ SPEC = LossSpec(
     reference=reference,
     functional=as_written,
     branches=quadratic,
-    loss=gaussian_nll_loss,
-    loss_with_grad=gaussian_nll_loss_with_grad,
-    module=GaussianNLLLoss,
     temporaries=8,
     widens=True,
     tolerance=Tolerance(

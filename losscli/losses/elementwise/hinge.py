@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..calling import Arguments, Calls
+from ..calling import Arguments
 from ..domain import SIGNS
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LossSpec, Operand, Parameter, last_dimension
+from ..spec import Operand, Parameter, last_dimension
 from .branches import product
 
 if TYPE_CHECKING:
@@ -34,10 +34,6 @@ def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     return ("linear", "clamped")
 
 
-CALLS = Calls("hinge")
-
-
-@CALLS.function
 def hinge_loss(
     input: Tensor,
     target: Tensor,
@@ -65,25 +61,9 @@ def hinge_loss(
     return Arguments((input, target), reduction, (margin,), weight)
 
 
-hinge_loss_with_grad = CALLS.with_grad(hinge_loss)
-
-
-class HingeLoss(LossModule):
-    """See :func:`losscli.functional.hinge_loss`."""
-
-    calls = CALLS
-    margin: float
-
-    def __init__(
-        self,
-        reduction: str = "mean",
-        margin: float = 1.0,
-    ) -> None:
-        super().__init__(SPEC, reduction, margin=margin)
-
-
-SPEC = LossSpec(
-    name="hinge",
+SPEC = element_loss(
+    hinge_loss,
+    "HingeLoss",
     formula="max(margin - x * y, 0)",
     operands=(
         Operand("input", "predictions"),
@@ -93,11 +73,7 @@ SPEC = LossSpec(
         Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
     ),
     reference=reference,
-    functional=None,
     kinks=kinks,
     branch_coordinate=product,
     branches=branches,
-    loss=hinge_loss,
-    loss_with_grad=hinge_loss_with_grad,
-    module=HingeLoss,
 )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
-from ..module import LossModule
-from ..spec import LossSpec, Operand, Parameter
+from ..making import element_loss
+from ..spec import Operand, Parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,10 +33,6 @@ def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     return ("linear below", "quadratic", "linear above")
 
 
-CALLS = Calls("huber", warns=True)
-
-
-@CALLS.function
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -64,29 +60,14 @@ def huber_loss(
     return Arguments((input, target), reduction, (delta,), weight)
 
 
-huber_loss_with_grad = CALLS.with_grad(huber_loss)
-
-
-class HuberLoss(LossModule):
-    """See :func:`losscli.functional.huber_loss`."""
-
-    calls = CALLS
-    delta: float
-
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(SPEC, reduction, delta=delta)
-
-
-SPEC = LossSpec(
-    name="huber",
+SPEC = element_loss(
+    huber_loss,
+    "HuberLoss",
+    calls=Calls("huber", warns=True),
     formula="0.5 * (x - y)^2 if |x - y| < delta else delta * (|x - y| - 0.5 * delta)",
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(Parameter("delta", 1.0, 0.0, "where the quadratic part ends", 0.7, open=True),),
     reference=reference,
-    functional=None,
     kinks=kinks,
     branches=branches,
-    loss=huber_loss,
-    loss_with_grad=huber_loss_with_grad,
-    module=HuberLoss,
 )

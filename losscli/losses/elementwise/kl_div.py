@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LOSS, LossSpec, Operand, Terms, Tolerance, switch
+from ..spec import LOSS, Operand, Terms, Tolerance, switch
 from ..widening import alike, widened
 
 if TYPE_CHECKING:
@@ -62,10 +62,6 @@ def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     return INPUT, LOG_PROBABILITY if parameters["log_target"] else PROBABILITY
 
 
-CALLS = Calls("kl_div")
-
-
-@CALLS.function
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -117,44 +113,27 @@ def _arguments(
 
 
 BATCHMEAN = "batchmean"
-kl_div_with_grad = CALLS.with_grad(kl_div)
 
 
-class KLDivLoss(LossModule):
-    """See :func:`losscli.functional.kl_div`."""
+class _Calls(Calls):
+    """The calls of a loss with a reduction that no operator knows."""
 
-    calls = CALLS
-    log_target: bool
-
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        log_target: bool = False,
-    ) -> None:
-        reduction = reduction_of(reduction, size_average, reduce)
-        known = "sum" if reduction == BATCHMEAN else reduction
-        super().__init__(SPEC, known, log_target=log_target)
-        self.reduction = reduction
-
-    def _loss(self, operands: tuple[Tensor, ...], weight: Tensor | None = None) -> Tensor:
-        """Return the loss, with the present settings."""
-        given = _arguments(operands, self.reduction, self.log_target, weight)
-        return self.calls.loss(given, self._site)
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Raise ValueError for a setting out of its domain."""
+        known = "sum" if settings["reduction"] == BATCHMEAN else settings["reduction"]
+        super().check({**settings, "reduction": known})
 
 
-SPEC = LossSpec(
-    name="kl_div",
+SPEC = element_loss(
+    kl_div,
+    "KLDivLoss",
+    calls=_Calls("kl_div"),
     formula="y * (log(y) - x)",
     operands=(INPUT, PROBABILITY),
     operands_of=operands_of,
     parameters=(switch("log_target", False, "whether the target holds logarithms"),),
     reference=reference,
     functional=functional,
-    loss=kl_div,
-    loss_with_grad=kl_div_with_grad,
-    module=KLDivLoss,
     temporaries=8,
     widens=True,
     tolerance=Tolerance(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LossSpec, Operand
+from ..spec import Operand
 from .branches import kink_at_zero, linear_on_both_sides
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return torch.nn.functional.l1_loss(input, target, reduction=reduction)
 
 
-CALLS = Calls("l1", by_weights=True, warns=True)
-
-
-@CALLS.function
 def l1_loss(
     input: Tensor,
     target: Tensor,
@@ -59,25 +55,10 @@ def l1_loss(
     return Arguments((input, target), reduction, (), weight)
 
 
-l1_loss_with_grad = CALLS.with_grad(l1_loss)
-
-
-class L1Loss(LossModule):
-    """See :func:`losscli.functional.l1_loss`."""
-
-    calls = CALLS
-
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
-
-
-SPEC = LossSpec(
-    name="l1",
+SPEC = element_loss(
+    l1_loss,
+    "L1Loss",
+    calls=Calls("l1", by_weights=True, warns=True),
     formula="|x - y|",
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(),
@@ -85,7 +66,4 @@ SPEC = LossSpec(
     functional=functional,
     kinks=kink_at_zero,
     branches=linear_on_both_sides,
-    loss=l1_loss,
-    loss_with_grad=l1_loss_with_grad,
-    module=L1Loss,
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..calling import Arguments, Calls
-from ..module import LossModule
+from ..calling import Arguments
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LossSpec, Operand, Tolerance
+from ..spec import Operand, Tolerance
 from ..widening import widened
 
 if TYPE_CHECKING:
@@ -42,10 +42,6 @@ def as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return reduce(d + torch.nn.functional.softplus(-2 * d) - math.log(2), reduction)
 
 
-CALLS = Calls("log_cosh")
-
-
-@CALLS.function
 def log_cosh_loss(
     input: Tensor,
     target: Tensor,
@@ -70,28 +66,14 @@ def log_cosh_loss(
     return Arguments((input, target), reduction, (), weight)
 
 
-log_cosh_loss_with_grad = CALLS.with_grad(log_cosh_loss)
-
-
-class LogCoshLoss(LossModule):
-    """See :func:`losscli.functional.log_cosh_loss`."""
-
-    calls = CALLS
-
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__(SPEC, reduction)
-
-
-SPEC = LossSpec(
-    name="log_cosh",
+SPEC = element_loss(
+    log_cosh_loss,
+    "LogCoshLoss",
     formula="log(cosh(x - y))",
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(),
     reference=reference,
     functional=as_written,
-    loss=log_cosh_loss,
-    loss_with_grad=log_cosh_loss_with_grad,
-    module=LogCoshLoss,
     tolerance=Tolerance(
         1.5, "tanh of a GPU is off by up to 2 ulp, beside four roundings of an element"
     ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LossSpec, Operand
+from ..spec import Operand
 from ..widening import alike
 from .branches import quadratic
 
@@ -30,10 +30,6 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return torch.nn.functional.mse_loss(input, target, reduction=reduction)
 
 
-CALLS = Calls("mse", by_weights=True, warns=True)
-
-
-@CALLS.function
 def mse_loss(
     input: Tensor,
     target: Tensor,
@@ -60,32 +56,14 @@ def mse_loss(
     return Arguments((input, target), reduction, (), weight)
 
 
-mse_loss_with_grad = CALLS.with_grad(mse_loss)
-
-
-class MSELoss(LossModule):
-    """See :func:`losscli.functional.mse_loss`."""
-
-    calls = CALLS
-
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
-
-
-SPEC = LossSpec(
-    name="mse",
+SPEC = element_loss(
+    mse_loss,
+    "MSELoss",
+    calls=Calls("mse", by_weights=True, warns=True),
     formula="(x - y)^2",
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(),
     reference=reference,
     functional=functional,
     branches=quadratic,
-    loss=mse_loss,
-    loss_with_grad=mse_loss_with_grad,
-    module=MSELoss,
 )

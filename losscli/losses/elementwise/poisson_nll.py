@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..calling import Arguments, Calls, reduction_of
+from ..calling import Arguments, reduction_of
 from ..domain import COUNTS, POSITIVE, Domain
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LOSS, LossSpec, Operand, Parameter, Terms, switch
+from ..spec import LOSS, Operand, Parameter, Terms, switch
 from ..widening import widened
 
 if TYPE_CHECKING:
@@ -85,10 +85,6 @@ def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     return logarithm if parameters["log_input"] else rate, target
 
 
-CALLS = Calls("poisson_nll")
-
-
-@CALLS.function
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -128,32 +124,9 @@ def poisson_nll_loss(
     return Arguments((input, target), reduction, parameters, weight)
 
 
-poisson_nll_loss_with_grad = CALLS.with_grad(poisson_nll_loss)
-
-
-class PoissonNLLLoss(LossModule):
-    """See :func:`losscli.functional.poisson_nll_loss`."""
-
-    calls = CALLS
-    log_input: bool
-    full: bool
-    eps: float
-
-    def __init__(
-        self,
-        log_input: bool = True,
-        full: bool = False,
-        size_average: bool | None = None,
-        eps: float = 1e-8,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        reduction = reduction_of(reduction, size_average, reduce)
-        super().__init__(SPEC, reduction, log_input=log_input, full=full, eps=eps)
-
-
-SPEC = LossSpec(
-    name="poisson_nll",
+SPEC = element_loss(
+    poisson_nll_loss,
+    "PoissonNLLLoss",
     formula="exp(x) - y * x",
     operands=operands_of({"log_input": 1.0, "full": 0.0}),
     operands_of=operands_of,
@@ -164,9 +137,6 @@ SPEC = LossSpec(
     ),
     reference=reference,
     functional=functional,
-    loss=poisson_nll_loss,
-    loss_with_grad=poisson_nll_loss_with_grad,
-    module=PoissonNLLLoss,
     temporaries=10,
     widens=True,
     terms=Terms(terms, "exp(input) - target cancels where the rate is the count"),

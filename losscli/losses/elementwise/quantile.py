@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .. import operators
 from ..calling import Arguments, Calls
-from ..module import LossModule
-from ..spec import LossSpec, Operand, Parameter
+from ..making import element_loss
+from ..spec import Operand, Parameter
 from . import quantiles
 from .branches import kink_at_zero, linear_on_both_sides
 
@@ -30,6 +30,13 @@ def as_written(input: Tensor, target: Tensor, *, reduction: str, quantile: float
 
 class QuantileCalls(Calls):
     """The calls of a loss with one quantile; several are an operand of the loss ``quantiles``."""
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Raise ValueError for a setting out of its domain."""
+        if isinstance(quantile := settings["quantile"], Sequence):
+            check_several(quantile)
+            settings = {**settings, "quantile": 0.5}
+        super().check(settings)
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` is the number of a module."""
@@ -109,7 +116,6 @@ def on_device(values: tuple[float, ...], dtype: torch.dtype, like: Tensor) -> Te
 CALLS = QuantileCalls("quantile")
 
 
-@CALLS.function
 def quantile_loss(
     input: Tensor,
     target: Tensor,
@@ -142,26 +148,10 @@ def quantile_loss(
     return Arguments((input, target), reduction, (quantile,), weight)  # type: ignore[arg-type]
 
 
-quantile_loss_with_grad = CALLS.with_grad(quantile_loss)
-
-
-class QuantileLoss(LossModule):
-    """See :func:`losscli.functional.quantile_loss`."""
-
-    calls = CALLS
-    quantile: float | Sequence[float]
-
-    def __init__(self, reduction: str = "mean", quantile: float | Sequence[float] = 0.5) -> None:
-        if isinstance(quantile, Sequence):
-            check_several(quantile)
-            super().__init__(SPEC, reduction, quantile=0.5)
-            self.quantile = tuple(quantile)
-        else:
-            super().__init__(SPEC, reduction, quantile=quantile)
-
-
-SPEC = LossSpec(
-    name="quantile",
+SPEC = element_loss(
+    quantile_loss,
+    "QuantileLoss",
+    calls=CALLS,
     formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(
@@ -171,8 +161,5 @@ SPEC = LossSpec(
     functional=as_written,
     kinks=kink_at_zero,
     branches=linear_on_both_sides,
-    loss=quantile_loss,
-    loss_with_grad=quantile_loss_with_grad,
-    module=QuantileLoss,
     temporaries=6,
 )

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
 from ..domain import PROBABILITIES
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LossSpec, Operand, last_dimension
+from ..spec import Operand, last_dimension
 from .branches import kink_at_zero, linear_on_both_sides
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def as_written(
 CALLS = Calls("quantiles")
 
 
-@CALLS.function
 def quantiles_loss(
     input: Tensor,
     target: Tensor,
@@ -65,26 +64,10 @@ def quantiles_loss(
     return Arguments((input, target, quantile), reduction, (), weight)
 
 
-quantiles_loss_with_grad = CALLS.with_grad(quantiles_loss)
-
-
-class QuantilesLoss(LossModule):
-    """See :func:`losscli.functional.quantiles_loss`."""
-
-    calls = CALLS
-
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__(SPEC, reduction)
-
-    def forward(  # type: ignore[override]
-        self, input: Tensor, target: Tensor, quantile: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
-        """Return the loss of ``input`` against ``target``, where there is a weight times it."""
-        return self._loss((input, target, quantile), weight)
-
-
-SPEC = LossSpec(
-    name="quantiles",
+SPEC = element_loss(
+    quantiles_loss,
+    "QuantilesLoss",
+    calls=CALLS,
     formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
     operands=(
         Operand("input", "predictions"),
@@ -96,8 +79,5 @@ SPEC = LossSpec(
     functional=as_written,
     kinks=kink_at_zero,
     branches=linear_on_both_sides,
-    loss=quantiles_loss,
-    loss_with_grad=quantiles_loss_with_grad,
-    module=QuantilesLoss,
     temporaries=6,
 )

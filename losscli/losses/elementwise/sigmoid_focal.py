@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..calling import Arguments, Calls
+from ..calling import Arguments
 from ..domain import PROBABILITIES
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LossSpec, Operand, Parameter, Terms, Tolerance
+from ..spec import Operand, Parameter, Terms, Tolerance
 from ..widening import alike, widened
 from .branches import prediction
 
@@ -81,10 +81,6 @@ def terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[
     }
 
 
-CALLS = Calls("sigmoid_focal")
-
-
-@CALLS.function
 def sigmoid_focal_loss(
     inputs: Tensor,
     targets: Tensor,
@@ -118,22 +114,9 @@ def sigmoid_focal_loss(
     return Arguments((inputs, targets), reduction, (alpha, gamma), weight)
 
 
-sigmoid_focal_loss_with_grad = CALLS.with_grad(sigmoid_focal_loss)
-
-
-class SigmoidFocalLoss(LossModule):
-    """See :func:`losscli.functional.sigmoid_focal_loss`."""
-
-    calls = CALLS
-    alpha: float
-    gamma: float
-
-    def __init__(self, alpha: float = 0.25, gamma: float = 2, reduction: str = "none") -> None:
-        super().__init__(SPEC, reduction, alpha=alpha, gamma=gamma)
-
-
-SPEC = LossSpec(
-    name="sigmoid_focal",
+SPEC = element_loss(
+    sigmoid_focal_loss,
+    "SigmoidFocalLoss",
     formula="a * m^gamma * (y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x)))",
     operands=(
         Operand("input", "logits"),
@@ -146,9 +129,6 @@ SPEC = LossSpec(
     reference=reference,
     functional=as_written,
     branch_coordinate=prediction,
-    loss=sigmoid_focal_loss,
-    loss_with_grad=sigmoid_focal_loss_with_grad,
-    module=SigmoidFocalLoss,
     temporaries=18,
     widens=True,
     tolerance=Tolerance(4.0, "the power multiplies the 3 ulp of its base on a GPU by gamma"),

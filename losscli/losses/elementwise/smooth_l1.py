@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
-from ..module import LossModule
-from ..spec import LossSpec, Operand, Parameter
+from ..making import element_loss
+from ..spec import Operand, Parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,10 +38,6 @@ def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     return (below, "quadratic", above) if parameters["beta"] > 0 else (below, above)
 
 
-CALLS = Calls("smooth_l1", warns=True)
-
-
-@CALLS.function
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -74,37 +70,16 @@ def smooth_l1_loss(
     return Arguments((input, target), reduction, (beta,), weight)
 
 
-smooth_l1_loss_with_grad = CALLS.with_grad(smooth_l1_loss)
-
-
-class SmoothL1Loss(LossModule):
-    """See :func:`losscli.functional.smooth_l1_loss`."""
-
-    calls = CALLS
-    beta: float
-
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        beta: float = 1.0,
-    ) -> None:
-        super().__init__(SPEC, reduction_of(reduction, size_average, reduce), beta=beta)
-
-
-SPEC = LossSpec(
-    name="smooth_l1",
+SPEC = element_loss(
+    smooth_l1_loss,
+    "SmoothL1Loss",
+    calls=Calls("smooth_l1", warns=True),
     formula="0.5 * (x - y)^2 / beta if |x - y| < beta else |x - y| - 0.5 * beta",
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(
         Parameter("beta", 1.0, 0.0, "where the quadratic part ends; 0 gives the L1 loss", 0.7),
     ),
     reference=reference,
-    functional=None,
     kinks=kinks,
     branches=branches,
-    loss=smooth_l1_loss,
-    loss_with_grad=smooth_l1_loss_with_grad,
-    module=SmoothL1Loss,
 )

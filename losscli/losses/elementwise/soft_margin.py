@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..calling import Arguments, Calls, reduction_of
+from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
-from ..module import LossModule
+from ..making import element_loss
 from ..reduction import reduce
-from ..spec import LOSS, LossSpec, Operand, Terms
+from ..spec import LOSS, Operand, Terms
 from ..widening import alike, widened
 from .branches import product
 
@@ -66,10 +66,6 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return reduce(torch.log1p(torch.exp(-target * input)), reduction)
 
 
-CALLS = Calls("soft_margin")
-
-
-@CALLS.function
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -100,34 +96,15 @@ def soft_margin_loss(
     return Arguments((input, target), reduction, (), weight)
 
 
-soft_margin_loss_with_grad = CALLS.with_grad(soft_margin_loss)
-
-
-class SoftMarginLoss(LossModule):
-    """See :func:`losscli.functional.soft_margin_loss`."""
-
-    calls = CALLS
-
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(SPEC, reduction_of(reduction, size_average, reduce))
-
-
-SPEC = LossSpec(
-    name="soft_margin",
+SPEC = element_loss(
+    soft_margin_loss,
+    "SoftMarginLoss",
     formula="log(1 + exp(-x * y))",
     operands=(Operand("input", "logits"), Operand("target", "labels", domain=SIGNS)),
     parameters=(),
     reference=reference,
     functional=functional,
     branch_coordinate=product,
-    loss=soft_margin_loss,
-    loss_with_grad=soft_margin_loss_with_grad,
-    module=SoftMarginLoss,
     temporaries=10,
     widens=True,
     terms=Terms(terms, "the exponential of input * target multiplies the rounding of the product"),

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
+from ..making import row_loss
 from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
 from .relations import Relations
-from .spec import VECTORS
+from .spec import VECTORS, of_last_rows
 from .terms import OF_LENGTHS, cosine_terms
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PARAMETERS = (Parameter("margin", 0.0, -math.inf, "cosine that unlike pairs may have", 0.3),)
-CALLS = RowCalls("cosine_embedding", PARAMETERS)
 
 
 def reference(
@@ -60,7 +59,6 @@ def _terms(
     return LazyTerms({LOSS: loss, **makers})
 
 
-@CALLS.function
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -89,7 +87,7 @@ def cosine_embedding_loss(
     """
     import torch
 
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction, shape = reduction_of(reduction, size_average, reduce), input1.shape
     if target.dim() > 1 or input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:
         raise RuntimeError(
             f"cosine_embedding: a target of shape () takes rows of shape (D), and one of shape (N) "
@@ -100,47 +98,25 @@ def cosine_embedding_loss(
         input1, input2 = torch.broadcast_tensors(input1, input2)
     if target.shape != input1.shape[:-1]:
         target = target.expand(input1.shape[:-1])
-    return Arguments((input1, input2, target), reduction, (margin,))
+    return Arguments(
+        (input1, input2, target),
+        reduction,
+        (margin,),
+        restored=lambda gradient: gradient.sum_to_size(shape),
+    )
 
 
-cosine_embedding_loss_with_grad = CALLS.with_grad(cosine_embedding_loss)
-
-
-class CosineEmbeddingLoss(RowModule):
-    """See :func:`losscli.functional.cosine_embedding_loss`."""
-
-    calls = CALLS
-    function = cosine_embedding_loss
-
-    def __init__(
-        self,
-        margin: float = 0.0,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(margin=margin, reduction=settled(reduction, size_average, reduce))
-
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of ``input1`` and ``input2``."""
-        loss: Tensor = self._loss(input1, input2, target)
-        return loss
-
-
-SPEC = RowFunctorSpec(
-    name="cosine_embedding",
+SPEC = row_loss(
+    cosine_embedding_loss,
+    "CosineEmbeddingLoss",
     formula="1 - c where t = 1, max(0, c - margin) where t = -1, c = x . y / (|x| * |y|)",
     operands=(
         Operand("input1", "vectors"),
         Operand("input2", "vectors"),
         Operand("target", "1 or -1", differentiable=False, shape=of_last_rows, domain=SIGNS),
     ),
-    roles="rrt",
     parameters=PARAMETERS,
     reference=reference,
-    loss=cosine_embedding_loss,
-    loss_with_grad=cosine_embedding_loss_with_grad,
-    module=CosineEmbeddingLoss,
     widens=True,
     temporaries=6,
     holds=VECTORS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
+from ..making import row_loss
 from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule
 from .relations import Relations
 from .spec import VECTORS
 from .terms import OF_LENGTHS, cosine_terms
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PARAMETERS = (Parameter("eps", 1e-8, 0.0, "least norm", 1e-7, other=1e-3),)
-CALLS = RowCalls("cosine_similarity", PARAMETERS)
 
 
 def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> Tensor:
@@ -42,7 +41,6 @@ def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]
     return LazyTerms({LOSS: lambda: found[LOSS].clamp(min=1.0), **makers})
 
 
-@CALLS.function
 def cosine_similarity_loss(
     x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8, *, reduction: str = "mean"
 ) -> Arguments:
@@ -61,41 +59,27 @@ def cosine_similarity_loss(
     """
     import torch
 
-    if x1.shape != x2.shape:
+    shape = x1.shape
+    if shape != x2.shape:
         x1, x2 = torch.broadcast_tensors(x1, x2)
     if x1.dim() > 0 and dim not in (-1, x1.dim() - 1):
         x1, x2 = x1.movedim(dim, -1), x2.movedim(dim, -1)
-    return Arguments((x1, x2), reduction, (eps,))
+    else:
+        dim = -1
+
+    def restored(gradient: Tensor) -> Tensor:
+        return (gradient if dim == -1 else gradient.movedim(-1, dim)).sum_to_size(shape)
+
+    return Arguments((x1, x2), reduction, (eps,), restored=restored)
 
 
-cosine_similarity_loss_with_grad = CALLS.with_grad(cosine_similarity_loss)
-
-
-class CosineSimilarityLoss(RowModule):
-    """See :func:`losscli.functional.cosine_similarity_loss`."""
-
-    calls = CALLS
-    function = cosine_similarity_loss
-
-    def __init__(self, dim: int = 1, eps: float = 1e-8, *, reduction: str = "mean") -> None:
-        super().__init__(dim=dim, eps=eps, reduction=reduction)
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the loss of ``x1`` and ``x2``."""
-        loss: Tensor = self._loss(x1, x2)
-        return loss
-
-
-SPEC = RowFunctorSpec(
-    name="cosine_similarity",
+SPEC = row_loss(
+    cosine_similarity_loss,
+    "CosineSimilarityLoss",
     formula="1 - x . y / (max(|x|, eps) * max(|y|, eps))",
     operands=(Operand("x1", "vectors"), Operand("x2", "vectors")),
-    roles="rr",
     parameters=PARAMETERS,
     reference=reference,
-    loss=cosine_similarity_loss,
-    loss_with_grad=cosine_similarity_loss_with_grad,
-    module=CosineSimilarityLoss,
     widens=True,
     temporaries=6,
     holds=VECTORS,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import operators
-from ..calling import reduction_of
+from ..calling import Arguments, reduction_of
 from ..domain import CLASSES, POSITIVE, PROBABILITIES
-from ..module import NumberedModule, check_parameters, check_reduction
+from ..making import row_loss
 from ..reduction import reduce as reduced
 from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms
+from .calls import RowCalls
+from .forms import IGNORE_INDEX
 from .relations import Relations
-from .spec import RowLossSpec, counts_of_classes, of_classes, of_rows
+from .spec import counts_of_classes, of_classes, of_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,11 +65,16 @@ class _Rows(NamedTuple):
         return share * self.kept.unsqueeze(self.dim)
 
 
+def _has_probabilities(input: Tensor, target: Tensor) -> bool:
+    """Tell a target of probabilities from one of class numbers, as PyTorch does."""
+    return input.dim() > 0 and input.shape == target.shape
+
+
 def _rows(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None,
-    ignore_index: int,
+    ignore_index: float,
     label_smoothing: float,
     temperature: float,
     softcap: float,
@@ -76,7 +82,7 @@ def _rows(
     import torch
 
     dim = 0 if input.dim() == 1 else 1
-    has_probabilities = input.shape == target.shape
+    has_probabilities, classes = _has_probabilities(input, target), max(input.shape[dim], 1)
     dtype = input.dtype
     if has_probabilities:
         for other in (target,) if weight is None else (target, weight):
@@ -89,11 +95,11 @@ def _rows(
     if has_probabilities:
         smoothed = target.to(wide)
         if label_smoothing:
-            smoothed = smoothed * (1 - label_smoothing) + label_smoothing / input.shape[dim]
-        divisor = input.numel() // input.shape[dim]
+            smoothed = smoothed * (1 - label_smoothing) + label_smoothing / classes
+        divisor = input.numel() // classes
         return _Rows(dim, raw, logits, weight, smoothed, None, None, divisor, dtype)
     target = target.to(torch.int64).view(input.shape[:dim] + input.shape[dim + 1 :])
-    kept = target != ignore_index
+    kept = target != int(ignore_index)
     number = torch.where(kept, target, 0)
     rows = _Rows(dim, raw, logits, weight, None, number, kept, 1, dtype)
     weights = torch.where(kept, rows.of_number(), torch.zeros((), dtype=wide, device=input.device))
@@ -106,7 +112,7 @@ def reference(
     weight: Tensor | None = None,
     *,
     reduction: str,
-    ignore_index: int = -100,
+    ignore_index: float = -100,
     label_smoothing: float = 0.0,
     temperature: float = 1.0,
     softcap: float = 0.0,
@@ -116,17 +122,17 @@ def reference(
     import torch
 
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
-    surprise = -torch.log_softmax(rows.logits, rows.dim)
-    weighted = surprise if rows.weight is None else surprise * rows.weight
+    logs = torch.log_softmax(rows.logits, rows.dim)
+    weighted = logs if rows.weight is None else logs * rows.weight
     if rows.probabilities is not None:
-        loss = (weighted * rows.probabilities).sum(rows.dim)
+        loss = -(weighted * rows.probabilities).sum(rows.dim)
     else:
         assert rows.number is not None
-        picked = surprise.gather(rows.dim, rows.number.unsqueeze(rows.dim)).squeeze(rows.dim)
-        loss = rows.of_number() * picked
+        picked = logs.gather(rows.dim, rows.number.unsqueeze(rows.dim)).squeeze(rows.dim)
+        loss = -rows.of_number() * picked
         if label_smoothing:
             share = label_smoothing / input.shape[rows.dim]
-            loss = (1 - label_smoothing) * loss + share * weighted.sum(rows.dim)
+            loss = (1 - label_smoothing) * loss - share * weighted.sum(rows.dim)
     if z_loss:
         loss = loss + z_loss * torch.logsumexp(rows.logits, rows.dim) ** 2
     if rows.kept is not None:
@@ -135,48 +141,13 @@ def reference(
     return loss.to(rows.dtype)
 
 
-def gradient(
-    grad_output: Tensor,
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
-    z_loss: float = 0.0,
-) -> Tensor:
-    """The gradient of ``input``, as a person writes it in PyTorch; 16 bits in float32."""
-    import torch
-
-    rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
-    dim = rows.dim
-    share = rows.shares(label_smoothing)
-    softmax = torch.softmax(rows.logits, dim)
-    slope = share.sum(dim, keepdim=True) * softmax - share
-    if z_loss:
-        pull = 2 * z_loss * torch.logsumexp(rows.logits, dim, keepdim=True)
-        pull = pull if rows.kept is None else pull * rows.kept.unsqueeze(dim)
-        slope = slope + pull * softmax
-    if softcap:
-        slope = slope * (1 - torch.tanh(rows.raw / softcap) ** 2)
-    incoming = grad_output.to(rows.raw.dtype)
-    if reduction == "none":
-        incoming = incoming.unsqueeze(dim)
-    elif reduction == "mean":
-        incoming = incoming / rows.divisor
-    return (incoming * slope / temperature).to(input.dtype)
-
-
 def functional(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
     *,
     reduction: str,
-    ignore_index: int = -100,
+    ignore_index: float = -100,
     label_smoothing: float = 0.0,
     temperature: float = 1.0,
     softcap: float = 0.0,
@@ -187,7 +158,7 @@ def functional(
 
     settings: dict[str, Any] = {
         "reduction": reduction,
-        "ignore_index": ignore_index,
+        "ignore_index": int(ignore_index),
         "label_smoothing": label_smoothing,
     }
     has_numbers = not target.is_floating_point()
@@ -205,7 +176,7 @@ def _terms(
     target: Tensor,
     weight: Tensor | None = None,
     *,
-    ignore_index: int = -100,
+    ignore_index: float = -100,
     label_smoothing: float = 0.0,
     temperature: float = 1.0,
     softcap: float = 0.0,
@@ -258,6 +229,24 @@ def _is_of_differences(parameters: Mapping[str, float]) -> bool:
     return not (parameters["softcap"] or parameters["z_loss"])
 
 
+PARAMETERS = (
+    IGNORE_INDEX,
+    Parameter("label_smoothing", 0.0, 0.0, "share of all classes in a target", 0.1, 1.0),
+    Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),
+    Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for none", 3.7, other=3.7),
+    Parameter("z_loss", 0.0, 0.0, "weight of the squared log of the sum", 1e-4),
+)
+_OF_PROBABILITIES = "_with_probabilities"
+
+
+class _Calls(RowCalls):
+    """The calls of two operators: as in PyTorch the shapes tell which one is meant."""
+
+    def operator(self, given: Arguments) -> str:
+        input, target, _ = given.operands
+        return self.name + _OF_PROBABILITIES * _has_probabilities(input, target)
+
+
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -271,7 +260,7 @@ def cross_entropy(
     temperature: float = 1.0,
     softcap: float = 0.0,
     z_loss: float = 0.0,
-) -> Tensor:
+) -> Arguments:
     """Cross entropy of logits, as torch.nn.functional.cross_entropy, with fused backward.
 
     With ``lse = log(sum of exp(x))`` over the classes, a row's loss is the sum over all classes of
@@ -304,93 +293,42 @@ def cross_entropy(
         ValueError: for the batch size of ``target``, the reduction or a setting out of its domain.
         RuntimeError: for other shapes and dtypes that do not fit.
     """
-    reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
-    settings = (reduction, ignore_index, label_smoothing, temperature, softcap, z_loss)
-    loss: Tensor = operators.cross_entropy(input, target, weight, *settings)
-    return loss
+    reduction = reduction_of(reduction, size_average, reduce)
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(
+            f"cross_entropy: label_smoothing must be between 0 and 1, but is {label_smoothing:g}"
+        )
+    if _has_probabilities(input, target):
+        _check_probabilities(input, target, ignore_index)
+    elif input.dim() == 1 and target.shape == (1,):
+        target = target.squeeze(0)  # PyTorch takes one row for a batch of one
+    elif target.is_floating_point():
+        raise RuntimeError(
+            "cross_entropy: target must hold class numbers in int64, int32 or uint8, or have the "
+            f"shape of input {list(input.shape)} and hold probabilities, but has shape "
+            f"{list(target.shape)} and is {target.dtype}"
+        )
+    settings = (ignore_index, label_smoothing, temperature, softcap, z_loss)
+    return Arguments((input, target, weight), reduction, settings)  # type: ignore[arg-type]
 
 
-def cross_entropy_with_grad(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-    *,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
-    z_loss: float = 0.0,
-    inplace: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Return the loss and its gradient for ``input``, without autograd.
-
-    Both come from one pass over the logits. The arguments are those of :func:`cross_entropy`.
-    ``inplace`` writes the gradient over ``input``, which saves its memory; where ``input`` requires
-    grad that takes ``torch.no_grad()``.
-
-    Returns:
-        The loss and, in the shape of ``input``, the gradient of the loss (of its sum, with
-        reduction ``none``): ``input`` itself, if ``inplace``.
-    """
-    reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
-    settings = (reduction, ignore_index, label_smoothing, temperature, softcap, z_loss)
-    if inplace:
-        return operators.cross_entropy_with_grad_(input, target, weight, *settings), input
-    loss, grad_input = operators.cross_entropy_with_grad(input, target, weight, *settings)
-    return loss, grad_input
-
-
-for _function in (cross_entropy, cross_entropy_with_grad):
-    _function.__module__ = "losscli.functional"
-
-
-class CrossEntropyLoss(NumberedModule):
-    """See :func:`losscli.functional.cross_entropy`."""
-
-    weight: Tensor | None
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        ignore_index: int = -100,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-        *,
-        temperature: float = 1.0,
-        softcap: float = 0.0,
-        z_loss: float = 0.0,
-    ) -> None:
-        super().__init__()
-        reduction = reduction_of(reduction, size_average, reduce, stacklevel=3)
-        check_reduction(reduction)
-        settings = {
-            "ignore_index": ignore_index,
-            "label_smoothing": label_smoothing,
-            "temperature": temperature,
-            "softcap": softcap,
-            "z_loss": z_loss,
-        }
-        check_parameters(SPEC.name, SPEC.parameters, settings)
-        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
-        self.reduction = reduction
-        for name, value in settings.items():
-            setattr(self, name, value)
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of ``input`` against ``target``."""
-        settings = (self.reduction, *[getattr(self, name) for name in SPEC.settings])
-        loss: Tensor = operators.cross_entropy(input, target, self.weight, *settings, self._site)
-        return loss
-
-    def extra_repr(self) -> str:
-        """Show the settings where the module is printed."""
-        return ", ".join(
-            f"{name}={getattr(self, name)!r}" for name in ("reduction", *SPEC.settings)
+def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> None:
+    """Raise what PyTorch does for a target in the shape of the input."""
+    if not target.is_floating_point():
+        raise RuntimeError(
+            f"cross_entropy: target has the shape of input {list(input.shape)} and so must hold "
+            f"probabilities in a floating dtype, but is {target.dtype}; class numbers have no "
+            "dimension of classes"
+        )
+    if ignore_index >= 0:
+        raise RuntimeError(
+            "cross_entropy: ignore_index is not supported for a target of probabilities, but is "
+            f"{ignore_index}"
+        )
+    if not input.is_floating_point():
+        raise TypeError(
+            "cross_entropy: input must be float32, float64, float16 or bfloat16, but is "
+            f"{input.dtype}; convert it with .float()"
         )
 
 
@@ -404,9 +342,14 @@ _WEIGHT = Operand(
     optional=True,
     roundings=4,
 )
-_PROBABILITIES = Operand("target", "probability of each class", domain=PROBABILITIES, roundings=4)
-SPEC = RowLossSpec(
-    name="cross_entropy",
+_PROBABILITIES = Operand(
+    "target", "probability of each class", domain=PROBABILITIES, composed=True, roundings=4
+)
+SPEC = row_loss(
+    cross_entropy,
+    "CrossEntropyLoss",
+    calls=_Calls("cross_entropy", in_place=True),
+    kept=("weight",),
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
     operands=(
         _INPUT,
@@ -420,20 +363,11 @@ SPEC = RowLossSpec(
         ),
         _WEIGHT,
     ),
-    forms={"_with_probabilities": (_INPUT, _PROBABILITIES, _WEIGHT)},
-    parameters=(
-        Parameter("label_smoothing", 0.0, 0.0, "share of all classes in a target", 0.1, 1.0),
-        Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),
-        Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for none", 3.7, other=3.7),
-        Parameter("z_loss", 0.0, 0.0, "weight of the squared log of the sum", 1e-4),
-    ),
+    forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},
+    parameters=PARAMETERS,
     reference=reference,
     functional=functional,
-    gradient=gradient,
     counts=counts_of_classes,
-    loss=cross_entropy,
-    loss_with_grad=cross_entropy_with_grad,
-    module=CrossEntropyLoss,
     temporaries=7,
     widens=True,
     relations=Relations(_is_of_differences, reordered=True),

@@ -1,28 +1,27 @@
-"""The forms of a loss over rows, each a spec of its own, as cases, checks and tables know it.
+"""The operators of a loss over rows, and its forms, each a spec of its own.
 
 ``NAME`` takes the operands that no call leaves out, ``weighted_NAME`` a weight of the classes as
-well, ``masked_NAME`` a mask of the rows. ``NAME_with_probabilities`` and the like are the other
-operands that the spec names, ``NAME_with_entropy`` returns a second value of each row. All of them
-call the same functions and kernels.
+well, ``masked_NAME`` a mask of the rows, ``NAME_with_entropy`` returns a second value of each row:
+so cases, checks and tables know them. All of them call the same functions and operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from ..calling import WEIGHTED as PREFIX
 from ..domain import PROBABILITIES
-from ..spec import CLASS_NUMBERS, Operand, Parameter, Tolerance
-from .relations import Relations
-from .spec import RowLossSpec
+from ..spec import CLASS_NUMBERS, MASK, Operand, Parameter, Terms, Tolerance
+from .spec import RowSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IGNORE_INDEX = Parameter(
     name="ignore_index",
     default=-100,
-    minimum=-(2.0**31),
+    minimum=-(2.0**63),
     description="class number of rows that do not count",
     example=3,
     is_integer=True,
@@ -30,40 +29,65 @@ IGNORE_INDEX = Parameter(
 )
 """The parameter of each loss that takes class numbers."""
 
-
-def forms(spec: RowLossSpec) -> Iterator[RowLossSpec]:
-    """Yield the forms of a loss, those without a weight first."""
-    every = {"": spec.operands, **spec.forms}
-    for suffix, operands in every.items():
-        needed = tuple(operand for operand in operands if not operand.optional)
-        yield _form(spec, f"{spec.name}{suffix}", needed, spec.name if suffix else "")
-    for suffix, operands in every.items():
-        if any(operand.optional for operand in operands):
-            first = f"{PREFIX}{spec.name}" if suffix else ""
-            yield _form(spec, f"{PREFIX}{spec.name}{suffix}", operands, first)
+_PREFIXES = {True: "masked_", False: "weighted_"}
+"""Before the name of a form with an optional operand, by whether that is a mask."""
 
 
-def _form(spec: RowLossSpec, name: str, operands: tuple[Operand, ...], first: str) -> RowLossSpec:
-    """Return the spec of a loss with given operands.
+def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
+    """Yield a loss with its own operands, then with each of its ``forms``."""
+    yield replace(spec, forms={})
+    for suffix, operands in spec.forms.items():
+        of_probabilities = any(operand.domain is PROBABILITIES for operand in operands)
+        yield replace(
+            spec,
+            name=f"{spec.name}{suffix}",
+            header=spec.header or spec.name,
+            operands=operands,
+            counts=spec.counts if _are_numbered(operands) else None,
+            relations=replace(spec.relations, numbered=spec.name if of_probabilities else ""),
+            forms={},
+        )
 
-    ``first``: the name of the form with the spec's own operands; empty if this is it.
-    """
-    numbered = any(operand.kind == CLASS_NUMBERS for operand in operands)
-    functional = spec.functional
+
+def forms(spec: RowSpec) -> Iterator[RowSpec]:
+    """Yield the forms of an operator, the one without optional operands and second values first."""
+    yield _form(spec, spec.name)
+    for optional in (operand for operand in spec.operands if operand.optional):
+        yield _form(spec, f"{_PREFIXES[optional.kind == MASK]}{spec.name}", optional)
+    if spec.doubling:
+        yield _form(spec, f"{spec.name}_with_{spec.doubling}", values=2)
+
+
+def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int = 1) -> RowSpec:
+    """Return the spec of a form."""
+    operands = tuple(each for each in spec.operands if not each.optional or each is optional)
+    numbered = _are_numbered(operands)
+    fixed = {spec.doubling: float(values - 1)} if spec.doubling else {}
+    if not numbered and any(each.name == IGNORE_INDEX.name for each in spec.parameters):
+        fixed[IGNORE_INDEX.name] = IGNORE_INDEX.default
+    form = _Form(spec, operands, fixed)
+    counts = spec.counts if numbered or optional else None
     return replace(
         spec,
         name=name,
         operands=operands,
-        parameters=(IGNORE_INDEX, *spec.parameters) if numbered else spec.parameters,
-        reference=partial(_called, spec.reference),
-        functional=partial(_called, functional) if functional else None,
-        counts=partial(_called, spec.counts) if spec.counts and numbered else None,
-        loss=_named(spec.loss),
-        loss_with_grad=_named(spec.loss_with_grad),
+        parameters=tuple(each for each in spec.parameters if each.name not in fixed),
+        values=values,
+        reference=form.of(spec.reference),
+        functional=form.of(spec.functional) if spec.functional else None,
+        counts=form.of(counts) if counts else None,
+        from_kinks=form.of(spec.from_kinks) if spec.from_kinks else None,
+        undecided=form.of(spec.undecided) if spec.undecided else None,
         tolerance=_tolerance(spec.tolerance, operands),
-        relations=_relations(spec.relations, operands, first),
-        forms={},
+        relations=spec.relations.of_form(name.partition(spec.name)[0]),
+        terms=Terms(form.of(spec.terms.of), spec.terms.reason) if spec.terms else None,
+        loss=_named(form.loss, spec.loss),
+        loss_with_grad=_named(form.loss_with_grad, spec.loss_with_grad),
     )
+
+
+def _are_numbered(operands: tuple[Operand, ...]) -> bool:
+    return any(operand.kind == CLASS_NUMBERS for operand in operands)
 
 
 def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Tolerance | None:
@@ -77,21 +101,68 @@ def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Toleranc
     return Tolerance(factor, "; ".join(reasons))
 
 
-def _relations(own: Relations, operands: tuple[Operand, ...], first: str) -> Relations:
-    """Return what holds for a form: with probabilities it may be the form of class numbers."""
-    has_probabilities = any(operand.domain is PROBABILITIES for operand in operands)
-    return replace(own, numbered=first) if has_probabilities else own
+@dataclass(frozen=True)
+class _Form:
+    """Calls the functions of a loss with the operands that a form takes."""
+
+    spec: RowSpec
+    operands: tuple[Operand, ...]
+    fixed: Mapping[str, float]
+    """The parameters that the form is a value of."""
+
+    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of all operands as one of those that the form takes."""
+
+        def called(*operands: Tensor, **settings: Any) -> Any:
+            return function(*self._every(operands), **settings, **self.fixed)
+
+        return called
+
+    def loss(self, *operands: Tensor, **settings: Any) -> Tensor:
+        """Return the loss by the public function, two values of a row in one tensor."""
+        return _stacked(self._called(self.spec.loss, operands, settings))
+
+    def loss_with_grad(self, *operands: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
+        """Return the loss and the gradient of the prediction by the public function."""
+        loss, gradient = self._called(self.spec.loss_with_grad, operands, settings)
+        return _stacked(loss), gradient
+
+    def _every(self, operands: tuple[Tensor, ...]) -> list[Tensor | None]:
+        """Return the operands in the order of the loss, None where the form leaves one out."""
+        given = dict(zip((each.name for each in self.operands), operands, strict=True))
+        return [given.get(each.name) for each in self.spec.operands]
+
+    def _called(
+        self, function: Callable[..., Any], operands: tuple[Tensor, ...], settings: dict[str, Any]
+    ) -> Any:
+        """Call a public function, by the names of its arguments."""
+        given = dict(zip((each.name for each in self.operands), operands, strict=True))
+        reduction = settings.pop("reduction")
+        named = {} if len(self.spec.reductions) == 1 else {"reduction": reduction}
+        settings = {**settings, **self.fixed}
+        kinds = {parameter.name: parameter for parameter in self.spec.parameters}
+        settings = {name: _as_given(kinds[name], value) for name, value in settings.items()}
+        return function(**given, **settings, **named, **self.spec.arguments)
 
 
-def _named(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a public function that takes an ignored class as any number, with its own name."""
-    called = partial(_called, function)
-    called.__name__ = function.__name__  # type: ignore[attr-defined]
+def _as_given(parameter: Parameter, value: float) -> float:
+    """Return the value of a parameter as a person gives it."""
+    if parameter.is_switch:
+        return bool(value)
+    return int(value) if parameter.is_integer else value
+
+
+def _stacked(found: Any) -> Tensor:
+    import torch
+
+    return torch.stack(found) if isinstance(found, tuple) else found
+
+
+def _named(function: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function with the name of another."""
+
+    def called(*operands: Any, **settings: Any) -> Any:
+        return function(*operands, **settings)
+
+    called.__name__ = after.__name__
     return called
-
-
-def _called(function: Callable[..., Any], *operands: Any, **settings: Any) -> Any:
-    """Call a function with the ignored class as an integer, which a record holds as a float."""
-    if IGNORE_INDEX.name in settings:
-        settings[IGNORE_INDEX.name] = int(settings[IGNORE_INDEX.name])
-    return function(*operands, **settings)

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..spec import LOSS, LazyTerms, Parameter
-from .functors import RowCalls, RowFunctorSpec, RowModule
-from .logit_pairs import (
-    OPERANDS,
-    ROLES,
-    TEMPERATURE,
-    arguments_of,
-    counts,
-    expected,
-    reference_of,
-    terms_of,
-)
+from .logit_pairs import TEMPERATURE, arguments_of, divergence_loss, expected
 from .relations import Relations, always
 from .terms import Expectation, Softmax
 
@@ -30,10 +19,9 @@ PARAMETERS = (
     TEMPERATURE,
     Parameter("beta", 0.5, 0.0, "the target's part of the mixture", 0.3, maximum=1.0, open=True),
 )
-CALLS = RowCalls("js_divergence", PARAMETERS)
 
 
-def _divergence(beta: float, log_q: Tensor, log_p: Tensor) -> Tensor:
+def _divergence(log_q: Tensor, log_p: Tensor, *, beta: float) -> Tensor:
     import torch
 
     p, q = log_p.exp(), log_q.exp()
@@ -61,21 +49,6 @@ def _mirrored(parameters: Mapping[str, float]) -> Mapping[str, float]:
     return {**parameters, "beta": 1 - parameters["beta"]}
 
 
-def reference(
-    input: Tensor,
-    target: Tensor,
-    mask: Tensor | None = None,
-    *,
-    reduction: str,
-    temperature: float = 1.0,
-    beta: float = 0.5,
-) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
-    divergence = partial(_divergence, beta)
-    return reference_of(divergence, input, target, mask, temperature, reduction)
-
-
-@CALLS.function
 def js_divergence(
     input: Tensor,
     target: Tensor,
@@ -91,55 +64,19 @@ def js_divergence(
     ``m = beta * p + (1 - beta) * q``, a row's loss is ``beta * sum of p * log(p / m) + (1 - beta) *
     sum of q * log(q / m)`` (Agarwal et al. 2023, arXiv:2306.13649: p is the teacher's, q the
     student's). It is symmetric for ``beta = 0.5``.
-
-    Args:
-        input: logits, ``(..., C)`` for C classes; differentiable.
-        target: logits of the same shape; differentiable.
-        beta: the weight of p in the mixture; above 0 and below 1.
-        temperature: divides both sets of logits; above 0.
-        mask: bool, ``(...)``: the rows that count; None for all. The loss and the gradients of
-            the others are 0, whatever they hold.
-        reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count, which are
-            counted on the device) or ``sum`` (shape ``()``).
-
-    A logit of -inf has a probability of 0, and 0 times infinity is 0.
     """
     return arguments_of(input, target, mask, reduction, temperature, beta)
 
 
-js_divergence_with_grad = CALLS.with_grad(js_divergence)
-
-
-class JSDivergenceLoss(RowModule):
-    """See :func:`losscli.functional.js_divergence`."""
-
-    calls = CALLS
-    function = js_divergence
-
-    def __init__(
-        self, *, beta: float = 0.5, temperature: float = 1.0, reduction: str = "mean"
-    ) -> None:
-        super().__init__(beta=beta, temperature=temperature, reduction=reduction)
-
-    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` and ``target``."""
-        loss: Tensor = self._loss(input, target, mask=mask)
-        return loss
-
-
-SPEC = RowFunctorSpec(
-    name="js_divergence",
-    formula="b * sum of p * log(p / m) + (1 - b) * sum of q * log(q / m), m = b * p + (1 - b) * q",
-    operands=OPERANDS,
-    roles=ROLES,
+SPEC = divergence_loss(
+    js_divergence,
+    "JSDivergenceLoss",
+    _divergence,
+    _terms,
+    own="""
+        beta: the weight of p in the mixture; above 0 and below 1.""",
     parameters=PARAMETERS,
-    reference=reference,
-    loss=js_divergence,
-    loss_with_grad=js_divergence_with_grad,
-    module=JSDivergenceLoss,
-    widens=True,
+    formula="b * sum of p * log(p / m) + (1 - b) * sum of q * log(q / m), m = b * p + (1 - b) * q",
     temporaries=14,
-    counts=counts,
     relations=Relations(always, reordered=True, mirror="js_divergence", mirrored=_mirrored),
-    terms=terms_of(_terms),
 )

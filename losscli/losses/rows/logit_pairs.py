@@ -1,17 +1,19 @@
-"""What losses between two sets of logits have in common: their references and their arguments."""
+"""What divergences between the distributions of two sets of logits have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments
 from ..domain import MASKS
+from ..making import row_loss
 from ..reduction import reduce as reduced
 from ..spec import MASK as MASK_KIND
 from ..spec import Operand, Parameter, Terms
 from ..widening import widened
-from .functors import of_last_rows
+from .spec import RowSpec, of_last_rows
 from .terms import Softmax, masked
 
 if TYPE_CHECKING:
@@ -28,22 +30,70 @@ MASK = Operand(
     optional=True,
 )
 OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), MASK)
-ROLES = "rrm"
 
 REASON = "a divergence is a sum of differences of logarithms, its gradients of probabilities"
 
-Divergence = Callable[["Tensor", "Tensor"], "Tensor"]
+ARGUMENTS = """
+    Args:
+        input: logits, ``(..., C)`` for C classes; differentiable.
+        target: logits of the same shape; differentiable.{own}
+        temperature: divides both sets of logits; above 0.
+        mask: bool, ``(...)``: the rows that count; None for all. The loss and the gradients of
+            the others are 0, whatever they hold.
+        reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count, which are
+            counted on the device) or ``sum`` (shape ``()``).
+
+    A logit of -inf has a probability of 0, and 0 times infinity is 0.
+    """
 
 
-def reference_of(
-    divergence: Divergence,
+def divergence_loss(
+    arguments: Callable[..., Arguments],
+    module: str,
+    divergence: Callable[..., Tensor],
+    terms: Callable[..., Mapping[str, Tensor]],
+    *,
+    own: str = "",
+    parameters: tuple[Parameter, ...] = (TEMPERATURE,),
+    **fields: Any,
+) -> RowSpec:
+    """Return the spec of a divergence of the distributions of two sets of logits.
+
+    Args:
+        arguments: the public function, whose docstring says what the loss is.
+        module: the name of the module.
+        divergence: the loss of each row, of the log-probabilities of both and the settings of its
+            own, as a person writes it in PyTorch.
+        terms: the magnitudes of its terms, of two :class:`Softmax`, the temperature and the same.
+        own: what its docstring says of settings of its own.
+        parameters: the temperature and these.
+        fields: further fields of the spec.
+    """
+    arguments.__doc__ = (arguments.__doc__ or "") + ARGUMENTS.format(own=own)
+    return row_loss(
+        arguments,
+        module,
+        operands=OPERANDS,
+        parameters=parameters,
+        reference=partial(_reference, divergence),
+        widens=True,
+        counts=counts,
+        terms=Terms(partial(_terms, terms), REASON),
+        **fields,
+    )
+
+
+def _reference(
+    divergence: Callable[..., Tensor],
     input: Tensor,
     target: Tensor,
-    mask: Tensor | None,
-    temperature: float,
+    mask: Tensor | None = None,
+    *,
     reduction: str,
+    temperature: float = 1.0,
+    **settings: float,
 ) -> Tensor:
-    """Compute a divergence of two log-probabilities as written in PyTorch, 16 bits in float32."""
+    """Compute a divergence as written in PyTorch, 16 bits in float32."""
     import torch
 
     (first, second), dtype = widened(input, target)
@@ -54,31 +104,27 @@ def reference_of(
             torch.where(kept, each, torch.zeros_like(each)) for each in (first, second)
         )
     log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (first, second))
-    loss = divergence(log_p, log_q)
+    loss = divergence(log_p, log_q, **settings)
     return reduce_rows(loss, mask, reduction).to(dtype)
+
+
+def _terms(
+    of: Callable[..., Mapping[str, Tensor]],
+    input: Tensor,
+    target: Tensor,
+    mask: Tensor | None = None,
+    *,
+    temperature: float = 1.0,
+    **settings: float,
+) -> Mapping[str, Tensor]:
+    pair = Softmax.of(input, temperature), Softmax.of(target, temperature)
+    return masked(of(*pair, temperature, **settings), mask)
 
 
 def counts(input: Tensor, target: Tensor, mask: Tensor | None = None, **_: float) -> Tensor:
     """Return what each row counts in a mean."""
     found: Tensor = input.new_ones(input.shape[:-1]) if mask is None else mask.to(input.dtype)
     return found
-
-
-def terms_of(of: Callable[..., Mapping[str, Tensor]]) -> Terms:
-    """Return the terms of a divergence, from those of two softmaxes and the settings."""
-
-    def terms(
-        input: Tensor,
-        target: Tensor,
-        mask: Tensor | None = None,
-        *,
-        temperature: float = 1.0,
-        **settings: float,
-    ) -> Mapping[str, Tensor]:
-        pair = Softmax.of(input, temperature), Softmax.of(target, temperature)
-        return masked(of(*pair, temperature, **settings), mask)
-
-    return Terms(terms, REASON)
 
 
 def reduce_rows(loss: Tensor, mask: Tensor | None, reduction: str) -> Tensor:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import CLASSES, POSITIVE
+from ..making import row_loss
 from ..reduction import reduce as reduced
 from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms, last_dimension
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows, settled
 from .relations import Relations, always
-from .spec import SCORES
+from .spec import SCORES, of_last_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,6 @@ PARAMETERS = (
     Parameter("p", 1.0, 1.0, "the power, 1 or 2", 2.0, maximum=2.0, is_integer=True, other=2.0),
     Parameter("margin", 1.0, -math.inf, "how much higher the class is to score", 0.7),
 )
-CALLS = RowCalls("multi_margin", PARAMETERS)
 
 
 def reference(
@@ -91,7 +90,6 @@ def _terms(
     return LazyTerms({LOSS: loss, "input": slope})
 
 
-@CALLS.function
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -109,8 +107,9 @@ def multi_margin_loss(
     As in PyTorch a difference of NaN counts as one that is not above 0.
 
     Args:
-        input: scores, ``(N, C)`` or ``(C)``; differentiable.
-        target: the number of each row's class in int64, int32 or uint8, ``(N)`` or ``()``.
+        input: scores, ``(N, C)``, ``(C)``, or ``()`` of a single class; differentiable.
+        target: the number of each row's class in int64, int32 or uint8, ``(N)``; of a single row
+            also ``()``.
         p: 1 or 2.
         margin: how much higher the class of a row is to score than any other.
         weight: a number for each class, ``(C)``; not differentiable.
@@ -131,48 +130,25 @@ def multi_margin_loss(
         raise ValueError(
             f"multi_margin: weight must be one-dimensional, but has shape {tuple(weight.shape)}"
         )
-    if input.dim() == 1 and target.shape == (1,):
-        target = target.squeeze(0)
-    if input.dim() > 2:
+    shape = input.shape
+    if len(shape) > 2:
         raise RuntimeError(
-            f"multi_margin: input must have shape (N, C) or (C), but has {tuple(input.shape)}"
+            f"multi_margin: input must have shape (N, C), (C) or (), but has {tuple(shape)}"
         )
-    return Arguments((input, target, weight), reduction, (p, margin))  # type: ignore[arg-type]
+    if len(shape) < 2:  # One row, whose loss has the shape of its target.
+        input = input.reshape(1, -1) if target.dim() else input.reshape(-1)
+    return Arguments(
+        (input, target, weight),  # type: ignore[arg-type]
+        reduction,
+        (p, margin),
+        restored=lambda gradient: gradient.reshape(shape),
+    )
 
 
-multi_margin_loss_with_grad = CALLS.with_grad(multi_margin_loss)
-
-
-class MultiMarginLoss(RowModule):
-    """See :func:`losscli.functional.multi_margin_loss`."""
-
-    calls = CALLS
-    function = multi_margin_loss
-    weight: Tensor | None
-
-    def __init__(
-        self,
-        p: int = 1,
-        margin: float = 1.0,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        reduction = settled(reduction, size_average, reduce)
-        if p not in (1, 2):
-            raise ValueError(f"multi_margin: p must be 1 or 2, but is {p!r}")
-        super().__init__(p=p, margin=margin, reduction=reduction)
-        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of ``input`` against ``target``."""
-        loss: Tensor = self._loss(input, target, weight=self.weight)
-        return loss
-
-
-SPEC = RowFunctorSpec(
-    name="multi_margin",
+SPEC = row_loss(
+    multi_margin_loss,
+    "MultiMarginLoss",
+    kept=("weight",),
     formula="sum over i != y of w[y] * max(0, margin - x[y] + x[i])^p / C",
     operands=(
         Operand("input", "scores"),
@@ -194,12 +170,8 @@ SPEC = RowFunctorSpec(
             optional=True,
         ),
     ),
-    roles="rlw",
     parameters=PARAMETERS,
     reference=reference,
-    loss=multi_margin_loss,
-    loss_with_grad=multi_margin_loss_with_grad,
-    module=MultiMarginLoss,
     widens=True,
     temporaries=5,
     holds=SCORES,

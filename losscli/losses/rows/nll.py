@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import CLASSES, LOG_PROBABILITIES, POSITIVE
+from ..making import row_loss
 from ..spec import CLASS_NUMBERS, Operand
 from ..widening import widened
 from .forms import IGNORE_INDEX
-from .functors import RowCalls, RowFunctorSpec, RowModule, settled
 from .relations import Relations
 from .spec import SCORES, counts_of_classes, of_classes, of_rows
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PARAMETERS = (IGNORE_INDEX,)
-CALLS = RowCalls("nll", PARAMETERS)
 
 
 def reference(
@@ -40,7 +39,6 @@ def reference(
     return loss.to(dtype)
 
 
-@CALLS.function
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -73,46 +71,15 @@ def nll_loss(
         RuntimeError: for other shapes and dtypes that do not fit.
     """
     reduction = reduction_of(reduction, size_average, reduce)
-    if input.dim() > 1 and target.dim() > 0 and input.shape[0] != target.shape[0]:
-        raise ValueError(
-            f"nll: target must have the batch size of input {tuple(input.shape)}, but has shape "
-            f"{tuple(target.shape)}"
-        )
     if input.dim() == 1 and target.shape == (1,):
         target = target.squeeze(0)
     return Arguments((input, target, weight), reduction, (ignore_index,))  # type: ignore[arg-type]
 
 
-nll_loss_with_grad = CALLS.with_grad(nll_loss)
-
-
-class NLLLoss(RowModule):
-    """See :func:`losscli.functional.nll_loss`."""
-
-    calls = CALLS
-    function = nll_loss
-    weight: Tensor | None
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        ignore_index: int = -100,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        reduction = settled(reduction, size_average, reduce)
-        super().__init__(ignore_index=ignore_index, reduction=reduction)
-        self.register_buffer("weight", weight)  # type: ignore[attr-defined]
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of ``input`` against ``target``."""
-        loss: Tensor = self._loss(input, target, self.weight)  # type: ignore[arg-type]
-        return loss
-
-
-SPEC = RowFunctorSpec(
-    name="nll",
+SPEC = row_loss(
+    nll_loss,
+    "NLLLoss",
+    kept=("weight",),
     formula="-w[y] * x[y]",
     operands=(
         Operand("input", "log-probabilities", domain=LOG_PROBABILITIES),
@@ -134,13 +101,8 @@ SPEC = RowFunctorSpec(
             optional=True,
         ),
     ),
-    roles="rlw",
-    second_dimension=True,
     parameters=PARAMETERS,
     reference=reference,
-    loss=nll_loss,
-    loss_with_grad=nll_loss_with_grad,
-    module=NLLLoss,
     widens=True,
     holds=SCORES,
     counts=counts_of_classes,

@@ -44,6 +44,7 @@ class Relations:
 
     def of_form(self, prefix: str) -> Relations:
         """Return what holds for a form, whose name has a prefix, as those of the others have."""
-        mirror = self.mirror and f"{prefix}{self.mirror}"
-        distance = self.distance and f"{prefix}{self.distance}"
-        return replace(self, mirror=mirror, distance=distance)
+        numbered, mirror, distance = (
+            name and f"{prefix}{name}" for name in (self.numbered, self.mirror, self.distance)
+        )
+        return replace(self, numbered=numbered, mirror=mirror, distance=distance)

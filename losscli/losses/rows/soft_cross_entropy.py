@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
-from .functors import RowCalls, RowFunctorSpec, RowModule
-from .logit_pairs import (
-    OPERANDS,
-    ROLES,
-    TEMPERATURE,
-    arguments_of,
-    counts,
-    expected,
-    reference_of,
-    terms_of,
-)
+from .logit_pairs import arguments_of, divergence_loss, expected
 from .relations import Relations, always
 from .terms import Expectation, Softmax, divergence_terms
 
@@ -23,9 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
-
-PARAMETERS = (TEMPERATURE,)
-CALLS = RowCalls("soft_cross_entropy", PARAMETERS)
 
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -37,19 +24,6 @@ def _terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
     return divergence_terms(surprise, p, ("target", "input"), temperature)
 
 
-def reference(
-    input: Tensor,
-    target: Tensor,
-    mask: Tensor | None = None,
-    *,
-    reduction: str,
-    temperature: float = 1.0,
-) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
-    return reference_of(_divergence, input, target, mask, temperature, reduction)
-
-
-@CALLS.function
 def soft_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -62,52 +36,16 @@ def soft_cross_entropy(
 
     With p and q these two, a row's loss is minus the sum of ``q * log(p)`` (Hinton et al. 2015,
     arXiv:1503.02531, without its factor T^2).
-
-    Args:
-        input: logits, ``(..., C)`` for C classes; differentiable.
-        target: logits of the same shape; differentiable.
-        temperature: divides both sets of logits; above 0.
-        mask: bool, ``(...)``: the rows that count; None for all. The loss and the gradients of
-            the others are 0, whatever they hold.
-        reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count, which are
-            counted on the device) or ``sum`` (shape ``()``).
-
-    A logit of -inf has a probability of 0, and 0 times infinity is 0.
     """
     return arguments_of(input, target, mask, reduction, temperature)
 
 
-soft_cross_entropy_with_grad = CALLS.with_grad(soft_cross_entropy)
-
-
-class SoftCrossEntropyLoss(RowModule):
-    """See :func:`losscli.functional.soft_cross_entropy`."""
-
-    calls = CALLS
-    function = soft_cross_entropy
-
-    def __init__(self, *, temperature: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__(temperature=temperature, reduction=reduction)
-
-    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` and ``target``."""
-        loss: Tensor = self._loss(input, target, mask=mask)
-        return loss
-
-
-SPEC = RowFunctorSpec(
-    name="soft_cross_entropy",
+SPEC = divergence_loss(
+    soft_cross_entropy,
+    "SoftCrossEntropyLoss",
+    _divergence,
+    _terms,
     formula="-(sum of q * log(p)), p = softmax(x / T), q = softmax(y / T)",
-    operands=OPERANDS,
-    roles=ROLES,
-    parameters=PARAMETERS,
-    reference=reference,
-    loss=soft_cross_entropy,
-    loss_with_grad=soft_cross_entropy_with_grad,
-    module=SoftCrossEntropyLoss,
-    widens=True,
     temporaries=8,
-    counts=counts,
     relations=Relations(always, reordered=True, distance="kl_divergence"),
-    terms=terms_of(_terms),
 )

@@ -1,13 +1,16 @@
-"""The spec of a loss over rows: one loss for each row of logits, not for each element."""
+"""The spec of a loss over rows: one loss for each row of its operands, not for each element.
+
+``csrc/losses/rows/HEADER.h`` has what is computed of a row, the file of the loss its spec;
+operators, kernels, bindings, fake implementations and tests follow from both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..module import NumberedModule
-from ..spec import ROW, Operand, Shape, Spec, Unit
+from ..spec import CLASS_NUMBERS, MASK, ROW, Operand, Shape, Spec, Unit, same_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,36 +40,85 @@ def of_classes(shape: Shape) -> Shape:
     return shape[dimension : dimension + 1]
 
 
+def of_last_rows(shape: Shape) -> Shape:
+    """The operand has one value for each row, which lies along the last dimension."""
+    return shape[:-1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowSpec(Spec):
     """A loss of each row of its operands.
 
-    Cases, oracle and checks ask this alone; how the kernels are made is a matter of its subclasses.
+    The operands that are rows come first, those whose gradient the kernels give before the others.
+    The reference takes all operands in their order, those that are left out as ``None``.
     """
 
     unit: ClassVar[Unit] = ROW
-    module: type[NumberedModule]
+    header: str = ""
+    """The stem of the loss's header, where that is not its name."""
+    forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
+    """Other operands that the functions take, by what follows the name of the loss there: each has
+    operators and kernels of its own, from the same header."""
     holds: Content = LOGITS
     """What the rows are, from which checks take the values that need care."""
     counts: Callable[..., Tensor] | None = None
     """``counts(*operands, **parameters)``: what each row counts in a mean; None where it is 1."""
-    rounds_once: bool = True
-    """Whether 16-bit results are those of float32, rounded once."""
-    factors: int = 3
-    """How many operands together have products that may be out of range by themselves."""
     squares: bool = False
     """Whether the loss adds up squares of its operands, which have to be in range."""
     from_kinks: Callable[..., tuple[Tensor, ...]] | None = None
     """``from_kinks(*operands, **parameters)``: how far elements of the prediction lie above those
     values of theirs where the derivative jumps, one tensor for each such value; None without."""
+    undecided: Callable[..., Mapping[str, Tensor]] | None = None
+    """``undecided(*operands, dtype, ulp, **parameters)``: by how much the derivative for each
+    element of an operand may be off, by the operand's name, because rounding decides the sign of a
+    difference. ``dtype`` is what the loss is computed in, ``ulp`` what a sum over a row and a
+    handful of roundings may lose in it."""
     most_dimensions: int | None = None
     """The most dimensions of the prediction; None for any number."""
+    doubling: str = ""
+    """The parameter that asks for a second value of each row: the loss then has a dimension of two
+    in front."""
     values: int = 1
     """How many losses a row has; several lie in a dimension in front of the rows."""
+    in_place: bool = False
+    """Whether there is an operator that writes the first gradient over its operand."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What a call of the public function says besides operands and settings, so that it takes the
+    rows where the spec has them."""
+
+    @property
+    def roles(self) -> str:
+        """What each operand is to the operators and the kernels, a letter each.
+
+        ``r`` rows, ``l`` the number of a class for each row, ``t`` another number for each row,
+        ``m`` a mask of rows, ``w`` a number for each class. Rows and weights whose gradients
+        PyTorch's operators compose are capitals.
+        """
+        return "".join(map(_role, self.operands))
+
+    @property
+    def rows(self) -> int:
+        """How many operands are rows."""
+        return self.roles.upper().count("R")
+
+    @property
+    def gradients(self) -> int:
+        """How many operands have a gradient from the kernels, the first ones."""
+        return self.roles.count("r")
+
+    @property
+    def second_dimension(self) -> bool:
+        """Whether rows lie along dimension 1, as classes do in PyTorch; else along the last."""
+        return any(operand.shape in (of_rows, of_classes) for operand in self.operands)
+
+    @property
+    def promoted(self) -> tuple[str, ...]:
+        """The names of the operands whose promoted dtype the loss has: the rows."""
+        return self.names[: self.rows]
 
     def row_dimension(self, dimensions: int) -> int:
-        """Return the dimension along which a row lies: that of the classes."""
-        return min(dimensions - 1, 1)
+        """Return the dimension along which a row lies."""
+        return min(dimensions - 1, 1) if self.second_dimension else dimensions - 1
 
     def rows_shape(self, shape: Shape) -> Shape:
         """Return the shape of the rows: that of the prediction without the dimension of one."""
@@ -83,24 +135,14 @@ class RowSpec(Spec):
         return shape[self.row_dimension(len(shape))] if shape else 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowLossSpec(RowSpec):
-    """A loss over rows with operators of its own.
-
-    These are defined from this, and its kernels are compiled from csrc/rows. The forms in which
-    it is tested, with a weight or without, say, are derived in ``row_forms.py``.
-    """
-
-    gradient: Callable[..., Tensor]
-    """The gradient of the prediction as a plain PyTorch formula,
-    ``f(grad_output, *operands, reduction, **settings)``; differentiable likewise."""
-    forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
-    """Other operands that the functions take, by what follows the name of the loss there."""
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """The names of what its operators take after the reduction, in their order."""
-        return ("ignore_index", *[parameter.name for parameter in self.parameters])
+def _role(operand: Operand) -> str:
+    if operand.kind in (CLASS_NUMBERS, MASK):
+        return "l" if operand.kind == CLASS_NUMBERS else "m"
+    if operand.shared:
+        return "W" if operand.differentiable else "w"
+    if operand.shape is not same_shape:
+        return "t"
+    return "R" if operand.composed else "r"
 
 
 def counts_of_classes(
@@ -108,13 +150,13 @@ def counts_of_classes(
     target: Tensor,
     weight: Tensor | None = None,
     *,
-    ignore_index: int = -100,
+    ignore_index: float = -100,
     **_: float,
 ) -> Tensor:
     """Return what each row counts in a mean over class numbers: the weight of its class."""
     import torch
 
-    kept = target != ignore_index
+    kept = target != int(ignore_index)
     ones = torch.ones_like(target, dtype=input.dtype)
     found = ones if weight is None else weight[torch.where(kept, target, 0).long()]
     return torch.where(kept, found, torch.zeros_like(found))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ..spec import LOSS, LazyTerms, Tolerance
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 OF_LENGTHS = Tolerance(1.5, "the root of a length and the quotient by it add two roundings to four")
@@ -58,6 +59,23 @@ class Softmax:
             limits = torch.finfo(dtype)
             weight = weight.fmax((probability / limits.eps).clamp(max=limits.tiny))
         return cls(probability, log, of_sum.fmax(scaled.abs()), weight)
+
+    def error(self, dtype: torch.dtype, ulp: float) -> Tensor:
+        """Return by how much the probabilities may be off when computed in a dtype.
+
+        With ``u`` half the spacing of the dtype at 1: the exponent is ``x / T - lse``. The factor
+        ``1 / T``, the product with it, and ``lse`` are rounded at magnitudes of ``size`` at most,
+        the difference at its own: ``(3 * size + abs(log)) * u`` of the probability. The
+        exponential, the quotient by the sum and the sum itself lose ``ulp`` units in the last
+        place, of ``2 * u`` each. Below the smallest normal number all of these are as at that. In
+        float64 the oracle is off by as much itself.
+        """
+        import torch
+
+        limits = torch.finfo(dtype)
+        roundings = 2 * ulp + 3 * self.size + self.log.abs()
+        own = known(self.probability.clamp(min=limits.tiny) * roundings) * (limits.eps / 2)
+        return 2 * own if dtype == torch.float64 else own
 
 
 @dataclass(frozen=True)
@@ -104,7 +122,8 @@ def divergence_terms(
         {
             LOSS: lambda: expected.total,
             own: lambda: expected.slope / temperature,
-            others: lambda: other.weight.fmax(expected.of.weight) / temperature,
+            # Each of the two is off by the rounding of its own exponent.
+            others: lambda: (other.weight + expected.of.weight) / temperature,
         }
     )
 

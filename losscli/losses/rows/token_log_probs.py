@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments
 from ..domain import CLASSES
+from ..making import row_loss
 from ..reduction import reduce as reduced
 from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms, switch
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule, of_last_rows
+from .calls import RowCalls
 from .logit_pairs import TEMPERATURE, expected
 from .relations import Relations, always
+from .spec import of_last_rows
 from .terms import Expectation, Softmax
 
 if TYPE_CHECKING:
@@ -29,12 +31,9 @@ class _Calls(RowCalls):
         found = super().loss(given, *site)
         return found.unbind(0) if given.parameters[1] else found
 
-    def loss_with_grad(self, given: Arguments, grad_output: Tensor | float = 1.0) -> Any:
-        found, gradient = super().loss_with_grad(given, grad_output)
+    def loss_with_grad(self, given: Arguments, *more: Any, **named: Any) -> Any:
+        found, gradient = super().loss_with_grad(given, *more, **named)
         return found.unbind(0) if given.parameters[1] else found, gradient
-
-
-CALLS = _Calls("token_log_probs", PARAMETERS)
 
 
 def reference(
@@ -76,7 +75,6 @@ def _terms(
     return LazyTerms({LOSS: loss, "logits": slope})
 
 
-@CALLS.function
 def token_log_probs(
     logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, entropy: bool = False
 ) -> Arguments:
@@ -103,25 +101,10 @@ def token_log_probs(
     return Arguments((logits, tokens), "none", (temperature, float(entropy)))
 
 
-token_log_probs_with_grad = CALLS.with_grad(token_log_probs)
-
-
-class TokenLogProbs(RowModule):
-    """See :func:`losscli.functional.token_log_probs`."""
-
-    calls = CALLS
-    function = token_log_probs
-
-    def __init__(self, *, temperature: float = 1.0, entropy: bool = False) -> None:
-        super().__init__(temperature=temperature, entropy=entropy)
-
-    def forward(self, logits: Tensor, tokens: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the log-probabilities of ``tokens``, and if asked for the entropies."""
-        return cast("Tensor | tuple[Tensor, Tensor]", self._loss(logits, tokens))
-
-
-SPEC = RowFunctorSpec(
-    name="token_log_probs",
+SPEC = row_loss(
+    token_log_probs,
+    "TokenLogProbs",
+    calls=_Calls("token_log_probs"),
     formula="log(p[token]), and -(sum of p * log(p)), p = softmax(x / T)",
     operands=(
         Operand("logits", "logits"),
@@ -134,15 +117,11 @@ SPEC = RowFunctorSpec(
             kind=CLASS_NUMBERS,
         ),
     ),
-    roles="rl",
     doubling="entropy",
     wide=True,
     reductions=("none",),
     parameters=PARAMETERS,
     reference=reference,
-    loss=token_log_probs,
-    loss_with_grad=token_log_probs_with_grad,
-    module=TokenLogProbs,
     widens=True,
     temporaries=6,
     relations=Relations(always, reordered=True),

@@ -6,26 +6,15 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..spec import LOSS, LazyTerms
-from .functors import RowCalls, RowFunctorSpec, RowModule
-from .logit_pairs import (
-    OPERANDS,
-    ROLES,
-    TEMPERATURE,
-    arguments_of,
-    counts,
-    reference_of,
-    terms_of,
-)
+from .logit_pairs import arguments_of, divergence_loss
 from .relations import Relations, always
-from .terms import Expectation, Softmax
+from .terms import Expectation, Softmax, known, masked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import torch
     from torch import Tensor
-
-PARAMETERS = (TEMPERATURE,)
-CALLS = RowCalls("total_variation", PARAMETERS)
 
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -47,19 +36,38 @@ def _terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
     )
 
 
-def reference(
+def _undecided(
     input: Tensor,
     target: Tensor,
     mask: Tensor | None = None,
     *,
-    reduction: str,
+    dtype: torch.dtype,
+    ulp: float,
     temperature: float = 1.0,
-) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
-    return reference_of(_divergence, input, target, mask, temperature, reduction)
+) -> Mapping[str, Tensor]:
+    """Return by how much rounding may move the derivatives where p and q nearly agree.
+
+    A kernel takes the sign of the difference of two rounded probabilities. It is that of ``p - q``
+    where the difference is larger than both errors together; below that either sign is right, and
+    0. Rows of equal logits alone are known to have a difference of 0. The derivative for ``x`` is
+    ``p * (sign - sum of p * sign) / (2 * T)``. Where the sign is undecided it moves by up to 2; it
+    also moves the sum by its own p, and with that the derivatives for the other elements of the
+    row. So the derivative may be off by ``p * (2 [if undecided] + sum of 2 * p over the undecided)
+    / (2 * T)``, that for the target likewise with q. The loss is off by the difference at most.
+    """
+    p, q = Softmax.of(input, temperature), Softmax.of(target, temperature)
+    difference = (p.probability - q.probability).abs()
+    is_close = difference <= p.error(dtype, ulp) + q.error(dtype, ulp)
+    moved = 2 * (is_close & (input != target).any(-1, keepdim=True)).to(input.dtype)
+
+    def of(own: Tensor) -> Tensor:
+        return known(own * (moved + (own * moved).sum(-1, keepdim=True)) / (2 * temperature))
+
+    return masked(
+        LazyTerms({"input": lambda: of(p.probability), "target": lambda: of(q.probability)}), mask
+    )
 
 
-@CALLS.function
 def total_variation(
     input: Tensor,
     target: Tensor,
@@ -72,52 +80,17 @@ def total_variation(
 
     With p and q these two, a row's loss is half the sum of ``|p - q|`` (Wen et al. 2023,
     arXiv:2307.15190). Where ``p = q`` the derivative of the absolute value is 0.
-
-    Args:
-        input: logits, ``(..., C)`` for C classes; differentiable.
-        target: logits of the same shape; differentiable.
-        temperature: divides both sets of logits; above 0.
-        mask: bool, ``(...)``: the rows that count; None for all. The loss and the gradients of
-            the others are 0, whatever they hold.
-        reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count, which are
-            counted on the device) or ``sum`` (shape ``()``).
-
-    A logit of -inf has a probability of 0, and 0 times infinity is 0.
     """
     return arguments_of(input, target, mask, reduction, temperature)
 
 
-total_variation_with_grad = CALLS.with_grad(total_variation)
-
-
-class TotalVariationLoss(RowModule):
-    """See :func:`losscli.functional.total_variation`."""
-
-    calls = CALLS
-    function = total_variation
-
-    def __init__(self, *, temperature: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__(temperature=temperature, reduction=reduction)
-
-    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the loss of ``input`` and ``target``."""
-        loss: Tensor = self._loss(input, target, mask=mask)
-        return loss
-
-
-SPEC = RowFunctorSpec(
-    name="total_variation",
+SPEC = divergence_loss(
+    total_variation,
+    "TotalVariationLoss",
+    _divergence,
+    _terms,
     formula="sum of |p - q| / 2, p = softmax(x / T), q = softmax(y / T)",
-    operands=OPERANDS,
-    roles=ROLES,
-    parameters=PARAMETERS,
-    reference=reference,
-    loss=total_variation,
-    loss_with_grad=total_variation_with_grad,
-    module=TotalVariationLoss,
-    widens=True,
     temporaries=8,
-    counts=counts,
     relations=Relations(always, reordered=True, mirror="total_variation"),
-    terms=terms_of(_terms),
+    undecided=_undecided,
 )

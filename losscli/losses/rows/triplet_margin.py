@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..calling import Arguments, reduction_of
+from ..making import row_loss
 from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms, switch
 from ..widening import widened
-from .functors import RowCalls, RowFunctorSpec, RowModule, settled
+from .calls import RowCalls
 from .relations import Relations
 from .spec import VECTORS
 from .terms import OF_LENGTHS
@@ -35,9 +36,6 @@ class _Calls(RowCalls):
     def check(self, given: Mapping[str, float]) -> None:
         # PyTorch's norm is also of an infinite degree.
         super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
-
-
-CALLS = _Calls("triplet_margin", PARAMETERS)
 
 
 def reference(
@@ -160,7 +158,6 @@ class _Distance(NamedTuple):
         return cls(length.squeeze(-1), of_size.squeeze(-1), slope)
 
 
-@CALLS.function
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -209,51 +206,26 @@ def triplet_margin_loss(
     operands = (anchor, positive, negative)
     if not anchor.shape == positive.shape == negative.shape:
         operands = tuple(torch.broadcast_tensors(*operands))
-    return Arguments(operands, reduction, (margin, p, eps, swap))
+    return Arguments(
+        operands,
+        reduction,
+        (margin, p, eps, swap),
+        restored=lambda gradient: gradient.sum_to_size(anchor.shape),
+    )
 
 
-triplet_margin_loss_with_grad = CALLS.with_grad(triplet_margin_loss)
-
-
-class TripletMarginLoss(RowModule):
-    """See :func:`losscli.functional.triplet_margin_loss`."""
-
-    calls = CALLS
-    function = triplet_margin_loss
-
-    def __init__(
-        self,
-        margin: float = 1.0,
-        p: float = 2.0,
-        eps: float = 1e-6,
-        swap: bool = False,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        reduction = settled(reduction, size_average, reduce)
-        super().__init__(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
-
-    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Return the loss of ``anchor`` beside ``positive`` and ``negative``."""
-        loss: Tensor = self._loss(anchor, positive, negative)
-        return loss
-
-
-SPEC = RowFunctorSpec(
-    name="triplet_margin",
+SPEC = row_loss(
+    triplet_margin_loss,
+    "TripletMarginLoss",
+    calls=_Calls("triplet_margin"),
     formula="max(0, |a - b + eps|_p - |a - c + eps|_p + margin)",
     operands=(
         Operand("anchor", "vectors"),
         Operand("positive", "vectors"),
         Operand("negative", "vectors"),
     ),
-    roles="rrr",
     parameters=PARAMETERS,
     reference=reference,
-    loss=triplet_margin_loss,
-    loss_with_grad=triplet_margin_loss_with_grad,
-    module=TripletMarginLoss,
     widens=True,
     temporaries=6,
     holds=VECTORS,

@@ -4,14 +4,17 @@ Catches: atomics or a race in a sum, a result read before it is finished, memory
 it is written. Twenty runs on the same operands, each with a new loss and new gradients, have to
 agree bitwise. An implementation whose runs differ within the tolerances of the oracle gets a
 warning with the spread in ULP; beyond them it fails. The check runs on the largest size: the more
-blocks and threads share a sum, the more orders are possible.
+blocks and threads share a sum, the more orders are possible. On a CPU a kernel gives a small case
+to one thread, so there it runs on one that gives all of them several parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from losscli.cases import Case
 from losscli.implementations.caller import Subject
+from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -21,6 +24,24 @@ from losscli.verify.checks.expectation import differing, distance, judge
 from losscli.verify.memory_plan import Held
 
 RUNS = 20
+PART = 2**14
+"""The fewest elements that one thread of a kernel on a CPU takes."""
+PARTS_A_THREAD = 4
+MOST_PARTS = 64
+"""Beyond, kernels on a CPU make larger parts, not more."""
+COLUMNS = 1001
+"""Of no whole vectors."""
+
+
+def threaded_case(case: Case, threads: int = 0) -> Case:
+    """Return the case; on a CPU with enough elements for every thread.
+
+    ``threads``: 0 for as many as this process has cores.
+    """
+    parts = min(PARTS_A_THREAD * (threads or core_count()), MOST_PARTS)
+    if case.device != "cpu" or case.elements >= parts * PART:
+        return case
+    return case.reshaped((parts * PART // COLUMNS, COLUMNS))
 
 
 def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
@@ -59,6 +80,8 @@ CHECK = Check(
     "forward_backward",
     "results that change from run to run",
     _run,
+    adapt=threaded_case,
     once=True,
+    mean_for_sum=True,
     held=lambda case: Held(results=2),
 )

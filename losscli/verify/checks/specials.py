@@ -75,7 +75,7 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
         for where, planted in places.items():
             if any(_is_refused(problem, name, value) for name in planted):
                 continue
-            if isinstance(spec, RowSpec) and len(planted) >= spec.factors and 1 < value < math.inf:
+            if isinstance(spec, RowSpec) and len(planted) >= 3 and 1 < value < math.inf:
                 continue  # the product of a probability and a weight is out of range by itself
             variant = _planted(problem, value, planted)
             if _is_taken(variant):

@@ -10,6 +10,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.losses import ELEMENT, ROW
+from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Reason
 from losscli.verify.selftest.formula import simple, unreduced
 from losscli.verify.selftest.surgery import graft
@@ -89,7 +90,7 @@ def _has_other_rows(case: Case) -> Reason | None:
 
 
 def _has_elements(case: Case) -> Reason | None:
-    if case.spec.unit == ROW and "label_smoothing" in case.params:
+    if case.spec.unit == ROW and {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}:
         return None
     return Reason("not_applicable", "it knows the rows of cross entropy alone")
 

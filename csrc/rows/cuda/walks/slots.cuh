@@ -32,7 +32,7 @@ class SlotRows {
   using V = Vector<Stored>;
   using Span = RowSpan<Stored>;
   static constexpr int kRows = Loss::rows, kLogits = State::kLogits;
-  static constexpr int kVectors = slot_vectors(kRows);
+  static constexpr int kVectors = slot_vectors(kRows + Loss::bends);
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
 

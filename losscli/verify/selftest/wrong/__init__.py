@@ -10,6 +10,7 @@ import torch
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.losses import ELEMENT, ROW, Unit
+from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Reason
 from losscli.verify.checks.exact import has_exact_values
 from losscli.verify.selftest.formula import Make, simple, unreduced
@@ -103,8 +104,8 @@ def _learns_weight(case: Case) -> bool:
 
 
 def _smooths(case: Case) -> bool:
-    """Tell whether it is a cross entropy."""
-    return "label_smoothing" in case.params
+    """Tell whether it is a cross entropy of class numbers."""
+    return {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}
 
 
 def _counts_rows(case: Case) -> bool:
@@ -116,9 +117,9 @@ def _has_temperature(case: Case) -> bool:
     return case.params.get("temperature", 1.0) != 1
 
 
-def _of(loss: str) -> Callable[[Case], bool]:
-    """Return whether a case is of a loss."""
-    return lambda case: case.loss == loss
+def _of(*losses: str) -> Callable[[Case], bool]:
+    """Return whether a case is of one of these losses."""
+    return lambda case: case.loss in losses
 
 
 _BOTH: tuple[Unit, ...] = (ELEMENT, ROW)
@@ -349,6 +350,13 @@ WRONG: tuple[Wrong, ...] = (
         "p for p - q",
         simple(functors.without_own_mean),
         _of("masked_kl_divergence"),
+        units=_ROWS,
+    ),
+    Wrong(
+        "sign near a tie",
+        "the other one within 1 %",
+        simple(functors.flipped_near_ties),
+        _of("total_variation", "masked_total_variation"),
         units=_ROWS,
     ),
     Wrong(

@@ -51,6 +51,22 @@ def without_own_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) ->
     return graft(loss, loss + more)
 
 
+_NEAR = 0.01
+
+
+def flipped_near_ties(case: Case, input: Tensor, target: Tensor, *mask: Tensor) -> Tensor:
+    """The sign of ``p - q`` is the other one where the two are within a hundredth of each other."""
+    p, q = (torch.softmax(each / case.params["temperature"], -1) for each in (input, target))
+    difference = (p - q).abs()
+    is_near = (difference < _NEAR * p).detach()
+    more = -torch.where(is_near, difference, 0.0).sum(-1)
+    loss = formula(case, input, target, *mask)
+    if not mask:
+        return graft(loss, loss + reduced(case, more))
+    more = torch.where(mask[0], more, 0.0)
+    return graft(loss, loss + (more.sum() / mask[0].sum() if case.reduction == "mean" else more))
+
+
 def added_epsilon(case: Case, x1: Tensor, x2: Tensor) -> Tensor:
     """Adds the least norm to each norm."""
     norms = [torch.linalg.vector_norm(x, dim=-1) + case.params["eps"] for x in (x1, x2)]

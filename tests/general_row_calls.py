@@ -1,4 +1,7 @@
-"""The calls of functors over rows that `make sanitize` makes: those that reach each kernel."""
+"""The calls of losses over rows but cross entropy that `make sanitize` makes.
+
+They reach each kernel.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
-class FunctorCall:
-    """One call of a functor, and of its gradients."""
+class RowCall:
+    """One call of a loss over rows, and of its gradients."""
 
     loss: str
     dtype: str
@@ -34,34 +37,34 @@ class FunctorCall:
     """Whether the last row has no class."""
 
 
-def calls(loss: str, rows: int, roles: str) -> Iterator[FunctorCall]:
+def calls(loss: str, rows: int, roles: str) -> Iterator[RowCall]:
     """Yield the calls of a loss with so many operands that are rows."""
     # Two values of a row have no reduction.
     reduction = "none" if loss == "token_log_probs" else "mean"
     masked = "m" in roles
     for dtype, length in itertools.product(DTYPES, LENGTHS):
-        yield FunctorCall(loss, dtype, length, reduction=reduction, gradients=0, masked=masked)
-        yield FunctorCall(loss, dtype, length, reduction=reduction, gradients=rows)
-        yield FunctorCall(loss, dtype, length, reduction="none", layout="shifted", masked=masked)
+        yield RowCall(loss, dtype, length, reduction=reduction, gradients=0, masked=masked)
+        yield RowCall(loss, dtype, length, reduction=reduction, gradients=rows)
+        yield RowCall(loss, dtype, length, reduction="none", layout="shifted", masked=masked)
     for dtype, length in itertools.product(("float64", "float16"), (9, 1025)):
-        yield FunctorCall(loss, dtype, length, reduction=reduction, gradients=rows)
+        yield RowCall(loss, dtype, length, reduction=reduction, gradients=rows)
     for layout in ("apart", "transposed"):
-        yield FunctorCall(loss, "bfloat16", 1025, reduction="none", layout=layout, gradients=rows)
+        yield RowCall(loss, "bfloat16", 1025, reduction="none", layout=layout, gradients=rows)
     if "l" in roles:
-        yield FunctorCall(loss, "bfloat16", 1025, reduction="none", wrong=True)
-    yield FunctorCall(loss, "bfloat16", LONGEST, 2, reduction="none")
+        yield RowCall(loss, "bfloat16", 1025, reduction="none", wrong=True)
+    yield RowCall(loss, "bfloat16", LONGEST, 2, reduction="none")
     # More rows than teams stay, so that each takes several.
     for many, length in ((20001, 3), (5000, 129), (700, 16384), (150, 70003)):
-        yield FunctorCall(loss, "bfloat16", length, many, reduction=reduction)
+        yield RowCall(loss, "bfloat16", length, many, reduction=reduction)
 
 
-def make(call: FunctorCall, site: int) -> None:
+def make(call: RowCall, site: int) -> None:
     """Make one call; values come from the host, so that initcheck knows they were written."""
     import torch
 
-    from losscli.losses import ROW_FUNCTORS
+    from losscli.losses import ROW_LOSSES
 
-    spec = ROW_FUNCTORS[call.loss]
+    spec = ROW_LOSSES[call.loss]
     generator = torch.Generator().manual_seed(call.length)
     dtype = getattr(torch, call.dtype)
 

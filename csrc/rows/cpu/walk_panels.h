@@ -1,16 +1,18 @@
+// Cross entropy: panels of rows, side by side in vectors.
+#pragma once
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "core/cpu/parallel.h"
 #include "reduce/cpu/partial_sums.h"
+#include "rows/cpu/call.h"
 #include "rows/cpu/exponential.h"
 #include "rows/cpu/panel.h"
 #include "rows/cpu/rooms.h"
-#include "rows/cpu/walk_rows.h"
 
 namespace losscli::cpu {
-namespace {
 
 // Rows of so many classes are walked in panels wherever they lie. One core, 16384 rows of float32,
 // forward: of 100 classes 2.4 ms (5.6 row by row), of 200 4.3 ms (6.9).
@@ -18,9 +20,6 @@ constexpr int64_t kFewClasses = 256;
 
 // What a panel takes at most.
 constexpr int64_t kPanelBytes = int64_t{1} << 23;
-
-// Panels are handed out in chunks; see walk_rows.cpp.
-constexpr int64_t kChunks = 128, kChunkElements = int64_t{1} << 14;
 
 // A sum for each row, in the order of the classes. Of doubles it carries the errors of its
 // additions; beside those of floats they are nothing.
@@ -126,7 +125,7 @@ void Panel<Stored, Real>::load(int64_t first_row, int count) {
                        Lanes(arguments.strides[1], arguments.inner, first_row, count), count,
                        classes_, probabilities_.data());
   for (int lane = 0; lane < kLanes; ++lane)
-    targets_[lane] = lane < count ? call_.targets.of_row(first_row + lane) : kNoTarget;
+    targets_[lane] = lane < count ? call_.target(first_row + lane) : kNoTarget;
   if constexpr (std::is_same_v<Real, double>) {
     if (!call_.transformed) return;
     if (!slopes_.empty()) {
@@ -217,7 +216,7 @@ void Panel<Stored, Real>::finish(int64_t first_row, int count, Compensated& sum)
       on_top[lane] = targets_[lane] == place;
     }
     if (call_.gradient)
-      incoming[lane] = call_.incoming.of_row(first_row + lane) * call_.gradient_scale;
+      incoming[lane] = call_.incoming.of(first_row + lane, 0) * call_.gradient_scale;
   }
   alignas(kLine) double losses[kLanes];
   const double share = kKind == Kind::probabilities ? formula.hard : 0;
@@ -234,7 +233,7 @@ void Panel<Stored, Real>::finish(int64_t first_row, int count, Compensated& sum)
     row.target = target[lane];
     row.top = top[lane];
     row.on_top = on_top[lane] != 0;
-    const RowResult result = losscli::cpu::finish<kKind>(formula, row);
+    const RowResult result = finish_row<kKind>(formula, row);
     losses[lane] = result.loss;
     factor_[lane] = static_cast<Real>(result.factor * incoming[lane] / kUnit<Real>);
     hard_[lane] = static_cast<Real>((result.hard + share) * incoming[lane]);
@@ -284,8 +283,8 @@ void Panel<Stored, Real>::make_gradient(int count) {
   for (size_t i = 0; i < slopes_.size(); ++i) logits_[i] *= slopes_[i];
 }
 
-}  // namespace
-
+// Whether panels are faster, or rows cannot be walked one by one without reading every line of
+// memory many times.
 template <typename Stored, typename Real>
 bool fit_panels(const Call<Stored, Real>& call) {
   const RowArguments& arguments = call.arguments;
@@ -296,6 +295,7 @@ bool fit_panels(const Call<Stored, Real>& call) {
          classes * kLanes * static_cast<int64_t>(sizeof(Real)) <= kPanelBytes;
 }
 
+// Leaves the sum of the rows' losses.
 template <typename Stored, typename Real>
 Compensated walk_panels(const Call<Stored, Real>& call, const LaunchContext& context) {
   const int64_t rows = call.arguments.rows(), classes = call.arguments.length;
@@ -316,11 +316,5 @@ Compensated walk_panels(const Call<Stored, Real>& call, const LaunchContext& con
   });
   return sums.total().terms[0];
 }
-
-#define LOSSCLI_INSTANCE(Stored, Real)                                               \
-  template Compensated walk_panels(const Call<Stored, Real>&, const LaunchContext&); \
-  template bool fit_panels(const Call<Stored, Real>&)
-
-LOSSCLI_FOR_EACH_CALL(LOSSCLI_INSTANCE);
 
 }  // namespace losscli::cpu

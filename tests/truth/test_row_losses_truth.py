@@ -9,7 +9,7 @@ import torch
 
 from losscli.cases import Case
 from losscli.implementations.caller import Subject
-from losscli.losses import LOSS, ROW_FORMS, ROW_FUNCTORS, find_loss
+from losscli.losses import LOSS, ROW_FORMS, ROW_LOSSES, find_loss
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
@@ -33,8 +33,8 @@ def make_case(loss: str, shape: tuple[int, ...] = SHAPE, **changes: Any) -> Case
     return Case(loss, shape, spec.default_target_shape(shape), params=params, **given)
 
 
-def test_each_functor_has_a_form_of_its_name_and_one_for_each_optional_operand() -> None:
-    for name, spec in ROW_FUNCTORS.items():
+def test_each_loss_has_a_form_of_its_name_and_one_for_each_optional_operand() -> None:
+    for name, spec in ROW_LOSSES.items():
         assert not any(operand.optional for operand in ROW_FORMS[name].operands)
         for operand in spec.operands:
             if operand.optional:
@@ -162,3 +162,102 @@ def test_rows_that_float32_may_put_on_either_side_of_the_margin_may_have_either_
     assert scales[0.0] == scales[1e-2]  # the side of a row on the kink is known
     for above in (-1e-7, 1e-7):
         assert 4 * 2**-23 * scales[above] >= scales[1e-2]
+
+
+def tied(dtype: str, gap: float) -> Problem:
+    """Return rows of which p and q of the first class are a relative gap apart."""
+    problem = Problem.of(make_case("total_variation", (5, 301), dtype=dtype))
+    x, y = (each.double() for each in problem.operands.values())
+    for _ in range(60):  # the sum of exponentials moves with the logit
+        y[:, 0] += (x.log_softmax(-1) - y.log_softmax(-1))[:, 0] - gap
+    names, kind = list(problem.operands), getattr(torch, dtype)
+    return problem.like(dict(zip(names, (x.to(kind), y.to(kind)), strict=True)))
+
+
+def flipped(problem: Problem, name: str) -> torch.Tensor:
+    """Return the gradient of an operand where the sign of the first class is the other one."""
+    x, y = (each.double().requires_grad_() for each in problem.operands.values())
+    difference = x.softmax(-1) - y.softmax(-1)
+    sign = difference.detach().sign()
+    sign[:, 0] *= -1
+    loss = (sign * difference).sum(-1).mean() / 2
+    place = list(problem.operands).index(name)
+    return torch.autograd.grad(loss, (x, y))[place].to(problem.operands[name].dtype)
+
+
+@pytest.mark.parametrize("name", ["input", "target"])
+@pytest.mark.parametrize(
+    ("dtype", "gap", "status"),
+    [
+        ("float32", 2e-6, PASS),
+        ("float32", 1e-4, FAIL),
+        ("float32", 1e-2, FAIL),
+        ("float64", 1e-15, PASS),
+        ("float64", 1e-12, FAIL),
+        ("bfloat16", 1e-2, FAIL),
+    ],
+)
+def test_the_sign_of_a_tie_is_granted_within_the_roundings_of_a_probability_alone(
+    name: str, dtype: str, gap: float, status: str
+) -> None:
+    problem = tied(dtype, gap)
+
+    verdict, _ = problem.judge_gradient(name, flipped(problem, name), problem.usual)
+
+    assert verdict.status == status, verdict.reason
+
+
+@pytest.mark.parametrize("name", ["input", "target"])
+def test_a_tie_grants_the_rest_of_its_row_what_the_sum_moves_and_no_more(name: str) -> None:
+    problem = tied("float32", 2e-6)
+    right = torch.cat(
+        [truth.value for truth in problem.oracle.gradient(name, problem.usual.grad_output)]
+    )
+    moved = flipped(problem, name).double() - right
+
+    for factor, status in ((0.0, PASS), (1.0, PASS), (1.5, FAIL)):
+        gradient = right + factor * moved
+        gradient[:, 0] = right[:, 0]
+        verdict, _ = problem.judge_gradient(name, gradient.float(), problem.usual)
+        assert (factor, verdict.status) == (factor, status), verdict.reason
+
+
+def test_equal_rows_of_logits_have_no_gradient_of_their_distance() -> None:
+    problem = Problem.of(make_case("total_variation"))
+    rows = problem.prediction
+    problem = problem.like({"input": rows, "target": rows.clone()})
+
+    zeros = torch.zeros_like(rows)
+    assert problem.judge_gradient("input", zeros, problem.usual)[0].status == PASS
+    off = zeros.index_fill(1, torch.tensor([3]), 1e-6)
+    assert problem.judge_gradient("input", off, problem.usual)[0].status == FAIL
+
+
+def test_a_masked_row_grants_nothing() -> None:
+    spec = find_loss("masked_total_variation")
+    rows = torch.randn(2, 5, dtype=torch.float64)
+    assert spec.undecided is not None  # type: ignore[attr-defined]
+
+    found = spec.undecided(  # type: ignore[attr-defined]
+        rows, rows + 1, torch.tensor([True, False]), dtype=torch.float32, ulp=4.0, temperature=1.0
+    )
+
+    for name in ("input", "target"):
+        assert found[name][0].all()
+        assert not found[name][1].any()
+
+
+@pytest.mark.parametrize("loss", ["kl_divergence", "reverse_kl_divergence", "soft_cross_entropy"])
+def test_a_difference_of_two_probabilities_may_be_off_by_the_errors_of_both(loss: str) -> None:
+    """Both are off by almost 4 roundings, to opposite sides; by more than twice as many warns."""
+    problem = tied("float32", 1e-2)
+    x, y = (each.double() for each in problem.operands.values())
+    name = "target" if loss == "reverse_kl_divergence" else "input"
+    problem = problem.like(problem.operands, make_case(loss, (5, 301)))
+    (truth,) = problem.oracle.gradient(name, problem.usual.grad_output)
+    logs = [each.log_softmax(-1) for each in (x, y)]
+    of_both = sum((1 + each.abs() / 4) * each.exp() for each in logs) / len(x)
+    for roundings, passes in ((3.4, True), (8.8, False)):
+        off = truth.value + roundings * 2.0**-24 * of_both
+        verdict, _ = problem.judge_gradient(name, off.float(), problem.usual)
+        assert (verdict.status == PASS) == passes, verdict.reason

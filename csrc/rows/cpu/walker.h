@@ -1,4 +1,4 @@
-// One row of a functor: its passes, a group of elements at a time, with room for what a pass finds
+// One row of a loss: its passes, a group of elements at a time, with room for what a pass finds
 // that the next one needs.
 #pragma once
 
@@ -9,9 +9,9 @@
 
 #include "core/vector_math.h"
 #include "elementwise/cpu/stream.h"
+#include "rows/cpu/facts.h"
 #include "rows/cpu/group_sum.h"
-#include "rows/cpu/logits.h"
-#include "rows/functors/cpu/facts.h"
+#include "rows/cpu/strided.h"
 
 namespace losscli::cpu {
 
@@ -32,9 +32,6 @@ class Walker {
   using Loss = Functor<Real>;
   using WideLoss = Functor<double>;
   static constexpr int kRows = Loss::rows;
-
-  // What a row's exponentials take at most where they are kept: half of a second-level cache.
-  static constexpr int64_t kKeptBytes = int64_t{1} << 19;
 
   explicit Walker(const RowArguments& arguments)
       : arguments_(arguments),

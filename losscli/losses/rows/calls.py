@@ -1,0 +1,88 @@
+"""Calls the operators of losses over rows for their functions and their modules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import operators
+from ..calling import Arguments, Calls, Further
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+IN_PLACE = Further(
+    "inplace",
+    False,
+    "bool",
+    """write the gradient over the first operand and return that, which saves its memory;
+        where it requires grad this takes ``torch.no_grad()``.""",
+)
+
+
+_MOST_ACCEPTED = 64
+
+
+class RowCalls(Calls):
+    """The calls of one loss over rows."""
+
+    further: tuple[Further, ...] = ()
+
+    def __init__(self, name: str, *, in_place: bool = False) -> None:
+        """Describe the calls of a loss.
+
+        ``in_place``: whether an operator writes the gradient over the first operand.
+        """
+        super().__init__(name)
+        self.in_place = in_place
+        if in_place:
+            self.further = (IN_PLACE,)
+        self._accepted: set[tuple[Any, ...]] = set()
+
+    def loss(self, given: Arguments, *site: int) -> Tensor:
+        """Return the loss; ``site`` is the number of a module."""
+        arguments = self._checked(given)
+        loss: Tensor
+        if self.has_kernels(given):
+            loss = getattr(operators, self.operator(given))(*arguments, *site)
+        else:
+            loss = getattr(operators, f"{self.operator(given)}_reference")(*arguments)
+        return loss
+
+    def loss_with_grad(
+        self, given: Arguments, grad_output: Tensor | float = 1.0, *, inplace: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss and its gradient for the first operand, in one launch."""
+        import torch
+
+        first, *others = self._checked(given)
+        operator = self.operator(given)
+        if inplace:
+            return getattr(operators, f"{operator}_with_grad_")(first, *others), first
+        if self.has_kernels(given):
+            loss, gradient = getattr(operators, f"{operator}_with_grad")(first, *others)
+        else:
+            with torch.enable_grad():
+                first = first.detach().requires_grad_()
+                others = [x.detach() if isinstance(x, torch.Tensor) else x for x in others]
+                loss = getattr(operators, f"{operator}_reference")(first, *others)
+                (gradient,) = torch.autograd.grad(loss.sum(), first)
+                loss = loss.detach()
+        return loss, gradient if given.restored is None else given.restored(gradient)
+
+    def operator(self, given: Arguments) -> str:
+        """Return the name of the operator of a call, where that depends on its operands."""
+        return self.name
+
+    def has_kernels(self, given: Arguments) -> bool:
+        """Tell whether kernels compute a call; if not, PyTorch's operators do."""
+        return True
+
+    def _checked(self, given: Arguments) -> tuple[Any, ...]:
+        """Return the arguments of the operator; a setting is looked at once."""
+        settings = (given.reduction, *given.parameters)
+        if not operators.is_compiling() and settings not in self._accepted:
+            named = {p.name: v for p, v in zip(self.parameters, given.parameters, strict=True)}
+            self.check({"reduction": given.reduction, **named})
+            if len(self._accepted) < _MOST_ACCEPTED:
+                self._accepted.add(settings)
+        return (*given.operands, given.reduction, *map(float, given.parameters))

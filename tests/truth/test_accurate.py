@@ -1,0 +1,45 @@
+"""The softmax of the oracle in float64, beside exact sums and PyTorch's own."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from losscli.truth.accurate import AccurateSums
+
+CLASSES = 50257
+
+
+def derivative(logits: Tensor, incoming: Tensor) -> Tensor:
+    logits = logits.detach().requires_grad_()
+    return torch.autograd.grad(torch.log_softmax(logits, -1), logits, incoming)[0]
+
+
+def test_a_long_sum_of_equal_gradients_keeps_its_digits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(CLASSES, generator=generator, dtype=torch.float64)
+    incoming = torch.full_like(logits, 0.1 / CLASSES)
+    exponentials = [math.exp(x) for x in logits.tolist()]
+    share = math.fsum(incoming.tolist()) / math.fsum(exponentials)
+    exact = incoming - share * torch.tensor(exponentials, dtype=torch.float64)
+    ulp = incoming.abs().fmax(exact.abs()) * 2.0**-52
+
+    with AccurateSums():
+        found = derivative(logits, incoming)
+
+    assert float(((found - exact) / ulp).abs().max()) <= 4
+
+
+@pytest.mark.parametrize("bad", [[], [-math.inf], [-math.inf] * 7, [math.inf], [math.nan]])
+def test_values_and_gradients_are_those_of_pytorch(bad: list[float]) -> None:
+    logits = torch.linspace(-3, 3, 7, dtype=torch.float64)
+    logits[: len(bad)] = torch.tensor(bad, dtype=torch.float64)
+    incoming = torch.linspace(1, 2, 7, dtype=torch.float64)
+    value, slope = torch.log_softmax(logits, -1), derivative(logits, incoming)
+
+    with AccurateSums():
+        torch.testing.assert_close(logits.log_softmax(-1), value, equal_nan=True)
+        torch.testing.assert_close(derivative(logits, incoming), slope, equal_nan=True)
