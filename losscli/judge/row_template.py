@@ -267,7 +267,7 @@ ROW_FORMULAS = {
     ),
     "triplet_margin": RowFormula(
         "max(0, d(a, p) - d(a, n) + margin), d(x, y) the p-norm of x - y + eps",
-        'anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, *, reduction="mean"',
+        'anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, reduction="mean"',
         f"""\
 {_DISTANCE}\
   return above < 0 ? 0 : above;""",
