@@ -26,8 +26,8 @@ enum class RowMode {
   capped,    // bent by a softcap, and each class may have a share
 };
 
-// The largest softcap of RowMode::capped in 16 bits, by the rounding of a bent logit, and the largest
-// with a polynomial of few terms.
+// The largest softcap of RowMode::capped in 16 bits, by the rounding of a bent logit, and the
+// largest with a polynomial of few terms.
 constexpr double kMostCap = 1024;
 constexpr double kFewCap = 128;
 
@@ -119,11 +119,13 @@ struct GeneralPolicy {
 };
 
 // The slots kernel: warps of a block, blocks of a multiprocessor, and vectors of 16 bytes of each
-// operand that a lane has at once.
+// operand that a lane has at once, fewer of which fit its registers with shares and bent logits.
 constexpr int kSlotWarps = 16;
 constexpr int kSlotBlocks = 1;
-LOSSCLI_HOST_DEVICE constexpr int slot_vectors(int rows) {
-  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+template <typename Loss>
+constexpr int slot_vectors() {
+  constexpr int kRows = Loss::rows + Loss::bends + (Loss::shares && Loss::labelled);
+  return kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
 }
 constexpr int kMostSlots = 32;
 constexpr int kMostCluster = 8;
