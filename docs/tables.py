@@ -1,15 +1,17 @@
-"""Write the tables of the README, performance.md and mutations.md from docs/results.
+"""Write the tables of the README and of the documents from docs/results.
 
-A table stands between `<!-- KIND: FILE key=value ... -->` and `<!-- end -->`. The kinds are at the
-end of this file; the keys, `loss`, `dtype`, `size`, `pass`, `layout` and `grad_output`, select
-results. Where no key names them, tables show contiguous operands and an incoming gradient of 1;
-`axes` shows the others.
+A table stands between `<!-- KIND: FILE key=value,value ... -->` and `<!-- end -->`. The kinds are
+at the end of this file; the keys, `loss`, `dtype`, `size`, `pass`, `layout` and `grad_output`,
+select results. Where no key names them, tables show contiguous operands and an incoming gradient of
+1; `axes` shows the others. Under the figures of kernels that have changed since stands the commit
+at which they were measured, which `ages.py` finds out from git.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +26,7 @@ from losscli.cases import Case, format_grad_output
 from losscli.compare import peers
 from losscli.compare.peers import Cell, best_peer, cells
 from losscli.implementations import CUSTOM
+from losscli.implementations.peers import PEERS as PACKAGES
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.report.bench_table import SHORT_PASSES, SMALL
 from losscli.report.phrases import count, format_ulp
@@ -34,14 +37,24 @@ from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))
+from docs import ages  # noqa: E402 - beside this program, which is run and loaded by its path
+
 RESULTS = DOCS / "results"
-DOCUMENTS = (DOCS.parent / "README.md", DOCS / "performance.md", DOCS / "mutations.md")
+DOCUMENTS = (
+    DOCS.parent / "README.md",
+    DOCS / "performance.md",
+    DOCS / "mutations.md",
+    RESULTS / "README.md",
+)
 MARKER = re.compile(
     r"<!-- (?P<kind>\w+): (?P<file>\S+)(?P<keys>( \w+=\S+)*) -->.*?<!-- end -->", re.DOTALL
 )
 WIDTH = 100
 EAGER = ("reference", "functional")
 PEERS = (*EAGER, "compile")
+OTHERS = ("compile", *(implementation.name for implementation in PACKAGES))
+"""The peers that have a column of their own in a table of losses over rows."""
 LARGE = 2**22
 """The least elements of a case in a table of losses over rows: less is not bound by memory."""
 
@@ -52,16 +65,29 @@ def with_tables(text: str) -> str:
     def made_anew(match: re.Match[str]) -> str:
         opening = match[0].partition(" -->")[0] + " -->"
         keys = dict(key.split("=", 1) for key in match["keys"].split())
-        path, kind = RESULTS / match["file"], match["kind"]
-        if kind == mutations.__name__:
-            made = mutations(json.loads(path.read_text()))
+        file, kind = match["file"], match["kind"]
+        path = RESULTS / file
+        if kind == "ages":
+            made, age = ages.table(), ""
+        elif kind == mutations.__name__:
+            record = json.loads(path.read_text())
+            made = mutations(record)
+            age = aged(file, ages.losses_of(record), record["environment"])
         else:
             if keys and kind in TESTED:
                 raise ValueError(f"{kind}: cells are tested all at once, so there are no keys")
-            made = KINDS[kind](only(load(path), keys if kind in WHOLE else USUAL | keys))
-        return f"{opening}\n\n{made}\n\n<!-- end -->"
+            run = only(load(path), keys if kind in WHOLE else USUAL | keys)
+            made = KINDS[kind](run)
+            losses = (r.case.loss for r in run.results if isinstance(r, BenchResult))
+            age = "" if kind == environment.__name__ else aged(file, losses, run.environment)
+        return "\n\n".join(filter(None, (opening, made, age, "<!-- end -->")))
 
     return MARKER.sub(made_anew, text)
+
+
+def aged(file: str, losses: Iterable[str], facts: Mapping[str, Any]) -> str:
+    """Return the sentence that names the kernels which changed since a record; or nothing."""
+    return ages.sentence(file, losses, ages.device_of(dict(facts)))
 
 
 def load(path: Path) -> Run:
@@ -84,7 +110,8 @@ def only(run: Run, keys: Mapping[str, str]) -> Run:
         }
 
     results = (r for r in run.results if isinstance(r, BenchResult))
-    chosen = tuple(r for r in results if keys.items() <= facts(r).items())
+    wanted = {key: value.split(",") for key, value in keys.items()}
+    chosen = tuple(r for r in results if all(facts(r).get(k) in v for k, v in wanted.items()))
     if not chosen:
         raise ValueError(f"no result has {dict(keys)}")
     return replace(run, results=chosen)
@@ -194,15 +221,24 @@ def rows(run: Run) -> str:
     body = []
     for name, passes in cases.items():
         firsts = [group[0] for group in passes]
-        eager = [min(c.peers, key=lambda r: r.seconds.median if r.seconds else 0) for c in firsts]
+        eager = [_fastest(cell, EAGER) for cell in firsts]
         columns = [
             [_time(cell[CUSTOM]) for cell in firsts],
             [_share(cell[CUSTOM]) for cell in firsts],
-            [_time(result) for result in eager],
+            [_time(result) if result else "" for result in eager],
+            *([_time(c[peer]) if peer in c else "" for c in firsts] for peer in OTHERS),
             [f"{_ratio(cell):.2f}x" for cell in firsts],
         ]
-        body.append([name, *(" / ".join(column) for column in columns)])
-    return _table(["case", CUSTOM, "% of limit", "fastest of PyTorch", "speedup"], body)
+        shown = (" / ".join(each or "-" for each in c) if any(c) else "" for c in columns)
+        body.append([name, *shown])
+    headers = ["case", CUSTOM, "% of limit", "fastest of PyTorch", *OTHERS, "speedup"]
+    return _table(headers, body)
+
+
+def _fastest(cell: Cell, names: Sequence[str]) -> BenchResult | None:
+    """Return the fastest of some peers; None where none of them has a time."""
+    timed = [cell[name] for name in names if name in cell and cell[name].seconds]
+    return min(timed, key=lambda r: r.seconds.median if r.seconds else 0.0, default=None)
 
 
 def _without(name: str, *words: str) -> str:

@@ -6,28 +6,39 @@ reach. Each tool prints a line; the exit code is 1 if one finds something, 4 whe
 compute-sanitizer or no GPU. `--tool NAME` runs only that tool, `--rows` makes only the calls of
 losses over rows, `--calls` makes the calls without a tool. `--jobs N` shares the calls of a tool
 out to N processes, for a tool takes most of its time on the CPU.
+
+racecheck is the slow one: it watches the fewest and smallest calls that together launch every
+kernel which any call launches, in each layout. `--share K/N` makes part K of N of the calls of each
+tool, and `--limit SECONDS` ends a tool, so that several sessions can do together what one has no
+time for. With `-o FILE` each adds what it covered to FILE, and `--covered FILE ...` tells what all
+have covered together; its exit code is 1 if a tool found something or left out a kernel.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import general_row_calls, row_calls
+from . import sanitize_coverage as coverage
 from .kernels.layouts import LAYOUTS, Make
 from .machinery import MACHINERY
+from .sanitize_coverage import cost, fewest, kernels_of
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +56,11 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "initcheck": (),
     "synccheck": OURS,
 }
+
+MANY_ROWS = 100
+"""Rows from which on a block takes several."""
+SLOW = ("racecheck",)
+"""The tools that watch the fewest calls which reach each kernel."""
 
 SIZES: dict[int, str] = {
     1: "one element",
@@ -298,22 +314,79 @@ def every_call(only_rows: bool = False) -> Iterator[tuple[object, Callable[[], N
             yield call, partial(make, call)
 
 
-def make_all(only_rows: bool = False, job: int = 0, jobs: int = 1) -> int:
-    """Make every call, or those of one of so many jobs; the sanitizer reports CUDA errors."""
+def make_all(only_rows: bool, numbers: Sequence[int] | None = None) -> int:
+    """Make every call, or those of some numbers; the sanitizer reports CUDA errors."""
     import torch
 
     prepare(only_rows)
+    wanted = None if numbers is None else {*numbers}
     count = 0
-    for call, run in itertools.islice(every_call(only_rows), job, None, jobs):
+    for number, (call, run) in enumerate(every_call(only_rows)):
+        if wanted is not None and number not in wanted:
+            continue
         try:
             run()
             torch.cuda.synchronize()
         except RuntimeError as error:
             print(f"{call}: {error}", file=sys.stderr)
             return 1
+        print(f"made {number}", flush=True)
         count += 1
     print(f"{count} calls")
     return 0
+
+
+def profile_all(only_rows: bool, path: Path) -> int:
+    """Make every call without a tool, and write which kernels each launches."""
+    prepare(only_rows)
+    reached = [kernels_of(loss_of(call), run) for call, run in every_call(only_rows)]
+    path.write_text(json.dumps(reached), encoding="utf-8")
+    return 0
+
+
+def loss_of(call: Any) -> str:
+    """Return the loss of a call, as its operator is named."""
+    if isinstance(call, row_calls.RowCall):
+        form = "_with_probabilities" if call.target == "probabilities" else ""
+        return f"cross_entropy{form}"
+    return str(call.loss)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All calls, with the kernels that each launches."""
+
+    only_rows: bool
+    calls: list[Any]
+    reached: list[list[str]]
+
+    @classmethod
+    def of(cls, only_rows: bool, *, profiled: bool) -> Plan:
+        """Return the calls; ``profiled``: with their kernels, from a process of its own."""
+        made = [call for call, _ in every_call(only_rows)]
+        reached: list[list[str]] = [[] for _ in made]
+        if profiled:
+            with tempfile.TemporaryDirectory(prefix="sanitize-") as folder:
+                path = Path(folder) / "kernels.json"
+                words = ["--profile", str(path), *["--rows"] * only_rows]
+                done = subprocess.run([sys.executable, "-m", "tests.sanitize", *words], check=False)
+                if done.returncode == 0:
+                    reached = json.loads(path.read_text(encoding="utf-8"))
+        return cls(only_rows, made, reached)
+
+    def numbers(self, tool: str, *, every: bool) -> list[int]:
+        """Return the numbers of the calls that a tool watches."""
+        if every or tool not in SLOW:
+            return list(range(len(self.calls)))
+        # A kernel is watched in each layout, and where its blocks take one row and several.
+        wanted = [
+            [
+                f"{kernel} {call.layout} {getattr(call, 'rows', 0) >= MANY_ROWS}"
+                for kernel in kernels
+            ]
+            for call, kernels in zip(self.calls, self.reached, strict=True)
+        ]
+        return fewest(wanted, list(map(cost, self.calls)))
 
 
 def find_sanitizer() -> str | None:
@@ -328,38 +401,70 @@ def find_sanitizer() -> str | None:
     return shutil.which("compute-sanitizer", path=os.pathsep.join(places))
 
 
-def run_tool(sanitizer: str, name: str, only_rows: bool = False, jobs: int = 1) -> bool:
-    """Run the calls under one tool, print its line, and tell whether it found nothing."""
+def run_tool(
+    sanitizer: str, name: str, plan: Plan, numbers: Sequence[int], *, jobs: int, limit: float
+) -> tuple[bool, list[int]]:
+    """Run calls under one tool and print its line.
+
+    Returns:
+        Whether it found nothing, and the numbers of the calls that it finished within the limit.
+    """
     # The allocator of PyTorch hands out parts of large blocks, whose ends no tool sees.
     environ = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     command = [sanitizer, "--tool", name, "--error-exitcode", str(EXIT_FOUND), *TOOLS[name]]
-    command += [sys.executable, "-m", "tests.sanitize", "--calls", *["--rows"] * only_rows]
+    command += [sys.executable, "-m", "tests.sanitize", "--calls", *["--rows"] * plan.only_rows]
     started = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="sanitize-"))
+    for job in range(jobs):
+        (folder / f"{job}.json").write_text(json.dumps(numbers[job::jobs]), encoding="utf-8")
     running = [
         subprocess.Popen(
-            [*command, "--part", str(job), str(jobs)],
+            [*command, "--numbers", str(folder / f"{job}.json")],
             env=environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
         for job in range(jobs)
     ]
+
+    def follow(job: int) -> tuple[str, bool]:
+        """Return the output of a process, and whether it ended by itself."""
+        process = running[job]
+        try:
+            left = limit - (time.monotonic() - started) if limit else None
+            return process.communicate(timeout=left)[0], True
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return process.communicate()[0], False
+
     # Each is read by a thread: one whose pipe is full would wait for those before it.
     with ThreadPoolExecutor(jobs) as readers:
-        outputs = list(readers.map(lambda one: one.communicate()[0], running))
+        outputs = list(readers.map(follow, range(jobs)))
+    shutil.rmtree(folder)
     seconds = time.monotonic() - started
-    made = 0
-    for done, output in zip(running, outputs, strict=True):
+    made: list[int] = []
+    count = 0
+    for done, (output, ended) in zip(running, outputs, strict=True):
         lines = output.splitlines()
         line = next((line for line in lines if line.endswith(" calls")), None)
-        if done.returncode == 0 and line is not None:
-            made += int(line.split()[0])
-        else:
+        known = [int(each[5:]) for each in lines if re.fullmatch("made [0-9]+", each)]
+        made += known
+        if done.returncode or line is None if ended else any(map(_is_finding, lines)):
             _print_failure(name, output, done.returncode, line, seconds)
-            return False
-    print(f"{name}: clean, {made} calls in {seconds:.0f} s", flush=True)
-    return True
+            return False, made
+        count += int(line.split()[0]) if ended and line else len(known)
+    finished = all(ended for _, ended in outputs)
+    state = "clean" if finished else f"clean so far, ended after {limit:.0f} s"
+    print(f"{name}: {state}, {count} calls in {seconds:.0f} s", flush=True)
+    return True, made
+
+
+def _is_finding(line: str) -> bool:
+    """Tell whether a line of a tool reports an error, not a start or an end without one."""
+    quiet = ("COMPUTE-SANITIZER", "SUMMARY: 0 ", "Target application")
+    return len(line) > 12 and line.startswith("=========") and not any(w in line for w in quiet)
 
 
 def _print_failure(name: str, output: str, code: int, made: str | None, seconds: float) -> None:
@@ -377,23 +482,61 @@ def _print_failure(name: str, output: str, code: int, made: str | None, seconds:
     print(f"{name}: FAILED ({made}, {seconds:.0f} s): {last}; all of it in {log.name}", flush=True)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the tools one after another."""
+def _share(text: str) -> tuple[int, int]:
+    """Read ``K/N``."""
+    found = re.fullmatch("([0-9]{1,4})/([0-9]{1,4})", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a share. Write 1/4, 2/4, ... or 4/4.")
+    return int(found[1]), int(found[2])
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Return what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tests.sanitize")
     parser.add_argument("--calls", action="store_true", help="make the calls, without a tool")
     parser.add_argument("--tool", choices=TOOLS, action="append", help="run this tool alone")
     parser.add_argument("--rows", action="store_true", help="only the losses over rows")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the calls")
-    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
+    parser.add_argument(
+        "--share", type=_share, default=(1, 1), metavar="K/N", help="make part K of N of the calls"
+    )
+    parser.add_argument(
+        "--every", action="store_true", help="have racecheck watch every call, not the fewest"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=0.0, metavar="SECONDS", help="end each tool after SECONDS"
+    )
+    parser.add_argument(
+        "-o", dest="output", type=Path, metavar="FILE", help="add what was covered to FILE"
+    )
+    parser.add_argument(
+        "--covered", type=Path, nargs="+", metavar="FILE", help="tell what runs have covered"
+    )
+    parser.add_argument("--numbers", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--profile", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the tools one after another."""
+    given = parse(arguments)
+    if given.covered:
+        together = coverage.read(given.covered)
+        for one in together.values():
+            print("\n".join(one.told()))
+        complete = all(one.clean and not one.missing for one in together.values())
+        return 0 if complete and {*together} == {*TOOLS} else EXIT_FOUND
     import torch
 
     sanitizer = find_sanitizer()
     if not torch.cuda.is_available():
         print("sanitize: torch finds no GPU; run this where there is one", file=sys.stderr)
         return EXIT_UNFIT
+    if given.profile:
+        return profile_all(given.rows, given.profile)
     if given.calls:
-        return make_all(given.rows, *given.part)
+        numbers = json.loads(given.numbers.read_text(encoding="utf-8")) if given.numbers else None
+        return make_all(given.rows, numbers)
     if not sanitizer:
         print(
             "sanitize: there is no compute-sanitizer on the PATH, under CUDA_HOME or beside nvcc; "
@@ -402,8 +545,26 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return EXIT_UNFIT
     prepare(given.rows)
-    clean = [run_tool(sanitizer, name, given.rows, given.jobs) for name in given.tool or TOOLS]
-    return 0 if all(clean) else EXIT_FOUND
+    tools = given.tool or list(TOOLS)
+    plan = Plan.of(given.rows, profiled=bool(given.output or {*SLOW} & {*tools}))
+    clean = True
+    for name in tools:
+        every = plan.numbers(name, every=given.every)
+        mine = coverage.share(every, *given.share)
+        started = time.monotonic()
+        right, made = run_tool(sanitizer, name, plan, mine, jobs=given.jobs, limit=given.limit)
+        clean &= right
+        facts = {
+            "seconds": time.monotonic() - started,
+            "clean": right,
+            "shares": ["/".join(map(str, given.share))],
+        }
+        covered = coverage.of_calls(name, made, mine, plan.calls, plan.reached, every, facts)
+        for line in covered.told()[1:]:
+            print(line, flush=True)
+        if given.output:
+            coverage.write(given.output, covered)
+    return 0 if clean else EXIT_FOUND
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from losscli.axes import DTYPES
 from losscli.judge import device_lock
 from losscli.judge.job import Job, Limits
 from losscli.judge.verdict import RIGHT_WORDS, ReasonCode, Verdict, Word
-from losscli.losses import LOSSES
+from losscli.losses import EVERY_LOSS
 
 PATHS = sorted((Path(__file__).parent / "candidates").glob("*.py"))
 FIRST_LINE = re.compile(
@@ -171,7 +171,7 @@ def test_words_codes_and_options_of_a_candidate_exist(path):
 
     assert set(candidate.words) <= set(get_args(Word))
     assert set(candidate.codes) <= set(get_args(ReasonCode))
-    assert candidate.options.get("loss", "smooth_l1") in LOSSES
+    assert candidate.options.get("loss", "smooth_l1") in EVERY_LOSS
     assert candidate.options.get("reference", "Model") == "Model"
     assert set(candidate.job.dtypes) <= set(DTYPES)
 

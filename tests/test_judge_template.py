@@ -11,12 +11,14 @@ import torch
 from torch.utils.cpp_extension import include_paths
 
 from losscli.cli import main
+from losscli.config.schema import off_default
 from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.implementations.files import read_file
 from losscli.judge.job import Job
 from losscli.judge.pool import judge_one
+from losscli.judge.row_template import PRELUDE, ROW_FORMULAS
 from losscli.judge.template import FORMULAS, render
-from losscli.losses import LOSSES
+from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
 from losscli.machine.commands import command_in
 from tests.without_torch import run_without_torch
 
@@ -28,16 +30,29 @@ def _here(tmp_path, monkeypatch):
 
 def test_each_formula_is_of_a_loss():
     assert FORMULAS.keys() <= LOSSES.keys()
+    assert ROW_FORMULAS.keys() <= ROW_LOSSES.keys()
 
 
 @pytest.mark.parametrize("cuda", [True, False], ids=["cuda", "cpu"])
-@pytest.mark.parametrize("loss", FORMULAS)
+@pytest.mark.parametrize("loss", [*FORMULAS, *ROW_FORMULAS])
 def test_file_is_python_without_a_placeholder(loss, cuda):
     source = render("mine", loss, cuda=cuda)
     ast.parse(source)
     assert re.findall("@[A-Z_]+@", source) == []
     assert max(map(len, source.splitlines())) <= 100
     assert ("__global__" in source) is cuda
+
+
+@pytest.mark.parametrize("loss", ROW_FORMULAS)
+def test_file_defines_a_loss_over_rows_with_its_operands(loss):
+    assert main.run(["new", "mine", "--loss", loss]) == EXIT_OK
+    spec = ROW_FORMS[loss]
+    file = read_file("mine.py")
+    definition = file.definition(loss)
+    assert definition.name == spec.function_name
+    assert definition.signature.order(spec.names) == spec.names
+    takes = {"reduction"} if len(spec.reductions) > 1 else set()
+    assert all(definition.takes(name) for name in takes)
 
 
 @pytest.mark.parametrize("loss", FORMULAS)
@@ -131,9 +146,125 @@ def test_formula_is_that_of_the_loss(loss, tmp_path):
             torch.testing.assert_close(found[finite], expected[finite])
 
 
+ROW = """
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+#define EVERYWHERE
+struct Row {
+  std::vector<double> x[3], out[3];
+  int64_t size, label;
+  double target;
+  double at(int k, int64_t i) const { return x[k][i]; }
+  void write(int k, int64_t i, double value) const {
+    const_cast<Row*>(this)->out[k][i] = value;
+  }
+  template <typename F> double sum(F f) const {
+    double total = 0;
+    for (int64_t i = 0; i < size; ++i) total += f(i);
+    return total;
+  }
+  template <typename F> double max(F f) const {
+    double top = -INFINITY;
+    for (int64_t i = 0; i < size; ++i) top = std::fmax(top, f(i));
+    return top;
+  }
+  template <typename F> void each(F f) const { for (int64_t i = 0; i < size; ++i) f(i); }
+};
+"""
+MAIN_OF_ROWS = """
+int main(int, char** given) {
+  Row row;
+  double p[4] = {};
+  int operands;
+  while (std::scanf("%d %ld %ld %lf %lf %lf %lf", &operands, &row.size, &row.label, &row.target,
+                    p, p + 1, p + 2) == 7) {
+    for (int k = 0; k < 3; ++k) row.x[k] = row.out[k] = std::vector<double>(row.size);
+    for (int k = 0; k < operands; ++k)
+      for (double& each : row.x[k]) std::scanf("%lf", &each);
+#define OF(loss) \\
+  if (!std::strcmp(given[1], #loss)) { \\
+    std::printf("%.17g", loss::loss_of(row, p)); \\
+    loss::slopes_of(row, p, 1.5); \\
+  }
+EACH
+    for (int k = 0; k < operands; ++k)
+      for (double each : row.out[k]) std::printf(" %.17g", each);
+    std::printf("\\n");
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def formulas_of_rows(tmp_path_factory):
+    """A program that computes every formula of a loss over rows, and its derivatives."""
+    folder = tmp_path_factory.mktemp("rows")
+    parts = [ROW]
+    for loss, formula in ROW_FORMULAS.items():
+        value = "template <typename Row> double loss_of(const Row& row, const double* p) {\n"
+        slopes = (
+            "template <typename Row> void slopes_of(const Row& row, const double* p, double g) {"
+        )
+        parts += [f"namespace {loss} {{", PRELUDE, value, formula.value, "}", slopes]
+        parts += [f"{formula.slopes}}}", "}"]
+    parts.append(MAIN_OF_ROWS.replace("EACH", "\n".join(f"OF({loss})" for loss in ROW_FORMULAS)))
+    (folder / "main.cpp").write_text("\n".join(parts))
+    compiler = [*(command_in("CXX") or ("c++",)), "-std=c++17", "main.cpp", "-o", "main"]
+    subprocess.run(compiler, cwd=folder, check=True)
+    return folder / "main"
+
+
+@pytest.mark.parametrize("loss", ROW_FORMULAS)
+def test_formula_of_rows_and_its_pytorch_form_are_those_of_the_loss(loss, formulas_of_rows):
+    spec, formula = ROW_LOSSES[loss], ROW_FORMULAS[loss]
+    parameters = {n: off_default(spec)[n] for n in formula.parameters}
+    if loss == "triplet_margin":
+        parameters["p"] = 3.0
+    generator = torch.Generator().manual_seed(3)
+    rows, size = 6, 5
+    operands = {
+        name: torch.randn(rows, size, generator=generator, dtype=torch.float64).requires_grad_()
+        for name in formula.rows
+    }
+    label = torch.randint(size, (rows,), generator=generator)
+    number = torch.tensor([1.0, -1.0, 0.0] * 2, dtype=torch.float64)
+    others = {name: t for name, t in ((formula.label, label), (formula.number, number)) if name}
+    if "target" in operands and loss != "reverse_kl_divergence":  # which is infinite there
+        operands["target"].data[2, 1] = -math.inf
+    text = ""
+    for i in range(rows):
+        values = [v for x in operands.values() for v in x[i].tolist()]
+        named = (*parameters.values(), 0.0, 0.0, 0.0)[:3]
+        head = (len(operands), size, int(label[i]), float(number[i]), *named)
+        text += " ".join(map(repr, (*head, *values))) + "\n"
+    done = subprocess.run(
+        [str(formulas_of_rows), loss],
+        input=text.replace("inf", "INF"),
+        capture_output=True,
+        text=True,
+    )
+    got = torch.tensor([[float(w) for w in line.split()] for line in done.stdout.splitlines()])
+    got = got.double()
+
+    source = render("mine", loss, cuda=False)
+    namespace = {"torch": torch}
+    exec(source[source.index("def times(") : source.index("def of_rows(")], namespace)
+    for due in (
+        spec.reference(**operands, **others, reduction="none", **parameters),
+        namespace["in_pytorch"]([*operands.values()], label, number, [*parameters.values()]),
+    ):
+        gradients = torch.autograd.grad(due, [*operands.values()], torch.full_like(due, 1.5))
+        torch.testing.assert_close(got[:, 0], due.detach(), rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(got[:, 1:], torch.cat(gradients, 1), rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc")
-def test_cuda_source_compiles(tmp_path):
-    source = blocks(render("mine", "hinge", cuda=True))
+@pytest.mark.parametrize("loss", ["hinge", "js_divergence"])
+def test_cuda_source_compiles(tmp_path, loss):
+    source = blocks(render("mine", loss, cuda=True))
     (tmp_path / "mine.cu").write_text(source["FORMULA"] + source["CUDA"])
     macros = tmp_path / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"
     macros.parent.mkdir(parents=True)
@@ -150,10 +281,11 @@ def test_cuda_source_compiles(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_file_as_written_is_right(tmp_path, monkeypatch):
+@pytest.mark.parametrize("loss", ["hinge", "kl_divergence"])
+def test_file_as_written_is_right(loss, tmp_path, monkeypatch):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
-    (tmp_path / "mine.py").write_text(render("mine", "hinge", cuda=True))
-    job = Job(file="mine.py", loss="hinge", device="cpu", quick=True, timed=False)
+    (tmp_path / "mine.py").write_text(render("mine", loss, cuda=True))
+    job = Job(file="mine.py", loss=loss, device="cpu", quick=True, timed=False)
     found = judge_one(job)
     assert found.word in ("RIGHT", "NO WORSE THAN TORCH"), found.feedback
     assert found.trains

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from losscli.losses import LOSSES, ROW_LOSSES, Operand
 from losscli.losses.domain import POSITIVE
 from tests import general_row_calls as general
 from tests import row_calls, sanitize
+from tests import sanitize_coverage as coverage
 from tests.machinery import MACHINERY
 from tests.standin import write_program
 
@@ -39,6 +41,11 @@ def gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(sanitize, "prepare", lambda only_rows: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    calls = [row_calls.RowCall("float32", classes) for classes in (16, 1, 7)]
+    reached = [["cross_entropy: losscli::team<1>"], ["cross_entropy: losscli::team<1>"], []]
+    monkeypatch.setattr(
+        sanitize.Plan, "of", lambda only_rows, *, profiled: sanitize.Plan(True, calls, reached)
+    )
 
 
 def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
@@ -56,6 +63,8 @@ def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
 
 def test_the_calls_of_cross_entropy_cover_its_forms(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    for loss in ("cross_entropy", "cross_entropy_with_probabilities"):
+        load.load_loss(loss, "cpu")
     made = list(row_calls.calls())
     assert "probabilities" in {c.target for c in made}
     assert {(c.dtype, c.classes) for c in made} >= {
@@ -128,7 +137,7 @@ def test_number_of_calls_grows_little_with_each_further_loss(monkeypatch):
 
 def test_tool_with_findings_is_named_and_exits_1(gpu, capsys):
     assert sanitize.main([]) == sanitize.EXIT_FOUND
-    lines = capsys.readouterr().out.splitlines()
+    lines = [each for each in capsys.readouterr().out.splitlines() if not each.startswith(" ")]
     assert [line.partition(":")[0] for line in lines] == list(sanitize.TOOLS)
     assert lines[0].startswith("memcheck: clean, 12 calls in ")
     assert lines[1].startswith("racecheck: FAILED")
@@ -155,10 +164,132 @@ def test_jobs_share_the_calls_of_a_tool(gpu, capsys, monkeypatch):
     assert sanitize.main(["--tool", "memcheck", "--jobs", "3"]) == 0
     assert capsys.readouterr().out.startswith("memcheck: clean, 36 calls in ")
 
+
+def test_process_makes_the_calls_of_its_numbers(gpu, capsys, monkeypatch, tmp_path):
     made = []
     calls = [(number, lambda number=number: made.append(number)) for number in range(10)]
     monkeypatch.setattr(sanitize, "every_call", lambda only_rows: iter(calls))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    for job in ("0", "1", "2"):
-        assert sanitize.main(["--calls", "--part", job, "3"]) == 0
-    assert sorted(made) == [*range(10)]
+    (tmp_path / "numbers.json").write_text("[2, 5, 9]")
+    assert sanitize.main(["--calls", "--numbers", str(tmp_path / "numbers.json")]) == 0
+    assert made == [2, 5, 9]
+    assert capsys.readouterr().out == "made 2\nmade 5\nmade 9\n3 calls\n"
+    assert sanitize.main(["--calls"]) == 0
+    assert made[3:] == [*range(10)]
+
+
+def test_shares_have_each_call_once():
+    numbers = [3, 5, 6, 10, 11, 40, 41]
+    shares = [coverage.share(numbers, part, 3) for part in (1, 2, 3)]
+    assert sorted(itertools.chain(*shares)) == numbers
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize("wrong", ["0/2", "3/2", "1", "a/b"])
+def test_share_that_is_none_is_refused(wrong, capsys):
+    with pytest.raises(SystemExit):
+        sanitize.main(["--share", wrong])
+    assert f"'{wrong}' is not a share. Write 1/4" in capsys.readouterr().err
+
+
+def test_fewest_calls_reach_each_kernel_and_are_the_cheapest():
+    reached = [["a", "b"], ["a"], ["b"], ["c", "a"], [], ["c"]]
+    assert coverage.fewest(reached, [9, 1, 2, 5, 1, 7]) == [2, 3]
+    assert coverage.fewest(reached, [1, 2, 2, 5, 1, 4]) == [0, 5]
+    chosen = coverage.fewest(reached, [3] * 6)
+    assert {name for number in chosen for name in reached[number]} == {"a", "b", "c"}
+    assert coverage.fewest([[], []], [1, 1]) == [0, 1]  # without a profiler
+
+
+def test_racecheck_watches_each_kernel_in_each_layout():
+    calls = [
+        row_calls.RowCall("float32", classes, layout=layout, rows=rows)
+        for classes, layout, rows in itertools.product((9, 1025), ("dense", "shifted"), (5, 3000))
+    ]
+    plan = sanitize.Plan(True, calls, [["team"], *[["team", "sum"]] * 7])
+    numbers = plan.numbers("racecheck", every=False)
+    chosen = [calls[number] for number in numbers]
+    assert {(c.layout, c.rows) for c in chosen} == {(c.layout, c.rows) for c in calls}
+    # The shortest call launches nothing that the next one, which is needed, does not launch too.
+    assert len(numbers) == 4
+    assert 0 not in numbers
+    assert plan.numbers("memcheck", every=False) == [*range(8)]
+    assert plan.numbers("racecheck", every=True) == [*range(8)]
+
+
+def test_large_calls_cost_more():
+    small, long = (row_calls.RowCall("float32", n) for n in (16, 600_011))
+    many, general_call = row_calls.RowCall("float32", 16, 70_001), general.RowCall("nll", "f", 16)
+    assert coverage.cost(small) < coverage.cost(many)
+    assert coverage.cost(small) < coverage.cost(long)
+    assert coverage.cost(general_call) < coverage.cost(replace(general_call, length=10**6))
+
+
+COVERED = """\
+#!/bin/sh
+echo "========= COMPUTE-SANITIZER"
+for last; do :; done
+n=$(tr -d '[],' < "$last" | wc -w)
+for number in $(tr -d '[],' < "$last"); do echo "made $number"; done
+[ -e "$0.slow" ] && sleep 60
+echo "$n calls"
+"""
+
+
+def test_shares_of_several_runs_are_covered_together(gpu, capsys, tmp_path):
+    write_program(tmp_path / "compute-sanitizer", COVERED)
+    record = tmp_path / "covered.jsonl"
+    assert sanitize.main(["--share", "1/2", "-o", str(record)]) == 0
+    out = capsys.readouterr().out
+    assert "memcheck: clean, 2 calls" in out
+    assert "racecheck: clean, 1 calls" in out
+    assert "  kernels: 1 of 1" in out
+    assert "  losses: cross_entropy 1/1" in out
+    assert "  walks: team 1/1" in out
+    assert "  calls by dtype: float32 2" in out
+    # Another share of racecheck has no call, and the third tool none of the kernels.
+    assert sanitize.main(["--share", "2/2", "-o", str(record)]) == 0
+    capsys.readouterr()
+    assert sanitize.main(["--covered", str(record)]) == 0
+    out = capsys.readouterr().out
+    assert "memcheck: clean, 3 of 3 calls, shares 1/2, 2/2" in out
+    assert "racecheck: clean, 1 of 1 calls" in out
+
+
+def test_kernel_or_tool_that_is_left_makes_the_coverage_incomplete(tmp_path, capsys):
+    one = coverage.Covered(
+        "memcheck", 2, 3, shares=["1/2"], kernels=["a: k<1>"], missing=["a: k<2>"]
+    )
+    other = replace(one, shares=["2/2"], kernels=["a: k<2>"], missing=["a: k<1>"])
+    for number, each in enumerate((one, other)):
+        coverage.write(tmp_path / f"{number}.jsonl", each)
+    files = [str(tmp_path / f"{number}.jsonl") for number in range(2)]
+    assert sanitize.main(["--covered", files[0]]) == sanitize.EXIT_FOUND
+    assert "kernels: 1 of 2" in capsys.readouterr().out
+    # Both shares reach every kernel, but three tools have not run.
+    assert sanitize.main(["--covered", *files]) == sanitize.EXIT_FOUND
+    assert "kernels: 2 of 2" in capsys.readouterr().out
+    for tool in sanitize.TOOLS:
+        coverage.write(tmp_path / "0.jsonl", replace(one, tool=tool, missing=[]))
+    assert sanitize.main(["--covered", *files]) == 0
+    coverage.write(tmp_path / "0.jsonl", replace(one, clean=False))
+    assert sanitize.main(["--covered", *files]) == sanitize.EXIT_FOUND
+
+
+def test_tool_that_takes_too_long_is_ended_and_keeps_what_it_made(gpu, capsys, tmp_path):
+    write_program(tmp_path / "compute-sanitizer", COVERED)
+    (tmp_path / "compute-sanitizer.slow").touch()
+    record = tmp_path / "covered.jsonl"
+    words = ["--tool", "memcheck", "--limit", "2", "-o", str(record)]
+    assert sanitize.main(words) == 0
+    assert "memcheck: clean so far, ended after 2 s, 3 calls in" in capsys.readouterr().out
+    assert coverage.read([record])["memcheck"].calls == 3
+
+
+def test_kernels_are_told_by_their_walk():
+    kernels = [
+        "nll: void losscli::cuda::(anonymous namespace)::team_kernel<float, 1, true>(Args)",
+        "nll: void losscli::cuda::slots_kernel<__nv_bfloat16>(Args)",
+        "nll: losscli::cuda::sum(double)",
+    ]
+    assert [coverage._walk(kernel) for kernel in kernels] == ["team_kernel", "slots_kernel", "sum"]

@@ -26,7 +26,7 @@ from losscli.errors import (
     UnfitError,
     UsageError,
 )
-from losscli.losses import JUDGED, REDUCTIONS
+from losscli.losses import EVERY_LOSS, LOSSES, REDUCTIONS, ROW_LOSSES
 from losscli.notes import note, say, status
 from losscli.progress import Progress
 from losscli.units import parse_seconds
@@ -80,9 +80,10 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @click.argument("files", nargs=-1, metavar="FILE...")
 @click.option(
     "--loss",
-    type=OneOf("loss", JUDGED),
+    type=OneOf("loss", EVERY_LOSS),
     metavar="NAME",
-    help=f"Judge against losscli's oracle of a loss: {', '.join(JUDGED)}.",
+    help=f"Judge against losscli's oracle of a loss: {', '.join((*LOSSES, *ROW_LOSSES))}, or of "
+    "one with a weight or a mask, such as weighted_nll or masked_kl_divergence.",
 )
 @click.option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @click.option(

@@ -7,6 +7,7 @@ import click
 from losscli.cli.completing import OneOf
 from losscli.cli.options import examples
 from losscli.errors import UnfitError, UsageError
+from losscli.judge.row_template import ROW_FORMULAS
 from losscli.judge.template import FORMULAS, render, template_path
 
 
@@ -14,11 +15,11 @@ from losscli.judge.template import FORMULAS, render, template_path
 @click.argument("name", metavar="NAME")
 @click.option(
     "--loss",
-    type=OneOf("loss", FORMULAS),
+    type=OneOf("loss", (*FORMULAS, *ROW_FORMULAS)),
     default="smooth_l1",
     show_default=True,
     metavar="NAME",
-    help=f"Write a kernel of loss NAME: {', '.join(FORMULAS)}.",
+    help=f"Write a kernel of loss NAME: {', '.join((*FORMULAS, *ROW_FORMULAS))}.",
 )
 @click.option(
     "--cuda/--cpu",

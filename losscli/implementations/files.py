@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from losscli.errors import UsageError
-from losscli.losses import EVERY_LOSS, LOSSES, Spec
+from losscli.losses import EVERY_LOSS, Spec
 from losscli.reading import SOURCE_BYTES, read_bytes
 from losscli.reasons import Reason
 
@@ -29,6 +29,8 @@ TARGET_NAMES = (
     *("target", "targets", "tgt", "label", "labels", "y", "y_true", "true", "t", "truth"),
     *("gt", "expected"),
 )
+PAIR = ("input", "target")
+"""The names of the operands of most losses."""
 _PATTERN = re.compile(r"^(?P<path>.+?\.py)(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$")
 
 
@@ -50,43 +52,84 @@ class Signature:
     names: tuple[str, ...]
     """Those that may be given by position, without ``self``."""
     required: int
-    """How many of them have no default."""
+    """How many of them, the first ones, have no default."""
     keywords: frozenset[str]
     """All that may be given by name."""
     anything: bool = False
     """Whether it takes any keyword, or its definition is not in the file."""
+    needed: frozenset[str] = frozenset()
+    """Those without a default that have to be given by name."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether an argument may be given by name."""
         return self.anything or keyword in self.keywords
 
-    @property
-    def is_loss(self) -> bool:
-        """Whether the names of the first two arguments are those of an input and a target."""
+    def is_loss(self, operands: tuple[str, ...] = PAIR) -> bool:
+        """Tell whether the names of the first two arguments are those of operands."""
         names = [name.lower() for name in self.names[:2]]
-        known = {*INPUT_NAMES, *TARGET_NAMES}
+        known = {*INPUT_NAMES, *TARGET_NAMES, *operands}
         return self.anything or (len(names) == 2 and {*names} <= known)
 
-    def order(self, given: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return ``input`` and ``target`` in the order in which they are to be given.
+    def order(
+        self, operands: tuple[str, ...] = PAIR, given: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """Return the operands that are given by position, in that order; the others by name.
+
+        An argument is the operand of its own name; one with a usual name of an input or a target is
+        that one. What is left goes to the arguments that have no default, in the order of the loss.
 
         Args:
+            operands: the names of the loss's operands.
             given: the order that the user has said; empty to find it from the names.
 
         Raises:
-            NotJudgeableError: it takes fewer than two arguments, or needs more.
+            NotJudgeableError: an operand has no argument, or an argument without a default is none.
         """
         if given:
-            return given
+            return self._as_given(operands, given)
         if self.anything and not self.names:
-            return ("input", "target")
-        if len(self.names) < 2 or self.required > 2:
-            found = ", ".join(self.names) or "none"
-            text = f"expected arguments for input and target, found {found}"
-            raise NotJudgeableError("signature", f"{text}. Write (input, target, ...)")
-        first, second = (name.lower() for name in self.names[:2])
-        swapped = first in TARGET_NAMES and second not in TARGET_NAMES
-        return ("target", "input") if swapped else ("input", "target")
+            return operands[:2]
+        if len(self.names) < 2:
+            raise self._unfit(operands)
+        names = [name.lower() for name in self.names]
+        places = {names.index(each): each for each in operands if each in names}
+        for kind, usual in zip(PAIR, (INPUT_NAMES, TARGET_NAMES), strict=True):
+            # Of a loss without an operand of this name, the first or the second one.
+            operand = kind if kind in operands else operands[PAIR.index(kind)]
+            found = [n for n, name in enumerate(names[: max(self.required, 2)]) if name in usual]
+            if found and operand not in {*places.values(), *self.keywords}:
+                # Of (y, t) the last is the target.
+                places.setdefault(found[0] if kind == "input" else found[-1], operand)
+        rest = [each for each in operands if each not in {*places.values(), *self.keywords}]
+        free = [n for n in range(max(self.required, 2)) if n not in places]
+        places |= dict(zip(free, rest, strict=False))
+        leading = tuple(places[n] for n in range(len(names)) if places.keys() >= {*range(n + 1)})
+        missing = [each for each in operands[:2] if each not in {*leading, *self.keywords}]
+        if missing or self.required > len(leading) or not self.needed <= {*operands}:
+            raise self._unfit(operands)
+        return leading
+
+    def lacks(self, operands: tuple[str, ...], given: tuple[str, ...] = ()) -> str:
+        """Return the name of an operand that cannot be given; empty where all can."""
+        order = self.order(operands, given)
+        return next((each for each in operands if each not in order and not self.takes(each)), "")
+
+    def _as_given(self, operands: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the order that the user has said; input and target are the first two as well."""
+        said = tuple(
+            operands[PAIR.index(each)] if each in PAIR and each not in operands else each
+            for each in given
+        )
+        if {*said} <= {*operands} and len({*said}) == len(said) > 1:
+            return said
+        text = f"expected an order of {', '.join(operands)}, given {', '.join(given)}"
+        raise NotJudgeableError("signature", text)
+
+    def _unfit(self, operands: tuple[str, ...]) -> NotJudgeableError:
+        found = ", ".join((*self.names, *sorted(self.needed))) or "none"
+        *others, last = operands
+        text = f"expected arguments for {', '.join(others)} and {last}, found {found}"
+        return NotJudgeableError("signature", f"{text}. Write ({', '.join(operands)}, ...)")
 
 
 @dataclass(frozen=True)
@@ -131,11 +174,12 @@ class UserFile:
                 )
             return found[self.name]
         known = dict.fromkeys((_function_name(loss), loss, MODULE))
+        operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
         wanted = [name for name in known if name in found]
         if not wanted:
             public = [name for name in found if not name.startswith("_")]
             losses = [name for name in public if name.endswith("_loss")] or public
-            named = {*LOSSES, *map(_function_name, LOSSES)}
+            named = {*EVERY_LOSS, *map(_function_name, EVERY_LOSS)}
             of_others = named & set(losses)
             reference = {REFERENCE_MODULE, "get_inputs", "get_init_inputs"}
             losses = [name for name in losses if name not in of_others | reference]
@@ -143,7 +187,7 @@ class UserFile:
             wanted = [
                 name
                 for name in functions or losses
-                if name.endswith("_loss") or found[name].signature.is_loss
+                if name.endswith("_loss") or found[name].signature.is_loss(operands)
             ]
         if not wanted:
             function = f"a function {_function_name(loss)} or " if loss else ""
@@ -161,14 +205,13 @@ class UserFile:
         """Return why what it defines cannot run a case; None if it can."""
         try:
             definition = self.definition(loss)
-            definition.signature.order()
+            lacks = definition.signature.lacks(spec.names)
         except NotJudgeableError as error:
             return Reason("not_applicable", str(error).rstrip("."))
         takes = definition.takes
-        for operand in spec.names[2:]:
-            if not definition.signature.takes(operand):
-                return Reason("not_applicable", f"{definition.name} takes no {operand}")
-        if reduction != "mean" and not takes("reduction"):
+        if lacks:
+            return Reason("not_applicable", f"{definition.name} takes no {lacks}")
+        if reduction != "mean" and len(spec.reductions) > 1 and not takes("reduction"):
             return Reason("not_applicable", f"{definition.name} takes no reduction")
         for parameter in spec.parameters:
             changed = parameters.get(parameter.name, parameter.default) != parameter.default
@@ -288,11 +331,11 @@ def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:
     given = [a.arg for a in (*arguments.posonlyargs, *arguments.args)][1 if bound else 0 :]
     only = {a.arg for a in arguments.posonlyargs}
     keywords = frozenset({*given, *(a.arg for a in arguments.kwonlyargs)} - only)
-    # What has to be given by name and has no default counts as needed too many.
-    needed = sum(default is None for default in arguments.kw_defaults)
-    required = len(given) - len(arguments.defaults) + needed
+    only_named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    needed = frozenset(each.arg for each, default in only_named if default is None)
+    required = len(given) - len(arguments.defaults)
     anything = arguments.kwarg is not None or (arguments.vararg is not None and not given)
-    return Signature(tuple(given), required, keywords, anything)
+    return Signature(tuple(given), required, keywords, anything, needed)
 
 
 def _told(found: Mapping[str, Definition]) -> str:

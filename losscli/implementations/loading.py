@@ -42,7 +42,7 @@ def bind(
 ) -> BoundLoss:
     """Return what a file defines with reduction and parameters of a case fixed.
 
-    Operands after input and target are given by name.
+    ``order``: of the operands that are given by position; the others are given by name.
     """
     found: Any = getattr(module, definition.name)
     if definition.kind == "function":
@@ -56,13 +56,15 @@ def bind(
         instance = found(*arguments, **given).to(case.device)
         own = {k: v for k, v in _given(definition.signature, case).items() if k not in given}
         function = partial(instance, **own)
-    later = case.spec.names[2:]
-    if order == ("input", "target") and not later:
+    names = case.spec.names
+    if order == names:
         return function
+    later = [name for name in names if name not in order]
 
-    def called(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
-        pair = (input, target) if order == ("input", "target") else (target, input)
-        loss: Tensor = function(*pair, **dict(zip(later, others, strict=True)))
+    def called(*operands: Tensor) -> Tensor:
+        given = dict(zip(names, operands, strict=True))
+        by_name = {name: given[name] for name in later}
+        loss: Tensor = function(*[given[name] for name in order], **by_name)
         return loss
 
     return called
@@ -70,7 +72,7 @@ def bind(
 
 def _given(signature: Any, case: Case) -> dict[str, Any]:
     """Return reduction and parameters as far as they can be given."""
-    known = {"reduction": case.reduction, **case.settings}
+    known = {"reduction": case.reduction, **getattr(case.spec, "arguments", {}), **case.settings}
     return {name: value for name, value in known.items() if signature.takes(name)}
 
 

@@ -43,7 +43,7 @@ ADVICE: dict[ReasonCode, str] = {
     "syntax": "Correct the Python syntax at that place.",
     "nothing_to_judge": "Define a function with the loss's signature, or a class ModelNew.",
     "ambiguous": "Leave one of them in the file, or name the one to judge as FILE:NAME.",
-    "signature": "Take (input, target) first, and reduction and the parameters by keyword.",
+    "signature": "Take the loss's operands first, and reduction and the parameters by keyword.",
     "import_failed": "Make the file import without an error and without other files of its own.",
     "build_failed": "Correct the first compiler error; those after it often follow from it.",
     "wrong": "Compare the formula with that of the loss, at the smallest case first.",

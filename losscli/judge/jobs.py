@@ -18,7 +18,7 @@ from losscli.implementations.files import NotJudgeableError, read_file
 from losscli.judge.job import Job, Limits
 from losscli.judge.unjudged import not_judged
 from losscli.judge.verdict import Verdict
-from losscli.losses import JUDGED, REDUCTIONS
+from losscli.losses import EVERY_LOSS, REDUCTIONS
 from losscli.record import Record
 from losscli.runs.decoding import UNREADABLE, RecordError, read_value
 from losscli.units import format_bytes
@@ -89,10 +89,11 @@ def check_job(job: Job) -> None:
         with contextlib.suppress(NotJudgeableError):  # which is for a verdict to say
             read_file(named)
     check_device(job.device)
-    if job.reduction:
-        check_name("reduction", job.reduction, REDUCTIONS)
     if job.loss:
         _check_parameters(job)
+    if job.reduction:
+        known = EVERY_LOSS[job.loss].reductions if job.loss else REDUCTIONS
+        check_name("reduction", job.reduction, known)
     for shape in job.sizes:
         if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
             raise UsageError(f"{list(shape)} is not a size: expected extents such as [1024, 1024].")
@@ -150,7 +151,7 @@ def _refuse_unknown(value: Mapping[str, Any], kind: type[Record]) -> None:
 
 
 def _check_parameters(job: Job) -> None:
-    spec = JUDGED[check_name("loss", job.loss, JUDGED)]
+    spec = EVERY_LOSS[check_name("loss", job.loss, EVERY_LOSS)]
     known = {parameter.name: parameter for parameter in spec.parameters}
     for name, value in job.parameters.items():
         if name not in known:

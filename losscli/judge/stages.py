@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -51,7 +52,7 @@ from losscli.judge.verdict import (
     Stage,
     Verdict,
 )
-from losscli.losses import JUDGED, REDUCTIONS
+from losscli.losses import EVERY_LOSS, ROW_FORMS
 from losscli.machine import devices
 from losscli.machine.description import describe
 from losscli.runs.records import FAIL, FAILED, OK, SKIPPED, WARN, BenchResult, VerifyResult
@@ -74,6 +75,7 @@ LEFT_OUT = ("changed_operands",)
 QUICK_CHECKS = (
     *("layouts", "broadcasts", "branches", "coverage", "memory", "specials", "steps"),
     *("left_behind", "determinism", "retained", "second_derivatives"),
+    *("row_values", "row_layouts", "row_relations"),
 )
 ONE_PROCESS = 2**28
 """Elements from which on one process takes the times, not several: each makes and checks gigabytes
@@ -121,7 +123,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
                 else:
                     against = job.loss or _loss_of(file)
                     definition = file.definition(against)
-                    definition.signature.order(tuple(job.arguments))
+                    _check_arguments(definition, against, tuple(job.arguments))
             except NotJudgeableError as error:
                 found.reasons.append(JudgeReason(error.code, "parse", str(error)))
                 raise Ended from None
@@ -362,16 +364,21 @@ class _Judging:
         self, sizes: tuple[Any, ...], *, every: bool = False, distribution: Distribution = "normal"
     ) -> Config:
         """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
-        job, spec = self.job, JUDGED[self.loss]
+        job, spec = self.job, EVERY_LOSS[self.loss]
         takes = self.definition.takes
         choices = [LossChoice(self.loss, {n: (v,) for n, v in job.parameters.items()})]
         if every:
-            others = {n: (v,) for n, v in off_default(spec).items() if takes(n)}
-            if others and not job.parameters:
-                choices.append(LossChoice(self.loss, others))
-        reductions: tuple[Any, ...] = (job.reduction or "mean",)
+            for name in (*_forms(self.loss, self.definition), self.loss):
+                others: dict[str, tuple[float, ...]] = dict(choices[0].parameters)
+                if not job.parameters:
+                    defaults = off_default(EVERY_LOSS[name])
+                    others = {n: (v,) for n, v in defaults.items() if takes(n)}
+                if name != self.loss or (others and not job.parameters):
+                    choices.append(LossChoice(name, others))
+        usual = "mean" if "mean" in spec.reductions else spec.reductions[0]
+        reductions: tuple[Any, ...] = (job.reduction or usual,)
         if every and not job.reduction and takes("reduction"):
-            reductions = tuple(REDUCTIONS)
+            reductions = spec.reductions
         return Config(
             device=self.device,
             losses=tuple(choices),
@@ -423,19 +430,54 @@ def _by_reference(job: Job, file: UserFile, device: str, found: Findings) -> Job
     return msgspec.structs.replace(job, loss=known.loss, reduction=reduction, sizes=sizes)
 
 
+def _check_arguments(definition: Definition, loss: str, given: tuple[str, ...]) -> None:
+    """Raise NotJudgeableError if not all operands of a loss can be given."""
+    operands = EVERY_LOSS[loss].names
+    if lacks := definition.signature.lacks(operands, given):
+        text = f"{definition.name} takes no {lacks}: {loss} has the operands {', '.join(operands)}"
+        raise NotJudgeableError("signature", text)
+
+
+def _forms(loss: str, definition: Definition) -> list[str]:
+    """Return the forms of a loss with more operands, which a definition names: a weight, a mask."""
+    spec = EVERY_LOSS[loss]
+    named = definition.signature.keywords
+    return [
+        name
+        for name, form in ROW_FORMS.items()
+        if form.function_name == spec.function_name
+        and len(form.names) > len(spec.names)
+        and all(operand in form.operands for operand in spec.operands)
+        and {*form.names} - {*spec.names} <= named
+    ]
+
+
 def _loss_of(file: UserFile) -> str:
-    """Return the loss that a file defines by its name."""
-    functions = {name: spec.function_name for name, spec in JUDGED.items()}
-    named = [loss for loss, name in functions.items() if file.defines(name) or file.name == name]
-    named = [loss for loss in named if file.name in ("", functions[loss])] or named
-    if len(named) == 1:
-        return named[0]
-    losses = ", ".join(JUDGED)
-    if named:
-        text = f"{file.named} defines several losses: {', '.join(named)}. Choose one with --loss"
+    """Return the loss that a file defines by its name, in the form with the fewest operands."""
+    named: dict[str, list[str]] = {}
+    for loss, spec in EVERY_LOSS.items():
+        name = spec.function_name
+        if file.name == name or (not file.name and file.defines(name)):
+            named.setdefault(name, []).append(loss)
+    found = [_form_of(file, losses) for losses in named.values()]
+    if len(found) == 1:
+        return found[0]
+    losses = ", ".join(sorted(EVERY_LOSS))
+    if found:
+        text = f"{file.named} defines several losses: {', '.join(found)}. Choose one with --loss"
         raise NotJudgeableError("ambiguous", text)
     text = f"{file.named} does not say which loss it is. Choose one with --loss: {losses}"
     raise NotJudgeableError("nothing_to_judge", f"{text}; or name a file with a class Model")
+
+
+def _form_of(file: UserFile, losses: list[str]) -> str:
+    """Return which of the forms of one function a file defines: the first that fits."""
+    losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
+    for loss in losses:
+        with suppress(NotJudgeableError):
+            _check_arguments(file.definition(loss), loss, ())
+            return loss
+    return losses[0]
 
 
 def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:

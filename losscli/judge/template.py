@@ -8,6 +8,8 @@ from pathlib import Path
 
 from losscli.errors import UsageError
 
+from .row_template import ROW_FORMULAS, render_rows
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -97,9 +99,11 @@ def render(stem: str, loss: str, *, cuda: bool) -> str:
 
     Args:
         stem: of its name.
-        loss: one of FORMULAS.
+        loss: one of FORMULAS, or of ROW_FORMULAS.
         cuda: whether it has a CUDA kernel.
     """
+    if loss in ROW_FORMULAS:
+        return render_rows(stem, loss, cuda=cuda)
     formula = FORMULAS[loss]
     named = formula.parameter
     words = {

@@ -69,12 +69,6 @@ EVERY_LOSS: Mapping[str, Spec] = ChainMap(
 """All that a case may name."""
 
 
-JUDGED: Mapping[str, Spec] = ChainMap(
-    *cast("list[dict[str, Spec]]", [LOSSES, {name: ROW_FORMS[name] for name in ROW_LOSSES}])
-)
-"""The losses of which ``losscli judge`` judges kernels: those of rows in their first form."""
-
-
 def find_loss(name: str) -> Spec:
     """Return the spec of a loss, with a weight or without, over elements or over rows.
 
@@ -95,7 +89,6 @@ __all__ = [
     "ELEMENT",
     "EVERY_LOSS",
     "FLOATING",
-    "JUDGED",
     "LOSS",
     "LOSSES",
     "MASK",

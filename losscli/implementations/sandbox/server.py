@@ -137,7 +137,7 @@ class _Server:
             module = self.module
             assert module is not None
             definition = self.file.definition(case.loss)
-            order = definition.signature.order(self.order)
+            order = definition.signature.order(case.spec.names, self.order)
             implementation = Implementation(
                 definition.name,
                 "what a file defines",

@@ -1,0 +1,171 @@
+"""The records of docs/results, and which of them are older than the kernels that they speak of.
+
+The documents have to say so beside the figures; ``python docs/tables.py`` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from losscli.extension import targets
+from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
+from tests.documents import RESULTS, ROOT, tables
+
+ages = tables.ages
+FILES = sorted(path.name for path in RESULTS.glob("*.json"))
+MARKED = re.compile(r"<!-- (\w+): (\S+\.json)[^>]* -->\n\n(.*?)<!-- end -->", re.DOTALL)
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def _history() -> None:
+    """Skip where git does not know what has changed: in an sdist, or a shallow clone."""
+    try:
+        for commit in ages.commits().values():
+            ages.changed_files(commit)
+    except ages.NoHistoryError as error:
+        pytest.skip(f"which records are older than the kernels is not known: {error}")
+
+
+def test_table_of_records_has_each_file_once() -> None:
+    assert sorted(ages.commits()) == FILES
+    rows = re.findall(r"^\| (\S+\.json) \|.*`", (RESULTS / "README.md").read_text(), re.MULTILINE)
+    assert sorted(set(rows)) == sorted(rows)
+
+
+@pytest.mark.usefixtures("_history")
+@pytest.mark.parametrize("file", FILES)
+def test_commit_in_the_table_is_that_of_the_record(file: str) -> None:
+    """What had uncommitted changes, ``+``, has the commit that these became, which is later."""
+    told = ages.commits()[file]
+    own = json.loads((RESULTS / file).read_text())["environment"].get("commit", "")
+    if own and not own.endswith("+"):
+        assert own.startswith(told)
+    elif own:
+        assert git("merge-base", "--is-ancestor", own.rstrip("+"), told).returncode == 0
+    assert git("merge-base", "--is-ancestor", told, "HEAD").returncode == 0
+
+
+@pytest.mark.usefixtures("_history")
+@pytest.mark.parametrize("file", FILES)
+def test_record_older_than_its_kernels_is_named_in_each_document_that_shows_it(file: str) -> None:
+    losses, changed = ages.of_record(file)
+    row = next(
+        line
+        for line in ages.table().splitlines()
+        if line.startswith(f"| {file} | {ages.commits()[file]} |")
+    )
+    assert row in (RESULTS / "README.md").read_text()
+    assert row.endswith("| none |") is (not changed)
+    for document in tables.DOCUMENTS:
+        for kind, shown, text in MARKED.findall(document.read_text()):
+            if shown != file or kind == tables.environment.__name__:
+                continue
+            is_told = f"Measured at {ages.commits()[file]}; the kernels of" in text
+            # Where some have changed, a table may be of others; test_docs makes each anew.
+            if len(changed) in (0, len(losses)):
+                assert is_told is bool(changed)
+
+
+def test_kernels_of_a_loss_are_the_files_that_its_library_may_include() -> None:
+    for loss in (*LOSSES, *ROW_LOSSES):
+        for device in targets.DEVICES:
+            files = ages.files_of(loss, device)
+            assert f"losses/{'rows' if loss in ROW_LOSSES else 'elementwise'}/loss.h" in files
+            assert not any(file.startswith(("torch/", "bench/")) for file in files)
+    for form in ROW_FORMS:
+        assert ages.files_of(form, targets.CUDA)
+    assert ages.files_of("masked_kl_divergence", "cpu") == ages.files_of("kl_divergence", "cpu")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of two losses of elements and one of rows, with what they share."""
+    for folder in ("elementwise", "rows"):
+        (tmp_path / "csrc" / "losses" / folder).mkdir(parents=True)
+    for name in ("elementwise/loss.h", "elementwise/mse.h", "elementwise/hinge.h", "rows/nll.h"):
+        (tmp_path / "csrc" / "losses" / name).write_text("".join(f"{name} {n}\n" for n in range(9)))
+    monkeypatch.setattr(ages, "ROOT", tmp_path)
+    monkeypatch.setattr(ages, "CSRC", tmp_path / "csrc")
+    for function in (ages.changed_files, ages.files_of):
+        monkeypatch.setattr(ages, function.__name__, function.__wrapped__)
+    return tmp_path
+
+
+def commit(repository: Path) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    for arguments in (("init", "-q"), ("add", "-A"), (*identity, "commit", "-qm", "all")):
+        subprocess.run(["git", "-C", str(repository), *arguments], check=True)
+    shown = subprocess.run(
+        ["git", "-C", str(repository), "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return shown.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("edited", "losses"),
+    [
+        ("elementwise/mse.h", ["mse"]),
+        ("elementwise/loss.h", ["mse", "hinge"]),
+        ("rows/nll.h", ["nll"]),
+        ("rows/unused.h", []),
+    ],
+)
+def test_edit_makes_the_losses_stale_that_include_the_file(
+    edited: str, losses: list[str], repository: Path
+) -> None:
+    at = commit(repository)
+    every = ["mse", "hinge", "nll"]
+    assert ages.changed_losses(every, "cpu", at) == []
+
+    with (repository / "csrc" / "losses" / edited).open("a") as file:
+        file.write("edited\n")
+    assert ages.changed_losses(every, "cpu", at) == losses
+
+
+def test_file_that_was_only_moved_has_not_changed(repository: Path) -> None:
+    rows = repository / "csrc" / "losses" / "rows"
+    (rows / "nll.h").rename(rows / "old.h")
+    at = commit(repository)
+    (rows / "old.h").rename(rows / "nll.h")
+    commit(repository)
+    assert ages.changed_losses(["nll"], "cpu", at) == []
+
+
+def test_sentence_names_what_has_changed(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = commit(repository)
+    monkeypatch.setattr(ages, "commits", lambda: {"some.json": at})
+    every = ["mse", "hinge", "nll"]
+    assert ages.sentence("some.json", every, "cpu") == ""
+
+    (repository / "csrc" / "losses" / "elementwise" / "mse.h").write_text("other")
+    told = f"Measured at {at}; the kernels of"
+    assert ages.sentence("some.json", every, "cpu") == f"{told} mse changed since."
+    (repository / "csrc" / "losses" / "rows" / "nll.h").write_text("other")
+    assert ages.sentence("some.json", every, "cpu") == f"{told} mse and nll changed since."
+    (repository / "csrc" / "losses" / "elementwise" / "loss.h").write_text("other")
+    assert ages.sentence("some.json", every, "cpu") == f"{told} all its losses changed since."
+
+
+def test_commit_that_the_clone_lacks_is_no_history(repository: Path) -> None:
+    commit(repository)
+    with pytest.raises(ages.NoHistoryError):
+        ages.changed_files("0123456789ab")
+
+
+def test_folder_without_a_repository_is_no_history(repository: Path) -> None:
+    with pytest.raises(ages.NoHistoryError):
+        ages.changed_files("HEAD")
