@@ -231,8 +231,7 @@ bool lie_alike(const RowArguments& arguments) {
 // The shape of the slots of so many warps for a row, if they hold what they must.
 template <typename Loss, typename Stored>
 bool fits(const RowArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
-  constexpr int64_t kMostSlotBytes =
-      int64_t{slot_vectors(Loss::rows + Loss::bends)} * 32 * kPackBytes;
+  constexpr int64_t kMostSlotBytes = int64_t{slot_vectors<Loss>()} * 32 * kPackBytes;
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)};
   const int64_t warps = int64_t{team} * cluster;
   // Whole lines of memory where a warp has more than a few of them.
@@ -285,7 +284,7 @@ constexpr bool has_own_walks() {
 
 template <typename Loss, typename Stored>
 constexpr bool has_slots() {
-  return !has_own_walks<Loss, Stored>() && Loss::reads && sizeof(Stored) <= 4;
+  return Loss::reads && sizeof(Stored) <= 4;
 }
 
 // The walk for a loss, of which `again` says whether a pass after the first reads the rows.
@@ -294,7 +293,8 @@ RowPolicy choose(const RowArguments& arguments, bool again, const DeviceFacts& d
   RowPolicy policy;
   if constexpr (has_own_walks<Loss, Stored>()) policy = choose_once(arguments, device);
   if constexpr (has_slots<Loss, Stored>())
-    if (choose_slots<Loss, Stored>(arguments, again, device, policy.parts))
+    if (policy.access == RowAccess::general &&
+        choose_slots<Loss, Stored>(arguments, again, device, policy.parts))
       policy.access = RowAccess::slots;
   policy.general = choose_general<Loss, Stored>(arguments, again, device);
   return policy;

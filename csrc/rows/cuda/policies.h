@@ -147,11 +147,13 @@ struct GeneralPolicy {
 };
 
 // The slots kernel: warps of a block, blocks of a multiprocessor, and vectors of 16 bytes of each
-// operand that a lane has at once.
+// operand that a lane has at once, fewer of which fit its registers with shares and bent logits.
 constexpr int kSlotWarps = 16;
 constexpr int kSlotBlocks = 1;
-LOSSCLI_HOST_DEVICE constexpr int slot_vectors(int rows) {
-  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+template <typename Loss>
+constexpr int slot_vectors() {
+  constexpr int kRows = Loss::rows + Loss::bends + (Loss::shares && Loss::labelled);
+  return kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
 }
 constexpr int kMostSlots = 32;
 constexpr int kMostCluster = 8;

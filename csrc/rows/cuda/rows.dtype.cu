@@ -219,7 +219,7 @@ template <template <typename> class Formula, bool kGradient>
 Status launch_walk(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   if constexpr (has_own_walks<Formula<Real>, Stored>())
-    if (policy.access != RowAccess::general)
+    if (policy.access != RowAccess::general && policy.access != RowAccess::slots)
       return launch_own<kGradient>(arguments, policy, memory, context);
   return launch_shared<Formula, kGradient>(arguments, policy, memory, context);
 }
