@@ -4,7 +4,8 @@ A table stands between `<!-- KIND: FILE key=value,value ... -->` and `<!-- end -
 at the end of this file; the keys, `loss`, `dtype`, `size`, `pass`, `layout` and `grad_output`,
 select results. Where no key names them, tables show contiguous operands and an incoming gradient of
 1; `axes` shows the others. Under the figures of kernels that have changed since stands the commit
-at which they were measured, which `ages.py` finds out from git.
+at which they were measured, which `ages.py` finds out from git. `functions: element` and
+`functions: row` are the losses themselves, from their specs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from losscli.compare import peers
 from losscli.compare.peers import Cell, best_peer, cells
 from losscli.implementations import CUSTOM
 from losscli.implementations.peers import PEERS as PACKAGES
+from losscli.losses import ELEMENT, LOSSES, ROW_LOSSES
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.report.bench_table import SHORT_PASSES, SMALL
 from losscli.report.phrases import count, format_ulp
@@ -69,6 +71,8 @@ def with_tables(text: str) -> str:
         path = RESULTS / file
         if kind == "ages":
             made, age = ages.table(), ""
+        elif kind == functions.__name__:
+            made, age = functions(file), ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())
             made = mutations(record)
@@ -344,6 +348,25 @@ def mutations(record: Mapping[str, Any]) -> str:
     score = ", ".join(f"{number} {status}" for status, number in counts.items())
     said = f"{count(len(rows), 'mutation')}: {score}."
     return f"{_table(['file', 'mistake', 'killed by'], rows)}\n\n{said}"
+
+
+def functions(unit: str) -> str:
+    """Return a row per public function of the losses of each element, or of each row."""
+    rows: dict[str, list[str]] = {}
+    for spec in (LOSSES if unit == ELEMENT else ROW_LOSSES).values():
+        optional = [operand.name for operand in spec.operands if operand.optional]
+        settings = [*optional, *(parameter.name for parameter in spec.parameters)]
+        formula = spec.formula.replace("|", "\\|")
+        rows.setdefault(
+            spec.function_name,
+            [
+                f"`{spec.function_name}`",
+                f"`{spec.module.__name__}`",
+                f"`{formula}`",
+                ", ".join(f"`{name}`" for name in settings),
+            ],
+        )
+    return _table(["function", "module", f"the loss of each {unit}", "settings"], [*rows.values()])
 
 
 def _beside_peers(run: Run) -> list[list[Cell]]:
