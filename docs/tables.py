@@ -233,10 +233,44 @@ def rows(run: Run) -> str:
             *([_time(c[peer]) if peer in c else "" for c in firsts] for peer in OTHERS),
             [f"{_ratio(cell):.2f}x" for cell in firsts],
         ]
-        shown = (" / ".join(each or "-" for each in c) if any(c) else "" for c in columns)
-        body.append([name, *shown])
+        body.append([name, *map(_both, columns)])
     headers = ["case", CUSTOM, "% of limit", "fastest of PyTorch", *OTHERS, "speedup"]
     return _table(headers, body)
+
+
+def goals(run: Run) -> str:
+    """Return a row per time that was aimed at, in microseconds: losscli's and its peers'."""
+    aims: dict[str, dict[str, float]] = json.loads((DOCS / "goals.json").read_text())
+    cases: dict[str, dict[str, Cell]] = {name: {} for name in aims}
+    for group in _beside_peers(run):
+        case = group[0][CUSTOM].case
+        name = _without(case.name, "mean", case.distribution)
+        if name in cases:
+            cases[name][group[0][CUSTOM].pass_] = group[0]
+    body = []
+    for name, passes in cases.items():
+        if not passes:
+            continue
+        # Microseconds, the same for all, so that a person can compare them.
+        columns = [[f"{aim:,.0f}" for aim in aims[name].values()]]
+        columns += [
+            [_microseconds(passes[p].get(peer) if p in passes else None) for p in SHORT_PASSES]
+            for peer in (CUSTOM, *PEERS, *OTHERS[1:])
+        ]
+        body.append([name, *map(_both, columns)])
+    unmeasured = [name for name, passes in cases.items() if not passes]
+    headers = ["case", "aimed at", CUSTOM, *PEERS, *OTHERS[1:]]
+    said = f"Not in the record: {', '.join(unmeasured)}." if unmeasured else ""
+    return "\n\n".join(filter(None, (_table(headers, body), textwrap.fill(said, WIDTH))))
+
+
+def _microseconds(result: BenchResult | None) -> str:
+    return f"{result.seconds.median * 1e6:,.0f}" if result and result.seconds else ""
+
+
+def _both(passes: Sequence[str]) -> str:
+    """Return what is told of both passes; nothing where neither has it."""
+    return " / ".join(each or "-" for each in passes) if any(passes) else ""
 
 
 def _fastest(cell: Cell, names: Sequence[str]) -> BenchResult | None:
@@ -464,6 +498,7 @@ KINDS: dict[str, Callable[[Run], str]] = {
         losses,
         limits,
         floors,
+        goals,
         rows,
         ratios,
         axes,
