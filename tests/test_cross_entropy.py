@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from losscli import functional
-from losscli.losses import ROW_LOSSES
+from losscli.losses import LOSS, ROW_LOSSES
 from losscli.machine.memory import free_bytes
 from losscli.nn import CrossEntropyLoss
 
@@ -627,8 +627,13 @@ def test_smoothed_and_capped_rows_equal_the_formula_in_float64(
         expected = both(due, exact, incoming=ramp(due))
         # As rounded: sums may be beyond float16.
         value = expected[0].to(dtype)
+        # A bent logit of float32 is rounded at its own size, however near it is to the others.
+        bent = 4 * 2**-23 * terms[LOSS].nan_to_num(posinf=0.0) * (target != -100) * (softcap > 0)
+        if reduction != "none":
+            bent = bent.sum() / ((target != -100).sum() if reduction == "mean" else 1)
         # A z_loss is of the square of a sum, which may be near 0.
-        assert_close(got[0], value, rtol=4 * eps, atol=1e-9, equal_nan=True)
+        near = (got[0].double() - value.double()).abs() <= 4 * eps * value.abs() + 1e-9 + bent
+        assert (near | (got[0] == value) | (got[0].isnan() & value.isnan())).all()
         largest = expected[1].nan_to_num().abs().amax(1, keepdim=True)
         error = (got[1].double() - expected[1]).abs()
         # A gradient of parts that cancel is off by what float32 rounds of them.

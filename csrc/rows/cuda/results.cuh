@@ -28,7 +28,8 @@ __device__ __forceinline__ void finish_row(const RowArguments& arguments, const 
     loss = static_cast<double>(result.negative_log(logit, scale)) * target.weight;
     if constexpr (kSpread) {
       const double share = arguments.parameters[kLabelSmoothing];
-      if (share != 0) loss = (1 - share) * loss + share * result.mean_negative_log(others, scale);
+      if (share != 0)
+        loss = (1 - share) * loss + share * result.mean_negative_log(others, scale, arguments);
     }
     if (arguments.parameters[kZLoss] != 0)
       loss += arguments.parameters[kZLoss] * result.log_sum_exp() * result.log_sum_exp();

@@ -258,8 +258,8 @@ struct CappedScale : RowScale {
 
 // `top` is a bent logit.
 struct SpreadState : RowState {
-  float below = 0;     // the sum of how far bent logits are below that of `top`, over all classes
-  float fraction = 0;  // the classes of that sum, over all classes
+  float below = 0;     // the sum of how far bent logits are below that of `top`, times `share_of`
+  float fraction = 0;  // the number of classes of that sum, times the same
 
   template <typename Scale>
   __device__ __forceinline__ void raise(float to, const Scale& scale) {
@@ -279,7 +279,7 @@ struct SpreadState : RowState {
     fraction += other.fraction;
   }
 
-  // Adds one element besides the vectors, as the first. `share`: 1 / classes.
+  // Adds one element besides the vectors, as the first. `share`: what multiplies distances.
   template <typename Stored, typename Scale>
   __device__ __forceinline__ void begin(float logit, bool is_target, float share,
                                         const Scale& scale) {
@@ -407,12 +407,11 @@ __device__ __forceinline__ void add_spread(const Vector<Stored> (&vectors)[count
   if (held.number >= 0) measure_any(held.vectors, 1u, held.element, share, scale, state);
 }
 
-// The share of each class in a row's loss, over the label smoothing; 0 where nothing has a share.
-template <RowMode mode>
+// What multiplies the distances of a row's classes while they are added: the power of two next
+// below 1 / classes, or that itself, by which nothing is rounded; 0 where no class has a share.
 __device__ __forceinline__ float share_of(const RowArguments& arguments) {
-  if (mode == RowMode::plain) return 0;
-  if (mode == RowMode::capped && arguments.parameters[kLabelSmoothing] == 0) return 0;
-  return 1.0f / static_cast<float>(arguments.length);
+  if (arguments.parameters[kLabelSmoothing] == 0) return 0;
+  return __int_as_float((95 + __clz(static_cast<int>(arguments.length) - 1)) << 23);
 }
 
 template <RowMode mode>

@@ -63,11 +63,12 @@ struct RowResult {
 
   // The mean of the same over all classes.
   template <typename Scale>
-  __device__ __forceinline__ double mean_negative_log(const SpreadState& state,
-                                                      const Scale& scale) const {
+  __device__ __forceinline__ double mean_negative_log(const SpreadState& state, const Scale& scale,
+                                                      const RowArguments& arguments) const {
     // From the largest logit to the logarithm of the sum: the error of that one's power is in both.
     const float above = logf(sum / scale.template any_power<Stored>(state.top, reference));
-    return above + state.below * scale.unit();
+    const double classes = share_of(arguments) * static_cast<double>(arguments.length);
+    return above + state.below * scale.unit() / classes;
   }
 
   __device__ __forceinline__ float log_sum_exp() const {

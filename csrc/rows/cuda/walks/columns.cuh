@@ -89,9 +89,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     else
       return false;
   };
-  const float share = arguments.parameters[kLabelSmoothing] == 0
-                          ? 0.0f
-                          : 1.0f / static_cast<float>(arguments.length);
+  const float share = share_of(arguments);
   const int thread = threadIdx.x, column = thread % columns, group = kStride ? 0 : thread / columns;
   const int wide = shape.copy_bytes / static_cast<int>(sizeof(Stored));
   const int copies = columns / wide;  // of a class

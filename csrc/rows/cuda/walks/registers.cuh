@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
   __shared__ float logits_of[2];
   const RowIncoming incoming(arguments, memory);
   if (kGradient && incoming.is_done) return;
-  const float share = share_of<kMode>(arguments);
+  const float share = kSpread ? share_of(arguments) : 0.0f;
   const int thread = threadIdx.x % threads;
   const int64_t rows = arguments.rows();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRows;

@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const int warps = shape.warps, all_warps = warps * blocks, self = rank * warps + warp;
   const int clusters = gridDim.x / blocks, cluster = blockIdx.x / blocks;
   const int rows = static_cast<int>(arguments.rows());
-  const float share = share_of<kMode>(arguments);
+  const float share = kSpread ? share_of(arguments) : 0.0f;
 
   // Slots of all warps, messages of some rows, barriers of the slots, and of the messages.
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;

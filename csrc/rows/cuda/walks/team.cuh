@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   const int teams = warps / kWarps, team = warp / kWarps, member = warp % kWarps;
   const int rows = static_cast<int>(arguments.rows());
   const int step = gridDim.x * teams;
-  const float share = share_of<kMode>(arguments);
+  const float share = kSpread ? share_of(arguments) : 0.0f;
   const int first = member * shape.slot_bytes;  // where this warp's part begins
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
   const uint32_t filled =
