@@ -136,8 +136,7 @@ inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& 
     if (fewest && blocks.cluster > 2) break;
     if (!has_gradient && blocks.cluster * blocks.warps > 8) break;
     for (int k = sizeof kRingVectors / sizeof *kRingVectors; k-- > 0;)
-      if (kRingVectors[k] == kMostRingVectors ||
-          (mode == RowMode::plain && (has_gradient || kRingVectors[k] >= kLeastForwardVectors)))
+      if (is_ring(mode, has_gradient, kRingVectors[k]))
         try_shape(blocks.cluster, blocks.warps, kRingVectors[k]);
   }
   return fewest > 0;

@@ -77,7 +77,9 @@ constexpr RegistersPolicy kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4},
 // 8,192x128,256 of bfloat16 take clusters of 2 blocks of 16 warps.
 constexpr int kRingVectors[] = {3, 5, 8};
 constexpr int kMostRingVectors = 8;
-constexpr int kLeastForwardVectors = 5;
+constexpr bool is_ring(RowMode mode, bool has_gradient, int vectors) {
+  return vectors == kMostRingVectors || (mode == RowMode::plain && (has_gradient || vectors >= 5));
+}
 constexpr int kMostRingWarps = 16;
 constexpr int kForwardSlots = 3;
 constexpr int kRingBytes = 222 * 1024;      // of a multiprocessor's shared memory, for the slots

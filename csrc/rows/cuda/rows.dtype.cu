@@ -103,14 +103,14 @@ Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const
 template <bool kGradient, RowMode kMode, size_t... k>
 Status choose_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context, std::index_sequence<k...>) {
-  if constexpr (kMode != RowMode::plain)
-    return launch_ring<kGradient, kMode, kMostRingVectors>(arguments, policy, memory, context);
   Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
-  (void)((policy.ring.vectors == kRingVectors[k] &&
-          (status =
-               launch_ring<kGradient, kMode, kRingVectors[k]>(arguments, policy, memory, context),
-           true)) ||
-         ...);
+  const auto launch = [&](auto vectors) {
+    constexpr int kVectors = decltype(vectors)::value;
+    if constexpr (is_ring(kMode, kGradient, kVectors))
+      if (policy.ring.vectors == kVectors)
+        status = launch_ring<kGradient, kMode, kVectors>(arguments, policy, memory, context);
+  };
+  (launch(std::integral_constant<int, kRingVectors[k]>()), ...);
   return status;
 }
 
