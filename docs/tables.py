@@ -4,7 +4,8 @@ A table stands between `<!-- KIND: FILE key=value,value ... -->` and `<!-- end -
 at the end of this file; the keys, `loss`, `dtype`, `size`, `pass`, `layout` and `grad_output`,
 select results. Where no key names them, tables show contiguous operands and an incoming gradient of
 1; `axes` shows the others. Under the figures of kernels that have changed since stands the commit
-at which they were measured, which `ages.py` finds out from git.
+at which they were measured, which `ages.py` finds out from git. `functions: element` and
+`functions: row` are the losses themselves, from their specs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from losscli.compare import peers
 from losscli.compare.peers import Cell, best_peer, cells
 from losscli.implementations import CUSTOM
 from losscli.implementations.peers import PEERS as PACKAGES
+from losscli.losses import ELEMENT, LOSSES, ROW_LOSSES
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.report.bench_table import SHORT_PASSES, SMALL
 from losscli.report.phrases import count, format_ulp
@@ -69,6 +71,8 @@ def with_tables(text: str) -> str:
         path = RESULTS / file
         if kind == "ages":
             made, age = ages.table(), ""
+        elif kind == functions.__name__:
+            made, age = functions(file), ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())
             made = mutations(record)
@@ -229,10 +233,44 @@ def rows(run: Run) -> str:
             *([_time(c[peer]) if peer in c else "" for c in firsts] for peer in OTHERS),
             [f"{_ratio(cell):.2f}x" for cell in firsts],
         ]
-        shown = (" / ".join(each or "-" for each in c) if any(c) else "" for c in columns)
-        body.append([name, *shown])
+        body.append([name, *map(_both, columns)])
     headers = ["case", CUSTOM, "% of limit", "fastest of PyTorch", *OTHERS, "speedup"]
     return _table(headers, body)
+
+
+def goals(run: Run) -> str:
+    """Return a row per time that was aimed at, in microseconds: losscli's and its peers'."""
+    aims: dict[str, dict[str, float]] = json.loads((DOCS / "goals.json").read_text())
+    cases: dict[str, dict[str, Cell]] = {name: {} for name in aims}
+    for group in _beside_peers(run):
+        case = group[0][CUSTOM].case
+        name = _without(case.name, "mean", case.distribution)
+        if name in cases:
+            cases[name][group[0][CUSTOM].pass_] = group[0]
+    body = []
+    for name, passes in cases.items():
+        if not passes:
+            continue
+        # Microseconds, the same for all, so that a person can compare them.
+        columns = [[f"{aim:,.0f}" for aim in aims[name].values()]]
+        columns += [
+            [_microseconds(passes[p].get(peer) if p in passes else None) for p in SHORT_PASSES]
+            for peer in (CUSTOM, *PEERS, *OTHERS[1:])
+        ]
+        body.append([name, *map(_both, columns)])
+    unmeasured = [name for name, passes in cases.items() if not passes]
+    headers = ["case", "aimed at", CUSTOM, *PEERS, *OTHERS[1:]]
+    said = f"Not in the record: {', '.join(unmeasured)}." if unmeasured else ""
+    return "\n\n".join(filter(None, (_table(headers, body), textwrap.fill(said, WIDTH))))
+
+
+def _microseconds(result: BenchResult | None) -> str:
+    return f"{result.seconds.median * 1e6:,.0f}" if result and result.seconds else ""
+
+
+def _both(passes: Sequence[str]) -> str:
+    """Return what is told of both passes; nothing where neither has it."""
+    return " / ".join(each or "-" for each in passes) if any(passes) else ""
 
 
 def _fastest(cell: Cell, names: Sequence[str]) -> BenchResult | None:
@@ -346,6 +384,25 @@ def mutations(record: Mapping[str, Any]) -> str:
     return f"{_table(['file', 'mistake', 'killed by'], rows)}\n\n{said}"
 
 
+def functions(unit: str) -> str:
+    """Return a row per public function of the losses of each element, or of each row."""
+    rows: dict[str, list[str]] = {}
+    for spec in (LOSSES if unit == ELEMENT else ROW_LOSSES).values():
+        optional = [operand.name for operand in spec.operands if operand.optional]
+        settings = [*optional, *(parameter.name for parameter in spec.parameters)]
+        formula = spec.formula.replace("|", "\\|")
+        rows.setdefault(
+            spec.function_name,
+            [
+                f"`{spec.function_name}`",
+                f"`{spec.module.__name__}`",
+                f"`{formula}`",
+                ", ".join(f"`{name}`" for name in settings),
+            ],
+        )
+    return _table(["function", "module", f"the loss of each {unit}", "settings"], [*rows.values()])
+
+
 def _beside_peers(run: Run) -> list[list[Cell]]:
     """Return the cells of each case and pass, of each table of the config that has peers in it."""
     groups: dict[tuple[str, str], list[Cell]] = {}
@@ -441,6 +498,7 @@ KINDS: dict[str, Callable[[Run], str]] = {
         losses,
         limits,
         floors,
+        goals,
         rows,
         ratios,
         axes,

@@ -29,7 +29,8 @@ def kernels_of(loss: str, run: Callable[[], None]) -> list[str]:
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         run()
         torch.cuda.synchronize()
-    names = {event.name for event in profiled.events() if NAMESPACE in event.name}
+    launched = [each for each in profiled.events() if each.device_type.name == "CUDA"]
+    names = {event.name for event in launched if NAMESPACE in event.name}
     return sorted(f"{loss}: {name}" for name in names)
 
 

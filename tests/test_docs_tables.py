@@ -2,10 +2,12 @@
 
 import pytest
 
+from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
 from losscli.runs.records import Speedup
 from tests.documents import tables
 from tests.handmade import around, case, result, run, timed
 
+PARAMS = ROW_FORMS["cross_entropy"].resolve({})
 SMALL = case(shape=(32, 32), target_shape=(32, 32))
 
 
@@ -144,3 +146,54 @@ def test_marker_keys_select_results():
 def test_marker_keys_that_select_nothing_are_an_error(keys):
     with pytest.raises(ValueError, match="no result has"):
         tables.only(run(timed("custom", around(1.0))), keys)
+
+
+def test_table_of_rows_has_a_column_for_each_peer_that_was_timed():
+    logits = case(loss="cross_entropy", shape=(4096, 1024), target_shape=(4096,), params=PARAMS)
+    seconds = {"custom": 1e-3, "functional": 4e-3, "reference": 5e-3, "compile": 3e-3}
+    results = [timed(name, around(each), case=logits) for name, each in seconds.items()]
+    ((*_, first),) = (rows(tables.rows(run(*results))),)
+    assert first[0].startswith("cross_entropy 4096x1024")
+    assert first[1:] == ["1.000 ms", "4.000 ms", "3.000 ms", "3.00x"]
+    with_quack = rows(tables.rows(run(*results, timed("quack", around(2e-3), case=logits))))
+    assert with_quack[0][-4:] == ["fastest of PyTorch", "compile", "quack", "speedup"]
+    assert with_quack[1][-3:] == ["3.000 ms", "2.000 ms", "2.00x"]
+
+
+def test_goals_stand_beside_the_times_and_those_without_one_are_named():
+    logits = case(
+        loss="cross_entropy",
+        shape=(8192, 32000),
+        target_shape=(8192,),
+        dtype="bfloat16",
+        params=PARAMS,
+    )
+    results = [
+        timed("custom", around(120e-6), case=logits),
+        timed("compile", around(3e-4), case=logits),
+    ]
+    text = tables.goals(run(*results))
+    (row,) = rows(text)[1:]
+    assert row == ["cross_entropy 8192x32000 bfloat16", "125 / 256", "120 / -", "300 / -"]
+    said = " ".join(text.partition("Not in the record")[2].split())
+    assert "cross_entropy 8192x128256 bfloat16," in said
+    assert "8192x32000" not in said.replace("softcap=30 8192x32000", "")
+
+
+@pytest.mark.parametrize("unit", ["element", "row"])
+def test_functions_of_the_losses_have_a_row_each(unit):
+    losses = LOSSES if unit == "element" else ROW_LOSSES
+    found = rows(tables.functions(unit))[1:]
+    assert [row[0] for row in found] == list(
+        dict.fromkeys(f"`{spec.function_name}`" for spec in losses.values())
+    )
+    assert "| `mask`, `temperature` |" in tables.functions("row")
+
+
+def test_marker_keys_may_name_several_values():
+    results = [
+        timed("custom", around(1.0), case=case(dtype=dtype)) for dtype in ("float32", "float64")
+    ]
+    made = run(*results, timed("custom", around(1.0), case=case(dtype="float16")))
+    chosen = tables.only(made, {"dtype": "float32,float64"}).results
+    assert [result.case.dtype for result in chosen] == ["float32", "float64"]

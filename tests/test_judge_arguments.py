@@ -42,7 +42,7 @@ ORDERS: dict[str, dict[str, tuple[str, ...]]] = {
         "target, input1, input2": ("target", "input1", "input2"),
     },
     "triplet_margin": {
-        "a, p, n, margin=1.0": ("anchor", "positive", "negative"),
+        "a, b, c, margin=1.0": ("anchor", "positive", "negative"),
         "negative, anchor, positive": ("negative", "anchor", "positive"),
         "anchor, positive, *, negative": ("anchor", "positive"),
     },
@@ -84,13 +84,22 @@ def test_operands_find_their_arguments_by_name_and_place(loss: str, signature: s
         ("kl_divergence", "x", "expected arguments for input and target, found x"),
         ("kl_divergence", "x, y, z", "found x, y, z. Write (input, target, ...)"),
         ("kl_divergence", "x, y, *, other", "found x, y, other"),
-        ("triplet_margin", "anchor, positive", "f takes no negative: triplet_margin has"),
-        ("masked_kl_divergence", "input, target", "f takes no mask: masked_kl_divergence has"),
+        (
+            "triplet_margin",
+            "anchor, positive",
+            "f takes no negative. The operands of triplet_margin are anchor, positive, negative",
+        ),
+        (
+            "triplet_margin",
+            "a, p, n",
+            "the argument p of f is the positive, and triplet_margin has a setting of that name",
+        ),
+        ("masked_kl_divergence", "input, target", "f takes no mask. The operands of"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(loss: str, signature: str, message: str) -> None:
     with pytest.raises(NotJudgeableError) as caught:
-        _check_arguments(definition(signature, loss), loss, ())
+        _check_arguments(file_of(""), definition(signature, loss), loss, ())
     assert message in str(caught.value)
     assert caught.value.code == "signature"
 

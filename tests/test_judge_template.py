@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 import subprocess
+from typing import Any
 
 import pytest
 import torch
@@ -250,7 +251,7 @@ def test_formula_of_rows_and_its_pytorch_form_are_those_of_the_loss(loss, formul
     got = got.double()
 
     source = render("mine", loss, cuda=False)
-    namespace = {"torch": torch}
+    namespace: dict[str, Any] = {"torch": torch}
     exec(source[source.index("def times(") : source.index("def of_rows(")], namespace)
     for due in (
         spec.reference(**operands, **others, reduction="none", **parameters),

@@ -205,12 +205,12 @@ class UserFile:
         """Return why what it defines cannot run a case; None if it can."""
         try:
             definition = self.definition(loss)
-            lacks = definition.signature.lacks(spec.names)
+            misfit = self.misfit(definition, spec)
         except NotJudgeableError as error:
             return Reason("not_applicable", str(error).rstrip("."))
         takes = definition.takes
-        if lacks:
-            return Reason("not_applicable", f"{definition.name} takes no {lacks}")
+        if misfit:
+            return Reason("not_applicable", misfit)
         if reduction != "mean" and len(spec.reductions) > 1 and not takes("reduction"):
             return Reason("not_applicable", f"{definition.name} takes no reduction")
         for parameter in spec.parameters:
@@ -218,6 +218,23 @@ class UserFile:
             if changed and not takes(parameter.name):
                 return Reason("not_applicable", f"{definition.name} takes no {parameter.name}")
         return None
+
+    def misfit(self, definition: Definition, spec: Spec, given: tuple[str, ...] = ()) -> str:
+        """Return why the operands of a loss cannot all be given; empty where they can.
+
+        Raises:
+            NotJudgeableError: see :meth:`Signature.order`.
+        """
+        signature = definition.signature
+        if lacks := signature.lacks(spec.names, given):
+            return f"{definition.name} takes no {lacks}"
+        order = signature.order(spec.names, given)
+        settings = {"reduction", *(parameter.name for parameter in spec.parameters)}
+        for argument, operand in zip(signature.names, order, strict=False):
+            if argument in settings:
+                named = f"the argument {argument} of {definition.name} is the {operand}"
+                return f"{named}, and {spec.name} has a setting of that name: rename it"
+        return ""
 
     def defines(self, name: str) -> bool:
         """Tell whether the file defines something of a name."""

@@ -123,7 +123,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
                 else:
                     against = job.loss or _loss_of(file)
                     definition = file.definition(against)
-                    _check_arguments(definition, against, tuple(job.arguments))
+                    _check_arguments(file, definition, against, tuple(job.arguments))
             except NotJudgeableError as error:
                 found.reasons.append(JudgeReason(error.code, "parse", str(error)))
                 raise Ended from None
@@ -430,11 +430,13 @@ def _by_reference(job: Job, file: UserFile, device: str, found: Findings) -> Job
     return msgspec.structs.replace(job, loss=known.loss, reduction=reduction, sizes=sizes)
 
 
-def _check_arguments(definition: Definition, loss: str, given: tuple[str, ...]) -> None:
+def _check_arguments(
+    file: UserFile, definition: Definition, loss: str, given: tuple[str, ...]
+) -> None:
     """Raise NotJudgeableError if not all operands of a loss can be given."""
-    operands = EVERY_LOSS[loss].names
-    if lacks := definition.signature.lacks(operands, given):
-        text = f"{definition.name} takes no {lacks}: {loss} has the operands {', '.join(operands)}"
+    spec = EVERY_LOSS[loss]
+    if misfit := file.misfit(definition, spec, given):
+        text = f"{misfit}. The operands of {loss} are {', '.join(spec.names)}"
         raise NotJudgeableError("signature", text)
 
 
@@ -475,7 +477,7 @@ def _form_of(file: UserFile, losses: list[str]) -> str:
     losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
     for loss in losses:
         with suppress(NotJudgeableError):
-            _check_arguments(file.definition(loss), loss, ())
+            _check_arguments(file, file.definition(loss), loss, ())
             return loss
     return losses[0]
 

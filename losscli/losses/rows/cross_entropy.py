@@ -360,6 +360,7 @@ SPEC = row_loss(
     ),
     forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=PARAMETERS,
+    second_dimension=True,
     reference=reference,
     functional=functional,
     counts=counts_of_classes,

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   struct Row {
     float reference, all, own, share;
   };
-  extern __shared__ __align__(16) unsigned char shared[];
+  extern __shared__ __align__(128) unsigned char shared[];
   const int columns = kStride ? kStride : shape.columns,
             groups = kStride ? 1 : blockDim.x / columns;
   const int classes = static_cast<int>(arguments.length);
