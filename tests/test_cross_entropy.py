@@ -22,6 +22,7 @@ from losscli.nn import CrossEntropyLoss
 SPEC = ROW_LOSSES["cross_entropy"]
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 REDUCTIONS = ("none", "mean", "sum")
+GPU = "cuda"
 EXTRAS = {"temperature": 1.3, "softcap": 3.7, "z_loss": 1e-2}
 
 Loss = Callable[..., Tensor]
@@ -645,6 +646,65 @@ def test_smoothed_and_capped_rows_equal_the_formula_in_float64(
         allowed = allowed + (2**-48 if softcap else 0)
         wrong = ~(error <= allowed) & ~(got[1].isnan() & expected[1].isnan())
         assert not wrong.any(), (wrong.sum(), wrong.nonzero()[:3], error[wrong][:3])
+
+
+# The bytes of a row and where it lies decide what takes it: a thread of each warp, a warp, a block,
+# or the slots of teams of warps and of clusters.
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["dense", "shifted", "strided", "low"])
+@pytest.mark.parametrize("classes", [1, 7, 33, 129, 1000, 1001, 4097, 32000, 50257, 140003])
+@pytest.mark.parametrize("softcap", [0.0, 30.0])
+@pytest.mark.parametrize("form", ["probabilities", "numbers"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_weighted_shares_of_classes_equal_the_formula_in_float64(
+    dtype: torch.dtype, form: str, softcap: float, classes: int, kind: str
+) -> None:
+    rows = 301 if classes < 5000 else 33
+    input = 3 * torch.randn(rows, classes + 3, device=GPU)
+    target = torch.softmax(torch.randn(rows, classes + 3, device=GPU), 1)
+    if kind == "low" and classes > 1:
+        input[::3, classes // 2], target[::3, classes // 2] = -torch.inf, 0
+
+    def laid(values: Tensor) -> Tensor:
+        values = values.to(dtype)
+        if kind == "shifted":
+            return values[:, 1 : classes + 1]
+        if kind == "strided":
+            return values[:, :classes].t().contiguous().t()
+        return values[:, :classes].contiguous()
+
+    leaves = [laid(input).requires_grad_()]
+    if form == "numbers":
+        target = numbers(classes, rows, device=GPU)
+        target[::7] = -100
+    else:
+        target = laid(target).requires_grad_()
+        leaves.append(target)
+    weight = None
+    if form == "numbers" or kind != "dense":
+        weight = (torch.rand(classes, device=GPU) + 0.1).to(dtype)
+    named = {"label_smoothing": 0.1, "softcap": softcap, "temperature": 1.3, "z_loss": 1e-3}
+    loss = OURS(leaves[0], target, weight, reduction="none", **named)
+    got = both(loss, *leaves, incoming=ramp(loss))
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    wide = target if form == "numbers" else exact[1]
+    weight = None if weight is None else weight.double()
+    due = SPEC.reference(exact[0], wide, weight, reduction="none", **named)
+    expected = both(due, *exact, incoming=ramp(due))
+    assert SPEC.terms is not None
+    terms = SPEC.terms.of(exact[0].detach(), wide.detach(), weight, **named)
+    of_row = ramp(due).abs()[:, None]
+    names = ("input", "target")[: len(leaves)]
+    magnitudes = [terms[LOSS], *(terms[name] * of_row for name in names)]
+    eps = torch.finfo(dtype).eps
+    for ours, theirs, term in zip(got, expected, magnitudes, strict=True):
+        error = (ours.double() - theirs).abs()
+        # Computed in float32, then rounded to 16 bits. A share has four roundings of its own, of
+        # half a unit each: two products, their sum, and the product with the weight.
+        allowed = (4 + 2) * 2**-23 * term + torch.finfo(dtype).smallest_normal * eps
+        allowed = allowed + (eps * theirs.abs() if eps > 2**-23 else 0)
+        right = (error <= allowed) | (ours == theirs.to(dtype)) | (ours.isnan() & theirs.isnan())
+        assert right.all(), (error / allowed)[~right]
 
 
 @pytest.mark.gpu
