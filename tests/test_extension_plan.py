@@ -23,6 +23,7 @@ from losscli.extension.targets import (
     read_sources,
 )
 from losscli.losses import LOSSES as REAL_LOSSES
+from losscli.losses import ROW_LOSSES
 from tests.standin import (
     ALPHA,
     ALPHA_CUDA,
@@ -139,8 +140,12 @@ def test_missing_sources_of_a_library_are_an_error(workshop: Standin) -> None:
 
 
 def test_every_loss_has_a_header() -> None:
-    headers = {path.stem for path in (csrc_root() / "losses").glob("*.h")}
-    assert headers == {"loss", "weighted", *REAL_LOSSES}
+    elementwise, rows = (
+        {path.stem for path in (csrc_root() / "losses" / kind).glob("*.h")}
+        for kind in ("elementwise", "rows")
+    )
+    assert elementwise == {"loss", "weighted", *REAL_LOSSES}
+    assert rows == {"loss", *(spec.header or spec.name for spec in ROW_LOSSES.values())}
 
 
 def test_cpu_identity_is_the_first_core_without_its_clock(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_each_device_has_enough_mutations(device, enough):
 @pytest.mark.parametrize("loss", REGISTRY)
 def test_each_loss_has_mistakes_in_its_value_each_gradient_and_a_second_derivative(loss):
     spec = REGISTRY[loss]
-    header = (CHECKOUT / "csrc" / "losses" / f"{loss}.h").read_text()
+    header = (CHECKOUT / "csrc" / "losses" / "elementwise" / f"{loss}.h").read_text()
 
     found = {mutation.mistake: mutation for mutation in mistakes(spec, header)}
 
@@ -65,8 +65,8 @@ def test_each_loss_has_mistakes_in_its_value_each_gradient_and_a_second_derivati
 
 
 def test_mutation_keeps_the_modification_time(tmp_path):
-    file = tmp_path / "losses" / "hinge.h"
-    file.parent.mkdir()
+    file = tmp_path / NO_CLAMP.file
+    file.parent.mkdir(parents=True)
     file.write_text((CHECKOUT / "csrc" / NO_CLAMP.file).read_text())
     before = file.stat().st_mtime_ns
 

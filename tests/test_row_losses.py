@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from losscli import functional, nn
-from losscli.losses import ROW_LOSSES, RowSpec
+from losscli.losses import ROW_FORMS, ROW_LOSSES, RowSpec
 from losscli.machine.memory import free_bytes
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -593,25 +593,17 @@ def test_mixed_dtypes_are_promoted(spec: RowSpec, device: str) -> None:
     assert_close(found[0], mixed.due().detach())
 
 
-MODULES: dict[str, dict[str, Any]] = {
-    "kl_divergence": {"temperature": 2.0},
-    "reverse_kl_divergence": {"temperature": 2.0},
-    "soft_cross_entropy": {"temperature": 2.0},
-    "total_variation": {"temperature": 2.0},
-    "js_divergence": {"beta": 0.3},
-    "token_log_probs": {"entropy": True},
-    "cosine_similarity": {"eps": 1e-3},
-    "cosine_embedding": {"margin": 0.2},
-    "triplet_margin": {"p": 1.0, "swap": True},
-    "multi_margin": {"p": 2},
-    "nll": {"ignore_index": 1},
-    "cross_entropy": {"ignore_index": 1, "label_smoothing": 0.1},
-    "cross_entropy_with_probabilities": {"temperature": 2.0},
-}
+def settings_of(spec: RowSpec) -> dict[str, float]:
+    """Return settings that are not the defaults, as a person gives them."""
+    kinds = {True: int, False: float}
+    return {
+        each.name: bool(each.example) if each.is_switch else kinds[each.is_integer](each.example)
+        for each in ROW_FORMS[spec.name].parameters
+    }
 
 
 def test_modules_are_the_functions(spec: RowSpec, device: str) -> None:
-    settings = MODULES[spec.name]
+    settings = settings_of(spec)
     call = make(spec, 4, 7, device=device)
     module = getattr(nn, spec.module.__name__)(**settings)
     assert isinstance(module, torch.nn.Module)

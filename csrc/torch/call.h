@@ -26,6 +26,7 @@ struct CallOf {
 // Operands in the order of the schema, undefined where one is left out; or their gradients.
 using Tensors = c10::SmallVector<at::Tensor, kMostOperands>;
 using Wanted = std::array<bool, kMostOperands>;
+static_assert(kMostRows <= kMostOperands);
 
 struct LossAndGradients {
   at::Tensor loss;

@@ -74,6 +74,9 @@ RowLossDefinition& define_rows(const std::string& name, const std::string& roles
   TORCH_CHECK(loss.roles.size() == loss.operands() && loss.rows() <= kMostRows &&
                   loss.parameters() <= kMostRowParameters,
               name, " has other operands or more parameters than the kernels of rows take");
+  TORCH_CHECK(loss.roles.find_first_of("rR", loss.rows()) == std::string::npos &&
+                  loss.roles.find(kRowRole, loss.gradients()) == std::string::npos,
+              name, ": operands that are rows come first, those with a gradient before the others");
   return loss;
 }
 

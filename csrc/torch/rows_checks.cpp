@@ -32,7 +32,6 @@ void check_operand(const RowCall& call, size_t k, const Tensor& operand, const T
                 " must have the dtype of ", first_name, ", ", first.scalar_type(), ", but is ",
                 type);
   } else {
-    const bool same = operand.sizes() == rows;
     const auto wrong = [&] {
       return c10::str(call.name(), ": ", name, " must have the shape of the rows of ", first_name,
                       " ", first.sizes(), ", ", rows, ", but has shape ", operand.sizes());
@@ -40,7 +39,7 @@ void check_operand(const RowCall& call, size_t k, const Tensor& operand, const T
     // PyTorch tells another size of the batch from other shapes.
     const bool batched = loss.second_dimension && !rows.empty();
     TORCH_CHECK_VALUE(!batched || (operand.dim() > 0 && operand.size(0) == rows[0]), wrong());
-    TORCH_CHECK(same, wrong());
+    TORCH_CHECK(operand.sizes() == rows, wrong());
     TORCH_CHECK(loss.roles[k] != kMaskRole || type == at::kBool, call.name(), ": ", name,
                 " must be bool, but is ", type);
     TORCH_CHECK(

@@ -40,6 +40,8 @@ class Arguments(NamedTuple):
     weight: Tensor | None = None
     divisor: float | None = None
     """What the result is divided by besides."""
+    form: str = ""
+    """What follows the name of the loss in that of the operator."""
     restored: Callable[[Tensor], Tensor] | None = None
     """Makes the gradient of the first operand that of the tensor which the caller gave, where the
     operand is a view of it."""

@@ -67,7 +67,7 @@ def module_of(
 
     def start(self: Any, *values: Any, **named: Any) -> None:
         LossModule.__init__(self)
-        bound = signature.bind(*values, **named)
+        bound = signature.bind_partial(*values, **named)
         bound.apply_defaults()
         chosen = bound.arguments
         if "size_average" in chosen:
@@ -101,6 +101,7 @@ def module_of(
     )
     forward.__doc__ = f"Return what :func:`losscli.functional.{arguments.__name__}` does."
     members = {
+        "__module__": arguments.__module__,
         "__init__": start,
         "__doc__": f"See :func:`losscli.functional.{arguments.__name__}`.",
         "forward": forward,

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class AccurateSums(TorchFunctionMode):
-    """Replaces ``torch.log_softmax`` by its steps, in formulas and in their derivatives."""
+    """Replaces ``torch.log_softmax`` in formulas and in their derivatives."""
 
     def __torch_function__(
         self,
@@ -33,5 +33,24 @@ class AccurateSums(TorchFunctionMode):
 
 def log_softmax(input: Tensor, dim: int) -> Tensor:
     """Return the logarithm of the softmax along a dimension, as ``torch.log_softmax`` does."""
-    below = input - input.detach().amax(dim, keepdim=True)
-    return below - below.exp().sum(dim, keepdim=True).log()
+    found: Tensor = _LogSoftmax.apply(input, dim)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _LogSoftmax(torch.autograd.Function):
+    """PyTorch's formulas: where terms cancel, both are of one and the same probability."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, dim: int) -> Tensor:
+        """Return the logarithms."""
+        below = input - input.amax(dim, keepdim=True)
+        found = below - below.exp().sum(dim, keepdim=True).log()
+        ctx.save_for_backward(found)
+        ctx.dim = dim
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient of the logits."""
+        (incoming,), (logarithm,) = grad_outputs, ctx.saved_tensors
+        return incoming - logarithm.exp() * incoming.sum(ctx.dim, keepdim=True), None

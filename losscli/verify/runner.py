@@ -111,7 +111,13 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
     ``asked`` are those that the config has cases for.
     """
     passes = {pass_ for block in config.blocks for pass_ in block.passes}
+    listed = {name for block in config.blocks for name in block.checks or CHECKS}
     reasons = [f"{check.name} applies only to {check.needs}" for check in asked]
+    reasons += [
+        f"{check.name} is among the checks of no table"
+        for check in checks
+        if check.name not in listed
+    ]
     reasons += [
         f"{check.name} needs --pass {check.pass_}" for check in checks if check.pass_ not in passes
     ]

@@ -226,4 +226,4 @@ def test_long_rows_in_float64_are_right_within_a_few_ulp(settings: dict[str, flo
     ):
         assert verdict.status == PASS, verdict.reason
         assert errors is not None
-        assert errors.ulp <= 8, errors
+        assert errors.ulp <= 16, errors  # four of the kernel, four of the oracle, and its sum

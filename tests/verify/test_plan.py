@@ -243,6 +243,14 @@ def test_a_table_runs_its_checks_alone(tmp_path):
     }
 
 
+def test_a_check_that_no_table_lists_is_refused(tmp_path):
+    file = tmp_path / "some.yaml"
+    file.write_text("losses: mse\nsizes: 8x24\nchecks: value\n")
+
+    with pytest.raises(UsageError, match="steps is among the checks of no table"):
+        runner.plan(load_config(str(file), {}), "cpu", lambda device: PLENTY, ["steps"])
+
+
 def test_quick_has_every_loss_in_float32_and_every_reduction():
     jobs = runner.plan(load_config("quick", {}), "cpu", lambda device: PLENTY)
 

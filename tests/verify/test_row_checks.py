@@ -158,3 +158,22 @@ def test_repeat_takes_a_loss_over_rows(capsys) -> None:
     repeat("reference", "value", "cross_entropy", (5, 9), ignore_index=3)
 
     assert capsys.readouterr().out.startswith(f"{PASS.upper()} cross_entropy ignore_index=3 5x9")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("temperature", [1.0, 1.1])
+def test_differences_of_total_variation_meet_no_tie(seed: int, temperature: float) -> None:
+    case = make_case(
+        "total_variation", dtype="float64", seed=seed, params={"temperature": temperature}
+    )
+
+    assert results(case, find_implementation("custom"), "numeric") == [(PASS, "numeric: ")]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rounding_does_not_judge_log_probabilities_of_float32(dtype: str) -> None:
+    """A handful of roundings of float32 may lean; the gradients are of 16 bits."""
+    params = {"temperature": 1.1}
+    case = make_case("token_log_probs", dtype=dtype, reduction="none", params=params)
+
+    assert results(case, find_implementation("custom"), "rounding") == [(PASS, "rounding: ")]

@@ -1,5 +1,5 @@
-// Which walk takes the rows of a call: teams of warps, registers and rings for cross entropy of
-// class numbers, slots for rows that lie alike, and the general walk for all others.
+// Which walk takes the rows of a call: teams of warps, registers, rings and columns for cross
+// entropy of class numbers, slots for rows that lie alike, and the general walk for all others.
 #pragma once
 
 #include "core/cuda/memory.cuh"
@@ -21,24 +21,62 @@ inline bool lie_alike(const RowArguments& arguments) {
   return (to - from) % 16 == 0 && (arguments.rows() <= 1 || steps * item % 16 == 0);
 }
 
-// Whether the walks that read a row once can bend its logits.
+// Whether the walks of cross entropy can bend its logits.
 inline bool can_bend(const RowArguments& arguments) {
   const double inside = arguments.parameters[kTemperature] * arguments.parameters[kSoftcap];
-  return (item_bytes(arguments.dtype) == 4 || arguments.parameters[kSoftcap] <= kMostCap) &&
-         inside >= 1e-30 && inside <= 1e30;
+  return arguments.parameters[kSoftcap] <= kMostCap && inside >= 1e-30 && inside <= 1e30;
 }
 
-// What the kernels that read a row once can do.
-inline bool is_read_once(const RowArguments& arguments) {
+// What the walks of cross entropy can do.
+inline bool has_walks(const RowArguments& arguments) {
   // The gradient of one class is exactly 0, and so are its shares of the loss.
   const bool smoothed = arguments.parameters[kLabelSmoothing] != 0;
   if (smoothed && (arguments.weight || arguments.length == 1)) return false;
   if (arguments.parameters[kSoftcap] != 0 && !can_bend(arguments)) return false;
-  return arguments.dtype != DType::float64 && arguments.inner == 1 &&
-         (arguments.strides[0].element == 1 || arguments.length == 1) &&
+  return arguments.dtype != DType::float64 && arguments.length > 0 &&
+         arguments.length < int64_t{1} << 30;
+}
+
+// Whether classes are neighbours in memory.
+inline bool is_of_lines(const RowArguments& arguments) {
+  return arguments.inner == 1 && (arguments.strides[0].element == 1 || arguments.length == 1) &&
          (arguments.gradient_strides[0].element == 1 || arguments.length == 1 ||
           !arguments.gradients[0]) &&
-         arguments.length > 0 && arguments.length < int64_t{1} << 30 && lie_alike(arguments);
+         lie_alike(arguments);
+}
+
+// The shape of a block of rows whose classes are apart, if all of them fit.
+inline bool choose_columns(const RowArguments& arguments, const DeviceFacts& facts,
+                           RowPolicy& policy) {
+  const int64_t item = item_bytes(arguments.dtype), inner = arguments.inner;
+  const RowStrides& strides = arguments.strides[0];
+  const int64_t next = inner > 1 ? strides.inner : strides.outer;
+  if (next < 0 || next >= strides.element) return false;
+  // Into the same place of each row of the outer dimension, and of each class.
+  const auto are_lines = [&](int64_t bytes) {
+    return next == 1 && reinterpret_cast<uintptr_t>(arguments.operands[0]) % bytes == 0 &&
+           (inner > 1 ? inner : arguments.outer) * item % bytes == 0 &&
+           strides.element * item % bytes == 0 && (inner == 1 || strides.outer * item % bytes == 0);
+  };
+  ColumnShape& shape = policy.columns;
+  shape.copy_bytes = static_cast<int>(are_lines(16) ? 16 : are_lines(4) || item == 4 ? 4 : 2);
+  // Few rows to a block, so that all multiprocessors have some; and two blocks to each of them.
+  shape.columns = kMostColumns;
+  const auto bytes = [&] { return shape.bytes(arguments.length, item); };
+  const int64_t most = facts.clusters ? kColumnBytes : kOlderColumnBytes;
+  while (shape.columns * item > 2 * kLeastColumnBytes &&
+         (arguments.rows() < int64_t{shape.columns} * kColumnBlocks || bytes() > most / 2))
+    shape.columns /= 2;
+  while (shape.columns * item > kLeastColumnBytes && bytes() > most) shape.columns /= 2;
+  if (bytes() > most) return false;
+  // A thread for each row, unless these are too few threads.
+  const int64_t blocks = least(most / bytes(), 32);
+  shape.threads = shape.columns < 32 ? 32 : shape.columns;
+  while (shape.threads * blocks < kColumnThreads && shape.threads < kMostColumnThreads &&
+         shape.threads * int64_t{4} < shape.columns * arguments.length)
+    shape.threads *= 2;
+  policy.access = RowAccess::columns;
+  return true;
 }
 
 // Teams of warps, if rows fit.
@@ -61,43 +99,62 @@ inline bool choose_team(const RowArguments& arguments, bool whole, RowPolicy& po
   return false;
 }
 
-// The shape of a ring for clusters of so many blocks, if rows fit.
-inline bool choose_ring(const RowArguments& arguments, int cluster, RowPolicy& policy) {
+// The shape of a ring, if rows fit.
+inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& policy) {
   // One more, where a row begins within a line.
   const int64_t lines = arguments.length * item_bytes(arguments.dtype) / 128 + 2;
+  const bool has_gradient = arguments.gradients[0];
   int64_t fewest = 0;
-  const int least = arguments.gradients[0] ? kLeastWarps : kLeastForwardWarps;
-  for (int warps = least; warps <= kMostRingWarps; ++warps) {
-    const int64_t most = kRingBytes / warps / 128;  // lines of a warp's ring
+  const auto try_shape = [&](int cluster, int warps, int vectors) {
+    const int64_t most = (warps <= kMostRingWarps / 2 ? kHalfRingBytes : kRingBytes) / warps;
     const int64_t piece_lines = divide_up(lines, int64_t{cluster} * warps);
-    const int64_t piece_slots = divide_up(piece_lines, 4 * kSlotVectors);
+    const int64_t piece_slots = divide_up(piece_lines, 4 * vectors);
     const int64_t slot_lines = divide_up(piece_lines, piece_slots);
-    int64_t slots = most / slot_lines;
+    int64_t slots = most / (slot_lines * 128 + 8);
     // With gradients a ring holds a piece, and a part of the next.
-    if (slots < (arguments.gradients[0] ? piece_slots + 1 : 1)) continue;
-    if (slots > 2 * piece_slots) slots = 2 * piece_slots;
-    const int64_t vectors = warps * piece_slots;
-    if (slots > 32 || (fewest && vectors > fewest)) continue;
-    fewest = vectors;
+    if (slots < (has_gradient ? piece_slots + 1 : 1) || slots > 32) return;
+    slots = least(slots, has_gradient ? 2 * piece_slots : least(2 * piece_slots, kForwardSlots));
+    const int64_t all = piece_slots * vectors * warps * cluster;
+    // Slots of few vectors have a cost of their own.
+    if (fewest && all * 100 >= fewest * 97) return;
+    fewest = all;
     policy.access = RowAccess::ring;
     policy.cluster = cluster;
     policy.ring.warps = warps;
     policy.ring.piece_slots = static_cast<int>(piece_slots);
     policy.ring.slot_bytes = static_cast<int>(slot_lines * 128);
     policy.ring.slots = static_cast<int>(slots);
+    policy.ring.vectors = vectors;
+  };
+  // Of shapes that are as full the first: two blocks to a multiprocessor before one, and clusters
+  // of few blocks.
+  const struct {
+    int cluster, warps;
+  } kBlocks[] = {{1, 8}, {2, 8}, {1, 16}, {2, 16}, {4, 8}, {4, 16}, {8, 16}};
+  for (const auto& blocks : kBlocks) {
+    // Wider clusters only where rows do not fit otherwise.
+    if (fewest && blocks.cluster > 2) break;
+    if (!has_gradient && blocks.cluster * blocks.warps > 8) break;
+    for (int k = sizeof kRingVectors / sizeof *kRingVectors; k-- > 0;)
+      if (kRingVectors[k] == kMostRingVectors ||
+          (mode == RowMode::plain && (has_gradient || kRingVectors[k] >= kLeastForwardVectors)))
+        try_shape(blocks.cluster, blocks.warps, kRingVectors[k]);
   }
   return fewest > 0;
 }
 
-inline RowPolicy policy_of(const RowArguments& arguments, bool clusters) {
+inline RowPolicy policy_of(const RowArguments& arguments, RowMode mode, bool clusters) {
   RowPolicy policy;
   const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
   // Only whole vectors, which begin at multiples of 16 bytes.
   const bool whole = reinterpret_cast<uintptr_t>(arguments.operands[0]) % 16 == 0 &&
                      bytes % 16 == 0 &&
                      arguments.strides[0].outer * item_bytes(arguments.dtype) % 16 == 0;
-  if (clusters && arguments.rows() < int64_t{1} << 30 && choose_team(arguments, whole, policy))
+  const bool can_stay = clusters && arguments.rows() < int64_t{1} << 30;
+  if (can_stay && arguments.gradients[0] && bytes >= kLeastRingBytes &&
+      choose_ring(arguments, mode, policy))
     return policy;
+  if (can_stay && choose_team(arguments, whole, policy)) return policy;
   for (const RegistersPolicy& registers : kRegisters)
     if (bytes <= registers.bytes() && (whole || registers.threads >= 32)) {
       policy.access = RowAccess::registers;
@@ -105,18 +162,21 @@ inline RowPolicy policy_of(const RowArguments& arguments, bool clusters) {
       policy.vectors = registers.vectors;
       return policy;
     }
-  if (!clusters || arguments.rows() >= int64_t{1} << 30) return policy;
-  for (int cluster = 1; cluster <= 8; cluster *= 2)
-    if (choose_ring(arguments, cluster, policy)) return policy;
+  if (can_stay && choose_ring(arguments, mode, policy)) return policy;
   return RowPolicy();
 }
 
 inline RowPolicy choose_once(const RowArguments& arguments, const DeviceFacts& facts) {
-  if (!is_read_once(arguments)) return RowPolicy();
-  RowPolicy policy = policy_of(arguments, facts.clusters);
-  policy.mode = arguments.parameters[kSoftcap] != 0          ? RowMode::capped
-                : arguments.parameters[kLabelSmoothing] != 0 ? RowMode::smoothed
-                                                             : RowMode::plain;
+  RowPolicy policy;
+  if (!has_walks(arguments)) return policy;
+  const RowMode mode = arguments.parameters[kSoftcap] != 0          ? RowMode::capped
+                       : arguments.parameters[kLabelSmoothing] != 0 ? RowMode::smoothed
+                                                                    : RowMode::plain;
+  if (is_of_lines(arguments))
+    policy = policy_of(arguments, mode, facts.clusters);
+  else if (!choose_columns(arguments, facts, policy))
+    policy.access = RowAccess::general;
+  policy.mode = mode;
   return policy;
 }
 
@@ -171,8 +231,7 @@ bool lie_alike(const RowArguments& arguments) {
 // The shape of the slots of so many warps for a row, if they hold what they must.
 template <typename Loss, typename Stored>
 bool fits(const RowArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
-  constexpr int64_t kMostSlotBytes =
-      int64_t{slot_vectors(Loss::rows + Loss::bends)} * 32 * kPackBytes;
+  constexpr int64_t kMostSlotBytes = int64_t{slot_vectors<Loss>()} * 32 * kPackBytes;
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)};
   const int64_t warps = int64_t{team} * cluster;
   // Whole lines of memory where a warp has more than a few of them.
@@ -225,7 +284,7 @@ constexpr bool has_own_walks() {
 
 template <typename Loss, typename Stored>
 constexpr bool has_slots() {
-  return !has_own_walks<Loss, Stored>() && Loss::reads && sizeof(Stored) <= 4;
+  return Loss::reads && sizeof(Stored) <= 4;
 }
 
 // The walk for a loss, of which `again` says whether a pass after the first reads the rows.
@@ -234,7 +293,8 @@ RowPolicy choose(const RowArguments& arguments, bool again, const DeviceFacts& d
   RowPolicy policy;
   if constexpr (has_own_walks<Loss, Stored>()) policy = choose_once(arguments, device);
   if constexpr (has_slots<Loss, Stored>())
-    if (choose_slots<Loss, Stored>(arguments, again, device, policy.parts))
+    if (policy.access == RowAccess::general &&
+        choose_slots<Loss, Stored>(arguments, again, device, policy.parts))
       policy.access = RowAccess::slots;
   policy.general = choose_general<Loss, Stored>(arguments, again, device);
   return policy;

@@ -70,10 +70,26 @@ __device__ __forceinline__ bool is_written(const RowArguments& arguments) {
          written == static_cast<uint64_t>(__double_as_longlong(read_incoming(arguments, 0, 0)));
 }
 
-// Read in all blocks of a launch before anything else.
+// Lets the next launch of a call begin early, and awaits the end of the launch ahead if this one
+// began early (launch.h).
+__device__ __forceinline__ void release_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void await_ahead() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Read in all blocks of a launch before anything else; what a mean divides by may be read `later`,
+// by settle().
 class RowIncoming {
  public:
-  __device__ __forceinline__ RowIncoming(const RowArguments& arguments, const RowMemory& memory) {
+  __device__ __forceinline__ RowIncoming(const RowArguments& arguments, const RowMemory& memory,
+                                         bool later = false) {
+    release_next();
     const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
     if (arguments.guess == Guess::write) {
       const volatile Expectation& shared = *arguments.expectation;
@@ -91,8 +107,15 @@ class RowIncoming {
       is_done = is_written(arguments);
       if (leads) learn(*arguments.expectation, __double_as_longlong(number_));
     }
+    if (is_done || !later) settle(arguments, memory);
+  }
+
+  // By all threads, before `of`.
+  __device__ __forceinline__ void settle(const RowArguments& arguments, const RowMemory& memory) {
+    await_ahead();
     if (is_done || arguments.reduction != RowReduction::mean) return;
-    number_ /= memory.count ? *memory.count : static_cast<double>(arguments.rows());
+    number_ /= memory.count ? *const_cast<const volatile double*>(memory.count)
+                            : static_cast<double>(arguments.rows());
   }
 
   // Of a value of a row.

@@ -10,10 +10,52 @@ inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 struct Staying {
   int threads;
-  int64_t shared;    // bytes of dynamic shared memory
-  int cluster = 0;   // blocks of a cluster, which shares a row; 0: there are no clusters
-  int64_t most = 0;  // clusters that are on the device at once; 0: CUDA is asked
+  int64_t shared;      // bytes of dynamic shared memory
+  int cluster = 0;     // blocks of a cluster, which shares a row; 0: there are no clusters
+  int64_t most = 0;    // clusters that are on the device at once; 0: CUDA is asked
+  bool early = false;  // whether they may begin before the launch ahead of them has ended
 };
+
+// Launches a kernel, `early` before the one ahead of it has ended, if the GPU can: the kernel
+// awaits that itself, by await_ahead. What it reads before must be older than the call, whose first
+// launch is therefore never early; the end of the last one is that of all.
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch_after(void (*kernel)(Parameters...), cudaLaunchConfig_t config, bool early,
+                         const DeviceFacts& device, const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[2];
+  if (early && device.clusters) {
+    cudaLaunchAttribute& early = attributes[0];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    if (config.numAttrs > 0) attributes[1] = config.attrs[0];
+    config.attrs = attributes;
+    ++config.numAttrs;
+  }
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+// The same for blocks that end, so many of them.
+template <typename... Parameters, typename... Arguments>
+Status launch_blocks(const char* name, void (*kernel)(Parameters...), int64_t blocks, int threads,
+                     int64_t shared, bool early, const LaunchContext& context,
+                     const Arguments&... arguments) {
+  const cudaError_t pending = cudaPeekAtLastError();
+  if (is_of_running_work(pending)) return status_of(pending, name);
+  if (shared > 48 * 1024) {
+    const Status status =
+        status_of(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       static_cast<int>(shared)),
+                  name);
+    if (!status.ok()) return status;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = static_cast<cudaStream_t>(context.stream);
+  return launch_status(launch_after(kernel, config, early, context.device, arguments...), name,
+                       config.gridDim, threads);
+}
 
 // Launches as many clusters of blocks as are on the device at once, up to those `needed`.
 template <typename... Parameters, typename... Arguments>
@@ -57,8 +99,8 @@ Status launch_staying(const char* name, void (*kernel)(Parameters...), const Sta
     }
   }
   config.gridDim = dim3(static_cast<unsigned>(least(clusters, needed)) * blocks);
-  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments...), name, config.gridDim,
-                       shape.threads);
+  return launch_status(launch_after(kernel, config, shape.early, context.device, arguments...),
+                       name, config.gridDim, shape.threads);
 }
 
 }  // namespace losscli::cuda

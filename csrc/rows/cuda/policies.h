@@ -15,6 +15,7 @@ enum class RowAccess {
   teams,      // in the registers of a team of warps, and the next in its slots
   registers,  // a row in the registers of a group of threads
   ring,       // in the shared memory of a cluster
+  columns,    // many rows in the shared memory of a block: neighbours in memory are of several rows
   slots,      // each operand's parts of a row in slots of the warps of a team
   general,    // any layout and dtype
 };
@@ -26,16 +27,15 @@ enum class RowMode {
   capped,    // bent by a softcap, and each class may have a share
 };
 
-// The largest softcap of RowMode::capped in 16 bits, by the rounding of a bent logit, and the largest
-// with a polynomial of few terms.
-constexpr double kMostCap = 1024;
-constexpr double kFewCap = 128;
+// The largest softcap of RowMode::capped, by the rounding of exponents.
+constexpr double kMostCap = 0x1p+18;
 
 struct RingShape {
   int warps = 0;        // of a block
   int slots = 0;        // of a warp
   int slot_bytes = 0;   // whole lines
   int piece_slots = 0;  // of a row
+  int vectors = 0;      // of a lane, of a slot
 };
 
 struct TeamShape {
@@ -68,15 +68,43 @@ constexpr int kMostTeamSlots = 8;
 constexpr RegistersPolicy kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4}, {128, 2},
                                           {128, 4}, {256, 4}, {512, 4}, {512, 8}};
 
-// Warps of a block of the ring: of these the number that leaves the fewest vectors of its lanes
-// empty, for an empty one costs what a full one costs. At 128,256 classes of bfloat16 with
-// gradients 16 warps take 1,027 us, 8 take 1,054, and 12 whose slots of six vectors are not full
-// took 1,127. Without gradients fewer than 12 do not read fast enough (573 us with 8, 483 with 16).
-constexpr int kLeastWarps = 8;
-constexpr int kLeastForwardWarps = 12;
+// The vectors that a lane of the ring may have of a slot: in modes other than plain the last of
+// them. An empty one costs what a full one costs, so the number of warps and vectors is chosen that
+// leaves the fewest of them empty. Two blocks of 8 warps share a multiprocessor where their rows
+// fit: while the warps of one wait for each other, those of the other compute. At 50,257 classes of
+// bfloat16 one block of 13 warps and 8 vectors took 565 us, two blocks 472 with 8 vectors of which
+// a quarter was empty, and 417 with 5. With gradients a row has to fit, and a slot besides:
+// 8,192x128,256 of bfloat16 take clusters of 2 blocks of 16 warps.
+constexpr int kRingVectors[] = {3, 5, 8};
+constexpr int kMostRingVectors = 8;
+constexpr int kLeastForwardVectors = 5;
 constexpr int kMostRingWarps = 16;
-constexpr int kSlotVectors = 8;         // of a lane, of a slot
-constexpr int kRingBytes = 222 * 1024;  // of a block's shared memory, for the slots
+constexpr int kForwardSlots = 3;
+constexpr int kRingBytes = 222 * 1024;      // of a multiprocessor's shared memory, for the slots
+constexpr int kHalfRingBytes = 111 * 1024;  // of two blocks' each
+// Rows from which on a ring is faster than a team of warps, with gradients.
+constexpr int64_t kLeastRingBytes = 40 * 1024;
+
+// Columns: rows of a block at most, blocks that there should be, threads of a multiprocessor, and
+// the shared memory that its blocks have. At logits of 8x64x100x100 in float32, 64 threads for 64
+// rows take 15 us, 256 take 20: what a thread does for a row besides its classes is much.
+constexpr int kMostColumns = 64;
+constexpr int kColumnBlocks = 132;
+constexpr int kColumnThreads = 640;
+constexpr int kMostColumnThreads = 1024;
+constexpr int kColumnBytes = 220 * 1024;
+constexpr int kOlderColumnBytes = 64 * 1024;  // of GPUs without clusters
+constexpr int kLeastColumnBytes = 32;         // of a class
+
+struct ColumnShape {
+  int columns = 0;  // rows of a block
+  int threads = 0;
+  int copy_bytes = 0;  // that are copied at once: 2, 4 or 16
+
+  int64_t bytes(int64_t classes, int64_t item) const {
+    return columns * (24 + classes * item) + threads * 8;
+  }
+};
 
 // What follows is of the walks of all losses: slots and general.
 
@@ -119,11 +147,13 @@ struct GeneralPolicy {
 };
 
 // The slots kernel: warps of a block, blocks of a multiprocessor, and vectors of 16 bytes of each
-// operand that a lane has at once.
+// operand that a lane has at once, fewer of which fit its registers with shares and bent logits.
 constexpr int kSlotWarps = 16;
 constexpr int kSlotBlocks = 1;
-LOSSCLI_HOST_DEVICE constexpr int slot_vectors(int rows) {
-  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+template <typename Loss>
+constexpr int slot_vectors() {
+  constexpr int kRows = Loss::rows + Loss::bends + (Loss::shares && Loss::labelled);
+  return kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
 }
 constexpr int kMostSlots = 32;
 constexpr int kMostCluster = 8;
@@ -157,6 +187,7 @@ struct RowPolicy {
   // Ring: blocks of a cluster.
   int cluster = 0;
   RingShape ring;
+  ColumnShape columns;
   SlotShape parts;
   GeneralPolicy general;
 };

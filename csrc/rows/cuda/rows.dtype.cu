@@ -8,6 +8,7 @@
 #include "rows/cuda/choice.cuh"
 #include "rows/cuda/instance.h"
 #include "rows/cuda/totals.cuh"
+#include "rows/cuda/walks/columns.cuh"
 #include "rows/cuda/walks/general.cuh"
 #include "rows/cuda/walks/registers.cuh"
 #include "rows/cuda/walks/ring.cuh"
@@ -32,6 +33,9 @@ using Loss = Own<Real>;
 [[maybe_unused]] constexpr int64_t kMostCheckBlocks = 132 * 8;
 [[maybe_unused]] constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
+// Whether the launch ahead counts the rows: the walk begins early, and awaits the count.
+bool is_counted(const RowMemory& memory) { return memory.count; }
+
 template <int warps, int vectors, bool kGradient, bool kWhole, RowMode kMode>
 Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
@@ -39,8 +43,9 @@ Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const
   const int64_t shared = policy.warps * shape.slots * (int64_t{shape.slot_bytes} + 8);
   return launch_staying(
       "team_kernel", team_kernel<Stored, warps, vectors, kGradient, kWhole, kMode>,
-      {32 * policy.warps, shared, 0, context.device.multiprocessors},
-      divide_up(arguments.rows(), policy.warps / warps), context, arguments, memory, shape);
+      {32 * policy.warps, shared, 0, context.device.multiprocessors, is_counted(memory)},
+      divide_up(arguments.rows(), policy.warps / warps), context, arguments, memory, shape,
+      ModeOf<kMode>::scale_of(arguments));
 }
 
 template <bool kGradient, bool kWhole, RowMode kMode, size_t... k>
@@ -62,9 +67,10 @@ Status launch_registers(const RowArguments& arguments, const RowMemory& memory,
   const int64_t blocks = divide_up(arguments.rows(), kBlock / threads);
   const int64_t most =
       arguments.guess == Guess::check ? kMostCheckBlocks * 1024 / kBlock : kMostBlocks;
-  return launch("registers_kernel", registers_kernel<Stored, threads, count, kGradient, kMode>,
-                dim3(static_cast<unsigned>(least(blocks, most))), kBlock, false, context.stream,
-                arguments, memory);
+  return launch_blocks("registers_kernel",
+                       registers_kernel<Stored, threads, count, kGradient, kMode>,
+                       least(blocks, most), kBlock, 0, is_counted(memory), context, arguments,
+                       memory, ModeOf<kMode>::scale_of(arguments));
 }
 
 template <bool kGradient, RowMode kMode, size_t... k>
@@ -81,16 +87,45 @@ Status choose_registers(const RowArguments& arguments, const RowPolicy& policy,
   return status;
 }
 
-template <bool kGradient, RowMode kMode>
+template <bool kGradient, RowMode kMode, int vectors>
 Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   const RingShape& shape = policy.ring;
   const int64_t messages = int64_t{shape.warps} * policy.cluster * sizeof(Message) + 8;
   const int64_t shared =
       shape.warps * shape.slots * (int64_t{shape.slot_bytes} + 8) + kRoundsOf<kGradient> * messages;
-  return launch_staying("ring_kernel", ring_kernel<Stored, kGradient, kMode>,
-                        {32 * shape.warps, shared, policy.cluster}, arguments.rows(), context,
-                        arguments, memory, shape);
+  return launch_staying("ring_kernel", ring_kernel<Stored, kGradient, kMode, vectors>,
+                        {32 * shape.warps, shared, policy.cluster, 0, is_counted(memory)},
+                        arguments.rows(), context, arguments, memory, shape,
+                        ModeOf<kMode>::scale_of(arguments));
+}
+
+template <bool kGradient, RowMode kMode, size_t... k>
+Status choose_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
+                   const LaunchContext& context, std::index_sequence<k...>) {
+  if constexpr (kMode != RowMode::plain)
+    return launch_ring<kGradient, kMode, kMostRingVectors>(arguments, policy, memory, context);
+  Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
+  (void)((policy.ring.vectors == kRingVectors[k] &&
+          (status =
+               launch_ring<kGradient, kMode, kRingVectors[k]>(arguments, policy, memory, context),
+           true)) ||
+         ...);
+  return status;
+}
+
+template <RowMode kMode>
+Status launch_columns(const RowArguments& arguments, const RowPolicy& policy,
+                      const RowMemory& memory, const LaunchContext& context) {
+  const ColumnShape& shape = policy.columns;
+  const bool is_usual = shape.threads == kMostColumns && shape.columns == kMostColumns;
+  const auto kernel =
+      is_usual ? columns_kernel<Stored, kMode, kMostColumns> : columns_kernel<Stored, kMode, 0>;
+  const int64_t blocks = divide_up(arguments.rows(), shape.columns);
+  const int64_t most = arguments.guess == Guess::check ? kMostCheckBlocks : kMostBlocks;
+  return launch_blocks("columns_kernel", kernel, least(blocks, most), shape.threads,
+                       shape.bytes(arguments.length, sizeof(Stored)), is_counted(memory), context,
+                       arguments, memory, shape, ModeOf<kMode>::scale_of(arguments));
 }
 
 // By a walk of cross entropy.
@@ -109,12 +144,18 @@ Status launch_once(const RowArguments& arguments, const RowPolicy& policy, const
     return choose_registers<kGradient, kMode>(
         arguments, policy, memory, context,
         std::make_index_sequence<sizeof kRegisters / sizeof *kRegisters>());
-  return launch_ring<kGradient, kMode>(arguments, policy, memory, context);
+  return choose_ring<kGradient, kMode>(
+      arguments, policy, memory, context,
+      std::make_index_sequence<sizeof kRingVectors / sizeof *kRingVectors>());
 }
 
 template <bool kGradient>
 Status launch_own(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                   const LaunchContext& context) {
+  if (policy.access == RowAccess::columns)
+    return policy.mode == RowMode::capped
+               ? launch_columns<RowMode::capped>(arguments, policy, memory, context)
+               : launch_columns<RowMode::smoothed>(arguments, policy, memory, context);
   if (policy.mode == RowMode::capped)
     return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
   return policy.mode == RowMode::plain
@@ -130,7 +171,7 @@ Status launch_slots(const RowArguments& arguments, const SlotShape& shape, const
   const int64_t most =
       shape.cluster > 1 ? 0 : int64_t{context.device.multiprocessors} * kSlotBlocks;
   return launch_staying("slots_kernel", slots_kernel<Formula, Stored, kGradients>,
-                        {kSlotWarps * 32, shared, shape.cluster, most},
+                        {kSlotWarps * 32, shared, shape.cluster, most, is_counted(memory)},
                         divide_up(arguments.rows(), kSlotWarps / shape.team), context, arguments,
                         memory, shape);
 }
@@ -152,7 +193,7 @@ Status launch_general(const RowArguments& arguments, const GeneralPolicy& policy
   constexpr int kBlock = block_threads(threads), kRows = threads <= 32 ? kBlock / threads : 1;
   return launch_staying("general_kernel", general_kernel<Formula, Stored, threads, kGradient>,
                         {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock,
-                         policy.cluster > 1 ? policy.cluster : 0},
+                         policy.cluster > 1 ? policy.cluster : 0, 0, is_counted(memory)},
                         divide_up(arguments.rows(), kRows), context, arguments, memory,
                         policy.resident);
 }
@@ -178,7 +219,7 @@ template <template <typename> class Formula, bool kGradient>
 Status launch_walk(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
                    const LaunchContext& context) {
   if constexpr (has_own_walks<Formula<Real>, Stored>())
-    if (policy.access != RowAccess::general)
+    if (policy.access != RowAccess::general && policy.access != RowAccess::slots)
       return launch_own<kGradient>(arguments, policy, memory, context);
   return launch_shared<Formula, kGradient>(arguments, policy, memory, context);
 }
@@ -197,10 +238,10 @@ Status launch_rows(const RowArguments& arguments, RowPolicy& policy, const RowMe
                   : launch_walk<Formula, false>(arguments, policy, memory, context);
 }
 
-// The grid of the kernels that sum over rows.
-dim3 total_grid(const RowArguments& arguments) {
+// The blocks of the kernels that sum over rows.
+int64_t total_blocks(const RowArguments& arguments) {
   const int64_t blocks = least(divide_up(arguments.rows(), kTotalRows), kMostTotals);
-  return dim3(static_cast<unsigned>(blocks > 0 ? blocks : 1));
+  return blocks > 0 ? blocks : 1;
 }
 
 Status clear(void* memory, size_t bytes, const LaunchContext& context) {
@@ -224,15 +265,16 @@ Status launch_all(const RowArguments& arguments, const LaunchContext& context) {
   Status status;
   if (context.clear_slot) status = clear(slot, kSlotBytes, context);
   if (status.ok() && counts_before)
-    status = launch("prepare_kernel", prepare_kernel<Own, Stored>, total_grid(arguments),
-                    kTotalThreads, false, context.stream, arguments, memory, totals);
+    status = launch_blocks("prepare_kernel", prepare_kernel<Own, Stored>, total_blocks(arguments),
+                           kTotalThreads, 0, false, context, arguments, memory, totals);
   const bool any = arguments.rows() > 0 && (arguments.length > 0 || !Loss::is_cross_entropy);
   RowPolicy policy;
   if (status.ok() && any) status = launch_rows<Own>(arguments, policy, memory, context);
   if (!status.ok()) return status;
   if (sums)
-    return launch("finish_kernel", finish_kernel<Own, Stored>, total_grid(arguments), kTotalThreads,
-                  false, context.stream, arguments, memory, totals, counts && !counts_before);
+    return launch_blocks("finish_kernel", finish_kernel<Own, Stored>, total_blocks(arguments),
+                         kTotalThreads, 0, any, context, arguments, memory, totals,
+                         counts && !counts_before);
   return policy.access == RowAccess::ring ? clear(memory.claimed, sizeof(int), context) : status;
 }
 

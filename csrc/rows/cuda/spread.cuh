@@ -13,7 +13,7 @@ namespace losscli::cuda {
 
 // Logits as they are.
 struct SmoothedScale : RowScale {
-  __device__ __forceinline__ explicit SmoothedScale(const RowArguments& arguments)
+  LOSSCLI_HOST_DEVICE explicit SmoothedScale(const RowArguments& arguments)
       : RowScale(arguments.parameters[kTemperature]) {}
 
   static constexpr bool always_shared = true;
@@ -49,22 +49,49 @@ struct SmoothedScale : RowScale {
 // Logits that a softcap bends: u = C * tanh(x / C), with C = temperature * softcap. The temperature
 // divides them afterwards, as it does plain logits, so that `top` and `reference` are of bent ones.
 struct CappedScale : RowScale {
-  float cap, inverse_cap;        // C
-  float power_high, power_low;   // 2 * log2(e) / C in two parts
-  float most;                    // the largest |x| of the polynomial; negative for none
+  // For |x| of up to C the exponent of a logit's power is x * K(x^2), with a polynomial for `high`
+  // times tanh(x / C) / (x / C). K is off by 2 * 2^-24, in float32, with a term more, by 1.3 *
+  // 2^-24.
+  static constexpr int kTerms = 8;
+  float terms[kTerms];
+  float square;  // times the square of an exponent: -tanh(x / C)^2
+  float most;    // the largest |x| that K takes; negative for none, where C is of unusual size
+  float cap, inverse_cap;
+  float twice_high, twice_low;  // 2 * log2(e) / C in two parts
 
-  static constexpr bool always_shared = false;
+  static constexpr bool always_shared = false, apart = true;
 
-  __device__ __forceinline__ explicit CappedScale(const RowArguments& arguments)
+  LOSSCLI_HOST_DEVICE explicit CappedScale(const RowArguments& arguments)
       : RowScale(arguments.parameters[kTemperature]) {
+    constexpr double kOf16Bits[kTerms] = {1,
+                                          -0.333329867833,
+                                          0.13326408914,
+                                          -0.0534987092543,
+                                          0.0203597626615,
+                                          -0.00625934246512,
+                                          0.00105826576773};
+    constexpr double kOfFloat[kTerms] = {1,
+                                         -0.33333295428,
+                                         0.133323445176,
+                                         -0.0538797998222,
+                                         0.0214866502617,
+                                         -0.00794609675104,
+                                         0.0023013581368,
+                                         -0.000358450287878};
     const double both = arguments.parameters[kTemperature] * arguments.parameters[kSoftcap];
-    const double inside = 2.8853900817779268 / both;
+    double factor = 1.4426950408889634 / arguments.parameters[kTemperature];
+    square = static_cast<float>(-1 / (both * factor * (both * factor)));
+    for (int k = 0; k < kTerms; ++k) {
+      terms[k] = static_cast<float>(
+          factor * (item_bytes(arguments.dtype) == 4 ? kOfFloat[k] : kOf16Bits[k]));
+      factor /= both * both;
+    }
     cap = static_cast<float>(both);
     inverse_cap = static_cast<float>(1 / both);
-    power_high = static_cast<float>(inside);
-    power_low = static_cast<float>(inside - power_high);
-    const bool few = item_bytes(arguments.dtype) == 4 || arguments.parameters[kSoftcap] <= kFewCap;
-    most = few ? cap : -1.0f;
+    most = both >= 0x1p-8 && both <= 0x1p+8 ? cap : -1.0f;
+    const double twice = 2.8853900817779268 / both;
+    twice_high = static_cast<float>(twice);
+    twice_low = static_cast<float>(twice - twice_high);
   }
 
   // A bent logit, and the derivative of it.
@@ -72,75 +99,78 @@ struct CappedScale : RowScale {
     float logit, slope;
   };
 
-  // For |x| of up to C: x + x * s * P(s) with s = (x / C)^2. The error of s * P(s), beside the
-  // tangent's quotient, is 2^-27.7; in 16 bits 2^-20.5, which is little in the exponent of a power
-  // for a softcap of up to kFewCap.
+  // Any x. For |x| of up to C a polynomial in (x / C)^2, as above. Beyond, tanh(z) is 1 - 2 * r
+  // with r = 1 / (1 + exp(2 * z)), and its derivative 4 * exp(2 * z) * r^2, which has all its
+  // digits; in float32 with an exponent of two parts, and a quotient that is refined.
   template <typename Stored>
-  __device__ __forceinline__ Bent bend_little(float x) const {
+  __device__ __forceinline__ Bent bend_any(float x) const {
+    constexpr bool kIsFloat = sizeof(Stored) == 4;
     const float z = x * inverse_cap, s = z * z;
-    float p;
-    if constexpr (sizeof(Stored) == 4) {
-      p = __fmaf_rn(s, -0.00035845028f, 0.0023013582f);
-      p = __fmaf_rn(s, p, -0.0079460964f);
-      p = __fmaf_rn(s, p, 0.021486651f);
-      p = __fmaf_rn(s, p, -0.0538798f);
-      p = __fmaf_rn(s, p, 0.13332345f);
-      p = __fmaf_rn(s, p, -0.33333296f);
-    } else {
-      p = __fmaf_rn(s, -0.0031265768f, 0.016906407f);
-      p = __fmaf_rn(s, p, -0.051768284f);
-      p = __fmaf_rn(s, p, 0.1328849f);
-      p = __fmaf_rn(s, p, -0.3333028f);
+    float p = __fmaf_rn(s, -0.00035845028f, 0.0023013582f);
+    p = __fmaf_rn(s, p, -0.0079460964f);
+    p = __fmaf_rn(s, p, 0.021486651f);
+    p = __fmaf_rn(s, p, -0.0538798f);
+    p = __fmaf_rn(s, p, 0.13332345f);
+    p = __fmaf_rn(s, p, -0.33333296f) * s;
+    const float tangent = __fmaf_rn(z, p, z);
+    const Bent little = {__fmaf_rn(x, p, x), __fmaf_rn(-tangent, tangent, 1.0f)};
+    const float size = least(fabsf(x), cap * 43.0f), exponent = size * twice_high;
+    float exponential = power_of_two(exponent);
+    if (kIsFloat) {
+      const float rest = __fmaf_rn(size, twice_low, __fmaf_rn(size, twice_high, -exponent));
+      exponential = __fmaf_rn(exponential, rest * 0.69314718f, exponential);
     }
-    const float rest = s * p, tangent = __fmaf_rn(z, rest, z);
-    return {__fmaf_rn(x, rest, x), __fmaf_rn(-tangent, tangent, 1.0f)};
+    const float sum = exponential + 1.0f;
+    float inverse = inverse_of(sum);
+    if (kIsFloat) inverse = __fmaf_rn(__fmaf_rn(-sum, inverse, 1.0f), inverse, inverse);
+    const Bent much = {copysignf(__fmaf_rn(inverse, -2 * cap, cap), x),
+                       exponential * inverse * (4 * inverse)};
+    const bool is_little = fabsf(x) <= cap;
+    return {is_little ? little.logit : much.logit, is_little ? little.slope : much.slope};
   }
-
-  // For any x: tanh(z) = 1 - 2 * r with r = 1 / (1 + exp(2 * z)), whose derivative by z is
-  // 4 * exp(2 * z) * r^2 with all its digits. In 16 bits the error of r, some 2^-23, is little. In
-  // float32 it is too much for |z| below 1, and beyond the exponent has two parts.
+  // The same where an error of C * 2^-22 is little: in 16 bits, if the cap is not large, and if
+  // classes have no shares, of which a gradient may be the difference.
   template <typename Stored>
-  __device__ __forceinline__ Bent bend_much(float x) const {
-    if constexpr (sizeof(Stored) == 4) {
-      const float size = least(fabsf(x), cap * 43.0f), high = size * power_high;
-      const float low = __fmaf_rn(size, power_low, __fmaf_rn(size, power_high, -high));
-      float exponential = power_of_two(high);
-      exponential = __fmaf_rn(exponential, low * 0.69314718f, exponential);
-      const float sum = exponential + 1.0f;
-      float rest = inverse_of(sum);
-      rest = __fmaf_rn(__fmaf_rn(-sum, rest, 1.0f), rest, rest);
-      Bent bent = {copysignf(__fmaf_rn(rest, -2 * cap, cap), x), exponential * rest * (4 * rest)};
-      const Bent little = bend_little<Stored>(x);
-      const bool is_little = fabsf(x) <= cap;
-      return {is_little ? little.logit : bent.logit, is_little ? little.slope : bent.slope};
-    } else {
-      const float exponential = power_of_two(least(x * power_high, 60.0f));
-      const float rest = inverse_of(exponential + 1.0f);
-      return {__fmaf_rn(rest, -2 * cap, cap), exponential * rest * (4 * rest)};
-    }
+  __device__ __forceinline__ bool is_rough(bool shared) const {
+    return sizeof(Stored) == 2 && !shared && cap * high < 1024.0f;
   }
-
-  template <bool little, typename Stored>
-  __device__ __forceinline__ Bent bent(float x) const {
-    if constexpr (little) return bend_little<Stored>(x);
-    return bend_much<Stored>(x);
+  __device__ __forceinline__ Bent bend_roughly(float x) const {
+    const float exponential = power_of_two(least(x * twice_high, 60.0f));
+    const float inverse = inverse_of(exponential + 1.0f);
+    return {__fmaf_rn(inverse, -2 * cap, cap), exponential * inverse * (4 * inverse)};
   }
-  __device__ __forceinline__ float bend(float x) const { return bend_much<float>(x).logit; }
-  __device__ __forceinline__ float slope(float x) const { return bend_much<float>(x).slope; }
+  __device__ __forceinline__ float bend(float x) const { return bend_any<float>(x).logit; }
+  __device__ __forceinline__ float slope(float x) const { return bend_any<float>(x).slope; }
   __device__ __forceinline__ double unit() const {
     return (static_cast<double>(high) + low) * 0.6931471805599453;
   }
 
-  // Whether the polynomial does for all of a lane's logits.
+  // Whether K takes all of a lane's logits.
   template <int count, typename Stored>
   __device__ __forceinline__ bool is_near(float, const Vector<Stored> (&vectors)[count]) const {
     return largest_size(vectors) <= most;
   }
 
+  template <typename Stored>
+  __device__ __forceinline__ float factor_of(float x) const {
+    const float s = x * x;
+    float factor = terms[kTerms - 2];
+    if (sizeof(Stored) == 4) factor = __fmaf_rn(s, terms[kTerms - 1], factor);
+#pragma unroll
+    for (int k = kTerms - 3; k >= 0; --k) factor = __fmaf_rn(s, factor, terms[k]);
+    return factor;
+  }
+
+  // As the exponent is off by the rounding of K, one rounding of it more is little.
   template <bool little, typename Stored>
   __device__ __forceinline__ float measure(float x, float reference, float top,
                                            float& below) const {
-    const float logit = bent<little, Stored>(x).logit;
+    if constexpr (little) {
+      const float factor = factor_of<Stored>(x);
+      below = __fmaf_rn(x * factor, -inverse, top);
+      return power_of_two(__fmaf_rn(x, factor, -reference));
+    }
+    const float logit = bend_any<Stored>(x).logit;
     below = top - logit;
     return power<Stored>(logit, reference);
   }
@@ -148,14 +178,69 @@ struct CappedScale : RowScale {
   template <bool little, typename Stored>
   __device__ __forceinline__ float gradient(float x, float reference,
                                             const RowFactors& factors) const {
-    const Bent both = bent<little, Stored>(x);
-    return __fmaf_rn(power<Stored>(both.logit, reference), factors.all, -factors.share) *
-           both.slope;
+    if constexpr (little) {
+      const float factor = factor_of<Stored>(x), whole = x * factor;
+      const float power = power_of_two(__fmaf_rn(x, factor, -reference));
+      return __fmaf_rn(power, factors.all, -factors.share) * __fmaf_rn(whole * whole, square, 1.0f);
+    }
+    const Bent bent = bend_any<Stored>(x);
+    return __fmaf_rn(power<Stored>(bent.logit, reference), factors.all, -factors.share) *
+           bent.slope;
   }
   template <typename Stored>
   __device__ __forceinline__ float any_gradient(float x, float reference,
                                                 const RowFactors& factors) const {
     return gradient<false, Stored>(x, reference, factors);
+  }
+
+  // Vectors with logits beyond C, which are rare: in functions of their own, so that the registers
+  // of those that are not do not have to do for them. The power of `skipped` is left out.
+  template <typename Stored>
+  __device__ __noinline__ float2 measure_apart(Vector<Stored> vector, int skipped, bool shared,
+                                               float reference, float top) const {
+    float sum = 0, below = 0;
+    const auto add = [&](const auto& bend) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        float x[Vector<Stored>::kEach];
+        vector.get(w, x);
+#pragma unroll
+        for (int k = 0; k < Vector<Stored>::kEach; ++k) {
+          const float logit = bend(x[k]).logit, power_of = power<Stored>(logit, reference);
+          sum += w * Vector<Stored>::kEach + k == skipped ? 0.0f : power_of;
+          below += top - logit;
+        }
+      }
+    };
+    if (is_rough<Stored>(shared)) {
+      add([&](float x) { return bend_roughly(x); });
+    } else {
+      add([&](float x) { return bend_any<Stored>(x); });
+    }
+    return {sum, below};
+  }
+  template <typename Stored>
+  __device__ __noinline__ Vector<Stored> differentiate_apart(Vector<Stored> vector, float reference,
+                                                             float all, float share) const {
+    const auto differentiate = [&](const auto& bend) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        float x[Vector<Stored>::kEach];
+        vector.get(w, x);
+#pragma unroll
+        for (int k = 0; k < Vector<Stored>::kEach; ++k) {
+          const Bent bent = bend(x[k]);
+          x[k] = __fmaf_rn(power<Stored>(bent.logit, reference), all, -share) * bent.slope;
+        }
+        vector.set(w, x);
+      }
+    };
+    if (is_rough<Stored>(share != 0)) {
+      differentiate([&](float x) { return bend_roughly(x); });
+    } else {
+      differentiate([&](float x) { return bend_any<Stored>(x); });
+    }
+    return vector;
   }
 
  private:
@@ -239,6 +324,14 @@ __device__ __forceinline__ void measure(const Vector<Stored> (&vectors)[count], 
   const float reference = scale.reference(state.top), top = state.top;
 #pragma unroll
   for (int v = 0; v < count; ++v) {
+    if constexpr (!near && Scale::apart) {
+      const float2 found = scale.measure_apart(vectors[v], skipped, share != 0, reference, top);
+      if (bits >> v & 1u) {
+        state.sum += found.x;
+        state.below += share * found.y;
+      }
+      continue;
+    }
     float sum = 0, below = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
@@ -264,7 +357,7 @@ __device__ __forceinline__ void measure_any(const Vector<Stored> (&vectors)[coun
                                             int skipped, float share, const Scale& scale,
                                             SpreadState& state) {
   const auto in = [&](auto near) {
-    if (Scale::always_shared || share != 0) {
+    if (Scale::always_shared || share != 0 || (Scale::apart && !decltype(near)::value)) {
       measure<decltype(near)::value, true>(vectors, bits, skipped, share, scale, state);
     } else {
       measure<decltype(near)::value, false>(vectors, bits, skipped, share, scale, state);
@@ -326,7 +419,7 @@ template <RowMode mode>
 struct ModeOf {
   using Scale = RowScale;
   using State = RowState;
-  __device__ __forceinline__ static RowScale scale_of(const RowArguments& arguments) {
+  static RowScale scale_of(const RowArguments& arguments) {
     return RowScale(arguments.parameters[kTemperature]);
   }
 };
@@ -335,18 +428,14 @@ template <>
 struct ModeOf<RowMode::smoothed> {
   using Scale = SmoothedScale;
   using State = SpreadState;
-  __device__ __forceinline__ static Scale scale_of(const RowArguments& arguments) {
-    return Scale(arguments);
-  }
+  static Scale scale_of(const RowArguments& arguments) { return Scale(arguments); }
 };
 
 template <>
 struct ModeOf<RowMode::capped> {
   using Scale = CappedScale;
   using State = SpreadState;
-  __device__ __forceinline__ static Scale scale_of(const RowArguments& arguments) {
-    return Scale(arguments);
-  }
+  static Scale scale_of(const RowArguments& arguments) { return Scale(arguments); }
 };
 
 }  // namespace losscli::cuda

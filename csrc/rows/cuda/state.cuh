@@ -34,7 +34,10 @@ struct RowScale {
   float high, low;
   float inverse;
 
-  __device__ __forceinline__ explicit RowScale(double temperature) {
+  // Whether vectors that are not near are taken by functions of their own.
+  static constexpr bool apart = false;
+
+  LOSSCLI_HOST_DEVICE explicit RowScale(double temperature) {
     const double scale = 1.4426950408889634 / temperature;
     high = static_cast<float>(scale);
     low = static_cast<float>(scale - high);
@@ -391,6 +394,10 @@ __device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count], 
                                               float reference, const RowFactors& factors) {
   if (scale.is_near(reference, vectors)) {
     differentiate_all<true>(vectors, scale, reference, factors);
+  } else if constexpr (Scale::apart) {
+#pragma unroll
+    for (int v = 0; v < count; ++v)
+      vectors[v] = scale.differentiate_apart(vectors[v], reference, factors.all, factors.share);
   } else {
     differentiate_all<false>(vectors, scale, reference, factors);
   }

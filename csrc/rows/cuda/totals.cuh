@@ -54,6 +54,7 @@ template <template <typename> class Formula, typename Stored>
 __global__ void __launch_bounds__(kTotalThreads)
     prepare_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, Totals* totals) {
+  release_next();
   if (is_written(arguments)) return;
   double loss, count;
   if (!add_rows<Formula, Stored>(arguments, nullptr, true, totals, memory.arrived, loss, count))
@@ -66,6 +67,7 @@ template <template <typename> class Formula, typename Stored>
 __global__ void __launch_bounds__(kTotalThreads)
     finish_kernel(const __grid_constant__ RowArguments arguments,
                   const __grid_constant__ RowMemory memory, Totals* totals, const bool counts) {
+  await_ahead();
   double value, count;
   if (!add_rows<Formula, Stored>(arguments, memory.losses, counts, totals, memory.arrived, value,
                                  count))

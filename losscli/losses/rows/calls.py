@@ -17,9 +17,8 @@ IN_PLACE = Further(
     """write the gradient over the first operand and return that, which saves its memory;
         where it requires grad this takes ``torch.no_grad()``.""",
 )
-
-
 _MOST_ACCEPTED = 64
+"""Settings that are kept, so that a training step looks at its own no more than once."""
 
 
 class RowCalls(Calls):
@@ -36,16 +35,16 @@ class RowCalls(Calls):
         self.in_place = in_place
         if in_place:
             self.further = (IN_PLACE,)
-        self._accepted: set[tuple[Any, ...]] = set()
+        self._accepted: dict[tuple[Any, ...], tuple[float, ...]] = {}
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` is the number of a module."""
         arguments = self._checked(given)
         loss: Tensor
         if self.has_kernels(given):
-            loss = getattr(operators, self.operator(given))(*arguments, *site)
+            loss = getattr(operators, self.name + given.form)(*arguments, *site)
         else:
-            loss = getattr(operators, f"{self.operator(given)}_reference")(*arguments)
+            loss = getattr(operators, f"{self.name}{given.form}_reference")(*arguments)
         return loss
 
     def loss_with_grad(
@@ -55,7 +54,7 @@ class RowCalls(Calls):
         import torch
 
         first, *others = self._checked(given)
-        operator = self.operator(given)
+        operator = self.name + given.form
         if inplace:
             return getattr(operators, f"{operator}_with_grad_")(first, *others), first
         if self.has_kernels(given):
@@ -69,20 +68,20 @@ class RowCalls(Calls):
                 loss = loss.detach()
         return loss, gradient if given.restored is None else given.restored(gradient)
 
-    def operator(self, given: Arguments) -> str:
-        """Return the name of the operator of a call, where that depends on its operands."""
-        return self.name
-
     def has_kernels(self, given: Arguments) -> bool:
         """Tell whether kernels compute a call; if not, PyTorch's operators do."""
         return True
 
     def _checked(self, given: Arguments) -> tuple[Any, ...]:
-        """Return the arguments of the operator; a setting is looked at once."""
-        settings = (given.reduction, *given.parameters)
-        if not operators.is_compiling() and settings not in self._accepted:
-            named = {p.name: v for p, v in zip(self.parameters, given.parameters, strict=True)}
-            self.check({"reduction": given.reduction, **named})
+        """Return the arguments of the operator; settings are looked at once."""
+        if operators.is_compiling():
+            return (*given.operands, given.reduction, *map(float, given.parameters))
+        settings = given[1:3]
+        floats = self._accepted.get(settings)
+        if floats is None:
+            pairs = zip(self.parameters, given.parameters, strict=True)
+            self.check({"reduction": given.reduction, **{p.name: v for p, v in pairs}})
+            floats = tuple(map(float, given.parameters))
             if len(self._accepted) < _MOST_ACCEPTED:
-                self._accepted.add(settings)
-        return (*given.operands, given.reduction, *map(float, given.parameters))
+                self._accepted[settings] = floats
+        return (*given.operands, given.reduction, *floats)

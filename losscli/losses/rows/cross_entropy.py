@@ -239,14 +239,6 @@ PARAMETERS = (
 _OF_PROBABILITIES = "_with_probabilities"
 
 
-class _Calls(RowCalls):
-    """The calls of two operators: as in PyTorch the shapes tell which one is meant."""
-
-    def operator(self, given: Arguments) -> str:
-        input, target, _ = given.operands
-        return self.name + _OF_PROBABILITIES * _has_probabilities(input, target)
-
-
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -298,7 +290,9 @@ def cross_entropy(
         raise RuntimeError(
             f"cross_entropy: label_smoothing must be between 0 and 1, but is {label_smoothing:g}"
         )
+    form = ""
     if _has_probabilities(input, target):
+        form = _OF_PROBABILITIES
         _check_probabilities(input, target, ignore_index)
     elif input.dim() == 1 and target.shape == (1,):
         target = target.squeeze(0)  # PyTorch takes one row for a batch of one
@@ -309,7 +303,8 @@ def cross_entropy(
             f"{list(target.shape)} and is {target.dtype}"
         )
     settings = (ignore_index, label_smoothing, temperature, softcap, z_loss)
-    return Arguments((input, target, weight), reduction, settings)  # type: ignore[arg-type]
+    operands = (input, target, weight)
+    return Arguments(operands, reduction, settings, form=form)  # type: ignore[arg-type]
 
 
 def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> None:
@@ -348,7 +343,7 @@ _PROBABILITIES = Operand(
 SPEC = row_loss(
     cross_entropy,
     "CrossEntropyLoss",
-    calls=_Calls("cross_entropy", in_place=True),
+    calls=RowCalls("cross_entropy", in_place=True),
     kept=("weight",),
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
     operands=(
@@ -365,6 +360,7 @@ SPEC = row_loss(
     ),
     forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=PARAMETERS,
+    second_dimension=True,
     reference=reference,
     functional=functional,
     counts=counts_of_classes,

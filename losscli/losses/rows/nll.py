@@ -105,6 +105,7 @@ SPEC = row_loss(
     reference=reference,
     widens=True,
     holds=SCORES,
+    second_dimension=True,
     counts=counts_of_classes,
     picks=True,
     relations=Relations(reordered=True),

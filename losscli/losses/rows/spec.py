@@ -59,6 +59,9 @@ class RowSpec(Spec):
     forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
     """Other operands that the functions take, by what follows the name of the loss there: each has
     operators and kernels of its own, from the same header."""
+    second_dimension: bool = False
+    """Whether rows lie along dimension 1, as classes do in PyTorch; else along the last. The shapes
+    of other operands are then ``of_rows`` and ``of_classes``."""
     holds: Content = LOGITS
     """What the rows are, from which checks take the values that need care."""
     counts: Callable[..., Tensor] | None = None
@@ -105,11 +108,6 @@ class RowSpec(Spec):
     def gradients(self) -> int:
         """How many operands have a gradient from the kernels, the first ones."""
         return self.roles.count("r")
-
-    @property
-    def second_dimension(self) -> bool:
-        """Whether rows lie along dimension 1, as classes do in PyTorch; else along the last."""
-        return any(operand.shape in (of_rows, of_classes) for operand in self.operands)
 
     @property
     def promoted(self) -> tuple[str, ...]:

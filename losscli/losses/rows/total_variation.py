@@ -36,6 +36,16 @@ def _terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
     )
 
 
+def _from_kinks(
+    input: Tensor, target: Tensor, mask: Tensor | None = None, *, temperature: float = 1.0
+) -> tuple[Tensor, ...]:
+    import torch
+
+    log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (input, target))
+    # A logit that is moved away from a tie moves the other probabilities of its row.
+    return (temperature * (log_p - log_q),) * 3
+
+
 def _undecided(
     input: Tensor,
     target: Tensor,
@@ -92,5 +102,6 @@ SPEC = divergence_loss(
     formula="sum of |p - q| / 2, p = softmax(x / T), q = softmax(y / T)",
     temporaries=8,
     relations=Relations(always, reordered=True, mirror="total_variation"),
+    from_kinks=_from_kinks,
     undecided=_undecided,
 )

@@ -56,7 +56,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     worst.add(Verdict(PASS), None, "")
     torchs = [own.answer(problem.call(incoming)) for own in problem.torchs_own]
     losses = [own.loss for own in torchs]
-    worst.add(_judge(answer.loss, losses, list(oracle.value())), None, "loss: ")
+    if oracle.dtype.itemsize == 2:  # that of log-probabilities is float32
+        worst.add(_judge(answer.loss, losses, list(oracle.value())), None, "loss: ")
     for operand in incoming.wrt:
         truths = list(oracle.gradient(operand, incoming.grad_output))
         owns = [own.gradients[operand] for own in torchs]

@@ -29,7 +29,8 @@ template <typename Stored, int threads, int count, bool kGradient, RowMode kMode
 __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
                                   1024 / (threads < kLeastBlock ? kLeastBlock : threads))
     registers_kernel(const __grid_constant__ RowArguments arguments,
-                     const __grid_constant__ RowMemory memory) {
+                     const __grid_constant__ RowMemory memory,
+                     const __grid_constant__ typename ModeOf<kMode>::Scale scale) {
   using V = Vector<Stored>;
   using State = typename ModeOf<kMode>::State;
   constexpr bool kSpread = kMode != RowMode::plain, kRepeats = kMode == RowMode::capped;
@@ -38,7 +39,6 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
   __shared__ float logits_of[2];
   const RowIncoming incoming(arguments, memory);
   if (kGradient && incoming.is_done) return;
-  const auto scale = ModeOf<kMode>::scale_of(arguments);
   const float share = share_of<kMode>(arguments);
   const int thread = threadIdx.x % threads;
   const int64_t rows = arguments.rows();

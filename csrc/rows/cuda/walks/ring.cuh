@@ -89,17 +89,19 @@ struct RingRow {
   }
 };
 
-template <typename Stored, bool kGradient, RowMode kMode>
+// `kVectors`: of a lane, of a slot.
+template <typename Stored, bool kGradient, RowMode kMode, int kVectors>
 __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     ring_kernel(const __grid_constant__ RowArguments arguments,
-                const __grid_constant__ RowMemory memory, const RingShape shape) {
+                const __grid_constant__ RowMemory memory, const RingShape shape,
+                const __grid_constant__ typename ModeOf<kMode>::Scale scale) {
 #if __CUDA_ARCH__ >= 900
   using V = Vector<Stored>;
   using State = typename ModeOf<kMode>::State;
   constexpr bool kSpread = kMode != RowMode::plain, kRepeats = kMode == RowMode::capped;
   constexpr int kRounds = kRoundsOf<kGradient>, kAhead = kGradient ? 3 : 4;
   extern __shared__ __align__(128) unsigned char shared[];
-  const RowIncoming incoming(arguments, memory);
+  RowIncoming incoming(arguments, memory, true);
   if (kGradient && incoming.is_done) return;
   const bool writes = kGradient && incoming.writes;
 
@@ -108,7 +110,6 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const int warps = shape.warps, all_warps = warps * blocks, self = rank * warps + warp;
   const int clusters = gridDim.x / blocks, cluster = blockIdx.x / blocks;
   const int rows = static_cast<int>(arguments.rows());
-  const auto scale = ModeOf<kMode>::scale_of(arguments);
   const float share = share_of<kMode>(arguments);
 
   // Slots of all warps, messages of some rows, barriers of the slots, and of the messages.
@@ -138,9 +139,9 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   };
   // A lane's vectors of a slot, and nothing in the place of those that it lacks; or others, which
   // are not counted, so that its logits are all of a size.
-  const auto read_slot = [&](const unsigned char* data, int bytes, V(&vectors)[kSlotVectors]) {
+  const auto read_slot = [&](const unsigned char* data, int bytes, V(&vectors)[kVectors]) {
 #pragma unroll
-    for (int v = 0; v < kSlotVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       const int at = (v * 32 + lane) * 16;
       if (at < bytes || (kRepeats && bytes > 0)) {
         vectors[v].set(*reinterpret_cast<const uint4*>(data + (at < bytes ? at : 0)));
@@ -177,6 +178,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     return later >= 2 * shape.piece_slots ? 2 : later >= shape.piece_slots ? 1 : 0;
   };
   for (int k = 0; k < shape.slots; ++k) load_ahead(k / shape.piece_slots);
+  incoming.settle(arguments, memory);
 
   // The classes of a warp's piece.
   [[maybe_unused]] const auto classes_of = [&](const RingRow<Stored>& row, int of_warp) {
@@ -219,39 +221,61 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
 
   int slot = 0;
   uint32_t phases = 0;  // of the slots: a bit each
-  int64_t number = now < rows ? RowTarget<Stored>::read_number(arguments, now) : 0;
+  // What is read besides the copies is asked for a row ahead, and the numbers that it depends on
+  // two. The elements before the first granule and after the last, one a lane of the first warp:
+  const auto extra_of = [&](const RingRow<Stored>& row) {
+    const int heads = static_cast<int>((row.inner - row.start) / sizeof(Stored));
+    const int tails = static_cast<int>((row.end - row.inner_end) / sizeof(Stored));
+    if (self == 0 && lane < heads) return lane;
+    if (self == 0 && lane >= 8 && lane < 8 + tails)
+      return static_cast<int>(arguments.length) - tails + lane - 8;
+    return -1;
+  };
+  // As they are stored: what is made of them would wait for them.
+  const auto read_extra = [&](int row) {
+    Stored stored{};
+    if (row >= rows) return stored;
+    const RingRow<Stored> of(arguments, row);
+    const int extra = extra_of(of);
+    if (extra >= 0) stored = reinterpret_cast<const Stored*>(of.start)[extra];
+    return stored;
+  };
+  const auto read_number = [&](int row) {
+    return row < rows ? RowTarget<Stored>::read_number(arguments, row) : int64_t{-1};
+  };
+  // The target's logit, by the lane that tells all of it.
+  const auto read_logit = [&](int row, int64_t number) {
+    Stored stored{};
+    if (self == (kSpread ? 1 : 0) && lane == 0 && row < rows && number >= 0 &&
+        number < arguments.length)
+      stored = (static_cast<const Stored*>(arguments.operands[0]) +
+                row * arguments.strides[0].outer)[number];
+    return stored;
+  };
+  int64_t number = read_number(now), next_number = read_number(next);
+  Stored own_logit = read_logit(now, number), edge_logit = read_extra(now);
   int turn = 0, before = 0;
   RowTarget<Stored> before_target(arguments, ignore_index(arguments));
   for (; now < rows; ++turn) {
     const RingRow<Stored> row(arguments, now);
     const RowTarget<Stored> target(arguments, number);
-    const int64_t next_number = next < rows ? RowTarget<Stored>::read_number(arguments, next) : 0;
-    const Stored* const logits = reinterpret_cast<const Stored*>(row.start);
+    const int64_t then_number = read_number(then);
+    const Stored next_logit = read_logit(next, next_number), next_edge = read_extra(next);
     // What the first warp tells all: the target's logit, and the row that comes third.
-    float logit = 0;
+    float logit = static_cast<float>(widen(own_logit));
     int claimed = rows;
-    if (self == (kSpread ? 1 : 0) && lane == 0)
-      if (target.known) logit = static_cast<float>(widen(logits[target.number]));
     if (self == 0 && lane == 0) claimed = atomicAdd(memory.claimed, 1);
-    // The elements before the first granule and after the last, one a lane of the first warp.
-    const int heads = static_cast<int>((row.inner - row.start) / sizeof(Stored));
-    const int tails = static_cast<int>((row.end - row.inner_end) / sizeof(Stored));
-    int extra = -1;
-    if (self == 0) {
-      if (lane < heads) extra = lane;
-      if (lane >= 8 && lane < 8 + tails)
-        extra = static_cast<int>(arguments.length) - tails + lane - 8;
-    }
+    const int extra = extra_of(row);
     State state;
     float extra_logit = -INFINITY;
     if constexpr (kSpread) {
       if (extra >= 0) {
-        extra_logit = static_cast<float>(widen(logits[extra]));
+        extra_logit = static_cast<float>(widen(edge_logit));
         state.template begin<Stored>(extra_logit, target.known && extra == target.number, share,
                                      scale);
       }
     } else if (extra >= 0 && extra != target.number) {
-      extra_logit = static_cast<float>(widen(logits[extra]));
+      extra_logit = static_cast<float>(widen(edge_logit));
       state.top = fmaxf(extra_logit, -FLT_MAX);
       state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
     }
@@ -281,7 +305,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         if (lane == 0) narrow(-INFINITY, *reinterpret_cast<Stored*>(data + (target_place - from)));
         __syncwarp();
       }
-      V vectors[kSlotVectors];
+      V vectors[kVectors];
       read_slot(data, bytes, vectors);
       if constexpr (kSpread) {
         add_spread(vectors, first_bits(bytes / 16, lane, 32), held, share, scale, state);
@@ -346,7 +370,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         part(row, k, from, bytes);
         const unsigned char* const data = slots + slot * shape.slot_bytes;
         if (writes) {
-          V vectors[kSlotVectors];
+          V vectors[kVectors];
           read_slot(data, bytes, vectors);
           // All of them before the first is written: their powers overlap.
           differentiate(vectors, scale, result.reference, factors);
@@ -355,7 +379,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
             for (V& vector : vectors) vector = V{};
           unsigned char* const place = bytes_to + (from - row.start);
 #pragma unroll
-          for (int v = 0; v < kSlotVectors; ++v) {
+          for (int v = 0; v < kVectors; ++v) {
             const int at = (v * 32 + lane) * 16;
             if (at < bytes) *reinterpret_cast<uint4*>(place + at) = vectors[v].raw();
           }
@@ -379,6 +403,9 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     next = then;
     then = after;
     number = next_number;
+    next_number = then_number;
+    own_logit = next_logit;
+    edge_logit = next_edge;
   }
   if (!kGradient && turn > 0) {
     receive(turn - 1, before);

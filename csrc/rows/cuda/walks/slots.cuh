@@ -32,7 +32,7 @@ class SlotRows {
   using V = Vector<Stored>;
   using Span = RowSpan<Stored>;
   static constexpr int kRows = Loss::rows, kLogits = State::kLogits;
-  static constexpr int kVectors = slot_vectors(kRows + Loss::bends);
+  static constexpr int kVectors = slot_vectors<Loss>();
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
 
@@ -157,12 +157,12 @@ class SlotRows {
     // The elements before the first vector and after the last, one a lane of the first warp.
     const int extra = self_ == 0 ? span.extra(lane_) : -1;
     const bool extra_is_own = Loss::labelled && extra >= 0 && extra == known.facts.label;
+    const bool extra_is_other = extra >= 0 && !extra_is_own;
     Real extras[kRows];
 #pragma unroll
     for (int k = 0; k < kRows; ++k)
-      extras[k] = extra < 0 || extra_is_own
-                      ? static_cast<Real>(-INFINITY)
-                      : widen(reinterpret_cast<const Stored*>(start(k, row))[extra]);
+      extras[k] = extra_is_other ? widen(reinterpret_cast<const Stored*>(start(k, row))[extra])
+                                 : static_cast<Real>(-INFINITY);
     constexpr bool kOnce = !kAgain;
     if constexpr (Loss::logits) {
       Logits sums;
@@ -171,12 +171,12 @@ class SlotRows {
       Real x[kLogits][1];
 #pragma unroll
       for (int k = 0; k < kLogits; ++k) {
-        x[k][0] = Loss::bends && extra < 0 ? extras[k] : state_.logit(extras[k]);
+        x[k][0] = Loss::bends && !extra_is_other ? extras[k] : state_.logit(extras[k]);
         others.tops[k] = Powers::larger(x[k][0], Powers::kLeast);
       }
       others.add(x, state_.powers);
       if constexpr (Loss::shares)
-        if (extra >= 0) {
+        if (extra_is_other) {
           const Real shares[1] = {state_.loss.share(state_.known.facts, extras, weight_of(extra))};
           others.add_shares(x[0], shares);
         }
@@ -303,6 +303,14 @@ class SlotRows {
     return found;
   }
 
+  // The element of a lane's vector that is the row's own class; outside where it has none.
+  __device__ __forceinline__ int own_in(const Part& part, int v) const {
+    if (!Loss::labelled) return -1;
+    const int64_t at =
+        state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)) - part.from - place_of(v);
+    return at >= 0 && at < 16 ? static_cast<int>(at) / static_cast<int>(sizeof(Stored)) : -1;
+  }
+
   template <int count>
   __device__ __forceinline__ void add(const V (&vectors)[kRows][count], const Part& part,
                                       Logits& sums) const {
@@ -312,14 +320,17 @@ class SlotRows {
       to[k] = Loss::bends ? sums.tops[k] : largest(vectors[k], sums.tops[k]);
 #pragma unroll
       for (int v = 0; v < count; ++v) {
-        const bool has = !Loss::bends || place_of(v) < part.bytes;
+        const bool has = place_of(v) < part.bytes;
+        const int own = own_in(part, v);
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
           float some[V::kEach];
           vectors[k][v].get(w, some);
 #pragma unroll
           for (int i = 0; i < V::kEach; ++i) {
-            const Real logit = has ? state_.logit(some[i]) : static_cast<Real>(-INFINITY);
+            // Plain logits are -inf there already.
+            const bool is = !Loss::bends || (has && w * V::kEach + i != own);
+            const Real logit = is ? state_.logit(some[i]) : static_cast<Real>(-INFINITY);
             x[k][v * V::kCount + w * V::kEach + i] = logit;
             if (Loss::bends) to[k] = Powers::larger(to[k], logit);
           }
@@ -333,10 +344,12 @@ class SlotRows {
 #pragma unroll
       for (int v = 0; v < count; ++v) {
         const bool has = place_of(v) < part.bytes;
+        const int own = own_in(part, v);
         each(vectors, v, weights_of(part, v),
              [&](const Real(&one)[kRows], Real weight, int w, int i) {
+               const int at = w * V::kEach + i;
                const Real share = state_.loss.share(state_.known.facts, one, weight);
-               shares[v * V::kCount + w * V::kEach + i] = has ? share : Real(0);
+               shares[v * V::kCount + at] = has && at != own ? share : Real(0);
              });
       }
       sums.add_shares(x[0], shares);

@@ -26,7 +26,8 @@ struct PendingRow {
 template <typename Stored, int kWarps, int kVectors, bool kGradient, bool kWhole, RowMode kMode>
 __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     team_kernel(const __grid_constant__ RowArguments arguments,
-                const __grid_constant__ RowMemory memory, const TeamShape shape) {
+                const __grid_constant__ RowMemory memory, const TeamShape shape,
+                const __grid_constant__ typename ModeOf<kMode>::Scale scale) {
 #if __CUDA_ARCH__ >= 900
   using V = Vector<Stored>;
   using State = typename ModeOf<kMode>::State;
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   extern __shared__ __align__(128) unsigned char shared[];
   // What the warps of a team tell each other of a row; of the next while some still read.
   __shared__ float4 told[2][kMostTeams][kWarps];
-  const RowIncoming incoming(arguments, memory);
+  RowIncoming incoming(arguments, memory, true);
   if (kGradient && incoming.is_done) return;
   const bool writes = kGradient && incoming.writes;
 
@@ -44,7 +45,6 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   const int teams = warps / kWarps, team = warp / kWarps, member = warp % kWarps;
   const int rows = static_cast<int>(arguments.rows());
   const int step = gridDim.x * teams;
-  const auto scale = ModeOf<kMode>::scale_of(arguments);
   const float share = share_of<kMode>(arguments);
   const int first = member * shape.slot_bytes;  // where this warp's part begins
   unsigned char* const slots = shared + warp * shape.slots * shape.slot_bytes;
@@ -111,6 +111,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
   int row = blockIdx.x * teams + team;
   if (lane == 0)
     for (int k = 0; k < shape.slots; ++k) load(row + k * step, k);
+  incoming.settle(arguments, memory);
   int64_t number = read_number(row), next_number = read_number(row + step);
   float extra_logit = read_extra(row);
   uint32_t phase = 0;

@@ -1,0 +1,253 @@
+// Rows whose neighbours in memory are elements of other rows, such as the pixels of (N, C, H, W):
+// each element is read once, and its gradient written once.
+//
+// A block has some rows that follow each other in its shared memory, filled by copies along the
+// rows. A thread takes one of them, and every `groups`-th of its classes; those that share a row
+// meet for its largest logit and for its sums, and one of them finishes it.
+#pragma once
+
+#include "rows/cuda/incoming.cuh"
+#include "rows/cuda/policies.h"
+#include "rows/cuda/results.cuh"
+
+namespace losscli::cuda {
+
+namespace columns {
+
+// Copies so many bytes, 2, 4 or 16, without waiting where the GPU can.
+__device__ __forceinline__ void copy(unsigned char* to, const unsigned char* from, int bytes) {
+#if __CUDA_ARCH__ >= 800
+  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  if (bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+  else if (bytes == 4)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(from) : "memory");
+#else
+  if (bytes == 16)
+    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+  else if (bytes == 4)
+    *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
+#endif
+  else
+    *reinterpret_cast<uint16_t*>(to) = *reinterpret_cast<const uint16_t*>(from);
+}
+
+__device__ __forceinline__ void wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Which row of the outer dimension a row is of, and which of the inner one.
+struct Place {
+  int64_t outer, inner;
+
+  __device__ __forceinline__ Place(int64_t row, int64_t inner_rows) {
+    if (inner_rows == 1)
+      outer = row;
+    else if (row >> 32 || inner_rows >> 32)  // a division of 64 bits takes long
+      outer = row / inner_rows;
+    else
+      outer = static_cast<uint32_t>(row) / static_cast<uint32_t>(inner_rows);
+    inner = row - outer * inner_rows;
+  }
+  __device__ __forceinline__ int64_t in(const RowStrides& strides) const {
+    return outer * strides.outer + inner * strides.inner;
+  }
+};
+
+}  // namespace columns
+
+// `kStride`: how far the classes of a thread are apart, 0 where that is not known.
+template <typename Stored, RowMode kMode, int kStride>
+__global__ void __launch_bounds__(kMostColumnThreads)
+    columns_kernel(const __grid_constant__ RowArguments arguments,
+                   const __grid_constant__ RowMemory memory, const ColumnShape shape,
+                   const __grid_constant__ typename ModeOf<kMode>::Scale scale) {
+  static_assert(kMode != RowMode::plain, "plain rows are smoothed ones without a share");
+  // In float32 the power of a logit takes its place, for the gradient.
+  constexpr bool kKeeps = sizeof(Stored) == 4 && kMode == RowMode::smoothed;
+  struct Row {
+    float reference, all, own, share;
+  };
+  extern __shared__ __align__(128) unsigned char shared[];
+  const int columns = kStride ? kStride : shape.columns,
+            groups = kStride ? 1 : blockDim.x / columns;
+  const int classes = static_cast<int>(arguments.length);
+  // Of each row; then of each thread; then the logits, and last the powers or the logits.
+  Row* const rows_of = reinterpret_cast<Row*>(shared);
+  float* const tops = reinterpret_cast<float*>(rows_of + columns);
+  int* const numbers = reinterpret_cast<int*>(tops + columns);
+  float* const found = reinterpret_cast<float*>(numbers + columns);
+  float* const belows = found + blockDim.x;
+  Stored* const held = reinterpret_cast<Stored*>(belows + blockDim.x);
+
+  // By the row alone, not by its neighbours.
+  const auto is_near = [&](float reference) {
+    if constexpr (kMode == RowMode::smoothed)
+      return scale.template is_near<Stored>(reference);
+    else
+      return false;
+  };
+  const float share = arguments.parameters[kLabelSmoothing] == 0
+                          ? 0.0f
+                          : 1.0f / static_cast<float>(arguments.length);
+  const int thread = threadIdx.x, column = thread % columns, group = kStride ? 0 : thread / columns;
+  const int wide = shape.copy_bytes / static_cast<int>(sizeof(Stored));
+  const int copies = columns / wide;  // of a class
+  const int64_t element = arguments.strides[0].element;
+  const int64_t gradient_element = arguments.gradient_strides[0].element;
+
+  const auto read = [&](int64_t first) {
+    const int copied = thread % copies * wide;
+    if (first + copied >= arguments.rows()) return;
+    const columns::Place place(first + copied, arguments.inner);
+    const int step = blockDim.x / copies;
+    int k = thread / copies;
+    const Stored* from = static_cast<const Stored*>(arguments.operands[0]) +
+                         place.in(arguments.strides[0]) + k * element;
+#pragma unroll 4
+    for (; k < classes; k += step, from += step * element)
+      columns::copy(reinterpret_cast<unsigned char*>(held + k * columns + copied),
+                    reinterpret_cast<const unsigned char*>(from), shape.copy_bytes);
+  };
+  int64_t first = static_cast<int64_t>(blockIdx.x) * columns;
+  const bool has_gradient = arguments.gradients[0];
+  // Most launches that check have nothing to do.
+  const bool ahead = arguments.guess != Guess::check;
+  if (ahead) read(first);
+  RowIncoming incoming(arguments, memory, true);
+  if (has_gradient && incoming.is_done) {
+    columns::wait();
+    return;
+  }
+  const bool writes = has_gradient && incoming.writes;
+  incoming.settle(arguments, memory);
+
+  for (bool is_read = ahead; first < arguments.rows();
+       first += static_cast<int64_t>(gridDim.x) * columns, is_read = false) {
+    if (!is_read) read(first);
+    const bool is = first + column < arguments.rows();
+    const columns::Place place(is ? first + column : 0, arguments.inner);
+    // The row's class, -1 if it is none and -2 where the row does not count.
+    if (group == 0) {
+      int number = -2;
+      const int64_t label = is ? read_label(arguments, first + column) : ignore_index(arguments);
+      if (label != ignore_index(arguments))
+        number = label >= 0 && label < classes ? static_cast<int>(label) : -1;
+      numbers[column] = number;
+    }
+    columns::wait();
+    __syncthreads();
+
+    Stored* const mine = held + column;
+    float top = -FLT_MAX;
+#pragma unroll 8
+    for (int k = group; k < classes; k += groups) top = fmaxf(top, widen(mine[k * columns]));
+    found[thread] = top;
+    __syncthreads();
+    const int number = numbers[column];
+    const float logit = number >= 0 ? static_cast<float>(widen(mine[number * columns])) : 0.0f;
+    for (int other = 0; other < groups; ++other) top = fmaxf(top, found[other * columns + column]);
+    top = scale.bend(top);
+    const float reference = scale.reference(top);
+    __syncthreads();
+
+    double sum = 0;
+    float below = 0;
+    const auto add = [&](auto near, auto shared) {
+      const auto power_of = [&](int k) {
+        float distance;
+        const float power = scale.template measure<decltype(near)::value, Stored>(
+            widen(mine[k * columns]), reference, top, distance);
+        if constexpr (kKeeps)
+          if (writes) mine[k * columns] = power;
+        if (decltype(shared)::value) below = __fmaf_rn(distance, share, below);
+        return k != number ? power : 0.0f;
+      };
+      // Eight at a time, and these in double: a sum of one large power and many small ones would be
+      // rounded as often.
+      int k = group;
+      for (; k + 7 * groups < classes; k += 8 * groups) {
+        float powers[8];
+#pragma unroll
+        for (int u = 0; u < 8; ++u) powers[u] = power_of(k + u * groups);
+        sum += ((powers[0] + powers[1]) + (powers[2] + powers[3])) +
+               ((powers[4] + powers[5]) + (powers[6] + powers[7]));
+      }
+      for (; k < classes; k += groups) sum += power_of(k);
+    };
+    const auto add_any = [&](auto near) {
+      if (share != 0)
+        add(near, std::true_type());
+      else
+        add(near, std::false_type());
+    };
+    if (is_near(reference))
+      add_any(std::true_type());
+    else
+      add_any(std::false_type());
+    found[thread] = static_cast<float>(sum);
+    belows[thread] = below;
+    __syncthreads();
+    if (group == 0 && is) {
+      SpreadState state;
+      state.top = top;
+      double others = 0;
+      for (int other = 0; other < groups; ++other) {
+        others += found[other * columns + column];
+        state.below += belows[other * columns + column];
+      }
+      state.sum = static_cast<float>(others);
+      const RowTarget<Stored> target(arguments, number == -2 ? ignore_index(arguments) : number);
+      const RowResult<Stored> result(state, logit, scale);
+      finish_row(arguments, memory, first + column, target, state, result, logit, scale);
+      if (has_gradient) {
+        RowFactors factors;
+        if (!target.ignored)
+          factors =
+              factors_of(arguments, target, result,
+                         incoming.template of<float>(arguments, first + column), logit, scale);
+        // The quotient by the sum in one rounding: of few classes one may have all of it.
+        if (sizeof(Stored) == 4 && !target.ignored && arguments.parameters[kZLoss] == 0) {
+          RowResult<Stored> whole = result;
+          whole.sum = 1;
+          const float all =
+              factors_of(arguments, target, whole,
+                         incoming.template of<float>(arguments, first + column), logit, scale)
+                  .all;
+          factors.all = static_cast<float>(all / (others + result.own));
+        }
+        rows_of[column] = {result.reference, factors.all, factors.own, factors.share};
+      }
+    }
+    __syncthreads();
+    if (writes && is) {
+      const Row row = rows_of[column];
+      const RowFactors factors{row.all, row.own, row.share};
+      Stored* to = static_cast<Stored*>(arguments.gradients[0]) +
+                   place.in(arguments.gradient_strides[0]) + group * gradient_element;
+      const auto differentiate = [&](auto near) {
+#pragma unroll 4
+        for (int k = group; k < classes; k += groups, to += groups * gradient_element) {
+          const float x = widen(mine[k * columns]);
+          float out;
+          if constexpr (kKeeps)
+            out = __fmaf_rn(x, factors.all, -factors.share);
+          else
+            out = scale.template gradient<decltype(near)::value, Stored>(x, row.reference, factors);
+          if (k == number) out = factors.own;
+          narrow(number == -2 ? 0.0f : out, *to);
+        }
+      };
+      if (is_near(row.reference))
+        differentiate(std::true_type());
+      else
+        differentiate(std::false_type());
+    }
+    // Before the shared memory is of other rows.
+    __syncthreads();
+  }
+}
+
+}  // namespace losscli::cuda
