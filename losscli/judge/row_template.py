@@ -277,7 +277,8 @@ ROW_FORMULAS = {
     const double rest = row.at(0, i) - row.at(k, i) + p[2];
     return length == 0 || rest == 0 ? 0.0 : sign(rest) * pow(fabs(rest) / length, p[1] - 1);
   }};
-  const double active = above < 0 ? 0 : g;  // The gradient passes where the two sides meet.
+  // The gradient passes where the two sides meet and not for NaN, as that of torch.clamp.
+  const double active = above >= 0 ? g : 0;
   row.each([&](int64_t i) {{
     const double by_near = slope(1, near, i), by_far = slope(2, far, i);
     row.write(0, i, active * (by_near - by_far));
@@ -340,7 +341,7 @@ def function_of(loss: str) -> str:
 
 PRELUDE = """\
 EVERYWHERE inline double at_least(double x, double least) { return x < least ? least : x; }
-EVERYWHERE inline double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+EVERYWHERE inline double sign(double x) { return (x > 0) - (x < 0); }  // of NaN 0, as torch's
 
 // 0 times infinity is 0, for what has no probability has no part in a sum.
 EVERYWHERE inline double times(double weight, double value) {
