@@ -18,7 +18,8 @@ from losscli.config.loader import (
 )
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing, Tolerance
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, REDUCTIONS, ROW_LOSSES
+from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS
+from losscli.losses.rows.spec import LOGITS, VECTORS
 from tests.machinery import MACHINERY
 
 FULL = """
@@ -171,7 +172,7 @@ def test_tolerance_of_the_parent_may_name_a_dropped_case(tmp_path):
 def test_each_shipped_config_loads(name):
     first, *others = load_config(name, {}).blocks
     names = {choice.name.removeprefix("weighted_") for choice in first.losses}
-    assert names in ({*LOSSES}, {*MACHINERY}, {*ROW_LOSSES})
+    assert names in ({*LOSSES}, {*MACHINERY}, {"cross_entropy"})
     assert all(any(expand(block, "cpu")) for block in (first, *others))
 
 
@@ -262,3 +263,21 @@ def test_smoke_has_every_dtype_reduction_and_an_odd_size():
 def test_smoke_has_no_parameter_at_its_default():
     cases = expand(load_config("smoke", {}), "cpu")
     assert all(case.params[p.name] != p.default for case in cases for p in case.spec.parameters)
+
+
+@pytest.mark.parametrize(
+    ("group", "holds"), [("rows_of_logits", LOGITS), ("rows_of_vectors", VECTORS)]
+)
+def test_a_group_has_the_losses_whose_rows_hold_something(tmp_path, group, holds):
+    losses = load(tmp_path, f"losses: {group}\nsizes: 8x8\n").losses
+    assert losses == tuple(LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == holds)
+    assert losses
+
+
+def test_losses_over_rows_off_their_defaults_are_a_group(tmp_path):
+    losses = load(tmp_path, "losses: [rows, rows_off_default]\nsizes: 8x8\n").losses
+    others = [
+        LossChoice(name, {each.name: (each.off_default,) for each in spec.parameters})
+        for name, spec in ROW_FORMS.items()
+    ]
+    assert losses == (*map(LossChoice, ROW_FORMS), *(each for each in others if each.parameters))

@@ -33,12 +33,9 @@ COLUMNS = 1001
 """Of no whole vectors."""
 
 
-def threaded_case(case: Case, threads: int = 0) -> Case:
-    """Return the case; on a CPU with enough elements for every thread.
-
-    ``threads``: 0 for as many as this process has cores.
-    """
-    parts = min(PARTS_A_THREAD * (threads or core_count()), MOST_PARTS)
+def threaded_case(case: Case) -> Case:
+    """Return the case; on a CPU with enough elements for every thread."""
+    parts = min(PARTS_A_THREAD * core_count(), MOST_PARTS)
     if case.device != "cpu" or case.elements >= parts * PART:
         return case
     return case.reshaped((parts * PART // COLUMNS, COLUMNS))
