@@ -14,10 +14,16 @@ Stream = Literal[
     "direction",
     "third operand",
     "fourth operand",
+    "fifth operand",
+    "sixth operand",
+    "seventh operand",
 ]
 """The use of a stream's numbers."""
 STREAMS: tuple[Stream, ...] = get_args(Stream)
-OTHERS: tuple[Stream, ...] = ("target", "third operand", "fourth operand")
+OTHERS: tuple[Stream, ...] = (
+    *("target", "third operand", "fourth operand"),
+    *("fifth operand", "sixth operand", "seventh operand"),
+)
 """The streams of the operands after the prediction, in their order."""
 _MOST_STREAMS = 16
 """A fixed number of streams, so that a new stream does not change the numbers of the others."""

@@ -186,12 +186,15 @@ def _ignored(
         given = operands[operand.name]
         place = torch.arange(len(given), device=given.device)
         if operand.kind == CLASS_NUMBERS:
+            # Beside a mask there may be none.
+            if IGNORE_INDEX.name not in problem.case.params:
+                continue
             ignored = int(problem.case.params[IGNORE_INDEX.name])
             kept = torch.where(given == ignored, 0 if ignored else 1, given)
             operands[operand.name] = kept.masked_fill(where(place), ignored)
         elif operand.kind == MASK:
             operands[operand.name] = ~where(place)
-        elif holding is not None:
+        elif holding is not None and operand.name in problem.case.spec.promoted:
             operands[operand.name] = given.masked_fill(where(place)[:, None], holding)
     return problem.like(operands)
 
