@@ -143,7 +143,7 @@ def test_missing_compiler_exits_4(workshop: Standin, monkeypatch: pytest.MonkeyP
 def test_unwritable_cache_names_the_variable(
     workshop: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.csrc / "losses/elementwise/loss.h" / "cache"))
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.csrc / "losses/elementwise/loss.h/cache"))
     with pytest.raises(UnfitError, match="LOSSCLI_CACHE_DIR"):
         run()
 
