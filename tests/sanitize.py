@@ -9,7 +9,7 @@ out to N processes, for a tool takes most of its time on the CPU.
 
 racecheck is the slow one: it watches the fewest and smallest calls that together launch every
 kernel which any call launches, in each layout. `--share K/N` makes part K of N of the calls of each
-tool, and `--limit SECONDS` ends a tool, so that several sessions can do together what one has no
+tool, and `--limit SECONDS` ends a tool, so that several runs can do together what one has no
 time for. With `-o FILE` each adds what it covered to FILE, and `--covered FILE ...` tells what all
 have covered together; its exit code is 1 if a tool found something or left out a kernel.
 """

@@ -122,7 +122,7 @@ def test_importing_the_functions_imports_no_compiler() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_functor_parameters_match_the_registry(loss: str) -> None:
+def test_parameters_of_kernels_match_the_registry(loss: str) -> None:
     schema = getattr(torch.ops.losscli, loss).default._schema
     names = [argument.name for argument in schema.arguments]
     parameters = [parameter.name for parameter in LOSSES[loss].parameters]

@@ -14,7 +14,7 @@ from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Reason
 from losscli.verify.checks.exact import has_exact_values
 from losscli.verify.selftest.formula import Make, simple, unreduced
-from losscli.verify.selftest.wrong import behaviour, functors, gradients, rows, values
+from losscli.verify.selftest.wrong import behaviour, gradients, rows, values, vectors
 
 
 @dataclass(frozen=True)
@@ -327,49 +327,49 @@ WRONG: tuple[Wrong, ...] = (
     Wrong(
         "input for target",
         "and target for input",
-        simple(functors.exchanged),
+        simple(vectors.exchanged),
         _of("masked_kl_divergence"),
         units=_ROWS,
     ),
     Wrong(
         "temperature forgotten",
         "in the gradients",
-        simple(functors.without_temperature),
+        simple(vectors.without_temperature),
         _has_temperature,
         units=_ROWS,
     ),
     Wrong(
         "mean left out",
         "q * d for q * (d - mean)",
-        simple(functors.without_mean),
+        simple(vectors.without_mean),
         _of("masked_kl_divergence"),
         units=_ROWS,
     ),
     Wrong(
         "one softmax alone",
         "p for p - q",
-        simple(functors.without_own_mean),
+        simple(vectors.without_own_mean),
         _of("masked_kl_divergence"),
         units=_ROWS,
     ),
     Wrong(
         "sign near a tie",
         "the other one within 1 %",
-        simple(functors.flipped_near_ties),
+        simple(vectors.flipped_near_ties),
         _of("total_variation", "masked_total_variation"),
         units=_ROWS,
     ),
     Wrong(
         "epsilon added",
         "to the norm, whose least it is",
-        simple(functors.added_epsilon),
+        simple(vectors.added_epsilon),
         _of("cosine_similarity"),
         units=_ROWS,
     ),
     Wrong(
         "other side",
         "of the hinge",
-        simple(functors.other_side),
+        simple(vectors.other_side),
         _of("multi_margin"),
         units=_ROWS,
     ),
