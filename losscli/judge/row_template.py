@@ -369,6 +369,24 @@ struct LogSoftmax {
   EVERYWHERE double operator()(int64_t i) const { return row.at(operand, i) / t - top - log_sum; }
 };"""
 
+KERNELS = r'''@CUDA@
+
+@functools.cache
+def kernels(device):
+    """Compile the kernels for a type of device, once."""
+@LOAD_CUDA@
+    # OpenMP is torch's own: its pragmas are compiled (-fopenmp), and no second library is linked.
+    # Without the implicit headers it compiles in half of the time.
+    return load_inline(
+        "@STEM@_cpu",
+        cpp_sources=[FORMULA + CPU],
+        functions=["forward", "backward"],
+        no_implicit_headers=True,
+        extra_cflags=["-O3", "-march=native", "-fopenmp"],
+    )
+'''
+"""What compiles the kernels of a template."""
+
 _FILE = '''\
 """@SAID@
 
@@ -538,22 +556,7 @@ Tensors backward(at::Tensor incoming, Tensors rows, at::Tensor labels, at::Tenso
   return gradients;
 }
 """
-@CUDA@
-
-@functools.cache
-def kernels(device):
-    """Compile the kernels for a type of device, once."""
-@LOAD_CUDA@
-    # OpenMP is torch's own: its pragmas are compiled (-fopenmp), and no second library is linked.
-    # Without the implicit headers it compiles in half of the time.
-    return load_inline(
-        "@STEM@_cpu",
-        cpp_sources=[FORMULA + CPU],
-        functions=["forward", "backward"],
-        no_implicit_headers=True,
-        extra_cflags=["-O3", "-march=native", "-fopenmp"],
-    )
-
+@KERNELS@
 
 class Loss(torch.autograd.Function):
     """The loss of each row in float64, and what autograd has to know of it."""
@@ -638,7 +641,7 @@ def @FUNCTION@(@ARGUMENTS@):
 
 # Compiled on import, so that no call has to wait for a compiler; for other devices on first use.
 kernels(@DEVICE@)
-'''
+'''.replace("@KERNELS@", KERNELS)
 
 _CUDA = '''
 CUDA = r"""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from losscli.errors import UsageError
 
-from .row_template import ROW_FORMULAS, render_rows
+from .row_template import KERNELS, ROW_FORMULAS, render_rows
 
 
 @dataclass(frozen=True)
@@ -238,22 +238,7 @@ at::Tensor backward(at::Tensor incoming, at::Tensor input, at::Tensor target,
   return gradient;
 }
 """
-@CUDA@
-
-@functools.cache
-def kernels(device):
-    """Compile the kernels for a type of device, once."""
-@LOAD_CUDA@
-    # OpenMP is torch's own: its pragmas are compiled (-fopenmp), and no second library is linked.
-    # Without the implicit headers it compiles in half of the time.
-    return load_inline(
-        "@STEM@_cpu",
-        cpp_sources=[FORMULA + CPU],
-        functions=["forward", "backward"],
-        no_implicit_headers=True,
-        extra_cflags=["-O3", "-march=native", "-fopenmp"],
-    )
-
+@KERNELS@
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -306,7 +291,7 @@ def @LOSS@_loss(input, target, *, reduction="mean"@PARAMETER@):
 
 # Compiled on import, so that no call has to wait for a compiler; for other devices on first use.
 kernels(@DEVICE@)
-'''
+'''.replace("@KERNELS@", KERNELS)
 
 _CUDA = '''
 CUDA = r"""
