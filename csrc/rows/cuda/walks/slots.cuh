@@ -64,7 +64,7 @@ class SlotRows {
       for (int k = 0; k < shape_.slots; ++k) bulk::initialise(filled_ + 8 * k, 1);
       bulk::fence_barriers();
     }
-    __syncwarp();
+    __syncthreads();
     // No block tells another anything before that runs.
     if (blocks_ > 1) cooperative_groups::this_cluster().sync();
     fill_row_ = first_;
@@ -399,29 +399,32 @@ class SlotRows {
   }
 
   // Puts together what the warps of a row have, in each of their lanes. Each turn has one of two
-  // places: who reads late is not two turns late, for all meet in between.
+  // places, whatever the size of the sums: who reads late is not two turns late, for all meet in
+  // between.
   template <typename Sums>
   __device__ __forceinline__ void exchange(Sums& mine) {
     static_assert(sizeof(Sums) <= kToldBytes);
     combine(mine);
     if (all_ == 1) return;
-    auto* const told = reinterpret_cast<Sums*>(told_) + turn_ * all_;
+    const auto told = [places = told_ + turn_ * all_ * kToldBytes](int warp) {
+      return reinterpret_cast<Sums*>(places + warp * kToldBytes);
+    };
     turn_ ^= 1;
     if (blocks_ == 1) {
-      if (lane_ == 0) told[self_] = mine;
+      if (lane_ == 0) *told(self_) = mine;
       asm volatile("barrier.sync %0, %1;" ::"r"(warp_ / shape_.team + 1), "r"(shape_.team * 32)
                    : "memory");
     } else {
       const auto cluster = cooperative_groups::this_cluster();
-      if (lane_ < blocks_) *cluster.map_shared_rank(told + self_, lane_) = mine;
+      if (lane_ < blocks_) *cluster.map_shared_rank(told(self_), lane_) = mine;
       cluster.sync();
     }
     mine = Sums();
     for (int from = lane_; from < all_; from += 32) {
       if constexpr (Loss::logits && std::is_same_v<Sums, Logits>)
-        mine.merge(told[from], state_.powers);
+        mine.merge(*told(from), state_.powers);
       else
-        mine.merge(told[from]);
+        mine.merge(*told(from));
     }
     combine(mine);
   }
