@@ -34,16 +34,17 @@ class Layout {
   at::Tensor empty_for(const at::Tensor& operand) const;
 
   // Collapses all dimensions, as seen by these tensors, into `space`, and fills one operand for
-  // each tensor. False where more dimensions are left than a space has.
-  bool collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands) const;
+  // each tensor. False where more dimensions are left than a space has. With `shared` they are in
+  // two groups: first those along which it has elements of its own, `kept` of them, then those that
+  // repeat it.
+  bool collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands,
+                const at::Tensor* shared = nullptr, int32_t* kept = nullptr) const;
 
-  // The same with the dimensions in two groups: first those along which `shared` has elements of
-  // its own, `kept` of them, then those that repeat it. `repeats_fastest`: whether the fastest of
-  // all is in the second.
-  bool collapse_shared(at::ArrayRef<at::Tensor> tensors, const at::Tensor& shared, Space& space,
-                       Operand* operands, int32_t& kept, bool& repeats_fastest) const;
+  // Whether the fastest of all dimensions is one that repeats an operand.
+  bool repeats_fastest(const at::Tensor& shared) const;
 
  private:
+  bool is_own(const at::Tensor& shared, int64_t d) const;
   Dimensions expanded_strides(const at::Tensor& tensor) const;
   bool append(at::IntArrayRef order, at::ArrayRef<Dimensions> strides, Space& space,
               Operand* operands) const;
