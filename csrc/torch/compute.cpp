@@ -12,7 +12,6 @@
 #include <cmath>
 
 #include "torch/checks.h"
-#include "torch/fresh.h"
 #include "torch/launch.h"
 #include "torch/layout.h"
 
@@ -59,9 +58,9 @@ void set_call(Arguments& arguments, const Call& call, at::ScalarType type, int64
 // of them where they have more dimensions than kernels walk.
 class Walk {
  public:
-  Walk(const Call& call, TensorList operands)
+  Walk(const Call& call, TensorList operands, at::ScalarType type)
       : layout(operands, call.loss->operand_words.data()),
-        type(call.loss->type_of(operands)),
+        type(type),
         call_(call),
         tensors_(operands.begin(), operands.end()) {}
 
@@ -87,7 +86,7 @@ class Walk {
     if (!collapse()) {
       for (Tensor& tensor : tensors_) {
         if (shared && tensor.sizes() == shared->sizes()) continue;
-        Tensor copy = layout.empty(tensor.options());
+        Tensor copy = layout.empty(layout.shape(), tensor.options());
         tensor = copy.copy_(tensor);
       }
       if (!collapse()) return false;
@@ -105,14 +104,6 @@ class Walk {
   Tensors tensors_;
 };
 
-// A result of full size, from memory that costs no page faults where it is large.
-Tensor large_empty(const Layout& layout, const at::TensorOptions& options) {
-  const auto type = c10::typeMetaToScalarType(options.dtype());
-  const auto bytes = layout.size() * static_cast<int64_t>(c10::elementSize(type));
-  if (!options.device().is_cpu() || bytes < kFreshBytes) return layout.empty(options);
-  return fresh_empty(layout.shape(), layout.strides(), type);
-}
-
 void run(const LossDefinition& loss, const Call& call, const ElementwiseArguments& arguments,
          TensorList operands) {
   const Kernels& kernels = kernels_for(loss, call, operands[0].device());
@@ -125,7 +116,7 @@ void run(const LossDefinition& loss, const Call& call, const ElementwiseArgument
 Tensor shared_gradient(const LossDefinition& loss, const Call& call, const Tensor& grad_output,
                        TensorList operands, int32_t shared) {
   const Tensor& operand = operands[shared];
-  Walk walk(call, operands);
+  Walk walk(call, operands, loss.type_of(operands));
   SharedGradientArguments arguments;
   arguments.shared = shared;
   arguments.repeats_fastest = walk.layout.repeats_fastest(operand);
@@ -133,7 +124,7 @@ Tensor shared_gradient(const LossDefinition& loss, const Call& call, const Tenso
       walk.fill(arguments, grad_output, &operand, &arguments.kept), call.name(),
       ": the gradient of an operand that is repeated along so many dimensions apart (",
       operand.sizes(), " in ", walk.layout.shape(), ") is not supported; expand it yourself");
-  Tensor gradient = walk.layout.empty_for(operand);
+  Tensor gradient = walk.layout.empty(operand.sizes(), operand.options());
   arguments.gradient = gradient.mutable_data_ptr();
   const Kernels& kernels = kernels_for(loss, call, operand.device());
   const Status status =
@@ -160,9 +151,11 @@ std::string domain_of(const Parameter& parameter) {
   return bounds.empty() ? "a finite number" : bounds;
 }
 
-void check_call(const LossDefinition& loss, const Call& call, TensorList operands) {
+// Returns the dtype that operands are promoted to.
+at::ScalarType check_call(const LossDefinition& loss, const Call& call, TensorList operands) {
+  const auto type = loss.type_of(operands);
   TORCH_CHECK_TYPE(
-      is_computable(loss.type_of(operands)), call.name(), ": ",
+      is_computable(type), call.name(), ": ",
       list(operands.size(), [&](size_t k) { return loss.operand_names[k]; }),
       " must be float32, float64, float16 or bfloat16, but are ",
       list(operands.size(), [&](size_t k) { return c10::toString(operands[k].scalar_type()); }),
@@ -177,6 +170,7 @@ void check_call(const LossDefinition& loss, const Call& call, TensorList operand
   }
   if (call.strategy == Strategy::atomic)
     at::globalContext().alertNotDeterministic("the reduction strategy 'atomic' of losscli");
+  return type;
 }
 
 }  // namespace
@@ -224,8 +218,7 @@ bool LossDefinition::pays_ahead(const Call& call, TensorList operands) const {
 LossAndGradients LossDefinition::compute_loss(const Call& call, TensorList operands,
                                               const Wanted& wanted, Expectation* expectation,
                                               const Tensor& grad_output) const {
-  check_call(*this, call, operands);
-  Walk walk(call, operands);
+  Walk walk(call, operands, check_call(*this, call, operands));
   const Layout& layout = walk.layout;
   if (grad_output.defined())
     check_incoming(call, layout.shape(), grad_output, operands[0].device());
@@ -237,7 +230,7 @@ LossAndGradients LossDefinition::compute_loss(const Call& call, TensorList opera
   result.gradients.resize(operands.size());
   for (size_t k = 0; k < operands.size(); ++k) {
     if (!wanted[k] || !layout.is_full(operands[k])) continue;
-    result.gradients[k] = large_empty(layout, operands[k].options());
+    result.gradients[k] = layout.empty(layout.shape(), operands[k].options());
     arguments.gradients[k] = result.gradients[k].mutable_data_ptr();
     if (!expectation) continue;
     arguments.expectation = expectation;
@@ -251,7 +244,7 @@ LossAndGradients LossDefinition::compute_loss(const Call& call, TensorList opera
         kernels_for(*this, call, operands[0].device()).partial_sums(arguments, on.context.device);
     result.loss = at::empty({blocks}, options.dtype(at::kDouble));
   } else {
-    result.loss = arguments.reduce ? at::empty({}, options) : large_empty(layout, options);
+    result.loss = arguments.reduce ? at::empty({}, options) : layout.empty(layout.shape(), options);
   }
   arguments.value = result.loss.mutable_data_ptr();
   if (layout.size() > 0 || arguments.reduce) run(*this, call, arguments, operands);
@@ -262,9 +255,8 @@ LossAndGradients LossDefinition::compute_loss(const Call& call, TensorList opera
 Tensors LossDefinition::compute_gradients(const Call& call, const Tensor& grad_output,
                                           TensorList operands, const Wanted& wanted,
                                           Expectation* expectation) const {
-  check_call(*this, call, operands);
+  Walk walk(call, operands, check_call(*this, call, operands));
   Tensors gradients(operands.size());
-  Walk walk(call, operands);
   const Layout& layout = walk.layout;
   check_incoming(call, layout.shape(), grad_output, operands[0].device());
   ElementwiseArguments arguments;
@@ -276,7 +268,7 @@ Tensors LossDefinition::compute_gradients(const Call& call, const Tensor& grad_o
     } else if (!layout.is_full(operands[k])) {
       gradients[k] = shared_gradient(*this, call, grad_output, operands, static_cast<int32_t>(k));
     } else {
-      gradients[k] = large_empty(layout, operands[k].options());
+      gradients[k] = layout.empty(layout.shape(), operands[k].options());
       arguments.gradients[k] = gradients[k].mutable_data_ptr();
       full = true;
     }
@@ -296,7 +288,7 @@ Tensors LossDefinition::compute_gradients(const Call& call, const Tensor& grad_o
 Tensors LossDefinition::check_gradients(const Call& call, const Tensor& grad_output,
                                         TensorList operands, Tensors gradients,
                                         Expectation* expectation) const {
-  Walk walk(call, operands);
+  Walk walk(call, operands, type_of(operands));
   if (walk.layout.size() == 0) return gradients;
   check_incoming(call, walk.layout.shape(), grad_output, operands[0].device());
   ElementwiseArguments arguments;
@@ -312,10 +304,10 @@ Tensors LossDefinition::check_gradients(const Call& call, const Tensor& grad_out
 
 c10::SmallVector<Tensor, kMostOperands + 1> LossDefinition::compute_second_derivatives(
     const Call& call, TensorList vectors, const Tensor& grad_output, TensorList operands) const {
-  check_call(*this, call, operands);
+  const auto promoted = check_call(*this, call, operands);
   // Everything in the type computed with and of full size: this pass is rare, and its sums are
   // then as good as its elements.
-  const auto type = type_of(operands) == at::kDouble ? at::kDouble : at::kFloat;
+  const auto type = promoted == at::kDouble ? at::kDouble : at::kFloat;
   const Layout layout(operands, operand_words.data());
   const auto full = [&](const Tensor& tensor) {
     return tensor.to(type).expand(layout.shape()).contiguous();

@@ -1,9 +1,10 @@
 #include "torch/layout.h"
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+
+#include "torch/fresh.h"
 
 namespace losscli {
 namespace {
@@ -76,30 +77,16 @@ Dimensions Layout::expanded_strides(const at::Tensor& tensor) const {
   return strides;
 }
 
-Dimensions Layout::strides() const {
-  Dimensions strides(shape_.size(), 1);
-  int64_t stride = 1;
-  for (const int64_t d : order_) {
-    strides[d] = stride;
-    stride *= std::max<int64_t>(shape_[d], 1);
-  }
-  return strides;
-}
-
-at::Tensor Layout::empty(const at::TensorOptions& options) const {
-  return at::empty_strided(shape_, strides(), options);
-}
-
-at::Tensor Layout::empty_for(const at::Tensor& operand) const {
-  const int64_t missing = static_cast<int64_t>(shape_.size()) - operand.dim();
-  Dimensions strides(operand.dim(), 1);
+at::Tensor Layout::empty(at::IntArrayRef sizes, const at::TensorOptions& options) const {
+  const auto missing = static_cast<int64_t>(shape_.size() - sizes.size());
+  Dimensions strides(sizes.size(), 1);
   int64_t stride = 1;
   for (const int64_t d : order_) {
     if (d < missing) continue;
     strides[d - missing] = stride;
-    stride *= std::max<int64_t>(operand.size(d - missing), 1);
+    stride *= std::max<int64_t>(sizes[d - missing], 1);
   }
-  return at::empty_strided(operand.sizes(), strides, operand.options());
+  return fresh_empty(sizes, strides, options);
 }
 
 bool Layout::append(at::IntArrayRef order, at::ArrayRef<Dimensions> strides, Space& space,

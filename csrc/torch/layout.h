@@ -23,15 +23,9 @@ class Layout {
   // Whether an operand has an element of its own for each of the space.
   bool is_full(const at::Tensor& operand) const { return operand.numel() == size_; }
 
-  // The strides of a tensor of the broadcast shape, dense in the order of the walk, as PyTorch's
-  // own elementwise operators would give them to their result.
-  Dimensions strides() const;
-
-  // A fresh tensor with these strides.
-  at::Tensor empty(const at::TensorOptions& options) const;
-
-  // A fresh tensor of one operand's shape and dtype, dense in the order of the walk.
-  at::Tensor empty_for(const at::Tensor& operand) const;
+  // A fresh tensor of the broadcast shape or of one operand's, dense in the order of the walk, as
+  // PyTorch's own elementwise operators lay out their result.
+  at::Tensor empty(at::IntArrayRef sizes, const at::TensorOptions& options) const;
 
   // Collapses all dimensions, as seen by these tensors, into `space`, and fills one operand for
   // each tensor. False where more dimensions are left than a space has. With `shared` they are in

@@ -63,8 +63,9 @@ struct RowLossDefinition final : Definition {
   // The loss, with the gradient of the first operand written over it.
   at::Tensor compute_loss_in_place(const Call& call, TensorList operands) const;
 
-  // Throws TypeError, ValueError, RuntimeError where no loss takes these tensors.
-  void check(const Call& call, TensorList operands) const;
+  // Throws TypeError, ValueError, RuntimeError where no loss takes these tensors. Returns the dtype
+  // that they are promoted to.
+  at::ScalarType check(const Call& call, TensorList operands) const;
 };
 
 // A gradient as it leaves: in the operand's dtype, with the strides of empty_like(operand).

@@ -53,7 +53,7 @@ at::ScalarType RowLossDefinition::type_of(TensorList operands) const {
   return type;
 }
 
-void RowLossDefinition::check(const Call& call, TensorList operands) const {
+at::ScalarType RowLossDefinition::check(const Call& call, TensorList operands) const {
   check_places(call, operands);
   const Tensor& first = operands[0];
   const char* const first_name = operand_words[0];
@@ -69,6 +69,7 @@ void RowLossDefinition::check(const Call& call, TensorList operands) const {
   TORCH_CHECK_TYPE(is_computable(type), name, ": ", first_name,
                    " must be float32, float64, float16 or bfloat16, but is ", type,
                    "; convert it with .float()");
+  return type;
 }
 
 }  // namespace losscli

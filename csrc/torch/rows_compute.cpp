@@ -38,17 +38,11 @@ std::optional<int64_t> collapsed(at::IntArrayRef sizes, at::IntArrayRef strides,
 // The strides of a tensor over the rows: as one dimension, or if `split` as the first dimension and
 // all others. None where its dimensions do not collapse so.
 std::optional<RowStrides> strides_over(at::IntArrayRef sizes, at::IntArrayRef strides, bool split) {
+  const auto last = collapsed(sizes, strides, split ? 1 : 0);
+  if (!last) return std::nullopt;
   RowStrides found;
-  if (!split) {
-    const auto whole = collapsed(sizes, strides, 0);
-    if (!whole) return std::nullopt;
-    found.outer = *whole;
-    return found;
-  }
-  const auto inner = collapsed(sizes, strides, 1);
-  if (!inner) return std::nullopt;
-  found.outer = strides[0];
-  found.inner = *inner;
+  (split ? found.inner : found.outer) = *last;
+  if (split) found.outer = strides[0];
   return found;
 }
 
@@ -56,8 +50,7 @@ std::optional<RowStrides> strides_over(at::IntArrayRef sizes, at::IntArrayRef st
 class RowWalk {
  public:
   RowWalk(const RowLossDefinition& loss, const Call& call, TensorList operands)
-      : call_(call), loss_(loss), operands_(operands), type_(loss.type_of(operands)) {
-    loss.check(call, operands);
+      : call_(call), loss_(loss), operands_(operands), type_(loss.check(call, operands)) {
     rows_ = loss.without_row(operands[0].sizes());
     arguments.length = operands[0].size(loss_.row_dimension(operands[0].dim()));
     arguments.dtype = dtype_of(type_);
@@ -92,13 +85,16 @@ class RowWalk {
     Tensors gradients(loss_.gradients);
     for (size_t k = 0; k < gradients.size(); ++k) {
       if (!wanted[k]) continue;
-      gradients[k] = empty_as(operands_[k], type_);
+      const Tensor& like = operands_[k];
+      const auto options = like.options().dtype(type_);
+      gradients[k] = like.is_non_overlapping_and_dense()
+                         ? fresh_empty(like.sizes(), like.strides(), options)
+                         : at::empty_like(like, options);
       // Rows one after the other lie in any way that the kernels walk.
       if (!strides_of(gradients[k], split_)) {
         Extents sizes = rows_;
         sizes.push_back(arguments.length);
-        gradients[k] = at::empty(sizes, gradients[k].options())
-                           .movedim(-1, loss_.row_dimension(gradients[k].dim()));
+        gradients[k] = at::empty(sizes, options).movedim(-1, loss_.row_dimension(like.dim()));
       }
     }
     into(gradients);
