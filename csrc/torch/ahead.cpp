@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "torch/registry.h"
 #include "torch/stream.h"
 
 namespace losscli {
@@ -18,7 +19,7 @@ uint64_t capture_of(const at::Device& device, void* stream) {
 
 }  // namespace
 
-void SeenOperands::remember(at::ArrayRef<Tensor> operands) {
+void SeenOperands::remember(TensorList operands) {
   // Looking at sizes that a compiler keeps open would make it compile for these alone.
   for (const Tensor& operand : operands)
     if (operand.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
@@ -31,7 +32,7 @@ void SeenOperands::remember(at::ArrayRef<Tensor> operands) {
   }
 }
 
-void SeenOperands::note(at::ArrayRef<Tensor> operands) {
+void SeenOperands::note(TensorList operands) {
   for (size_t k = 0; k < operands.size(); ++k) {
     if (!operands[k].defined()) continue;
     const auto strides = operands[k].strides();
@@ -40,16 +41,15 @@ void SeenOperands::note(at::ArrayRef<Tensor> operands) {
   }
 }
 
-void SeenOperands::check_shapes(const char* loss, at::ArrayRef<const char*> names,
-                                at::ArrayRef<Tensor> operands) const {
+void SeenOperands::check_shapes(const Definition& loss, TensorList operands) const {
   for (size_t k = 0; k < seen_.size(); ++k)
     TORCH_CHECK(!operands[k].defined() || operands[k].sizes() == at::IntArrayRef(seen_[k].sizes),
-                loss, ": ", names[k], " had the shape ", at::IntArrayRef(seen_[k].sizes),
-                " when the loss was computed, but has the shape ", operands[k].sizes(),
-                " in backward; do not assign to its .data in between");
+                loss.name, ": ", loss.operand_names[k], " had the shape ",
+                at::IntArrayRef(seen_[k].sizes), " when the loss was computed, but has the shape ",
+                operands[k].sizes(), " in backward; do not assign to its .data in between");
 }
 
-bool SeenOperands::are(at::ArrayRef<Tensor> operands) const {
+bool SeenOperands::are(TensorList operands) const {
   for (size_t k = 0; k < operands.size(); ++k) {
     if (!operands[k].defined()) continue;
     const Seen& seen = seen_[k];
@@ -60,12 +60,11 @@ bool SeenOperands::are(at::ArrayRef<Tensor> operands) const {
   return true;
 }
 
-void Turn::begin(const void* loss, Reduction reduction, int64_t site, at::ScalarType type,
-                 const at::Device& device) {
+void Turn::begin(const Call& call, at::ScalarType type, const at::Device& device) {
   const c10::DeviceGuard guard(device);
   stream_ = current_stream(device);
   capture_ = capture_of(device, stream_);
-  lease_ = ExpectationLease(loss, reduction, site, type, device, stream_, capture_ != 0);
+  lease_ = ExpectationLease(call, type, device, stream_, capture_ != 0);
 }
 
 ExpectationLease Turn::take(const at::Device& device) {
@@ -80,13 +79,13 @@ ExpectationLease Turn::take(const at::Device& device) {
   return in_order ? std::move(lease) : ExpectationLease();
 }
 
-void Turn::gave_out(const char* loss, const ExpectationLease& lease,
+void Turn::gave_out(const Call& call, const ExpectationLease& lease,
                     const at::Device& device) const {
   if (taken_capture_ == 0) return;
   // A replay of backward alone must not take what an earlier replay has handed out.
   const c10::DeviceGuard guard(device);
   const Status status = runtime_for(device)->forget(lease.get(), stream_);
-  TORCH_CHECK(status.ok(), loss, ": ", status.message);
+  TORCH_CHECK(status.ok(), call.name(), ": ", status.message);
 }
 
 }  // namespace losscli

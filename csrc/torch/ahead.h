@@ -2,9 +2,6 @@
 // lease of the expectation with the place of forward's launch in the order of the device.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include "core/operand.h"
 #include "torch/expectations.h"
 
 namespace losscli {
@@ -14,17 +11,16 @@ namespace losscli {
 class SeenOperands {
  public:
   // Nothing is remembered of operands whose sizes are symbolic.
-  void remember(at::ArrayRef<at::Tensor> operands);
+  void remember(TensorList operands);
 
   // Notes where the memory of the operands lies, and how.
-  void note(at::ArrayRef<at::Tensor> operands);
+  void note(TensorList operands);
 
   // Throws (RuntimeError) where an operand has another shape than the one that was seen.
-  void check_shapes(const char* loss, at::ArrayRef<const char*> names,
-                    at::ArrayRef<at::Tensor> operands) const;
+  void check_shapes(const Definition& loss, TensorList operands) const;
 
   // Whether these are the ones noted, in memory too.
-  bool are(at::ArrayRef<at::Tensor> operands) const;
+  bool are(TensorList operands) const;
 
  private:
   struct Seen {
@@ -39,8 +35,7 @@ class SeenOperands {
 // The lease of one call, and on which stream and in which capture its forward was launched.
 class Turn {
  public:
-  void begin(const void* loss, Reduction reduction, int64_t site, at::ScalarType type,
-             const at::Device& device);
+  void begin(const Call& call, at::ScalarType type, const at::Device& device);
 
   // What forward is to write ahead with; null where it is to write nothing.
   Expectation* writes() const { return lease_.is_doubted() ? nullptr : lease_.get(); }
@@ -50,7 +45,7 @@ class Turn {
   ExpectationLease take(const at::Device& device);
 
   // After the launch that made gradients right with the lease that was taken.
-  void gave_out(const char* loss, const ExpectationLease& lease, const at::Device& device) const;
+  void gave_out(const Call& call, const ExpectationLease& lease, const at::Device& device) const;
 
   void end() { lease_.end(); }
 

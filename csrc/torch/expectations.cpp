@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "torch/registry.h"
+
 namespace losscli {
 namespace {
 
@@ -97,9 +99,8 @@ Groups& groups() {
 
 }  // namespace
 
-ExpectationLease::ExpectationLease(const void* loss, Reduction reduction, int64_t site,
-                                   at::ScalarType type, const at::Device& device, void* stream,
-                                   bool captured) {
+ExpectationLease::ExpectationLease(const Call& call, at::ScalarType type, const at::Device& device,
+                                   void* stream, bool captured) {
   const Runtime* const runtime = runtime_for(device);
   if (!device.is_cpu() && !runtime) return;
   if (captured) {
@@ -107,10 +108,10 @@ ExpectationLease::ExpectationLease(const void* loss, Reduction reduction, int64_
     expectation_ = runtime->expectation(stream);
     return;
   }
-  const Key key{loss,
+  const Key key{call.loss,
                 stream,
-                site,
-                static_cast<int>(reduction),
+                call.site,
+                static_cast<int>(call.reduction),
                 static_cast<int>(type),
                 static_cast<int>(device.is_cpu() ? -1 : device.index())};
   Groups& known = groups();

@@ -1,10 +1,8 @@
 // Leases of expectations: which call uses which one, from its forward to its backward.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include "core/expectation.h"
-#include "torch/registry.h"
+#include "torch/call.h"
 
 namespace losscli {
 
@@ -16,8 +14,8 @@ namespace losscli {
 class ExpectationLease {
  public:
   ExpectationLease() = default;
-  ExpectationLease(const void* loss, Reduction reduction, int64_t site, at::ScalarType type,
-                   const at::Device& device, void* stream, bool captured);
+  ExpectationLease(const Call& call, at::ScalarType type, const at::Device& device, void* stream,
+                   bool captured);
   ExpectationLease(ExpectationLease&& other) noexcept { *this = std::move(other); }
   ExpectationLease& operator=(ExpectationLease&& other) noexcept;
   ~ExpectationLease() { end(); }

@@ -1,8 +1,9 @@
 #include "torch/fresh.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/accumulate.h>
 #include <sys/mman.h>
 
 #include <array>
@@ -137,17 +138,16 @@ void advise_huge_pages(void* data, int64_t bytes) {
 #endif
 }
 
-at::Tensor fresh_empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
+at::Tensor fresh_empty(at::IntArrayRef sizes, at::IntArrayRef strides,
+                       const at::TensorOptions& options) {
+  const auto type = c10::typeMetaToScalarType(options.dtype());
+  const int64_t bytes =
+      c10::multiply_integers(sizes) * static_cast<int64_t>(c10::elementSize(type));
+  if (!options.device().is_cpu() || bytes < kFreshBytes)
+    return at::empty_strided(sizes, strides, options);
   static FreshAllocator& allocator = *new FreshAllocator;
   return at::detail::empty_strided_generic(sizes, strides, &allocator,
                                            c10::DispatchKeySet(c10::DispatchKey::CPU), type);
-}
-
-at::Tensor empty_as(const at::Tensor& like, at::ScalarType type) {
-  const int64_t bytes = like.numel() * static_cast<int64_t>(c10::elementSize(type));
-  if (like.is_cpu() && bytes >= kFreshBytes && like.is_non_overlapping_and_dense())
-    return fresh_empty(like.sizes(), like.strides(), type);
-  return at::empty_like(like, like.options().dtype(type));
 }
 
 }  // namespace losscli

@@ -18,10 +18,8 @@ constexpr int64_t kFreshBytes = int64_t{1} << 25;
 // Asks for huge pages under memory of another allocator.
 void advise_huge_pages(void* data, int64_t bytes);
 
-// A tensor on the CPU with contents undefined.
-at::Tensor fresh_empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type);
-
-// A tensor in the form of another one, of such memory where it is large.
-at::Tensor empty_as(const at::Tensor& like, at::ScalarType type);
+// A tensor with contents undefined, of such memory where it is large and on the CPU.
+at::Tensor fresh_empty(at::IntArrayRef sizes, at::IntArrayRef strides,
+                       const at::TensorOptions& options);
 
 }  // namespace losscli

@@ -16,7 +16,7 @@ namespace losscli {
 // The kernels in a table of a loss by devices; throws (RuntimeError) where they are not loaded.
 template <typename Table>
 const auto& kernels_in(const Table& table, const std::string& loss, const at::Device& device) {
-  const auto* const kernels = table[static_cast<int>(kind_of(device))].load();
+  const auto* const kernels = table.on(device);
   TORCH_CHECK(kernels, loss, ": its kernels for ", device, " are not loaded; call it through ",
               "losscli.functional, or run `losscli build` to see why they cannot be built");
   return *kernels;
@@ -72,5 +72,14 @@ class Launch {
   at::TensorOptions options_;
   at::Tensor workspace_;
 };
+
+// Launches on the device of a tensor, with the memory that is needed.
+template <typename Arguments>
+Status launch(const at::Tensor& like, Needs (*needs)(const Arguments&, const DeviceFacts&),
+              Status (*run)(const Arguments&, const LaunchContext&), const Arguments& arguments) {
+  Launch on(like);
+  on.reserve(like.device(), needs(arguments, on.context.device));
+  return run(arguments, on.context);
+}
 
 }  // namespace losscli

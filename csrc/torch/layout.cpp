@@ -1,9 +1,10 @@
 #include "torch/layout.h"
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+
+#include "torch/fresh.h"
 
 namespace losscli {
 namespace {
@@ -76,30 +77,16 @@ Dimensions Layout::expanded_strides(const at::Tensor& tensor) const {
   return strides;
 }
 
-Dimensions Layout::strides() const {
-  Dimensions strides(shape_.size(), 1);
-  int64_t stride = 1;
-  for (const int64_t d : order_) {
-    strides[d] = stride;
-    stride *= std::max<int64_t>(shape_[d], 1);
-  }
-  return strides;
-}
-
-at::Tensor Layout::empty(const at::TensorOptions& options) const {
-  return at::empty_strided(shape_, strides(), options);
-}
-
-at::Tensor Layout::empty_for(const at::Tensor& operand) const {
-  const int64_t missing = static_cast<int64_t>(shape_.size()) - operand.dim();
-  Dimensions strides(operand.dim(), 1);
+at::Tensor Layout::empty(at::IntArrayRef sizes, const at::TensorOptions& options) const {
+  const auto missing = static_cast<int64_t>(shape_.size() - sizes.size());
+  Dimensions strides(sizes.size(), 1);
   int64_t stride = 1;
   for (const int64_t d : order_) {
     if (d < missing) continue;
     strides[d - missing] = stride;
-    stride *= std::max<int64_t>(operand.size(d - missing), 1);
+    stride *= std::max<int64_t>(sizes[d - missing], 1);
   }
-  return at::empty_strided(operand.sizes(), strides, operand.options());
+  return fresh_empty(sizes, strides, options);
 }
 
 bool Layout::append(at::IntArrayRef order, at::ArrayRef<Dimensions> strides, Space& space,
@@ -123,56 +110,42 @@ bool Layout::append(at::IntArrayRef order, at::ArrayRef<Dimensions> strides, Spa
   return true;
 }
 
-namespace {
+bool Layout::is_own(const at::Tensor& shared, int64_t d) const {
+  const int64_t missing = static_cast<int64_t>(shape_.size()) - shared.dim();
+  return d >= missing && shared.size(d - missing) != 1;
+}
 
-void begin_space(int64_t size, at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands) {
+bool Layout::repeats_fastest(const at::Tensor& shared) const {
+  for (const int64_t d : order_)
+    if (shape_[d] != 1) return !is_own(shared, d);
+  return false;
+}
+
+bool Layout::collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands,
+                      const at::Tensor* shared, int32_t* kept) const {
   space = Space();
-  space.size = size;
+  space.size = size_;
   space.dimensions = 0;
+  c10::SmallVector<Dimensions, kMostOperands + 1> strides;
   for (size_t k = 0; k < tensors.size(); ++k) {
     operands[k] = Operand();
     operands[k].data = tensors[k].const_data_ptr();
     operands[k].dtype = dtype_of(tensors[k].scalar_type());
+    strides.push_back(expanded_strides(tensors[k]));
   }
-}
-
-void end_space(Space& space, Operand* operands, size_t count) {
-  if (space.dimensions > 0) return;
+  if (shared) {
+    Dimensions own, repeated;
+    for (const int64_t d : order_) (is_own(*shared, d) ? own : repeated).push_back(d);
+    if (!append(own, strides, space, operands)) return false;
+    *kept = space.dimensions;
+    if (!append(repeated, strides, space, operands)) return false;
+  } else if (!append(order_, strides, space, operands)) {
+    return false;
+  }
+  if (space.dimensions > 0) return true;
   space.dimensions = 1;
-  space.sizes[0] = space.size;
-  for (size_t k = 0; k < count; ++k) operands[k].strides[0] = 1;
-}
-
-}  // namespace
-
-bool Layout::collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands) const {
-  begin_space(size_, tensors, space, operands);
-  c10::SmallVector<Dimensions, kMostOperands + 1> strides;
-  for (const auto& tensor : tensors) strides.push_back(expanded_strides(tensor));
-  if (!append(order_, strides, space, operands)) return false;
-  end_space(space, operands, tensors.size());
-  return true;
-}
-
-bool Layout::collapse_shared(at::ArrayRef<at::Tensor> tensors, const at::Tensor& shared,
-                             Space& space, Operand* operands, int32_t& kept,
-                             bool& repeats_fastest) const {
-  begin_space(size_, tensors, space, operands);
-  c10::SmallVector<Dimensions, kMostOperands + 1> strides;
-  for (const auto& tensor : tensors) strides.push_back(expanded_strides(tensor));
-  const int64_t missing = static_cast<int64_t>(shape_.size()) - shared.dim();
-  Dimensions own, repeated;
-  repeats_fastest = false;
-  for (const int64_t d : order_) {
-    if (shape_[d] == 1) continue;
-    const bool is_own = d >= missing && shared.size(d - missing) != 1;
-    if (own.empty() && repeated.empty()) repeats_fastest = !is_own;
-    (is_own ? own : repeated).push_back(d);
-  }
-  if (!append(own, strides, space, operands)) return false;
-  kept = space.dimensions;
-  if (!append(repeated, strides, space, operands)) return false;
-  end_space(space, operands, tensors.size());
+  space.sizes[0] = size_;
+  for (size_t k = 0; k < tensors.size(); ++k) operands[k].strides[0] = 1;
   return true;
 }
 

@@ -23,27 +23,22 @@ class Layout {
   // Whether an operand has an element of its own for each of the space.
   bool is_full(const at::Tensor& operand) const { return operand.numel() == size_; }
 
-  // The strides of a tensor of the broadcast shape, dense in the order of the walk, as PyTorch's
-  // own elementwise operators would give them to their result.
-  Dimensions strides() const;
-
-  // A fresh tensor with these strides.
-  at::Tensor empty(const at::TensorOptions& options) const;
-
-  // A fresh tensor of one operand's shape and dtype, dense in the order of the walk.
-  at::Tensor empty_for(const at::Tensor& operand) const;
+  // A fresh tensor of the broadcast shape or of one operand's, dense in the order of the walk, as
+  // PyTorch's own elementwise operators lay out their result.
+  at::Tensor empty(at::IntArrayRef sizes, const at::TensorOptions& options) const;
 
   // Collapses all dimensions, as seen by these tensors, into `space`, and fills one operand for
-  // each tensor. False where more dimensions are left than a space has.
-  bool collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands) const;
+  // each tensor. False where more dimensions are left than a space has. With `shared` they are in
+  // two groups: first those along which it has elements of its own, `kept` of them, then those that
+  // repeat it.
+  bool collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* operands,
+                const at::Tensor* shared = nullptr, int32_t* kept = nullptr) const;
 
-  // The same with the dimensions in two groups: first those along which `shared` has elements of
-  // its own, `kept` of them, then those that repeat it. `repeats_fastest`: whether the fastest of
-  // all is in the second.
-  bool collapse_shared(at::ArrayRef<at::Tensor> tensors, const at::Tensor& shared, Space& space,
-                       Operand* operands, int32_t& kept, bool& repeats_fastest) const;
+  // Whether the fastest of all dimensions is one that repeats an operand.
+  bool repeats_fastest(const at::Tensor& shared) const;
 
  private:
+  bool is_own(const at::Tensor& shared, int64_t d) const;
   Dimensions expanded_strides(const at::Tensor& tensor) const;
   bool append(at::IntArrayRef order, at::ArrayRef<Dimensions> strides, Space& space,
               Operand* operands) const;

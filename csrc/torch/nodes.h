@@ -9,7 +9,6 @@
 #include <string>
 
 #include "torch/ahead.h"
-#include "torch/compute.h"
 #include "torch/stack.h"
 
 namespace losscli {
@@ -20,9 +19,80 @@ using torch::autograd::variable_list;
 using torch::dynamo::autograd::CompiledNodeArgs;
 using torch::dynamo::autograd::SwapSavedVariables;
 
-// A node whose gradients go on to those of these tensors.
-template <typename Derived, typename Call>
-auto make_node(const Call& call, at::ArrayRef<at::Tensor> inputs) {
+// Remembers a call and tensors of it.
+class CallNode : public Node {
+ public:
+  CallNode(const Call& call, const char* what) : call(call), what_(what) {}
+
+  std::string name() const override { return "losscli_" + call.loss->name + what_; }
+  void release_variables() override;
+  variable_list apply(variable_list&& grads) override;
+  void compiled_args(CompiledNodeArgs& arguments) const override;
+  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& swap) override;
+
+  void save(TensorList tensors);
+
+  const Call call;
+
+ protected:
+  Tensors unpack() const;
+  // Through the operators, for whoever has to see them: a tracer, autograd itself, or forward mode.
+  virtual variable_list apply_dispatched(const variable_list& grads, TensorList saved) = 0;
+  // Gives up what else is remembered.
+  virtual void forget() {}
+
+ private:
+  const char* what_;
+  c10::SmallVector<SavedVariable, kMostOperands> saved_;
+};
+
+// Remembers a backward pass for the second derivatives: grad_output and the operands.
+struct GradientsBackward final : CallNode {
+  explicit GradientsBackward(const Call& call) : CallNode(call, "_double_backward") {}
+
+  void compiled_args(CompiledNodeArgs& arguments) const override;
+  variable_list apply_dispatched(const variable_list& grads, TensorList saved) override;
+
+  Wanted wanted{};
+};
+
+// Remembers the product of second derivatives with vectors: these, grad_output and the operands. It
+// is linear in them and in grad_output, for which it has gradients; for the operands they would be
+// third derivatives, and it throws.
+struct SecondDerivativesBackward final : CallNode {
+  explicit SecondDerivativesBackward(const Call& call) : CallNode(call, "_third_derivatives") {}
+
+  variable_list apply_dispatched(const variable_list& grads, TensorList saved) override;
+};
+
+// Remembers a forward pass, and the gradients that it has written already.
+class LossBackward final : public CallNode {
+ public:
+  explicit LossBackward(const Call& call) : CallNode(call, "_backward") {}
+
+  variable_list apply(variable_list&& grads) override;
+
+  void save(TensorList operands);
+
+  // Computes the loss on the device, and with it the gradients that are wanted ahead.
+  at::Tensor compute(TensorList operands, const Wanted& ahead);
+
+ private:
+  Wanted wanted();
+  // The gradients for this incoming gradient, each once; undefined where none were written, or not
+  // for these operands, or they cannot be checked here. Ends the lease.
+  Tensors take_written(const at::Tensor& grad_output, TensorList operands, const Wanted& wanted);
+  variable_list apply_dispatched(const variable_list& grads, TensorList operands) override;
+  void forget() override;
+
+  SeenOperands seen_;
+  Tensors gradients_;
+  Turn turn_;
+};
+
+// A node that saves tensors, and whose gradients go on to those of the first `count` of them.
+template <typename Derived>
+auto make_node(const Call& call, TensorList saved, size_t count) {
   const auto node = [&] {
     // Nodes are counted by themselves in newer versions of PyTorch, from outside in older ones.
     if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
@@ -32,88 +102,12 @@ auto make_node(const Call& call, at::ArrayRef<at::Tensor> inputs) {
     }
   }();
   torch::autograd::edge_list edges;
-  for (const at::Tensor& input : inputs)
+  for (const at::Tensor& input : saved.slice(0, count))
     edges.push_back(input.requires_grad() ? torch::autograd::impl::gradient_edge(input)
                                           : torch::autograd::Edge());
   node->set_next_edges(std::move(edges));
+  node->save(saved);
   return node;
 }
-
-using SavedOperands = c10::SmallVector<SavedVariable, kMostOperands>;
-
-// Remembers a backward pass for the second derivatives.
-struct GradientsBackward final : Node {
-  explicit GradientsBackward(const LossCall& call) : call(call) {}
-
-  std::string name() const override;
-  void release_variables() override;
-  variable_list apply(variable_list&& grads) override;
-  void compiled_args(CompiledNodeArgs& arguments) const override;
-  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& saved) override;
-
-  LossCall call;
-  SavedVariable grad_output;
-  SavedOperands operands;
-  Wanted wanted{};
-
- private:
-  variable_list apply_dispatched(const variable_list& grads) const;
-};
-
-// Remembers the product of second derivatives with vectors. It is linear in them and in
-// grad_output, for which it has gradients; for the operands they would be third derivatives, and it
-// throws.
-struct SecondDerivativesBackward final : Node {
-  explicit SecondDerivativesBackward(const LossCall& call) : call(call) {}
-
-  std::string name() const override;
-  void release_variables() override;
-  variable_list apply(variable_list&& grads) override;
-  void compiled_args(CompiledNodeArgs& arguments) const override;
-  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& saved) override;
-
-  LossCall call;
-  SavedOperands vectors;
-  SavedVariable grad_output;
-  SavedOperands operands;
-
- private:
-  variable_list apply_dispatched(const variable_list& grads) const;
-};
-
-// Remembers a forward pass, and the gradients that it has written already: of a LossCall or a
-// RowCall.
-template <typename Call>
-struct LossBackward final : Node {
-  explicit LossBackward(const Call& call) : call(call) {}
-
-  std::string name() const override;
-  void release_variables() override;
-  variable_list apply(variable_list&& grads) override;
-  void compiled_args(CompiledNodeArgs& arguments) const override;
-  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& saved) override;
-
-  void save(at::ArrayRef<at::Tensor> operands);
-
-  // Computes the loss on the device, and with it the gradients that are wanted ahead.
-  at::Tensor compute(at::ArrayRef<at::Tensor> operands, const Wanted& ahead);
-
-  Call call;
-
- private:
-  Wanted wanted();
-  // The gradients for this incoming gradient, each once; undefined where none were written, or not
-  // for these operands, or they cannot be checked here. Ends the lease.
-  Tensors take_written(const at::Tensor& grad_output, at::ArrayRef<at::Tensor> operands,
-                       const Wanted& wanted);
-  // Through the operator, for whoever has to see it: a tracer, autograd itself, or forward mode.
-  variable_list apply_dispatched(const at::Tensor& grad_output, at::ArrayRef<at::Tensor> operands,
-                                 const Wanted& wanted) const;
-
-  SavedOperands operands_;
-  SeenOperands seen_;
-  Tensors gradients_;
-  Turn turn_;
-};
 
 }  // namespace losscli

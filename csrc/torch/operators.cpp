@@ -14,61 +14,14 @@
 #include <ATen/ops/ones.h>
 
 #include "torch/boxed.h"
-#include "torch/tangents.h"
+#include "torch/compute.h"
 
 namespace losscli {
 namespace {
 
 using at::Tensor;
 
-// losscli::NAME and losscli_bench::NAME: they differ in the last argument.
-template <bool kStrategies>
-class LossOperator : public CallKernel<LossCall, 0, 1> {
- public:
-  using CallKernel::CallKernel;
-
- protected:
-  LossCall take(const Stack& stack) const {
-    LossCall call = this->call(stack);
-    if constexpr (kStrategies)
-      call.strategy = parse_strategy(last(stack).toStringView());
-    else
-      call.site = last(stack).toInt();
-    return call;
-  }
-};
-
-template <bool kStrategies>
-class LossCompute final : public LossOperator<kStrategies> {
- public:
-  using LossOperator<kStrategies>::LossOperator;
-
-  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    this->give_back(*stack,
-                    compute_loss(this->take(*stack), this->operands(*stack), {}, nullptr).loss);
-  }
-};
-
-template <bool kStrategies>
-class LossAutograd final : public LossOperator<kStrategies> {
- public:
-  using LossOperator<kStrategies>::LossOperator;
-
-  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const LossCall call = this->take(*stack);
-    const Tensors operands = this->operands(*stack);
-    const bool recorded = wants_grad(operands);
-    const bool direct = recorded && is_direct(call, keys, operands);
-    if (direct)
-      this->give_back(*stack);
-    else
-      this->redispatch(op, keys, *stack);
-    if (recorded) record(call, operands, direct, *stack);
-    if (have_tangents(operands)) set_loss_tangent(call, operands, stack->back().toTensor());
-  }
-};
-
-class WithGrad : public CallKernel<LossCall, 0, 2> {
+class WithGrad : public CallKernel<LossDefinition, 0, 2> {
  public:
   using CallKernel::CallKernel;
 
@@ -91,10 +44,10 @@ class WithGradCompute final : public WithGrad {
   }
 
  private:
-  static std::pair<Tensor, Tensor> compute(const LossCall& call, const Tensors& operands,
-                                           Tensor grad_output, double factor) {
-    TORCH_CHECK_TYPE(operands[0].is_floating_point(), call.name(), ": an ",
-                     call.loss->operand_names[0], " of ", operands[0].scalar_type(),
+  std::pair<Tensor, Tensor> compute(const Call& call, const Tensors& operands, Tensor grad_output,
+                                    double factor) const {
+    TORCH_CHECK_TYPE(operands[0].is_floating_point(), call.name(), ": an ", loss_.operand_names[0],
+                     " of ", operands[0].scalar_type(),
                      " has no gradient; convert it with .float()");
     if (factor != 1) {
       // In float64, so that it is rounded once, with the scale of the mean.
@@ -105,14 +58,14 @@ class WithGradCompute final : public WithGrad {
     Wanted wanted{};
     wanted[0] = one_launch;
     LossAndGradients result =
-        compute_loss(call, operands, wanted, nullptr, one_launch ? grad_output : Tensor());
+        loss_.compute_loss(call, operands, wanted, nullptr, one_launch ? grad_output : Tensor());
     if (result.gradients[0].defined() && result.gradients[0].numel() > 0)
       return {result.loss, as_operand(result.gradients[0], operands[0])};
     // An operand that is repeated, an incoming gradient for each element, or nothing to compute.
     if (!grad_output.defined()) grad_output = at::ones({}, result.loss.options());
     wanted[0] = true;
-    return {result.loss,
-            compute_gradients(call, grad_output.expand(result.loss.sizes()), operands, wanted)[0]};
+    return {result.loss, loss_.compute_gradients(call, grad_output.expand(result.loss.sizes()),
+                                                 operands, wanted)[0]};
   }
 };
 
@@ -122,7 +75,7 @@ class WithGradAutograd final : public WithGrad {
   using WithGrad::WithGrad;
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const LossCall call = this->call(*stack);
+    const Call call = this->call(*stack);
     const Tensors operands = this->operands(*stack);
     Tensor grad_output = this->grad_output(*stack);
     const double factor = last(*stack).toDouble();
@@ -148,129 +101,87 @@ class WithGradAutograd final : public WithGrad {
   }
 };
 
-class BackwardAutograd final : public CallKernel<LossCall, 1, 1> {
+class BackwardAutograd final : public CallKernel<LossDefinition, 1, 1> {
  public:
   using CallKernel::CallKernel;
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const LossCall call = this->call(*stack);
-    const Tensors tensors = take_tensors(arguments(*stack), 1 + loss_.operands());
+    const Call call = this->call(*stack);
+    const Tensors tensors = this->tensors(*stack);
     const Wanted wanted = take_wanted(last(*stack));
+    const bool recorded = wants_grad(tensors), dual = have_tangents(tensors);
     redispatch(op, keys, *stack);
-    if (wants_grad(tensors)) record(call, tensors, wanted, *stack);
-    if (have_tangents(tensors)) {
-      const size_t count = loss_.operands();
-      const Tensors gradients = take_tensors(stack->data() + (stack->size() - count), count);
-      set_gradient_tangents(call, tensors[0], at::ArrayRef<Tensor>(tensors).slice(1), wanted,
-                            gradients);
-    }
-  }
-
- private:
-  void record(const LossCall& call, const Tensors& tensors, const Wanted& wanted,
-              const Stack& stack) const {
-    const auto node = make_node<GradientsBackward>(call, tensors);
-    node->grad_output = SavedVariable(tensors[0], false);
-    node->wanted = wanted;
+    if (!recorded && !dual) return;
     const size_t count = loss_.operands();
-    for (size_t k = 0; k < count; ++k) {
-      node->operands.push_back(SavedVariable(tensors[1 + k], false));
+    const Tensors gradients = take_tensors(stack->data() + (stack->size() - count), count);
+    if (recorded) {
+      const auto node = make_node<GradientsBackward>(call, tensors, tensors.size());
+      node->wanted = wanted;
       // One that was not asked for has its number in the node, but no history.
-      const Tensor gradient = wanted[k] ? (stack.end() - count)[k].toTensor() : Tensor();
-      torch::autograd::set_history(gradient, node);
+      for (size_t k = 0; k < count; ++k)
+        torch::autograd::set_history(wanted[k] ? gradients[k] : Tensor(), node);
     }
+    if (dual)
+      set_gradient_tangents(call, tensors[0], TensorList(tensors).slice(1), wanted, gradients);
   }
 };
 
-class DoubleBackward : public c10::OperatorKernel {
+class DoubleBackwardCompute final : public CallKernel<LossDefinition, 1, 0, true> {
  public:
-  explicit DoubleBackward(LossDefinition& loss) : loss_(loss) {}
-
- protected:
-  struct Given {
-    LossCall call;
-    Tensors vectors;
-    Tensor grad_output;
-    Tensors operands;
-  };
-
-  size_t length() const { return 2 * loss_.operands() + 1 + call_length(loss_); }
-  Given take(const Stack& stack) const {
-    const size_t count = loss_.operands();
-    const c10::IValue* const first = stack.data() + (stack.size() - length());
-    return {take_call<LossCall>(loss_, first + 2 * count + 1), take_tensors(first, count),
-            first[count].toTensor(), take_tensors(first + count + 1, count)};
-  }
-
-  LossDefinition& loss_;
-};
-
-class DoubleBackwardCompute final : public DoubleBackward {
- public:
-  using DoubleBackward::DoubleBackward;
+  using CallKernel::CallKernel;
 
   void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    const Given given = take(*stack);
-    auto gradients =
-        compute_second_derivatives(given.call, given.vectors, given.grad_output, given.operands);
-    torch::jit::drop(*stack, length());
+    const size_t count = loss_.operands();
+    const Tensors tensors = this->tensors(*stack);
+    auto gradients = loss_.compute_second_derivatives(
+        call(*stack), TensorList(tensors).slice(0, count), tensors[count], operands(*stack));
+    give_back(*stack);
     for (Tensor& gradient : gradients) stack->emplace_back(std::move(gradient));
   }
 };
 
-class DoubleBackwardAutograd final : public DoubleBackward {
+class DoubleBackwardAutograd final : public CallKernel<LossDefinition, 1, 0, true> {
  public:
-  using DoubleBackward::DoubleBackward;
+  using CallKernel::CallKernel;
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const Given given = take(*stack);
-    Tensors tensors = given.vectors;
-    tensors.push_back(given.grad_output);
-    tensors.append(given.operands.begin(), given.operands.end());
-    TORCH_CHECK_NOT_IMPLEMENTED(!have_tangents(tensors), given.call.name(),
+    const Call call = this->call(*stack);
+    const Tensors tensors = this->tensors(*stack);
+    TORCH_CHECK_NOT_IMPLEMENTED(!have_tangents(tensors), call.name(),
                                 ": third derivatives are not supported");
-    {
-      at::AutoDispatchBelowADInplaceOrView guard;
-      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
-    }
+    redispatch(op, keys, *stack);
     if (!wants_grad(tensors)) return;
-    const auto node = make_node<SecondDerivativesBackward>(given.call, tensors);
-    node->grad_output = SavedVariable(given.grad_output, false);
-    const size_t count = loss_.operands();
-    for (size_t k = 0; k < count; ++k) {
-      node->vectors.push_back(SavedVariable(given.vectors[k], false));
-      node->operands.push_back(SavedVariable(given.operands[k], false));
-    }
-    for (size_t k = 0; k <= count; ++k)
-      torch::autograd::set_history((stack->end() - count - 1)[k].toTensor(), node);
+    const auto node = make_node<SecondDerivativesBackward>(call, tensors, tensors.size());
+    for (auto result = stack->end() - loss_.operands() - 1; result != stack->end(); ++result)
+      torch::autograd::set_history(result->toTensor(), node);
   }
 };
 
 }  // namespace
 
-void implement_loss(LossDefinition& loss) {
+void implement_loss(const LossDefinition& loss) {
   torch::Library& library = implementations("losscli");
   for (const auto key : kAutogradKeys) {
-    implement<LossAutograd<false>>(library, loss.name, key, loss);
+    implement<LossAutograd>(library, loss.name, key, loss);
     implement<WithGradAutograd>(library, loss.name + "_with_grad", key, loss);
     implement<BackwardAutograd>(library, loss.name + "_backward", key, loss);
     implement<DoubleBackwardAutograd>(library, loss.name + "_double_backward", key, loss);
   }
   implement_autocast(library, loss);
   torch::Library& bench = implementations("losscli_bench");
-  for (const auto key : kAutogradKeys) implement<LossAutograd<true>>(bench, loss.name, key, loss);
+  for (const auto key : kAutogradKeys) implement<LossAutograd>(bench, loss.name, key, loss);
 }
 
-void implement_kernels(LossDefinition& loss, DeviceKind device, bool strategies) {
+void implement_kernels(const LossDefinition& loss, DeviceKind device, bool strategies) {
   const auto key = device == DeviceKind::cpu ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
   if (strategies) {
-    implement<LossCompute<true>>(implementations("losscli_bench"), loss.name, key, loss);
+    implement<LossCompute>(implementations("losscli_bench"), loss.name, key, loss);
     return;
   }
   torch::Library& library = implementations("losscli");
-  implement<LossCompute<false>>(library, loss.name, key, loss);
+  implement<LossCompute>(library, loss.name, key, loss);
   implement<WithGradCompute>(library, loss.name + "_with_grad", key, loss);
-  implement<BackwardCompute<LossCall>>(library, loss.name + "_backward", key, loss);
+  implement<BackwardCompute>(library, loss.name + "_backward", key, loss);
   implement<DoubleBackwardCompute>(library, loss.name + "_double_backward", key, loss);
 }
 

@@ -7,13 +7,15 @@
 #include <mutex>
 
 #include "core/platform.h"
+#include "torch/compute.h"
+#include "torch/rows.h"
 
 namespace losscli {
 
-void implement_loss(LossDefinition& loss);
-void implement_kernels(LossDefinition& loss, DeviceKind device, bool strategies);
-void implement_row_loss(RowLossDefinition& loss);
-void implement_row_kernels(RowLossDefinition& loss, DeviceKind device);
+void implement_loss(const LossDefinition& loss);
+void implement_kernels(const LossDefinition& loss, DeviceKind device, bool strategies);
+void implement_loss(const RowLossDefinition& loss);
+void implement_kernels(const RowLossDefinition& loss, DeviceKind device);
 
 namespace {
 
@@ -57,6 +59,7 @@ Loss& read_names(const std::string& name) {
 
 LossDefinition& define(const std::string& name) {
   auto& loss = read_names<LossDefinition>(name);
+  loss.gradients = loss.operands();
   TORCH_CHECK(loss.operands() <= kMostOperands && loss.parameters() <= kMostParameters, name,
               " has more operands or parameters than the kernels take: raise kMostOperands or "
               "kMostParameters");
@@ -67,15 +70,21 @@ RowLossDefinition& define_rows(const std::string& name, const std::string& roles
                                const std::string& doubling, bool second_dimension, bool wide) {
   auto& loss = read_names<RowLossDefinition>(name);
   loss.roles = roles;
+  loss.rows = std::min(roles.find_first_not_of("rR"), roles.size());
+  loss.gradients = std::min(roles.find_first_not_of(kRowRole), roles.size());
+  loss.has_labels = roles.find(kLabelRole) != std::string::npos;
+  loss.composes = true;
+  for (size_t k = 0; k < roles.size(); ++k)
+    if (roles[k] == kComposedRowRole || roles[k] == kComposedWeightRole) loss.composed.push_back(k);
   loss.second_dimension = second_dimension;
   loss.wide = wide;
   for (size_t p = 0; p < loss.parameters(); ++p)
     if (loss.parameter_names[p] == doubling) loss.doubling = static_cast<int>(p);
-  TORCH_CHECK(loss.roles.size() == loss.operands() && loss.rows() <= kMostRows &&
+  TORCH_CHECK(roles.size() == loss.operands() && loss.rows <= kMostRows &&
                   loss.parameters() <= kMostRowParameters,
               name, " has other operands or more parameters than the kernels of rows take");
-  TORCH_CHECK(loss.roles.find_first_of("rR", loss.rows()) == std::string::npos &&
-                  loss.roles.find(kRowRole, loss.gradients()) == std::string::npos,
+  TORCH_CHECK(roles.find_first_of("rR", loss.rows) == std::string::npos &&
+                  roles.find(kRowRole, loss.gradients) == std::string::npos,
               name, ": operands that are rows come first, those with a gradient before the others");
   return loss;
 }
@@ -154,7 +163,7 @@ LOSSCLI_EXPORT const char* losscli_attach_row_loss(const char* name, const char*
   using namespace losscli;
   return guarded([&] {
     if (find<RowLossDefinition>(name)) return;
-    implement_row_loss(define_rows(name, roles, doubling, second_dimension != 0, wide != 0));
+    implement_loss(define_rows(name, roles, doubling, second_dimension != 0, wide != 0));
   });
 }
 
@@ -165,13 +174,13 @@ LOSSCLI_EXPORT const char* losscli_attach_row_kernels(const char* name, const ch
     auto* const loss = find<RowLossDefinition>(name);
     TORCH_CHECK(loss, "there is no loss over rows ", name, " to attach kernels to");
     check_interface(loss->name, kernels->interface);
-    TORCH_CHECK(kernels->rows == static_cast<int32_t>(loss->rows()) &&
+    TORCH_CHECK(kernels->rows == static_cast<int32_t>(loss->rows) &&
                     kernels->parameters == static_cast<int32_t>(loss->parameters()),
                 name, ": its header in csrc/losses/rows has other operands or parameters than its ",
                 "file in losscli/losses/rows");
     const DeviceKind kind = device_kind(device);
     if (loss->kernels[static_cast<size_t>(kind)].exchange(kernels)) return;
-    implement_row_kernels(*loss, kind);
+    implement_kernels(*loss, kind);
   });
 }
 

@@ -2,55 +2,71 @@
 #pragma once
 
 #include "torch/call.h"
+#include "torch/registry.h"
 
 namespace losscli {
 
-struct RowCall : CallOf<RowLossDefinition, kMostRowParameters> {
-  // Values of a row.
-  int outputs() const {
-    return loss->doubling >= 0 && parameters[static_cast<size_t>(loss->doubling)] != 0 ? 2 : 1;
+// What an operand of a loss over rows is, as `roles` has it. Those that are rows come first, among
+// them those whose gradient the kernels give. The gradients of the roles in capitals are composed
+// of PyTorch's operators. Weights and masks may be left out.
+constexpr char kRowRole = 'r';
+constexpr char kComposedRowRole = 'R';
+constexpr char kLabelRole = 'l';   // the number of a class for each row
+constexpr char kTargetRole = 't';  // another number for each row
+constexpr char kMaskRole = 'm';    // whether a row counts
+constexpr char kWeightRole = 'w';  // a number for each class
+constexpr char kComposedWeightRole = 'W';
+
+struct RowLossDefinition final : Definition {
+  std::string roles;  // of each operand
+  size_t rows = 0;    // operands that are rows
+  bool has_labels = false;
+  bool second_dimension = false;  // rows lie along dimension 1, as classes do; else along the last
+  bool wide = false;              // whether 16 bits give a loss in float32
+  int doubling = -1;              // the parameter that asks for two values of a row; -1: none
+  Attached<RowKernels> kernels{};
+
+  bool is_row(size_t k) const { return k < rows; }
+  bool is_weight(size_t k) const {
+    return roles[k] == kWeightRole || roles[k] == kComposedWeightRole;
   }
+  // The dimension along which the rows of a tensor lie.
+  int64_t row_dimension(int64_t dimensions) const {
+    return second_dimension && dimensions > 1 ? 1 : dimensions - 1;
+  }
+  // The sizes or strides of all dimensions of a tensor but that of a row.
+  c10::SmallVector<int64_t, 5> without_row(at::IntArrayRef of) const {
+    c10::SmallVector<int64_t, 5> others(of.begin(), of.end());
+    if (!of.empty()) others.erase(others.begin() + row_dimension(others.size()));
+    return others;
+  }
+  // Values of a row.
+  int outputs(const Call& call) const {
+    return doubling >= 0 && call.parameters[static_cast<size_t>(doubling)] != 0 ? 2 : 1;
+  }
+
+  bool has_kernels(const Call&, const at::Device& device) const override {
+    return kernels.on(device) != nullptr;
+  }
+  // Of the rows, and without class numbers of the weight.
+  at::ScalarType type_of(TensorList operands) const override;
+  bool pays_ahead(const Call&, TensorList operands) const override {
+    return operands[0].numel() > 0;
+  }
+  LossAndGradients compute_loss(const Call& call, TensorList operands, const Wanted& wanted,
+                                Expectation* expectation) const override;
+  Tensors compute_gradients(const Call& call, const at::Tensor& grad_output, TensorList operands,
+                            const Wanted& wanted, Expectation* expectation) const override;
+  Tensors check_gradients(const Call& call, const at::Tensor& grad_output, TensorList operands,
+                          Tensors gradients, Expectation* expectation) const override;
+
+  // The loss, with the gradient of the first operand written over it.
+  at::Tensor compute_loss_in_place(const Call& call, TensorList operands) const;
+
+  // Throws TypeError, ValueError, RuntimeError where no loss takes these tensors. Returns the dtype
+  // that they are promoted to.
+  at::ScalarType check(const Call& call, TensorList operands) const;
 };
-
-// The sizes or strides of all dimensions of a tensor but that of a row.
-inline c10::SmallVector<int64_t, 5> without_row(const RowCall& call, at::IntArrayRef of) {
-  c10::SmallVector<int64_t, 5> others(of.begin(), of.end());
-  if (!of.empty()) others.erase(others.begin() + call.loss->row_dimension(others.size()));
-  return others;
-}
-
-// Whether the kernels of a call are attached.
-bool has_kernels(const RowCall& call, const at::Device& device);
-
-// Throws TypeError, ValueError, RuntimeError where no loss takes these tensors.
-void check_call(const RowCall& call, at::ArrayRef<at::Tensor> operands);
-
-// The dtype that the operands are promoted to: the rows, and without class numbers the weight.
-at::ScalarType type_of(const RowCall& call, at::ArrayRef<at::Tensor> operands);
-
-// The loss, and in the same pass the gradients that are wanted, in its dtype, for the incoming
-// gradient that an expectation holds, or for 1.
-LossAndGradients compute_loss(const RowCall& call, at::ArrayRef<at::Tensor> operands,
-                              const Wanted& wanted, Expectation* expectation);
-
-// The same with the gradient of the first operand written over it.
-at::Tensor compute_loss_in_place(const RowCall& call, at::ArrayRef<at::Tensor> operands);
-
-// Whether it may pay to write gradients ahead.
-bool pays_ahead(const RowCall& call, at::ArrayRef<at::Tensor> operands);
-
-// The gradients that are wanted for any incoming gradient, from which an expectation learns if
-// there is one.
-Tensors compute_gradients(const RowCall& call, const at::Tensor& grad_output,
-                          at::ArrayRef<at::Tensor> operands, const Wanted& wanted,
-                          Expectation* expectation = nullptr);
-
-// Makes the gradients that compute_loss wrote right for the incoming gradient, in place: nothing
-// to do where it is the expected one, which the device sees by itself. Returns them as their
-// operands have them.
-Tensors check_gradients(const RowCall& call, const at::Tensor& grad_output,
-                        at::ArrayRef<at::Tensor> operands, Tensors gradients,
-                        Expectation* expectation);
 
 // A gradient as it leaves: in the operand's dtype, with the strides of empty_like(operand).
 at::Tensor as_input(const at::Tensor& gradient, const at::Tensor& operand);

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "torch/checks.h"
 #include "torch/fresh.h"
-#include "torch/incoming.h"
 #include "torch/launch.h"
 #include "torch/layout.h"
 #include "torch/rows.h"
@@ -19,7 +19,6 @@ namespace losscli {
 namespace {
 
 using at::Tensor;
-using TensorList = at::ArrayRef<Tensor>;
 using Extents = c10::SmallVector<int64_t, 5>;
 
 // The stride by which the dimensions from `first` on are walked as one, none where they are not.
@@ -39,27 +38,20 @@ std::optional<int64_t> collapsed(at::IntArrayRef sizes, at::IntArrayRef strides,
 // The strides of a tensor over the rows: as one dimension, or if `split` as the first dimension and
 // all others. None where its dimensions do not collapse so.
 std::optional<RowStrides> strides_over(at::IntArrayRef sizes, at::IntArrayRef strides, bool split) {
+  const auto last = collapsed(sizes, strides, split ? 1 : 0);
+  if (!last) return std::nullopt;
   RowStrides found;
-  if (!split) {
-    const auto whole = collapsed(sizes, strides, 0);
-    if (!whole) return std::nullopt;
-    found.outer = *whole;
-    return found;
-  }
-  const auto inner = collapsed(sizes, strides, 1);
-  if (!inner) return std::nullopt;
-  found.outer = strides[0];
-  found.inner = *inner;
+  (split ? found.inner : found.outer) = *last;
+  if (split) found.outer = strides[0];
   return found;
 }
 
 // The arguments of a call, and what keeps the memory alive that they point to.
 class RowWalk {
  public:
-  RowWalk(const RowCall& call, TensorList operands)
-      : call_(call), loss_(*call.loss), operands_(operands), type_(type_of(call, operands)) {
-    check_call(call, operands);
-    rows_ = without_row(call, operands[0].sizes());
+  RowWalk(const RowLossDefinition& loss, const Call& call, TensorList operands)
+      : call_(call), loss_(loss), operands_(operands), type_(loss.check(call, operands)) {
+    rows_ = loss.without_row(operands[0].sizes());
     arguments.length = operands[0].size(loss_.row_dimension(operands[0].dim()));
     arguments.dtype = dtype_of(type_);
     for (size_t k = 0; k < operands.size(); ++k) {
@@ -73,8 +65,8 @@ class RowWalk {
     for (size_t d = 0; d < rows_.size(); ++d)
       (split_ && d > 0 ? arguments.inner : arguments.outer) *= rows_[d];
     for (size_t k = 0; k < taken_.size(); ++k) take(k);
-    std::copy(call.parameters.begin(), call.parameters.end(), arguments.parameters);
-    arguments.outputs = call.outputs();
+    std::copy_n(call.parameters.begin(), kMostRowParameters, arguments.parameters);
+    arguments.outputs = loss.outputs(call);
     arguments.reduction = call.reduction == Reduction::none  ? RowReduction::none
                           : call.reduction == Reduction::sum ? RowReduction::sum
                                                              : RowReduction::mean;
@@ -90,16 +82,19 @@ class RowWalk {
   }
 
   Tensors gradients(const Wanted& wanted) {
-    Tensors gradients(loss_.gradients());
+    Tensors gradients(loss_.gradients);
     for (size_t k = 0; k < gradients.size(); ++k) {
       if (!wanted[k]) continue;
-      gradients[k] = empty_as(operands_[k], type_);
+      const Tensor& like = operands_[k];
+      const auto options = like.options().dtype(type_);
+      gradients[k] = like.is_non_overlapping_and_dense()
+                         ? fresh_empty(like.sizes(), like.strides(), options)
+                         : at::empty_like(like, options);
       // Rows one after the other lie in any way that the kernels walk.
       if (!strides_of(gradients[k], split_)) {
         Extents sizes = rows_;
         sizes.push_back(arguments.length);
-        gradients[k] = at::empty(sizes, gradients[k].options())
-                           .movedim(-1, loss_.row_dimension(gradients[k].dim()));
+        gradients[k] = at::empty(sizes, options).movedim(-1, loss_.row_dimension(like.dim()));
       }
     }
     into(gradients);
@@ -121,10 +116,10 @@ class RowWalk {
 
   void take_grad_output(const Tensor& grad_output) {
     const Extents shape = loss_shape();
-    check_incoming(call_.name(), call_.reduction, shape, grad_output, operands_[0].device());
+    check_incoming(call_, shape, grad_output, operands_[0].device());
     grad_output_ = grad_output;
     if (call_.reduction == Reduction::none) {
-      const size_t first = call_.outputs() > 1 ? 1 : 0;
+      const size_t first = loss_.outputs(call_) > 1 ? 1 : 0;
       if (!collapsed(shape, grad_output_.strides(), first))
         grad_output_ = grad_output_.contiguous();
       arguments.grad_output_stride = *collapsed(shape, grad_output_.strides(), first);
@@ -143,9 +138,7 @@ class RowWalk {
   void run() {
     const Tensor& first = operands_[0];
     const RowKernels& kernels = kernels_in(loss_.kernels, loss_.name, first.device());
-    Launch on(first);
-    on.reserve(first.device(), kernels.needs(arguments, on.context.device));
-    const Status status = kernels.run(arguments, on.context);
+    const Status status = launch(first, kernels.needs, kernels.run, arguments);
     if (status.ok()) return;
     // The one failure of the kernels for the CPU.
     TORCH_CHECK_INDEX(!(first.is_cpu() && status.code == StatusCode::failed), call_.name(), ": ",
@@ -162,7 +155,7 @@ class RowWalk {
 
  private:
   std::optional<RowStrides> strides_of(const Tensor& tensor, bool split) const {
-    auto found = strides_over(rows_, without_row(call_, tensor.strides()), split);
+    auto found = strides_over(rows_, loss_.without_row(tensor.strides()), split);
     if (found) found->element = tensor.stride(loss_.row_dimension(tensor.dim()));
     return found;
   }
@@ -210,12 +203,12 @@ class RowWalk {
   Extents loss_shape() const {
     Extents shape;
     if (call_.reduction != Reduction::none) return shape;
-    if (call_.outputs() > 1) shape.push_back(call_.outputs());
+    if (loss_.outputs(call_) > 1) shape.push_back(loss_.outputs(call_));
     shape.append(rows_.begin(), rows_.end());
     return shape;
   }
 
-  const RowCall& call_;
+  const Call& call_;
   const RowLossDefinition& loss_;
   TensorList operands_;
   at::ScalarType type_;
@@ -229,19 +222,19 @@ class RowWalk {
 bool is_empty(TensorList operands) { return operands[0].numel() == 0; }
 
 // Without rows: what the reference makes of nothing.
-Tensor loss_of_nothing(const RowCall& call, TensorList operands) {
-  check_call(call, operands);
-  const auto rows = without_row(call, operands[0].sizes());
-  TORCH_CHECK_INDEX(!call.loss->has_labels() || c10::multiply_integers(rows) == 0, call.name(),
-                    ": ", call.loss->operand_names[0], " ", operands[0].sizes(), " has no classes");
+Tensor loss_of_nothing(const RowLossDefinition& loss, const Call& call, TensorList operands) {
+  loss.check(call, operands);
+  const auto rows = loss.without_row(operands[0].sizes());
+  TORCH_CHECK_INDEX(!loss.has_labels || c10::multiply_integers(rows) == 0, call.name(), ": ",
+                    loss.operand_names[0], " ", operands[0].sizes(), " has no classes");
   Stack stack;
   put_call(call, operands, stack);
-  call_operator(*call.loss, "_reference", stack);
+  call_operator(loss, "_reference", stack);
   return stack[0].toTensor();
 }
 
-Tensors zeros(const RowCall& call, TensorList operands, const Wanted& wanted) {
-  Tensors gradients(call.loss->gradients());
+Tensors zeros(const RowLossDefinition& loss, TensorList operands, const Wanted& wanted) {
+  Tensors gradients(loss.gradients);
   for (size_t k = 0; k < gradients.size(); ++k)
     if (wanted[k]) gradients[k] = at::zeros_like(operands[k]);
   return gradients;
@@ -255,10 +248,6 @@ Tensors as_inputs(Tensors gradients, TensorList operands) {
 
 }  // namespace
 
-bool has_kernels(const RowCall& call, const at::Device& device) {
-  return call.loss->kernels[static_cast<size_t>(kind_of(device))].load() != nullptr;
-}
-
 Tensor as_input(const Tensor& gradient, const Tensor& operand) {
   const bool dense = operand.is_non_overlapping_and_dense();
   const Tensor like =
@@ -268,21 +257,23 @@ Tensor as_input(const Tensor& gradient, const Tensor& operand) {
   return at::empty_like(operand).copy_(gradient);
 }
 
-LossAndGradients compute_loss(const RowCall& call, TensorList operands, const Wanted& wanted,
-                              Expectation* expectation) {
-  if (is_empty(operands)) return {loss_of_nothing(call, operands), zeros(call, operands, wanted)};
-  RowWalk walk(call, operands);
+LossAndGradients RowLossDefinition::compute_loss(const Call& call, TensorList operands,
+                                                 const Wanted& wanted,
+                                                 Expectation* expectation) const {
+  if (is_empty(operands))
+    return {loss_of_nothing(*this, call, operands), zeros(*this, operands, wanted)};
+  RowWalk walk(*this, call, operands);
   LossAndGradients result{walk.value(), walk.gradients(wanted)};
   if (walk.arguments.wants_gradient()) walk.expect(expectation, Guess::write);
   walk.run();
   return result;
 }
 
-Tensor compute_loss_in_place(const RowCall& call, TensorList operands) {
+Tensor RowLossDefinition::compute_loss_in_place(const Call& call, TensorList operands) const {
   const Tensor& input = operands[0];
-  if (is_empty(operands)) return loss_of_nothing(call, operands);
+  if (is_empty(operands)) return loss_of_nothing(*this, call, operands);
   at::assert_no_internal_overlap(input);
-  RowWalk walk(call, operands);
+  RowWalk walk(*this, call, operands);
   const Tensor loss = walk.value();
   if (walk.reads_in_place()) {
     walk.into({input});
@@ -295,12 +286,11 @@ Tensor compute_loss_in_place(const RowCall& call, TensorList operands) {
   return loss;
 }
 
-bool pays_ahead(const RowCall&, TensorList operands) { return !is_empty(operands); }
-
-Tensors compute_gradients(const RowCall& call, const Tensor& grad_output, TensorList operands,
-                          const Wanted& wanted, Expectation* expectation) {
-  if (is_empty(operands)) return zeros(call, operands, wanted);
-  RowWalk walk(call, operands);
+Tensors RowLossDefinition::compute_gradients(const Call& call, const Tensor& grad_output,
+                                             TensorList operands, const Wanted& wanted,
+                                             Expectation* expectation) const {
+  if (is_empty(operands)) return zeros(*this, operands, wanted);
+  RowWalk walk(*this, call, operands);
   walk.take_grad_output(grad_output);
   Tensors gradients = walk.gradients(wanted);
   if (!walk.arguments.wants_gradient()) return gradients;
@@ -309,9 +299,10 @@ Tensors compute_gradients(const RowCall& call, const Tensor& grad_output, Tensor
   return as_inputs(std::move(gradients), operands);
 }
 
-Tensors check_gradients(const RowCall& call, const Tensor& grad_output, TensorList operands,
-                        Tensors gradients, Expectation* expectation) {
-  RowWalk walk(call, operands);
+Tensors RowLossDefinition::check_gradients(const Call& call, const Tensor& grad_output,
+                                           TensorList operands, Tensors gradients,
+                                           Expectation* expectation) const {
+  RowWalk walk(*this, call, operands);
   walk.take_grad_output(grad_output);
   walk.into(gradients);
   walk.expect(expectation, Guess::check);

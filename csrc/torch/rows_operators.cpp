@@ -13,7 +13,6 @@
 // operators, which have all of that: losscli::NAME_reference and NAME_backward_reference.
 #include "torch/boxed.h"
 #include "torch/rows.h"
-#include "torch/tangents.h"
 
 namespace losscli {
 namespace {
@@ -21,53 +20,12 @@ namespace {
 using at::Tensor;
 using c10::DispatchKey;
 
-class RowCompute final : public CallKernel<RowCall, 0, 1> {
- public:
-  using CallKernel::CallKernel;
-
-  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    give_back(*stack, compute_loss(call(*stack), operands(*stack), {}, nullptr).loss);
-  }
-};
-
-class RowAutograd final : public CallKernel<RowCall, 0, 1> {
+class RowBackwardAutograd final : public CallKernel<RowLossDefinition, 1, 1> {
  public:
   using CallKernel::CallKernel;
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const Tensors operands = this->operands(*stack);
-    const bool recorded = wants_grad(operands);
-    if ((recorded && (is_transformed(keys) || wants_composed(operands))) ||
-        have_tangents(operands)) {
-      torch::jit::drop(*stack, 1);
-      return call_operator(loss_, "_reference", *stack);
-    }
-    if (!recorded) return redispatch(op, keys, *stack);
-    RowCall call = this->call(*stack);
-    call.site = last(*stack).toInt();
-    const bool direct = is_direct(call, keys, operands);
-    if (direct)
-      give_back(*stack);
-    else
-      redispatch(op, keys, *stack);
-    record(call, operands, direct, *stack);
-  }
-
- private:
-  bool wants_composed(const Tensors& operands) const {
-    for (size_t k = 0; k < operands.size(); ++k)
-      if (loss_.is_composed(k) && wants_grad(operands[k])) return true;
-    return false;
-  }
-};
-
-class RowBackwardAutograd final : public CallKernel<RowCall, 1, 1> {
- public:
-  using CallKernel::CallKernel;
-
-  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    Tensors tensors = operands(*stack);
-    tensors.push_back(arguments(*stack)[0].toTensor());
+    const Tensors tensors = this->tensors(*stack);
     if (wants_grad(tensors) || have_tangents(tensors))
       call_operator(loss_, "_backward_reference", *stack);
     else
@@ -75,31 +33,31 @@ class RowBackwardAutograd final : public CallKernel<RowCall, 1, 1> {
   }
 };
 
-class RowWithGradCompute final : public CallKernel<RowCall, 0, 0> {
+class RowWithGradCompute final : public CallKernel<RowLossDefinition, 0, 0> {
  public:
   using CallKernel::CallKernel;
 
   void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
     const Tensors operands = this->operands(*stack);
-    LossAndGradients result = compute_loss(call(*stack), operands, {true}, nullptr);
+    LossAndGradients result = loss_.compute_loss(call(*stack), operands, {true}, nullptr);
     give_back(*stack, std::move(result.loss), as_input(result.gradients[0], operands[0]));
   }
 };
 
-class RowInPlaceCompute final : public CallKernel<RowCall, 0, 0> {
+class RowInPlaceCompute final : public CallKernel<RowLossDefinition, 0, 0> {
  public:
   using CallKernel::CallKernel;
 
   void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    give_back(*stack, compute_loss_in_place(call(*stack), operands(*stack)));
+    give_back(*stack, loss_.compute_loss_in_place(call(*stack), operands(*stack)));
   }
 };
 
 // They return a gradient and have none: where one would be asked for, they say so.
 template <bool kInPlace>
-class RowWithGradAutograd final : public CallKernel<RowCall, 0, 0> {
+class RowWithGradAutograd final : public CallKernel<RowLossDefinition, 0, 0> {
  public:
-  using CallKernel<RowCall, 0, 0>::CallKernel;
+  using CallKernel<RowLossDefinition, 0, 0>::CallKernel;
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     const Tensors operands = this->operands(*stack);
@@ -123,10 +81,10 @@ bool has_in_place(const RowLossDefinition& loss) {
 
 }  // namespace
 
-void implement_row_loss(RowLossDefinition& loss) {
+void implement_loss(const RowLossDefinition& loss) {
   torch::Library& library = implementations("losscli");
   for (const auto key : kAutogradKeys) {
-    implement<RowAutograd>(library, loss.name, key, loss);
+    implement<LossAutograd>(library, loss.name, key, loss);
     implement<RowBackwardAutograd>(library, loss.name + "_backward", key, loss);
     implement<RowWithGradAutograd<false>>(library, loss.name + "_with_grad", key, loss);
     if (has_in_place(loss))
@@ -135,11 +93,11 @@ void implement_row_loss(RowLossDefinition& loss) {
   implement_autocast(library, loss);
 }
 
-void implement_row_kernels(RowLossDefinition& loss, DeviceKind device) {
+void implement_kernels(const RowLossDefinition& loss, DeviceKind device) {
   const auto key = device == DeviceKind::cpu ? DispatchKey::CPU : DispatchKey::CUDA;
   torch::Library& library = implementations("losscli");
-  implement<RowCompute>(library, loss.name, key, loss);
-  implement<BackwardCompute<RowCall>>(library, loss.name + "_backward", key, loss);
+  implement<LossCompute>(library, loss.name, key, loss);
+  implement<BackwardCompute>(library, loss.name + "_backward", key, loss);
   implement<RowWithGradCompute>(library, loss.name + "_with_grad", key, loss);
   if (has_in_place(loss))
     implement<RowInPlaceCompute>(library, loss.name + "_with_grad_", key, loss);

@@ -26,8 +26,7 @@ inline Tensors take_tensors(const c10::IValue* first, size_t count) {
 }
 
 // The reduction and the parameters, which begin at `first`; checked below the dispatcher.
-template <typename Call>
-Call take_call(typename Call::Definition& loss, const c10::IValue* first) {
+inline Call take_call(const Definition& loss, const c10::IValue* first) {
   Call call;
   call.loss = &loss;
   call.reduction = parse_reduction(first->toStringView());
@@ -36,8 +35,7 @@ Call take_call(typename Call::Definition& loss, const c10::IValue* first) {
 }
 
 // The operands, the reduction and the parameters.
-template <typename Call>
-void put_call(const Call& call, at::ArrayRef<at::Tensor> operands, Stack& stack) {
+inline void put_call(const Call& call, TensorList operands, Stack& stack) {
   constexpr const char* kReductions[] = {"none", "mean", "sum"};
   for (const at::Tensor& operand : operands)
     stack.emplace_back(operand.defined() ? c10::IValue(operand) : c10::IValue());
@@ -61,31 +59,27 @@ inline void call_operator(const Definition& loss, const char* suffix, Stack& sta
 }
 
 // The gradients of NAME_backward, by calling it.
-template <typename Call>
-Tensors call_backward(const Call& call, const at::Tensor& grad_output,
-                      at::ArrayRef<at::Tensor> operands, const Wanted& wanted) {
+inline Tensors call_backward(const Call& call, const at::Tensor& grad_output, TensorList operands,
+                             const Wanted& wanted) {
   Stack stack;
   stack.emplace_back(grad_output);
   put_call(call, operands, stack);
   c10::List<bool> flags;
-  for (size_t k = 0; k < call.loss->gradients(); ++k) flags.push_back(wanted[k]);
+  for (size_t k = 0; k < call.loss->gradients; ++k) flags.push_back(wanted[k]);
   stack.emplace_back(std::move(flags));
   call_operator(*call.loss, "_backward", stack);
-  return take_tensors(stack.data(), call.loss->gradients());
+  return take_tensors(stack.data(), call.loss->gradients);
 }
 
-// What NAME_double_backward returns for the operands, by calling it; for grad_output, if asked for.
-template <typename Call>
-Tensors call_double_backward(const Call& call, at::ArrayRef<at::Tensor> vectors,
-                             const at::Tensor& grad_output, at::ArrayRef<at::Tensor> operands,
-                             at::Tensor* of_grad_output = nullptr) {
+// What NAME_double_backward returns, for grad_output and for the operands, by calling it.
+inline Tensors call_double_backward(const Call& call, TensorList vectors,
+                                    const at::Tensor& grad_output, TensorList operands) {
   Stack stack;
   for (const at::Tensor& vector : vectors) stack.emplace_back(vector);
   stack.emplace_back(grad_output);
   put_call(call, operands, stack);
   call_operator(*call.loss, "_double_backward", stack);
-  if (of_grad_output) *of_grad_output = stack[0].toTensor();
-  return take_tensors(stack.data() + 1, operands.size());
+  return take_tensors(stack.data(), stack.size());
 }
 
 // Whether nothing but a real device lies below autograd: no tracer, mode, subclass or transform
@@ -98,7 +92,7 @@ inline bool runs_directly(DispatchKeySet keys) {
   return key == c10::DispatchKey::CPU || key == c10::DispatchKey::CUDA;
 }
 
-inline DispatchKeySet dispatch_keys(at::ArrayRef<at::Tensor> tensors) {
+inline DispatchKeySet dispatch_keys(TensorList tensors) {
   // BackendSelect is always included, and chooses backends for calls without tensors only.
   DispatchKeySet keys =
       c10::impl::tls_local_dispatch_key_set().included_.remove(c10::DispatchKey::BackendSelect);

@@ -14,7 +14,6 @@ namespace losscli {
 namespace {
 
 using at::Tensor;
-using TensorList = at::ArrayRef<Tensor>;
 
 // Level 0 is the only one: torch.func nests by wrapping tensors.
 constexpr uint64_t kLevel = 0;
@@ -46,7 +45,7 @@ bool have_tangents(TensorList tensors) {
   });
 }
 
-void set_loss_tangent(const LossCall& call, TensorList operands, const Tensor& loss) {
+void set_loss_tangent(const Call& call, TensorList operands, const Tensor& loss) {
   // 16 bits are too few for the terms of a sum.
   const auto type = loss.scalar_type();
   const auto wide = type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
@@ -64,7 +63,7 @@ void set_loss_tangent(const LossCall& call, TensorList operands, const Tensor& l
     // Without a reduction the gradient is that of each element.
     if (!reduced) primals[k] = primals[k].expand_symint(shape);
   }
-  LossCall sum = call;
+  Call sum = call;
   sum.reduction = reduced ? Reduction::sum : Reduction::none;
   Tensor grad_output = at::ones({}, loss.options().dtype(wide));
   if (!reduced) grad_output = grad_output.expand_symint(shape);
@@ -84,7 +83,7 @@ void set_loss_tangent(const LossCall& call, TensorList operands, const Tensor& l
   set_tangent(loss, tangent);
 }
 
-void set_gradient_tangents(const LossCall& call, const Tensor& grad_output, TensorList operands,
+void set_gradient_tangents(const Call& call, const Tensor& grad_output, TensorList operands,
                            const Wanted& wanted, TensorList gradients) {
   const size_t count = operands.size();
   const Tensors primals = primals_of(operands);
@@ -100,7 +99,7 @@ void set_gradient_tangents(const LossCall& call, const Tensor& grad_output, Tens
     const Tensors products = call_double_backward(call, vectors, primal_of(grad_output), primals);
     // The Hessian is symmetric, so that its product with the tangents from either side is the same.
     for (size_t k = 0; k < count; ++k)
-      if (wanted[k]) add_to(tangents[k], products[k]);
+      if (wanted[k]) add_to(tangents[k], products[1 + k]);
   }
   for (size_t k = 0; k < count; ++k)
     if (wanted[k]) set_tangent(gradients[k], tangents[k]);

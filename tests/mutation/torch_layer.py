@@ -19,13 +19,13 @@ TORCH = (
     ),
     Mutation(
         "torch/layout.cpp",
-        "kept = space.dimensions;",
-        "kept = space.dimensions > 0;",
+        "*kept = space.dimensions;",
+        "*kept = space.dimensions > 0;",
         "the own dimensions of a shared operand",
     ),
     Mutation(
         "torch/nodes.cpp",
-        "  seen_.check_shapes(call.name(), call.loss->operand_words, operands);\n",
+        "  seen_.check_shapes(*call.loss, operands);\n",
         "",
         "shapes are not compared in backward",
     ),
