@@ -42,18 +42,6 @@ __device__ __forceinline__ double read_number(const void* data, DType dtype, int
   }
 }
 
-__device__ __forceinline__ int64_t read_label(const RowArguments& arguments, int64_t row) {
-  const int64_t at = arguments.label_strides.start(row, arguments.inner);
-  switch (arguments.labels_dtype) {
-    case DType::int64:
-      return static_cast<const int64_t*>(arguments.labels)[at];
-    case DType::int32:
-      return static_cast<const int32_t*>(arguments.labels)[at];
-    default:
-      return static_cast<const uint8_t*>(arguments.labels)[at];
-  }
-}
-
 __device__ __forceinline__ double read_incoming(const RowArguments& arguments, int64_t row,
                                                 int output) {
   if (!arguments.grad_output) return output == 0;
