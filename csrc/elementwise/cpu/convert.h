@@ -195,7 +195,14 @@ auto with_type(DType dtype, Use use) {
   }
 }
 
-// The same for the dtypes that a loss or a gradient may have.
+// One element of any dtype.
+inline double read_number(const void* data, DType dtype, int64_t element = 0) {
+  return with_type(dtype, [&](auto stored) {
+    return to_value<double>(static_cast<const decltype(stored)*>(data)[element]);
+  });
+}
+
+// As with_type(), for the dtypes that a loss or a gradient may have.
 template <typename Use>
 auto with_floating_type(DType dtype, Use use) {
   switch (dtype) {

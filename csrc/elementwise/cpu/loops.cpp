@@ -72,7 +72,7 @@ __attribute__((always_inline)) inline Compensated loss_loop(const Loss<RealOf<St
   using Real = RealOf<Stored>;
   // `loss` is a copy: a parameter behind a reference, read in one branch only, stops vectorisers.
   const Real scale = tile.scale;
-  TileLanes<Real> lanes;
+  LaneSums<Real, kLanes, Real> lanes;  // of float in float: a tile adds 16 values to each
   for (int64_t first = 0; first < tile.count; first += kLanes) {
     IncomingLanes<Stored> inputs[kOperands], grad_output;
     const Real* const x[] = {inputs[k].take(tile.operands[k] + first)...};
