@@ -46,11 +46,11 @@ void run(const ElementwiseArguments& arguments, const LaunchContext& context) {
     bool gradients;
   } passes[2] = {};
   if (sum && !incoming.each()) {
-    passes[0] = {sum_loop<Stored>(gradients), false, true};
+    passes[0] = {Loops<Stored>::sum(gradients), false, true};
   } else {
-    if (sum) passes[0] = {sum_loop<Stored>(0), false, false};
-    if (values) passes[0] = {value_loop<Stored>(), true, false};
-    if (gradients) passes[1] = {gradient_loop<Stored>(gradients, incoming.each()), false, true};
+    if (sum) passes[0] = {Loops<Stored>::sum(0), false, false};
+    if (values) passes[0] = {Loops<Stored>::value(), true, false};
+    if (gradients) passes[1] = {Loops<Stored>::gradient(gradients, incoming.each()), false, true};
   }
   if (!passes[0].loop && !passes[1].loop) return incoming.note();
 
@@ -86,7 +86,7 @@ void run(const ElementwiseArguments& arguments, const LaunchContext& context) {
           tile.value = pass.values ? value.place(first) : TileOutput<Stored>();
           for (int k = 0; k < kOperands; ++k)
             tile.gradients[k] = pass.gradients ? written[k].place(first) : TileOutput<Stored>();
-          chunk_sum.add(run_loop(pass.loop, loss, tile));
+          chunk_sum.add(Loops<Stored>::run(pass.loop, loss, tile));
         }
         value.finish(first, tile.count);
         for (int k = 0; k < kOperands; ++k) written[k].finish(first, tile.count);

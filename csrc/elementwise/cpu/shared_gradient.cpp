@@ -67,7 +67,7 @@ class Gradients {
       operands_[k].open(arguments.operands[k], arguments.space, false);
     if (matrix.each) grad_output_.open(arguments.grad_output, arguments.space, false);
     each_ = matrix.each;
-    loop_ = gradient_loop<Real>(1u << arguments.shared, each_);
+    loop_ = Loops<Real>::gradient(1u << arguments.shared, each_);
     tile_.scale = static_cast<Real>(matrix.factor);
     tile_.gradients[arguments.shared] = {buffer_, false};
   }
@@ -77,7 +77,7 @@ class Gradients {
     tile_.count = count;
     for (int k = 0; k < kOperands; ++k) tile_.operands[k] = operands_[k].take(first, count);
     if (each_) tile_.grad_output = grad_output_.take(first, count);
-    run_loop(loop_, loss_, tile_);
+    Loops<Real>::run(loop_, loss_, tile_);
     return buffer_;
   }
 
