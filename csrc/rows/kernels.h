@@ -76,6 +76,7 @@ struct RowArguments {
   }
 };
 
+// The number of a row's class.
 LOSSCLI_HOST_DEVICE int64_t read_label(const RowArguments& arguments, int64_t row) {
   const int64_t element = arguments.label_strides.start(row, arguments.inner);
   switch (arguments.labels_dtype) {

@@ -181,7 +181,7 @@ inline double read_number(const void* data, DType dtype, int64_t element = 0) {
   });
 }
 
-// The same for the dtypes that a loss or a gradient may have.
+// As with_type(), for the dtypes that a loss or a gradient may have.
 template <typename Use>
 auto with_floating_type(DType dtype, Use use) {
   return with_floating_type_of<Half, BFloat16>(dtype, use);
