@@ -194,4 +194,5 @@ def test_functional_takes_a_target_of_one_row_and_of_another_dtype(spec, dtype) 
 def test_a_file_with_a_spec_is_a_loss() -> None:
     folder = Path(losses.__file__).parent
     files = {p.stem for p in folder.glob("*/*.py") if "\nSPEC = " in p.read_text()}
-    assert {*LOSSES} | {spec.header or spec.name for spec in ROW_LOSSES.values()} == files
+    headers = {spec.header or spec.name for spec in ROW_LOSSES.values()}
+    assert {*LOSSES} | headers <= files <= {*LOSSES, *ROW_LOSSES}

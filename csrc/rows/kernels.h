@@ -76,6 +76,19 @@ struct RowArguments {
   }
 };
 
+// The number of a row's class.
+LOSSCLI_HOST_DEVICE int64_t read_label(const RowArguments& arguments, int64_t row) {
+  const int64_t element = arguments.label_strides.start(row, arguments.inner);
+  switch (arguments.labels_dtype) {
+    case DType::int64:
+      return static_cast<const int64_t*>(arguments.labels)[element];
+    case DType::int32:
+      return static_cast<const int32_t*>(arguments.labels)[element];
+    default:
+      return static_cast<const uint8_t*>(arguments.labels)[element];
+  }
+}
+
 // The entry points of a library, which exports `losscli_row_kernels`.
 struct RowKernels {
   uint64_t interface;  // kInterface of the sources that it was compiled from

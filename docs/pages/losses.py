@@ -39,7 +39,7 @@ def page() -> str:
     parts = [INTRODUCTION, "## Losses of each element\n"]
     parts += [_entry(spec) for spec in LOSSES.values()]
     parts += ["## Losses of each row\n"]
-    parts += [_entry(spec) for spec in ROW_LOSSES.values() if not spec.header]
+    parts += [_entry(spec) for spec in ROW_LOSSES.values() if not spec.form_of]
     return "\n".join(parts)
 
 

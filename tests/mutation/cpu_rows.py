@@ -173,7 +173,7 @@ CALL = (
         PLAIN,
     ),
     Mutation(
-        "rows/cpu/labels.h",
+        "rows/kernels.h",
         "static_cast<const uint8_t*>(arguments.labels)[element]",
         "static_cast<const int8_t*>(arguments.labels)[element]",
         "targets of uint8 are read as signed",

@@ -5,28 +5,18 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.h"
 
 namespace losscli::cuda {
 
 template <DType dtype>
-struct StoredAs;
-template <>
-struct StoredAs<DType::float32> {
-  using Type = float;
-};
-template <>
-struct StoredAs<DType::float64> {
-  using Type = double;
-};
-template <>
-struct StoredAs<DType::float16> {
-  using Type = __half;
-};
-template <>
-struct StoredAs<DType::bfloat16> {
-  using Type = __nv_bfloat16;
+struct StoredAs {
+  using Type = std::conditional_t<
+      dtype == DType::float64, double,
+      std::conditional_t<dtype == DType::float16, __half,
+                         std::conditional_t<dtype == DType::bfloat16, __nv_bfloat16, float>>>;
 };
 
 __device__ __forceinline__ float widen(float stored) { return stored; }

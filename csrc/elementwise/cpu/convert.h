@@ -171,43 +171,20 @@ constexpr DType kDTypeOf = std::is_same_v<Stored, double>     ? DType::float64
 // Calls use(Stored()) with the type of a dtype.
 template <typename Use>
 auto with_type(DType dtype, Use use) {
-  switch (dtype) {
-    case DType::float32:
-      return use(float());
-    case DType::float64:
-      return use(double());
-    case DType::float16:
-      return use(Half());
-    case DType::bfloat16:
-      return use(BFloat16());
-    case DType::int64:
-      return use(int64_t());
-    case DType::int32:
-      return use(int32_t());
-    case DType::int16:
-      return use(int16_t());
-    case DType::int8:
-      return use(int8_t());
-    case DType::uint8:
-      return use(uint8_t());
-    default:
-      return use(bool());
-  }
+  return with_type_of<Half, BFloat16>(dtype, use);
 }
 
-// The same for the dtypes that a loss or a gradient may have.
+// One element of any dtype.
+inline double read_number(const void* data, DType dtype, int64_t element = 0) {
+  return with_type(dtype, [&](auto stored) {
+    return to_value<double>(static_cast<const decltype(stored)*>(data)[element]);
+  });
+}
+
+// As with_type(), for the dtypes that a loss or a gradient may have.
 template <typename Use>
 auto with_floating_type(DType dtype, Use use) {
-  switch (dtype) {
-    case DType::float64:
-      return use(double());
-    case DType::float16:
-      return use(Half());
-    case DType::bfloat16:
-      return use(BFloat16());
-    default:
-      return use(float());
-  }
+  return with_floating_type_of<Half, BFloat16>(dtype, use);
 }
 
 }  // namespace losscli::cpu

@@ -27,9 +27,6 @@ int64_t chunk_size(int64_t size) {
   return std::clamp(divide_up(size, kTile * kChunks), kFewestTiles, kMostTiles) * kTile;
 }
 
-// One value an element: the number that a sum over everything adds up.
-constexpr int kTerms = 1;
-
 template <typename Stored>
 void run(const ElementwiseArguments& arguments, const LaunchContext& context) {
   using Real = RealOf<Stored>;
@@ -49,19 +46,19 @@ void run(const ElementwiseArguments& arguments, const LaunchContext& context) {
     bool gradients;
   } passes[2] = {};
   if (sum && !incoming.each()) {
-    passes[0] = {sum_loop<Stored>(gradients), false, true};
+    passes[0] = {Loops<Stored>::sum(gradients), false, true};
   } else {
-    if (sum) passes[0] = {sum_loop<Stored>(0), false, false};
-    if (values) passes[0] = {value_loop<Stored>(), true, false};
-    if (gradients) passes[1] = {gradient_loop<Stored>(gradients, incoming.each()), false, true};
+    if (sum) passes[0] = {Loops<Stored>::sum(0), false, false};
+    if (values) passes[0] = {Loops<Stored>::value(), true, false};
+    if (gradients) passes[1] = {Loops<Stored>::gradient(gradients, incoming.each()), false, true};
   }
   if (!passes[0].loop && !passes[1].loop) return incoming.note();
 
   const int64_t chunk = chunk_size(size), chunks = divide_up(size, chunk);
 #ifdef LOSSCLI_STRATEGIES
-  StrategySums<kTerms> sums(arguments.strategy, sum ? chunks : 0);
+  StrategySums sums(arguments.strategy, sum ? chunks : 0);
 #else
-  PartialSums<kTerms> sums(sum ? chunks : 0);
+  PartialSums sums(sum ? chunks : 0);
 #endif
   parallel_ranges(context, chunks, [&](int64_t first_chunk, int64_t last_chunk) {
     const Loss<Real> loss(arguments.parameters);
@@ -79,7 +76,7 @@ void run(const ElementwiseArguments& arguments, const LaunchContext& context) {
     tile.scale = static_cast<Real>(arguments.scale * incoming.factor());
     for (int64_t c = first_chunk; c < last_chunk; ++c) {
       const int64_t begin = c * chunk, end = std::min(begin + chunk, size);
-      PartialSum<kTerms> chunk_sum;
+      Compensated chunk_sum;
       for (int64_t first = begin; first < end; first += kTile) {
         tile.count = std::min(kTile, end - first);
         for (int k = 0; k < kOperands; ++k) tile.operands[k] = operands[k].take(first, tile.count);
@@ -89,7 +86,7 @@ void run(const ElementwiseArguments& arguments, const LaunchContext& context) {
           tile.value = pass.values ? value.place(first) : TileOutput<Stored>();
           for (int k = 0; k < kOperands; ++k)
             tile.gradients[k] = pass.gradients ? written[k].place(first) : TileOutput<Stored>();
-          chunk_sum.terms[0].add(run_loop(pass.loop, loss, tile));
+          chunk_sum.add(Loops<Stored>::run(pass.loop, loss, tile));
         }
         value.finish(first, tile.count);
         for (int k = 0; k < kOperands; ++k) written[k].finish(first, tile.count);
@@ -105,11 +102,11 @@ void run(const ElementwiseArguments& arguments, const LaunchContext& context) {
       sums.leave(static_cast<double*>(arguments.value));
       return incoming.note();
     }
-    const auto total = sums.total(context);
+    const Compensated total = sums.total(context);
 #else
-    const auto total = sums.total();
+    const Compensated total = sums.total();
 #endif
-    const double result = scaled(total.terms[0], arguments.scale, size);
+    const double result = scaled(total, arguments.scale, size);
     with_floating_type(arguments.dtype, [&](auto stored) {
       using Value = decltype(stored);
       *static_cast<Value*>(arguments.value) = from_real<Value>(static_cast<Real>(result));

@@ -9,10 +9,7 @@ namespace losscli::cpu {
 
 // The one number that an operand consists of; 1 where there is no operand.
 inline double read_number(const Operand& operand) {
-  if (!operand.data) return 1.0;
-  return with_type(operand.dtype, [&](auto stored) {
-    return to_value<double>(*static_cast<const decltype(stored)*>(operand.data));
-  });
+  return operand.data ? read_number(operand.data, operand.dtype) : 1.0;
 }
 
 // What one launch computes its gradients for.

@@ -72,7 +72,7 @@ __attribute__((always_inline)) inline Compensated loss_loop(const Loss<RealOf<St
   using Real = RealOf<Stored>;
   // `loss` is a copy: a parameter behind a reference, read in one branch only, stops vectorisers.
   const Real scale = tile.scale;
-  TileLanes<Real> lanes;
+  LaneSums<Real, kLanes, Real> lanes;  // of float in float: a tile adds 16 values to each
   for (int64_t first = 0; first < tile.count; first += kLanes) {
     IncomingLanes<Stored> inputs[kOperands], grad_output;
     const Real* const x[] = {inputs[k].take(tile.operands[k] + first)...};
@@ -172,8 +172,8 @@ Loop<Stored> loop_of(unsigned wanted, std::index_sequence<gradients...>) {
 }  // namespace
 
 template <typename Stored>
-Compensated run_loop(Loop<Stored> loop, const Loss<RealOf<Stored>>& loss,
-                     const LossTile<Stored>& tile) {
+Compensated Loops<Stored>::run(Loop<Stored> loop, const Loss<RealOf<Stored>>& loss,
+                               const LossTile<Stored>& tile) {
   const int64_t whole = tile.count / kLanes * kLanes;
   Compensated sum;
   if (whole == tile.count) return loop(loss, tile);
@@ -187,38 +187,25 @@ Compensated run_loop(Loop<Stored> loop, const Loss<RealOf<Stored>>& loss,
 }
 
 template <typename Stored>
-Loop<Stored> sum_loop(unsigned gradients) {
+Loop<Stored> Loops<Stored>::sum(unsigned gradients) {
   return loop_of<Stored, true, false>(gradients, std::make_index_sequence<kAllGradients + 1>());
 }
 
 template <typename Stored>
-Loop<Stored> gradient_loop(unsigned gradients, bool each) {
+Loop<Stored> Loops<Stored>::gradient(unsigned gradients, bool each) {
   constexpr auto all = std::make_index_sequence<kAllGradients + 1>();
   return each ? loop_of<Stored, false, true>(gradients, all)
               : loop_of<Stored, false, false>(gradients, all);
 }
 
 template <typename Stored>
-Loop<Stored> value_loop() {
+Loop<Stored> Loops<Stored>::value() {
   return whole_groups<false, true, 0, false, Stored>;
 }
 
-template Loop<float> sum_loop<float>(unsigned);
-template Loop<float> gradient_loop<float>(unsigned, bool);
-template Loop<float> value_loop<float>();
-template Compensated run_loop<float>(Loop<float>, const Loss<float>&, const LossTile<float>&);
-template Loop<double> sum_loop<double>(unsigned);
-template Loop<double> gradient_loop<double>(unsigned, bool);
-template Loop<double> value_loop<double>();
-template Compensated run_loop<double>(Loop<double>, const Loss<double>&, const LossTile<double>&);
-template Loop<Half> sum_loop<Half>(unsigned);
-template Loop<Half> gradient_loop<Half>(unsigned, bool);
-template Loop<Half> value_loop<Half>();
-template Compensated run_loop<Half>(Loop<Half>, const Loss<float>&, const LossTile<Half>&);
-template Loop<BFloat16> sum_loop<BFloat16>(unsigned);
-template Loop<BFloat16> gradient_loop<BFloat16>(unsigned, bool);
-template Loop<BFloat16> value_loop<BFloat16>();
-template Compensated run_loop<BFloat16>(Loop<BFloat16>, const Loss<float>&,
-                                        const LossTile<BFloat16>&);
+template struct Loops<float>;
+template struct Loops<double>;
+template struct Loops<Half>;
+template struct Loops<BFloat16>;
 
 }  // namespace losscli::cpu

@@ -15,23 +15,22 @@ using LossTile = Tile<Stored, kOperands>;
 template <typename Stored>
 using Loop = Compensated (*)(const Loss<RealOf<Stored>>&, const LossTile<Stored>&);
 
-// The loop that sums the values and computes gradients, a bit of `gradients` an operand, in the
-// same pass.
 template <typename Stored>
-Loop<Stored> sum_loop(unsigned gradients);
+struct Loops {
+  // The loop that sums the values and computes gradients, a bit of `gradients` an operand, in the
+  // same pass.
+  static Loop<Stored> sum(unsigned gradients);
 
-// The loop that computes gradients; `each` tells whether the incoming gradient differs from element
-// to element.
-template <typename Stored>
-Loop<Stored> gradient_loop(unsigned gradients, bool each);
+  // The loop that computes gradients; `each` tells whether the incoming gradient differs from
+  // element to element.
+  static Loop<Stored> gradient(unsigned gradients, bool each);
 
-// The loop that computes values.
-template <typename Stored>
-Loop<Stored> value_loop();
+  // The loop that computes values.
+  static Loop<Stored> value();
 
-// Runs a loop over a tile of any count.
-template <typename Stored>
-Compensated run_loop(Loop<Stored> loop, const Loss<RealOf<Stored>>& loss,
-                     const LossTile<Stored>& tile);
+  // Runs a loop over a tile of any count.
+  static Compensated run(Loop<Stored> loop, const Loss<RealOf<Stored>>& loss,
+                         const LossTile<Stored>& tile);
+};
 
 }  // namespace losscli::cpu

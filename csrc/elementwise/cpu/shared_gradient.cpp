@@ -67,7 +67,7 @@ class Gradients {
       operands_[k].open(arguments.operands[k], arguments.space, false);
     if (matrix.each) grad_output_.open(arguments.grad_output, arguments.space, false);
     each_ = matrix.each;
-    loop_ = gradient_loop<Real>(1u << arguments.shared, each_);
+    loop_ = Loops<Real>::gradient(1u << arguments.shared, each_);
     tile_.scale = static_cast<Real>(matrix.factor);
     tile_.gradients[arguments.shared] = {buffer_, false};
   }
@@ -77,7 +77,7 @@ class Gradients {
     tile_.count = count;
     for (int k = 0; k < kOperands; ++k) tile_.operands[k] = operands_[k].take(first, count);
     if (each_) tile_.grad_output = grad_output_.take(first, count);
-    run_loop(loop_, loss_, tile_);
+    Loops<Real>::run(loop_, loss_, tile_);
     return buffer_;
   }
 
@@ -102,23 +102,6 @@ void write(const SharedGradientArguments& arguments, int64_t first, const Compen
   });
 }
 
-// Sums of neighbouring elements, side by side: in double, and for double with their errors.
-template <typename Real>
-struct Columns {
-  static constexpr bool kCompensated = std::is_same_v<Real, double>;
-  alignas(kLine) double sum[kTile] = {};
-  alignas(kLine) double rest[kCompensated ? kTile : 1] = {};
-
-  void add(const Real* __restrict values, int64_t count) {
-    if constexpr (kCompensated)
-      for (int64_t i = 0; i < count; ++i) rest[i] += two_sum(sum[i], values[i]);
-    else
-      for (int64_t i = 0; i < count; ++i) sum[i] += values[i];
-  }
-
-  Compensated at(int64_t i) const { return {sum[i], kCompensated ? rest[i] : 0.0}; }
-};
-
 // Each row has an element for each of the operand's: rows are added up, a tile's width of columns
 // at a time, or several whole rows where they are short.
 template <typename Real>
@@ -139,11 +122,11 @@ void sum_rows(const Matrix& matrix, const LaunchContext& context) {
       const int64_t count = std::min(width, columns - first_column);
       const int64_t first_step = part / widths * band;
       const int64_t last_step = std::min(first_step + band, steps);
-      Columns<Real> parts;
+      LaneSums<Real, kTile> parts;
       for (int64_t step = first_step; step < last_step; ++step) {
         const int64_t row = step * together;
         const int64_t elements = count * std::min(together, matrix.rows - row);
-        parts.add(gradients.take(row * columns + first_column, elements), elements);
+        add_lanes(parts, gradients.take(row * columns + first_column, elements), elements);
       }
       Compensated totals[kTile];
       for (int64_t i = 0; i < count; ++i)

@@ -11,6 +11,9 @@ namespace losscli::cpu {
 // in the first-level cache, and that a float sum over it, of 16 values a lane, keeps its digits.
 constexpr int64_t kTile = 1024;
 
+// Elements that are computed together: a few vectors' worth, so that their operations overlap.
+constexpr int kLanes = 64;
+
 // What takes a tile of results.
 template <typename Stored>
 struct TileOutput {

@@ -11,12 +11,6 @@
 
 namespace losscli::cpu {
 
-// From so many bytes an output goes past the caches, which it would leave before anyone reads it,
-// and is not read before it is written. Two cores, smooth L1 with its gradient, float32: 256 MiB
-// take 23.4 ms (28.8 through the caches), 32 MiB 3.3 ms (4.4), 16 MiB 1.26 ms (1.36); 8 MiB are
-// faster through the caches, 0.39 ms (0.45).
-constexpr int64_t kStreamBytes = int64_t{1} << 25;
-
 template <typename Value>
 class Writer {
  public:

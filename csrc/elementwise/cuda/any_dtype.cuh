@@ -249,16 +249,8 @@ __device__ __forceinline__ uint64_t read_number(const void* from, DType dtype) {
 
 // A floating number as read_number() has read it.
 __device__ __forceinline__ double number_of(uint64_t bits, DType dtype) {
-  switch (dtype) {
-    case DType::float32:
-      return element_of<float>(&bits, 0);
-    case DType::float16:
-      return widen(element_of<__half>(&bits, 0));
-    case DType::bfloat16:
-      return widen(element_of<__nv_bfloat16>(&bits, 0));
-    default:
-      return element_of<double>(&bits, 0);
-  }
+  return with_floating_type_of<__half, __nv_bfloat16>(
+      dtype, [&](auto type) -> double { return widen(element_of<decltype(type)>(&bits, 0)); });
 }
 
 // Writes one number in a floating dtype.

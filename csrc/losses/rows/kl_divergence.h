@@ -1,23 +1,31 @@
-// Kullback-Leibler divergence of the input's distribution from the target's: with p and q the
-// softmax of input and target over the temperature, the sum of q * log(q / p).
+// Kullback-Leibler divergences and cross entropy of the distributions of two sets of logits: p and
+// q are the softmax of input and target over the temperature.
 #pragma once
 
 #include "losses/rows/loss.h"
 
 namespace losscli {
 
-template <typename Real>
-struct kl_divergence : RowLoss<2, 1> {
+// With w the distribution of operand `own` and v that of the other, the sum of w * log(w / v), or
+// without `entropy`, which is that of w, minus the sum of w * log(v).
+template <typename Real, int own, bool entropy>
+struct Divergence : RowLoss<2, 1> {
+  static constexpr int other = 1 - own;
   static constexpr bool logits = true;
-  static constexpr DistanceSum distance{1, {1, -1}};
+  static constexpr DistanceSum distance{own, {own ? 1 : -entropy, own ? -entropy : 1}};
 
-  LOSSCLI_HOST_DEVICE explicit kl_divergence(const double* parameters)
+  LOSSCLI_HOST_DEVICE explicit Divergence(const double* parameters)
       : inverse(static_cast<Real>(1 / parameters[0])) {}
+
+  // Of the other operand, less that of the own one, whose part is the entropy's.
+  LOSSCLI_HOST_DEVICE static Real beyond(const Real* numbers) {
+    return entropy ? numbers[other] - numbers[own] : numbers[other];
+  }
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,
                                              const Real (&incoming)[kMostOutputs]) const {
     RowFinish<Real> result;
-    result.values[0] = totals.distance + (totals.logarithm[0] - totals.logarithm[1]);
+    result.values[0] = totals.distance + beyond(totals.logarithm);
     result.factors[0] = incoming[0] * inverse;
     result.factors[1] = totals.distance;
     return result;
@@ -25,12 +33,24 @@ struct kl_divergence : RowLoss<2, 1> {
 
   LOSSCLI_HOST_DEVICE void gradient(const RowFacts<Real>&, const RowFinish<Real>& finish,
                                     const RowElement<Real, 2>& e, Real (&out)[2]) const {
-    const Real beyond = (e.d[0] - e.d[1]) - finish.factors[1];
-    out[0] = finish.factors[0] * (e.p[0] - e.p[1]);
-    out[1] = finish.factors[0] * weighed(e.p[1], beyond);
+    const Real excess = beyond(e.d) - finish.factors[1];
+    out[other] = finish.factors[0] * (e.p[other] - e.p[own]);
+    out[own] = finish.factors[0] * weighed(e.p[own], excess);
   }
 
   Real inverse;
 };
+
+// Of the input's distribution from the target's: the sum of q * log(q / p).
+template <typename Real>
+using kl_divergence = Divergence<Real, 1, true>;
+
+// Of the target's distribution from the input's: the sum of p * log(p / q).
+template <typename Real>
+using reverse_kl_divergence = Divergence<Real, 0, true>;
+
+// Minus the sum of q * log(p).
+template <typename Real>
+using soft_cross_entropy = Divergence<Real, 1, false>;
 
 }  // namespace losscli

@@ -9,34 +9,33 @@
 
 namespace losscli::cpu {
 
-// A few vectors' worth, so that their additions overlap.
-constexpr int kLanes = 64;
-
 // Sums of so many positions, without the errors of their additions.
-template <typename Sum, int kCount = kLanes>
+template <typename Sum, int kCount>
 struct PlainLanes {
   alignas(64) Sum sum[kCount] = {};
 
-  inline __attribute__((always_inline)) void add(int lane, Sum value) { sum[lane] += value; }
+  inline __attribute__((always_inline)) void add(int64_t lane, Sum value) { sum[lane] += value; }
 
   void clear(int64_t from) {
     for (int64_t lane = from; lane < kCount; ++lane) sum[lane] = 0;
   }
 
+  Compensated at(int64_t lane) const { return {sum[lane], 0}; }
+
   Compensated total() {
     for (int width = kCount / 2; width > 0; width /= 2)
       for (int lane = 0; lane < width; ++lane) sum[lane] += sum[lane + width];
-    return {sum[0], 0};
+    return at(0);
   }
 };
 
 // The same in double, with the errors.
-template <int kCount = kLanes>
+template <int kCount>
 struct CompensatedLanes {
   alignas(64) double sum[kCount] = {};
   alignas(64) double rest[kCount] = {};
 
-  inline __attribute__((always_inline)) void add(int lane, double value) {
+  inline __attribute__((always_inline)) void add(int64_t lane, double value) {
     rest[lane] += two_sum(sum[lane], value);
   }
 
@@ -44,31 +43,37 @@ struct CompensatedLanes {
     for (int64_t lane = from; lane < kCount; ++lane) sum[lane] = rest[lane] = 0;
   }
 
+  Compensated at(int64_t lane) const { return {sum[lane], rest[lane]}; }
+
   Compensated total() {
     for (int width = kCount / 2; width > 0; width /= 2)
       for (int lane = 0; lane < width; ++lane) {
         rest[lane] += two_sum(sum[lane], sum[lane + width]);
         rest[lane] += rest[lane + width];
       }
-    return {sum[0], rest[0]};
+    return at(0);
   }
 };
 
-// Over a tile, which adds 16 values to each lane: in float for float.
-template <typename Real>
-using TileLanes =
-    std::conditional_t<std::is_same_v<Real, double>, CompensatedLanes<>, PlainLanes<float>>;
+// Lanes for sums of Real in `Sum`, or of double with their errors.
+template <typename Real, int kCount, typename Sum = double>
+using LaneSums = std::conditional_t<std::is_same_v<Real, double>, CompensatedLanes<kCount>,
+                                    PlainLanes<Sum, kCount>>;
+
+// Adds neighbouring values to as many lanes.
+template <typename Sums, typename Number>
+inline __attribute__((always_inline)) void add_lanes(Sums& lanes, const Number* __restrict values,
+                                                     int64_t count) {
+  for (int64_t lane = 0; lane < count; ++lane) lanes.add(lane, values[lane]);
+}
 
 // The sum of `count` values, in double for float, with errors for double.
 template <int kCount, typename Real>
 Compensated lane_sum(const Real* __restrict values, int64_t count) {
-  std::conditional_t<std::is_same_v<Real, double>, CompensatedLanes<kCount>,
-                     PlainLanes<double, kCount>>
-      lanes;
+  LaneSums<Real, kCount> lanes;
   int64_t i = 0;
-  for (; i + kCount <= count; i += kCount)
-    for (int lane = 0; lane < kCount; ++lane) lanes.add(lane, values[i + lane]);
-  for (int lane = 0; i + lane < count; ++lane) lanes.add(lane, values[i + lane]);
+  for (; i + kCount <= count; i += kCount) add_lanes(lanes, values + i, kCount);
+  add_lanes(lanes, values + i, count - i);
   return lanes.total();
 }
 

@@ -9,46 +9,35 @@
 
 namespace losscli::cpu {
 
-// What a chunk contributes: one sum a term. A loss that divides by a sum of weights has two.
-template <int kTerms>
-struct PartialSum {
-  Compensated terms[kTerms];
-
-  void add(const PartialSum& other) {
-    for (int term = 0; term < kTerms; ++term) terms[term].add(other.terms[term]);
-  }
-};
-
-template <int kTerms>
 class PartialSums {
  public:
   // May throw std::bad_alloc.
   explicit PartialSums(int64_t chunks) : chunks_(chunks) {
     if (chunks <= kFew) return;
-    many_.reset(new PartialSum<kTerms>[chunks]);
+    many_.reset(new Compensated[chunks]);
     sums_ = many_.get();
   }
 
   // Called once for each chunk, from any thread.
-  void put(int64_t chunk, const PartialSum<kTerms>& sum) { sums_[chunk] = sum; }
+  void put(int64_t chunk, const Compensated& sum) { sums_[chunk] = sum; }
 
   // To be called once, after every put.
-  PartialSum<kTerms> total() const {
-    PartialSum<kTerms> total;
+  Compensated total() const {
+    Compensated total;
     for (int64_t chunk = 0; chunk < chunks_; ++chunk) total.add(sums_[chunk]);
     return total;
   }
 
   int64_t chunks() const { return chunks_; }
-  const PartialSum<kTerms>& operator[](int64_t chunk) const { return sums_[chunk]; }
+  const Compensated& operator[](int64_t chunk) const { return sums_[chunk]; }
 
  private:
   static constexpr int64_t kFew = 16;  // sums that need no allocation
 
   int64_t chunks_;
-  PartialSum<kTerms> few_[kFew];
-  std::unique_ptr<PartialSum<kTerms>[]> many_;
-  PartialSum<kTerms>* sums_ = few_;
+  Compensated few_[kFew];
+  std::unique_ptr<Compensated[]> many_;
+  Compensated* sums_ = few_;
 };
 
 }  // namespace losscli::cpu

@@ -12,35 +12,25 @@
 
 namespace losscli::cpu {
 
-template <int kTerms>
 class StrategySums {
  public:
-  using Sum = PartialSum<kTerms>;
-
   StrategySums(Strategy strategy, int64_t chunks)
       : strategy_(strategy), chunks_(strategy == Strategy::atomic ? 0 : chunks) {}
 
   // Called once for each chunk, from any thread.
-  void put(int64_t chunk, const Sum& sum) {
+  void put(int64_t chunk, const Compensated& sum) {
     if (strategy_ != Strategy::atomic) return chunks_.put(chunk, sum);
-    for (int term = 0; term < kTerms; ++term) {
-      const double value = sum.terms[term].total();
-      double before = arrived_[term].load(std::memory_order_relaxed);
-      while (!arrived_[term].compare_exchange_weak(before, before + value,
-                                                   std::memory_order_relaxed)) {
-      }
+    const double value = sum.total();
+    double before = arrived_.load(std::memory_order_relaxed);
+    while (!arrived_.compare_exchange_weak(before, before + value, std::memory_order_relaxed)) {
     }
   }
 
   // To be called once, after every put. May throw std::bad_alloc.
-  Sum total(const LaunchContext& context) const {
+  Compensated total(const LaunchContext& context) const {
     switch (strategy_) {
-      case Strategy::atomic: {
-        Sum total;
-        for (int term = 0; term < kTerms; ++term)
-          total.terms[term].sum = arrived_[term].load(std::memory_order_relaxed);
-        return total;
-      }
+      case Strategy::atomic:
+        return {arrived_.load(std::memory_order_relaxed), 0};
       case Strategy::two_pass:
         return two_pass();
       case Strategy::tree:
@@ -50,11 +40,9 @@ class StrategySums {
     }
   }
 
-  // Leaves the chunks' sums to the caller: all of a term, then all of the next.
+  // Leaves the chunks' sums to the caller.
   void leave(double* sums) const {
-    for (int term = 0; term < kTerms; ++term)
-      for (int64_t chunk = 0; chunk < chunks_.chunks(); ++chunk)
-        *sums++ = chunks_[chunk].terms[term].total();
+    for (int64_t chunk = 0; chunk < chunks_.chunks(); ++chunk) *sums++ = chunks_[chunk].total();
   }
 
  private:
@@ -63,21 +51,21 @@ class StrategySums {
 
   // On one thread: 2^30 elements leave 16,384 sums, which take it a few us, and waking the others
   // takes longer.
-  Sum two_pass() const {
-    Sum columns[kColumns];
+  Compensated two_pass() const {
+    Compensated columns[kColumns];
     for (int64_t chunk = 0; chunk < chunks_.chunks(); ++chunk)
       columns[chunk % kColumns].add(chunks_[chunk]);
     for (int64_t column = 1; column < kColumns; ++column) columns[0].add(columns[column]);
     return columns[0];
   }
 
-  Sum tree(const LaunchContext& context) const {
-    std::unique_ptr<Sum[]> level;
-    const Sum* below = chunks_.chunks() > 0 ? &chunks_[0] : nullptr;
+  Compensated tree(const LaunchContext& context) const {
+    std::unique_ptr<Compensated[]> level;
+    const Compensated* below = chunks_.chunks() > 0 ? &chunks_[0] : nullptr;
     int64_t count = chunks_.chunks();
     while (count > 1) {
       const int64_t groups = divide_up(count, kGroup);
-      std::unique_ptr<Sum[]> above(new Sum[groups]);
+      std::unique_ptr<Compensated[]> above(new Compensated[groups]);
       parallel(context, groups, [&](int64_t group) {
         const int64_t last = std::min((group + 1) * kGroup, count);
         for (int64_t i = group * kGroup; i < last; ++i) above[group].add(below[i]);
@@ -86,12 +74,12 @@ class StrategySums {
       below = level.get();
       count = groups;
     }
-    return count == 1 ? *below : Sum();
+    return count == 1 ? *below : Compensated();
   }
 
   Strategy strategy_;
-  PartialSums<kTerms> chunks_;
-  std::atomic<double> arrived_[kTerms] = {};
+  PartialSums chunks_;
+  std::atomic<double> arrived_{0};
 };
 
 }  // namespace losscli::cpu

@@ -14,9 +14,6 @@
 
 namespace losscli::cpu {
 
-// From so many bytes a gradient goes past the caches, which it would leave before anyone reads it.
-constexpr int64_t kStreamBytes = int64_t{1} << 25;
-
 constexpr int64_t kNoTarget = -1;  // of an ignored row
 
 // `Real` is double for float and 16 bits too where the logits are transformed.

@@ -8,6 +8,8 @@
 // that of the largest logit is also (A - q) - A * r / S, whose A - q is the sum of the other q.
 #pragma once
 
+#include <type_traits>
+
 #include "core/vector_math.h"
 
 namespace losscli::cpu {
@@ -18,6 +20,19 @@ enum class Kind {
   smoothed,       // a share of its weight, and more for c = t
   probabilities,  // its share and what its probability gives
 };
+
+// Calls use(kind) with a kind that is known when it is compiled.
+template <typename Use>
+auto with_kind(Kind kind, Use use) {
+  switch (kind) {
+    case Kind::number:
+      return use(std::integral_constant<Kind, Kind::number>());
+    case Kind::smoothed:
+      return use(std::integral_constant<Kind, Kind::smoothed>());
+    default:
+      return use(std::integral_constant<Kind, Kind::probabilities>());
+  }
+}
 
 // What the rows of a call have in common.
 struct Formula {

@@ -1,4 +1,4 @@
-// The numbers of the rows that may have any dtype: targets, and the gradient that comes in.
+// The gradient that comes in, of any dtype.
 #pragma once
 
 #include "core/cpu/incoming_number.h"
@@ -7,12 +7,6 @@
 #include "rows/kernels.h"
 
 namespace losscli::cpu {
-
-inline double read_number(const void* data, DType dtype, int64_t element) {
-  return with_type(dtype, [&](auto stored) {
-    return to_value<double>(static_cast<const decltype(stored)*>(data)[element]);
-  });
-}
 
 // The incoming gradient of each value of a row: a number, what is expected of it, or one for each.
 class RowIncoming : public IncomingNumber {

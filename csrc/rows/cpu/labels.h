@@ -12,18 +12,6 @@
 
 namespace losscli::cpu {
 
-inline int64_t read_label(const RowArguments& arguments, int64_t row) {
-  const int64_t element = arguments.label_strides.start(row, arguments.inner);
-  switch (arguments.labels_dtype) {
-    case DType::int64:
-      return static_cast<const int64_t*>(arguments.labels)[element];
-    case DType::int32:
-      return static_cast<const int32_t*>(arguments.labels)[element];
-    default:
-      return static_cast<const uint8_t*>(arguments.labels)[element];
-  }
-}
-
 // A sum of numbers that double holds, or whose rounding does not matter.
 struct PlainSum {
   double sum = 0;

@@ -47,12 +47,12 @@ template <typename Stored, typename Real>
   const int64_t rows = arguments.rows();
   const int64_t size = rows_of_chunk(rows, arguments.length), chunks = divide_up(rows, size);
   Rooms<Walker<Loss, Stored, Real>> rooms(context, chunks, arguments);
-  PartialSums<1> sums(chunks);
+  PartialSums sums(chunks);
   if (gradient || value)
     parallel_ranges(context, chunks, [&](int64_t first_chunk, int64_t last_chunk) {
       auto& walker = rooms.take();
       for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-        PartialSum<1> sum;
+        Compensated sum;
         const int64_t last = std::min(rows, (chunk + 1) * size);
         for (int64_t row = chunk * size; row < last; ++row) {
           double values[kMostOutputs] = {};
@@ -65,7 +65,7 @@ template <typename Stored, typename Real>
           } else if (gradient) {
             walker.write_zeros(row);
           }
-          sum.terms[0].add(values[0]);
+          sum.add(values[0]);
           if (value && arguments.reduction == RowReduction::none)
             for (int o = 0; o < arguments.outputs; ++o)
               put<Stored>(arguments, o * rows + row, values[o]);
@@ -74,7 +74,7 @@ template <typename Stored, typename Real>
       }
     });
   if (value && arguments.reduction != RowReduction::none)
-    put<Stored>(arguments, 0, sums.total().terms[0].total() / divisor);
+    put<Stored>(arguments, 0, sums.total().total() / divisor);
   incoming.note();
 }
 

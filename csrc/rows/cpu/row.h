@@ -162,14 +162,7 @@ Peak<Real> Row<Stored, Real>::find_peak(int64_t first, int64_t last) {
 template <typename Stored, typename Real>
 PieceSums Row<Stored, Real>::add_up(int64_t first, int64_t last, const Peak<Real>& peak) {
   peak_ = peak;
-  switch (call_.kind) {
-    case Kind::number:
-      return add_up_as<Kind::number>(first, last);
-    case Kind::smoothed:
-      return add_up_as<Kind::smoothed>(first, last);
-    default:
-      return add_up_as<Kind::probabilities>(first, last);
-  }
+  return with_kind(call_.kind, [&](auto kind) { return add_up_as<kind()>(first, last); });
 }
 
 template <typename Stored, typename Real>
@@ -241,17 +234,8 @@ double Row<Stored, Real>::finish(const Peak<Real>& peak, const PieceSums& sums) 
     row.target = call_.weight(target_);
     row.on_top = target_ == peak.index;
   }
-  RowResult result;
-  switch (call_.kind) {
-    case Kind::number:
-      result = finish_row<Kind::number>(call_.formula, row);
-      break;
-    case Kind::smoothed:
-      result = finish_row<Kind::smoothed>(call_.formula, row);
-      break;
-    default:
-      result = finish_row<Kind::probabilities>(call_.formula, row);
-  }
+  const RowResult result =
+      with_kind(call_.kind, [&](auto kind) { return finish_row<kind()>(call_.formula, row); });
   if (gradient_ && !ignored_) {
     const double incoming = call_.incoming.of(row_, 0) * call_.gradient_scale;
     factor_ = static_cast<Real>(result.factor * incoming / kUnit<Real>);
@@ -304,14 +288,7 @@ void Row<Stored, Real>::write_gradient(int64_t first, int64_t last) {
   const int64_t stride = call_.arguments.gradient_strides[0].element;
   const auto compute = [&](int64_t begin, int64_t count, Real* gradient) {
     if (ignored_) return void(std::fill_n(gradient, kGroup, Real(0)));
-    switch (call_.kind) {
-      case Kind::number:
-        return gradient_group<Kind::number>(begin, count, gradient);
-      case Kind::smoothed:
-        return gradient_group<Kind::smoothed>(begin, count, gradient);
-      default:
-        return gradient_group<Kind::probabilities>(begin, count, gradient);
-    }
+    with_kind(call_.kind, [&](auto kind) { gradient_group<kind()>(begin, count, gradient); });
   };
   int64_t i = first;
   while (i < last) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/cpu/parallel.h"
+#include "reduce/cpu/lanes.h"
 #include "reduce/cpu/partial_sums.h"
 #include "rows/cpu/call.h"
 #include "rows/cpu/exponential.h"
@@ -21,33 +22,6 @@ constexpr int64_t kFewClasses = 256;
 // What a panel takes at most.
 constexpr int64_t kPanelBytes = int64_t{1} << 23;
 
-// A sum for each row, in the order of the classes. Of doubles it carries the errors of its
-// additions; beside those of floats they are nothing.
-template <typename Real>
-struct LaneSums {
-  static constexpr bool kCarries = std::is_same_v<Real, double>;
-  alignas(kLine) double sum[kLanes] = {};
-  alignas(kLine) double rest[kCarries ? kLanes : 1] = {};
-
-  template <typename Number>
-  LOSSCLI_HOST_DEVICE void add(const Number (&numbers)[kLanes]) {
-    for (int lane = 0; lane < kLanes; ++lane)
-      if constexpr (kCarries)
-        rest[lane] += two_sum(sum[lane], static_cast<double>(numbers[lane]));
-      else
-        sum[lane] += static_cast<double>(numbers[lane]);
-  }
-
-  void total(double (&totals)[kLanes]) const {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      totals[lane] = sum[lane];
-      // An infinite or unordered sum has no error worth knowing.
-      if constexpr (kCarries)
-        if (rest[lane] - rest[lane] == 0) totals[lane] += rest[lane];
-    }
-  }
-};
-
 template <typename Stored, typename Real>
 class Panel {
  public:
@@ -61,14 +35,7 @@ class Panel {
 
   // Computes `count` rows; adds their losses.
   void run(int64_t first_row, int count, Compensated& sum) {
-    switch (call_.kind) {
-      case Kind::number:
-        return run_as<Kind::number>(first_row, count, sum);
-      case Kind::smoothed:
-        return run_as<Kind::smoothed>(first_row, count, sum);
-      default:
-        return run_as<Kind::probabilities>(first_row, count, sum);
-    }
+    with_kind(call_.kind, [&](auto kind) { run_as<kind()>(first_row, count, sum); });
   }
 
  private:
@@ -156,7 +123,8 @@ void Panel<Stored, Real>::find_peaks() {
 template <typename Stored, typename Real>
 template <Kind kKind>
 void Panel<Stored, Real>::add_up() {
-  LaneSums<Real> rest, distance, others;
+  // Of each row, in the order of the classes. The errors of adding floats in double are nothing.
+  LaneSums<Real, kLanes> rest, distance, others;
   alignas(kLine) Real peaks[kLanes];
   alignas(kLine) Index places[kLanes];
   std::copy_n(peaks_, kLanes, peaks);
@@ -173,7 +141,7 @@ void Panel<Stored, Real>::add_up() {
       z[lane] = exponential;
       added[lane] = places[lane] == place ? Real(0) : exponential;
     }
-    rest.add(added);
+    add_lanes(rest, added, kLanes);
     if constexpr (kKind != Kind::number) {
       alignas(kLine) double distances[kLanes], other_parts[kLanes];
       const double weight = call_.weight(c);
@@ -186,14 +154,16 @@ void Panel<Stored, Real>::add_up() {
         }
         distances[lane] = weighs * gap;
       }
-      distance.add(distances);
-      if constexpr (kKind == Kind::probabilities) others.add(other_parts);
+      add_lanes(distance, distances, kLanes);
+      if constexpr (kKind == Kind::probabilities) add_lanes(others, other_parts, kLanes);
     }
     if constexpr (kKind == Kind::probabilities) p += kLanes;
   }
-  rest.total(rest_);
-  distance.total(distance_);
-  others.total(others_);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    rest_[lane] = rest.at(lane).total();
+    distance_[lane] = distance.at(lane).total();
+    others_[lane] = others.at(lane).total();
+  }
 }
 
 template <typename Stored, typename Real>
@@ -303,18 +273,18 @@ Compensated walk_panels(const Call<Stored, Real>& call, const LaunchContext& con
       std::max(divide_up(rows, kChunks * kLanes), divide_up(kChunkElements, classes * kLanes));
   const int64_t size = panels * kLanes, chunks = divide_up(rows, size);
   Rooms<Panel<Stored, Real>> rooms(context, chunks, call);
-  PartialSums<1> sums(chunks);
+  PartialSums sums(chunks);
   parallel_ranges(context, chunks, [&](int64_t first_chunk, int64_t last_chunk) {
     Panel<Stored, Real>& panel = rooms.take();
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-      PartialSum<1> sum;
+      Compensated sum;
       const int64_t last = std::min(rows, (chunk + 1) * size);
       for (int64_t row = chunk * size; row < last; row += kLanes)
-        panel.run(row, static_cast<int>(std::min<int64_t>(kLanes, last - row)), sum.terms[0]);
+        panel.run(row, static_cast<int>(std::min<int64_t>(kLanes, last - row)), sum);
       sums.put(chunk, sum);
     }
   });
-  return sums.total().terms[0];
+  return sums.total();
 }
 
 }  // namespace losscli::cpu

@@ -38,17 +38,17 @@ Compensated whole_rows(const Call<Stored, Real>& call, const LaunchContext& cont
   const bool keeps = (call.gradient || call.transformed) &&
                      classes * static_cast<int64_t>(sizeof(Real)) <= kKeptBytes;
   Rooms<Kept<Real>> rooms(context, chunks, keeps ? classes : 0);
-  PartialSums<1> sums(chunks);
+  PartialSums sums(chunks);
   parallel_ranges(context, chunks, [&](int64_t first_chunk, int64_t last_chunk) {
     Kept<Real>& kept = rooms.take();
     Row<Stored, Real> row(call, keeps ? kept.data() : nullptr);
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-      PartialSum<1> sum;
+      Compensated sum;
       const int64_t last = std::min(rows, (chunk + 1) * size);
       for (int64_t r = chunk * size; r < last; ++r) {
         row.open(r);
         if (row.is_skipped()) {
-          sum.terms[0].add(row.finish({}, {}));
+          sum.add(row.finish({}, {}));
           if (call.gradient) row.write_gradient(0, classes);
           call.put_loss(r, 0);
           continue;
@@ -61,7 +61,7 @@ Compensated whole_rows(const Call<Stored, Real>& call, const LaunchContext& cont
         for (int64_t c = 0; c < classes; c += kPiece)
           whole.add(row.add_up(c, std::min(classes, c + kPiece), peak));
         const double loss = row.finish(peak, whole);
-        sum.terms[0].add(loss);
+        sum.add(loss);
         call.put_loss(r, loss);
         if (call.gradient) row.write_gradient(0, classes);
       }
@@ -69,7 +69,7 @@ Compensated whole_rows(const Call<Stored, Real>& call, const LaunchContext& cont
     }
     end_stream();
   });
-  return sums.total().terms[0];
+  return sums.total();
 }
 
 // The steps of all rows one after the other, each divided among the threads in pieces.

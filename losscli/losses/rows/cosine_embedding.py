@@ -109,6 +109,7 @@ def cosine_embedding_loss(
 SPEC = row_loss(
     cosine_embedding_loss,
     "CosineEmbeddingLoss",
+    header="cosine_similarity",
     formula="1 - c where t = 1, max(0, c - margin) where t = -1, c = x . y / (|x| * |y|)",
     operands=(
         Operand("input1", "vectors"),

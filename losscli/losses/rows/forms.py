@@ -42,6 +42,7 @@ def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
             spec,
             name=f"{spec.name}{suffix}",
             header=spec.header or spec.name,
+            form_of=spec.name,
             operands=operands,
             counts=spec.counts if _are_numbered(operands) else None,
             relations=replace(spec.relations, numbered=spec.name if of_probabilities else ""),

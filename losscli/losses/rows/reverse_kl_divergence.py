@@ -46,6 +46,7 @@ SPEC = divergence_loss(
     "ReverseKLDivergenceLoss",
     _divergence,
     _terms,
+    header="kl_divergence",
     formula="sum of p * log(p / q), p = softmax(x / T), q = softmax(y / T)",
     temporaries=9,
     relations=Relations(always, reordered=True, mirror="kl_divergence"),

@@ -45,6 +45,7 @@ SPEC = divergence_loss(
     "SoftCrossEntropyLoss",
     _divergence,
     _terms,
+    header="kl_divergence",
     formula="-(sum of q * log(p)), p = softmax(x / T), q = softmax(y / T)",
     temporaries=8,
     relations=Relations(always, reordered=True, distance="kl_divergence"),

@@ -56,6 +56,8 @@ class RowSpec(Spec):
     unit: ClassVar[Unit] = ROW
     header: str = ""
     """The stem of the loss's header, where that is not its name."""
+    form_of: str = ""
+    """The name of the loss of which this is a form; empty where it is none."""
     forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
     """Other operands that the functions take, by what follows the name of the loss there: each has
     operators and kernels of its own, from the same header."""
