@@ -585,7 +585,8 @@ def by_rows(input: Tensor, target: Tensor, smoothing: float, softcap: float) -> 
     return rows + 1e-3 * (target != -100) * bent.logsumexp(1) ** 2
 
 
-# The bytes of a row decide its kernel: registers, teams of 1 to 8 warps, rings of 1 to 8 blocks.
+# The bytes of a row decide its kernel: columns, registers, teams of 1 to 8 warps, rings of 1 to 8
+# blocks.
 SPREAD_CLASSES = (2, 7, 16, 64, 129, 1000, 1001, 4097, 8192, 16384, 32000, 50257, 140003, 300007)
 
 

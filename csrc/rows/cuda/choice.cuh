@@ -37,6 +37,13 @@ inline bool has_walks(const RowArguments& arguments) {
          arguments.length < int64_t{1} << 30;
 }
 
+// Whether rows are whole vectors, which begin at multiples of 16 bytes.
+inline bool is_whole(const RowArguments& arguments) {
+  const int64_t item = item_bytes(arguments.dtype);
+  return reinterpret_cast<uintptr_t>(arguments.operands[0]) % 16 == 0 &&
+         arguments.length * item % 16 == 0 && arguments.strides[0].outer * item % 16 == 0;
+}
+
 // Whether classes are neighbours in memory.
 inline bool is_of_lines(const RowArguments& arguments) {
   return arguments.inner == 1 && (arguments.strides[0].element == 1 || arguments.length == 1) &&
@@ -45,24 +52,39 @@ inline bool is_of_lines(const RowArguments& arguments) {
          lie_alike(arguments);
 }
 
-// The shape of a block of rows whose classes are apart, if all of them fit.
-inline bool choose_columns(const RowArguments& arguments, const DeviceFacts& facts,
+// Whether rows of lines are so short that many of them in a block are faster. Those of 16 bits are
+// copied in pieces of 2 bytes: without gradients, registers take whole vectors of them sooner.
+inline bool are_short(const RowArguments& arguments) {
+  const int64_t item = item_bytes(arguments.dtype), bytes = arguments.length * item;
+  if (bytes >= (item == 2 ? kLeastTeamBytes : kLeastFloatTeamBytes) || arguments.inner > 1)
+    return false;
+  if (item == 2 && !arguments.gradients[0] && is_whole(arguments)) return false;
+  return arguments.length == 1 ||
+         (arguments.strides[0].element == 1 &&
+          (!arguments.gradients[0] || arguments.gradient_strides[0].element == 1));
+}
+
+// The shape of a block of rows whose classes are apart, or of lines, if all of them fit.
+inline bool choose_columns(const RowArguments& arguments, const DeviceFacts& facts, bool are_lines,
                            RowPolicy& policy) {
   const int64_t item = item_bytes(arguments.dtype), inner = arguments.inner;
   const RowStrides& strides = arguments.strides[0];
   const int64_t next = inner > 1 ? strides.inner : strides.outer;
-  if (next < 0 || next >= strides.element) return false;
+  if (!are_lines && (next < 0 || next >= strides.element)) return false;
   // Into the same place of each row of the outer dimension, and of each class.
-  const auto are_lines = [&](int64_t bytes) {
+  const auto are_packs = [&](int64_t bytes) {
     return next == 1 && reinterpret_cast<uintptr_t>(arguments.operands[0]) % bytes == 0 &&
            (inner > 1 ? inner : arguments.outer) * item % bytes == 0 &&
            strides.element * item % bytes == 0 && (inner == 1 || strides.outer * item % bytes == 0);
   };
   ColumnShape& shape = policy.columns;
-  shape.copy_bytes = static_cast<int>(are_lines(16) ? 16 : are_lines(4) || item == 4 ? 4 : 2);
+  shape.copy_bytes = static_cast<int>(are_packs(16) ? 16 : are_packs(4) || item == 4 ? 4 : 2);
   // Few rows to a block, so that all multiprocessors have some; and two blocks to each of them.
   shape.columns = kMostColumns;
-  const auto bytes = [&] { return shape.bytes(arguments.length, item); };
+  const auto bytes = [&] {
+    shape.pitch = are_lines ? pitch_of_lines(shape.columns, item) : shape.columns;
+    return shape.bytes(arguments.length, item);
+  };
   const int64_t most = facts.clusters ? kColumnBytes : kOlderColumnBytes;
   while (shape.columns * item > 2 * kLeastColumnBytes &&
          (arguments.rows() < int64_t{shape.columns} * kColumnBlocks || bytes() > most / 2))
@@ -145,10 +167,7 @@ inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& 
 inline RowPolicy policy_of(const RowArguments& arguments, RowMode mode, bool clusters) {
   RowPolicy policy;
   const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
-  // Only whole vectors, which begin at multiples of 16 bytes.
-  const bool whole = reinterpret_cast<uintptr_t>(arguments.operands[0]) % 16 == 0 &&
-                     bytes % 16 == 0 &&
-                     arguments.strides[0].outer * item_bytes(arguments.dtype) % 16 == 0;
+  const bool whole = is_whole(arguments);
   const bool can_stay = clusters && arguments.rows() < int64_t{1} << 30;
   if (can_stay && arguments.gradients[0] && bytes >= kLeastRingBytes &&
       choose_ring(arguments, mode, policy))
@@ -171,9 +190,13 @@ inline RowPolicy choose_once(const RowArguments& arguments, const DeviceFacts& f
   const RowMode mode = arguments.parameters[kSoftcap] != 0          ? RowMode::capped
                        : arguments.parameters[kLabelSmoothing] != 0 ? RowMode::smoothed
                                                                     : RowMode::plain;
+  if (are_short(arguments) && choose_columns(arguments, facts, true, policy)) {
+    policy.mode = mode;
+    return policy;
+  }
   if (is_of_lines(arguments))
     policy = policy_of(arguments, mode, facts.clusters);
-  else if (!choose_columns(arguments, facts, policy))
+  else if (!choose_columns(arguments, facts, false, policy))
     policy.access = RowAccess::general;
   policy.mode = mode;
   return policy;

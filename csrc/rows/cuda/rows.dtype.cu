@@ -118,9 +118,11 @@ template <RowMode kMode>
 Status launch_columns(const RowArguments& arguments, const RowPolicy& policy,
                       const RowMemory& memory, const LaunchContext& context) {
   const ColumnShape& shape = policy.columns;
+  constexpr int kLinesPitch = pitch_of_lines(kMostColumns, sizeof(Stored));
   const bool is_usual = shape.threads == kMostColumns && shape.columns == kMostColumns;
-  const auto kernel =
-      is_usual ? columns_kernel<Stored, kMode, kMostColumns> : columns_kernel<Stored, kMode, 0>;
+  const auto kernel = !is_usual                     ? columns_kernel<Stored, kMode, 0>
+                      : shape.pitch == kMostColumns ? columns_kernel<Stored, kMode, kMostColumns>
+                                                    : columns_kernel<Stored, kMode, kLinesPitch>;
   const int64_t blocks = divide_up(arguments.rows(), shape.columns);
   const int64_t most = arguments.guess == Guess::check ? kMostCheckBlocks : kMostBlocks;
   return launch_blocks("columns_kernel", kernel, least(blocks, most), shape.threads,

@@ -1,9 +1,10 @@
-// Rows whose neighbours in memory are elements of other rows, such as the pixels of (N, C, H, W):
-// each element is read once, and its gradient written once.
+// Rows whose neighbours in memory are elements of other rows, such as the pixels of (N, C, H, W),
+// and short rows that lie one after the other: each element is read once, and its gradient written
+// once.
 //
-// A block has some rows that follow each other in its shared memory, filled by copies along the
-// rows. A thread takes one of them, and every `groups`-th of its classes; those that share a row
-// meet for its largest logit and for its sums, and one of them finishes it.
+// A block has some rows that follow each other in its shared memory, a column each, filled by
+// copies along the memory. A thread takes one of them, and every `groups`-th of its classes; those
+// that share a row meet for its largest logit and for its sums, and one of them finishes it.
 #pragma once
 
 #include "rows/cuda/incoming.cuh"
@@ -16,8 +17,8 @@ namespace columns {
 
 // Copies so many bytes, 2, 4 or 16, without waiting where the GPU can.
 __device__ __forceinline__ void copy(unsigned char* to, const unsigned char* from, int bytes) {
-#if __CUDA_ARCH__ >= 800
   const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+#if __CUDA_ARCH__ >= 800
   if (bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
   else if (bytes == 4)
@@ -28,8 +29,12 @@ __device__ __forceinline__ void copy(unsigned char* to, const unsigned char* fro
   else if (bytes == 4)
     *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
 #endif
-  else
-    *reinterpret_cast<uint16_t*>(to) = *reinterpret_cast<const uint16_t*>(from);
+  else {
+    // By their kinds of memory: some are read before the first is written.
+    uint16_t word;
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(word) : "l"(from));
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(place), "h"(word) : "memory");
+  }
 }
 
 __device__ __forceinline__ void wait() {
@@ -58,8 +63,9 @@ struct Place {
 
 }  // namespace columns
 
-// `kStride`: how far the classes of a thread are apart, 0 where that is not known.
-template <typename Stored, RowMode kMode, int kStride>
+// `kPitch`: how far the classes of a row are apart in shared memory, 0 where that is not known; if
+// it is, each of kMostColumns threads has a row.
+template <typename Stored, RowMode kMode, int kPitch>
 __global__ void __launch_bounds__(kMostColumnThreads)
     columns_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, const ColumnShape shape,
@@ -71,8 +77,9 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     float reference, all, own, share;
   };
   extern __shared__ __align__(128) unsigned char shared[];
-  const int columns = kStride ? kStride : shape.columns,
-            groups = kStride ? 1 : blockDim.x / columns;
+  const int columns = kPitch ? kMostColumns : shape.columns,
+            groups = kPitch ? 1 : blockDim.x / columns, pitch = kPitch ? kPitch : shape.pitch;
+  const bool are_lines = pitch != columns;
   const int classes = static_cast<int>(arguments.length);
   // Of each row; then of each thread; then the logits, and last the powers or the logits.
   Row* const rows_of = reinterpret_cast<Row*>(shared);
@@ -90,13 +97,41 @@ __global__ void __launch_bounds__(kMostColumnThreads)
       return false;
   };
   const float share = share_of(arguments);
-  const int thread = threadIdx.x, column = thread % columns, group = kStride ? 0 : thread / columns;
+  const int thread = threadIdx.x, column = thread % columns, group = kPitch ? 0 : thread / columns;
   const int wide = shape.copy_bytes / static_cast<int>(sizeof(Stored));
   const int copies = columns / wide;  // of a class
   const int64_t element = arguments.strides[0].element;
   const int64_t gradient_element = arguments.gradient_strides[0].element;
 
+  // Calls `body` with the elements of rows that lie one after the other, by how far they are from
+  // the first, and their places in columns: a thread has every blockDim.x-th of them.
+  const auto along = [&](int64_t first, int64_t outer, const auto& body) {
+    const int rows = static_cast<int>(min(int64_t{columns}, arguments.rows() - first));
+    const int row = thread / classes, rows_step = blockDim.x / classes;
+    const int step = blockDim.x % classes;
+    int k = thread % classes, place = k * pitch + row;
+    int64_t from = (first + row) * outer + k;
+#pragma unroll 4
+    for (int at = thread; at < rows * classes; at += blockDim.x) {
+      body(from, held[place]);
+      k += step;
+      place += step * pitch + rows_step;
+      from += rows_step * outer + step;
+      if (k >= classes) {
+        k -= classes;
+        place += 1 - classes * pitch;
+        from += outer - classes;
+      }
+    }
+  };
   const auto read = [&](int64_t first) {
+    if (are_lines)
+      return along(first, arguments.strides[0].outer, [&](int64_t from, Stored& place) {
+        columns::copy(reinterpret_cast<unsigned char*>(&place),
+                      reinterpret_cast<const unsigned char*>(
+                          static_cast<const Stored*>(arguments.operands[0]) + from),
+                      sizeof(Stored));
+      });
     const int copied = thread % copies * wide;
     if (first + copied >= arguments.rows()) return;
     const columns::Place place(first + copied, arguments.inner);
@@ -106,7 +141,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
                          place.in(arguments.strides[0]) + k * element;
 #pragma unroll 4
     for (; k < classes; k += step, from += step * element)
-      columns::copy(reinterpret_cast<unsigned char*>(held + k * columns + copied),
+      columns::copy(reinterpret_cast<unsigned char*>(held + k * pitch + copied),
                     reinterpret_cast<const unsigned char*>(from), shape.copy_bytes);
   };
   int64_t first = static_cast<int64_t>(blockIdx.x) * columns;
@@ -141,11 +176,11 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     Stored* const mine = held + column;
     float top = -FLT_MAX;
 #pragma unroll 8
-    for (int k = group; k < classes; k += groups) top = fmaxf(top, widen(mine[k * columns]));
+    for (int k = group; k < classes; k += groups) top = fmaxf(top, widen(mine[k * pitch]));
     found[thread] = top;
     __syncthreads();
     const int number = numbers[column];
-    const float logit = number >= 0 ? static_cast<float>(widen(mine[number * columns])) : 0.0f;
+    const float logit = number >= 0 ? static_cast<float>(widen(mine[number * pitch])) : 0.0f;
     for (int other = 0; other < groups; ++other) top = fmaxf(top, found[other * columns + column]);
     top = scale.bend(top);
     const float reference = scale.reference(top);
@@ -157,9 +192,9 @@ __global__ void __launch_bounds__(kMostColumnThreads)
       const auto power_of = [&](int k) {
         float distance;
         const float power = scale.template measure<decltype(near)::value, Stored>(
-            widen(mine[k * columns]), reference, top, distance);
+            widen(mine[k * pitch]), reference, top, distance);
         if constexpr (kKeeps)
-          if (writes) mine[k * columns] = power;
+          if (writes) mine[k * pitch] = power;
         if (decltype(shared)::value) below = __fmaf_rn(distance, share, below);
         return k != number ? power : 0.0f;
       };
@@ -223,12 +258,16 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     if (writes && is) {
       const Row row = rows_of[column];
       const RowFactors factors{row.all, row.own, row.share};
-      Stored* to = static_cast<Stored*>(arguments.gradients[0]) +
-                   place.in(arguments.gradient_strides[0]) + group * gradient_element;
+      // Where a class of the row is written, and how far the thread's next one is from it.
+      Stored* to = are_lines
+                       ? mine + group * pitch
+                       : static_cast<Stored*>(arguments.gradients[0]) +
+                             place.in(arguments.gradient_strides[0]) + group * gradient_element;
+      const int64_t step = groups * (are_lines ? pitch : gradient_element);
       const auto differentiate = [&](auto near) {
 #pragma unroll 4
-        for (int k = group; k < classes; k += groups, to += groups * gradient_element) {
-          const float x = widen(mine[k * columns]);
+        for (int k = group; k < classes; k += groups, to += step) {
+          const float x = widen(mine[k * pitch]);
           float out;
           if constexpr (kKeeps)
             out = __fmaf_rn(x, factors.all, -factors.share);
@@ -242,6 +281,12 @@ __global__ void __launch_bounds__(kMostColumnThreads)
         differentiate(std::true_type());
       else
         differentiate(std::false_type());
+    }
+    if (writes && are_lines) {
+      __syncthreads();
+      along(first, arguments.gradient_strides[0].outer, [&](int64_t to, const Stored& place) {
+        static_cast<Stored*>(arguments.gradients[0])[to] = place;
+      });
     }
     // Before the shared memory is of other rows.
     __syncthreads();
