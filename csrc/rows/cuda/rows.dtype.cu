@@ -28,10 +28,9 @@ template <typename Number>
 using Own = LOSSCLI_LOSS<Number>;
 using Loss = Own<Real>;
 
-// Blocks that a launch without anything ahead of it has at most: those that wait for nothing more
-// than a look at the incoming gradient end at once.
+// Blocks at most of a launch that checks: those that wait for nothing more than a look at the
+// incoming gradient end at once.
 [[maybe_unused]] constexpr int64_t kMostCheckBlocks = 132 * 8;
-[[maybe_unused]] constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
 // One call, and the walk that was chosen for it.
 struct Call {
@@ -42,11 +41,11 @@ struct Call {
 
   // Whether the launch ahead counts the rows: the walk begins early, and awaits the count.
   bool is_counted() const { return memory.count; }
-  // Where most launches that check have nothing to do, no more blocks than look at that.
-  [[maybe_unused]] int64_t blocks(int64_t needed, int64_t checks) const {
-    return least(needed, arguments.guess == Guess::check ? checks : kMostBlocks);
-  }
 };
+
+[[maybe_unused]] int64_t blocks_of(const Call& call, int64_t needed, int64_t checks) {
+  return least(needed, call.arguments.guess == Guess::check ? checks : (int64_t{1} << 31) - 1);
+}
 
 // Launches the kernel for one entry of a table, whose place `launch` takes as a constant.
 template <size_t... k, typename Launch>
@@ -73,7 +72,7 @@ Status launch_team(const Call& call) {
         "team_kernel", team_kernel<Stored, kWarps, kTeam.vectors, kGradient, kWhole, kMode>,
         {kBlock, shared, 0, call.context.device.multiprocessors, call.is_counted()},
         divide_up(call.arguments.rows(), kBlock / kTeam.threads), call.context, call.arguments,
-        call.memory, shape, ModeOf<kMode>::scale_of(call.arguments));
+        call.memory, shape, typename ModeOf<kMode>::Scale(call.arguments));
   });
 }
 
@@ -85,9 +84,9 @@ Status launch_registers(const Call& call) {
     const int64_t blocks = divide_up(call.arguments.rows(), kBlock / kGroup.threads);
     return launch_blocks("registers_kernel",
                          registers_kernel<Stored, kGroup.threads, kGroup.vectors, kGradient, kMode>,
-                         call.blocks(blocks, kMostCheckBlocks * 1024 / kBlock), kBlock, 0,
+                         blocks_of(call, blocks, kMostCheckBlocks * 1024 / kBlock), kBlock, 0,
                          call.is_counted(), call.context, call.arguments, call.memory,
-                         ModeOf<kMode>::scale_of(call.arguments));
+                         typename ModeOf<kMode>::Scale(call.arguments));
   });
 }
 
@@ -105,7 +104,7 @@ Status launch_ring(const Call& call) {
     return launch_staying("ring_kernel", ring_kernel<Stored, kGradient, kMode, kVectors>,
                           {32 * shape.warps, shared, cluster, 0, call.is_counted()},
                           call.arguments.rows(), call.context, call.arguments, call.memory, shape,
-                          ModeOf<kMode>::scale_of(call.arguments));
+                          typename ModeOf<kMode>::Scale(call.arguments));
   });
 }
 
@@ -116,10 +115,10 @@ Status launch_columns(const Call& call) {
   const auto kernel =
       is_usual ? columns_kernel<Stored, kMode, kMostColumns> : columns_kernel<Stored, kMode, 0>;
   const int64_t blocks = divide_up(call.arguments.rows(), shape.columns);
-  return launch_blocks("columns_kernel", kernel, call.blocks(blocks, kMostCheckBlocks),
+  return launch_blocks("columns_kernel", kernel, blocks_of(call, blocks, kMostCheckBlocks),
                        shape.threads, shape.bytes(call.arguments.length, sizeof(Stored)),
                        call.is_counted(), call.context, call.arguments, call.memory, shape,
-                       ModeOf<kMode>::scale_of(call.arguments));
+                       typename ModeOf<kMode>::Scale(call.arguments));
 }
 
 // By a walk of cross entropy.
