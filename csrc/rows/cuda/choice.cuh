@@ -11,14 +11,22 @@
 
 namespace losscli::cuda {
 
-// Whether logits and gradients of each row lie alike in lines of 16 bytes.
-inline bool lie_alike(const RowArguments& arguments) {
-  if (!arguments.gradients[0]) return true;
-  const int64_t item = item_bytes(arguments.dtype);
-  const int64_t steps = arguments.gradient_strides[0].outer - arguments.strides[0].outer;
-  const auto from = reinterpret_cast<uintptr_t>(arguments.operands[0]);
-  const auto to = reinterpret_cast<uintptr_t>(arguments.gradients[0]);
-  return (to - from) % 16 == 0 && (arguments.rows() <= 1 || steps * item % 16 == 0);
+// Whether the rows of so many operands, and of their gradients, begin at the same place of 16
+// bytes, so that vectors of one are vectors of all.
+inline bool lie_alike(const RowArguments& arguments, int operands) {
+  const auto first = reinterpret_cast<uintptr_t>(arguments.operands[0]);
+  const auto lies_so = [&](const void* data, const RowStrides& strides) {
+    const int64_t steps = strides.outer - arguments.strides[0].outer;
+    return (strides.element == 1 || arguments.length == 1) &&
+           (reinterpret_cast<uintptr_t>(data) - first) % kPackBytes == 0 &&
+           (arguments.rows() == 1 || steps * item_bytes(arguments.dtype) % kPackBytes == 0);
+  };
+  for (int k = 0; k < operands; ++k) {
+    if (!lies_so(arguments.operands[k], arguments.strides[k])) return false;
+    if (arguments.gradients[k] && !lies_so(arguments.gradients[k], arguments.gradient_strides[k]))
+      return false;
+  }
+  return true;
 }
 
 // Whether the walks of cross entropy can bend its logits.
@@ -42,14 +50,6 @@ inline bool is_whole(const RowArguments& arguments) {
   const int64_t item = item_bytes(arguments.dtype);
   return reinterpret_cast<uintptr_t>(arguments.operands[0]) % 16 == 0 &&
          arguments.length * item % 16 == 0 && arguments.strides[0].outer * item % 16 == 0;
-}
-
-// Whether classes are neighbours in memory.
-inline bool is_of_lines(const RowArguments& arguments) {
-  return arguments.inner == 1 && (arguments.strides[0].element == 1 || arguments.length == 1) &&
-         (arguments.gradient_strides[0].element == 1 || arguments.length == 1 ||
-          !arguments.gradients[0]) &&
-         lie_alike(arguments);
 }
 
 // Whether rows of lines are so short that many of them in a block are faster. Those of 16 bits are
@@ -105,19 +105,17 @@ inline bool choose_columns(const RowArguments& arguments, const DeviceFacts& fac
 inline bool choose_team(const RowArguments& arguments, bool whole, RowPolicy& policy) {
   const int64_t bytes = arguments.length * item_bytes(arguments.dtype) / 16 * 16;
   if (bytes < kLeastTeamBytes) return false;
-  for (const TeamPolicy& team : kTeams) {
+  for (const RowGroup& team : kTeams)
     if (bytes <= team.bytes()) {
       policy.access = RowAccess::teams;
-      policy.team = static_cast<int>(&team - kTeams);
-      policy.warps = team_warps(team.vectors);
+      policy.entry = static_cast<int>(&team - kTeams);
       policy.whole = whole;
-      const int64_t part = divide_up(divide_up(bytes, int64_t{team.warps}), int64_t{16}) * 16;
+      const int64_t part = divide_up(bytes, int64_t{team.threads / 32} * 16) * 16;
       policy.slots.slot_bytes = static_cast<int>(part);
-      const int64_t slots = kRingBytes / policy.warps / (part + 8);
-      policy.slots.slots = static_cast<int>(slots < kMostTeamSlots ? slots : kMostTeamSlots);
+      const int64_t slots = kRingBytes / team_warps(team.vectors) / (part + 8);
+      policy.slots.slots = static_cast<int>(least(slots, kMostTeamSlots));
       return slots > 0;
     }
-  }
   return false;
 }
 
@@ -127,7 +125,8 @@ inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& 
   const int64_t lines = arguments.length * item_bytes(arguments.dtype) / 128 + 2;
   const bool has_gradient = arguments.gradients[0];
   int64_t fewest = 0;
-  const auto try_shape = [&](int cluster, int warps, int vectors) {
+  const auto try_shape = [&](int cluster, int warps, int entry) {
+    const int vectors = kRingVectors[entry];
     const int64_t most = (warps <= kMostRingWarps / 2 ? kHalfRingBytes : kRingBytes) / warps;
     const int64_t piece_lines = divide_up(lines, int64_t{cluster} * warps);
     const int64_t piece_slots = divide_up(piece_lines, 4 * vectors);
@@ -141,6 +140,7 @@ inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& 
     if (fewest && all * 100 >= fewest * 97) return;
     fewest = all;
     policy.access = RowAccess::ring;
+    policy.entry = entry;
     policy.cluster = cluster;
     policy.ring.warps = warps;
     policy.ring.piece_slots = static_cast<int>(piece_slots);
@@ -158,8 +158,7 @@ inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& 
     if (fewest && blocks.cluster > 2) break;
     if (!has_gradient && blocks.cluster * blocks.warps > 8) break;
     for (int k = sizeof kRingVectors / sizeof *kRingVectors; k-- > 0;)
-      if (is_ring(mode, has_gradient, kRingVectors[k]))
-        try_shape(blocks.cluster, blocks.warps, kRingVectors[k]);
+      if (is_ring(mode, has_gradient, kRingVectors[k])) try_shape(blocks.cluster, blocks.warps, k);
   }
   return fewest > 0;
 }
@@ -173,11 +172,10 @@ inline RowPolicy policy_of(const RowArguments& arguments, RowMode mode, bool clu
       choose_ring(arguments, mode, policy))
     return policy;
   if (can_stay && choose_team(arguments, whole, policy)) return policy;
-  for (const RegistersPolicy& registers : kRegisters)
-    if (bytes <= registers.bytes() && (whole || registers.threads >= 32)) {
+  for (const RowGroup& group : kRegisters)
+    if (bytes <= group.bytes() && (whole || group.threads >= 32)) {
       policy.access = RowAccess::registers;
-      policy.threads = registers.threads;
-      policy.vectors = registers.vectors;
+      policy.entry = static_cast<int>(&group - kRegisters);
       return policy;
     }
   if (can_stay && choose_ring(arguments, mode, policy)) return policy;
@@ -194,7 +192,7 @@ inline RowPolicy choose_once(const RowArguments& arguments, const DeviceFacts& f
     policy.mode = mode;
     return policy;
   }
-  if (is_of_lines(arguments))
+  if (arguments.inner == 1 && lie_alike(arguments, 1))
     policy = policy_of(arguments, mode, facts.clusters);
   else if (!choose_columns(arguments, facts, false, policy))
     policy.access = RowAccess::general;
@@ -231,25 +229,6 @@ GeneralPolicy choose_general(const RowArguments& arguments, bool again, const De
   return policy;
 }
 
-// Whether the rows of all operands and gradients begin at the same place of 16 bytes, so that
-// vectors of one are vectors of all.
-template <typename Loss, typename Stored>
-bool lie_alike(const RowArguments& arguments) {
-  const auto first = reinterpret_cast<uintptr_t>(arguments.operands[0]);
-  const auto lies_so = [&](const void* data, const RowStrides& strides) {
-    const int64_t steps = strides.outer - arguments.strides[0].outer;
-    return (strides.element == 1 || arguments.length == 1) &&
-           (reinterpret_cast<uintptr_t>(data) - first) % kPackBytes == 0 &&
-           (arguments.rows() == 1 || steps * int64_t{sizeof(Stored)} % kPackBytes == 0);
-  };
-  for (int k = 0; k < Loss::rows; ++k) {
-    if (!lies_so(arguments.operands[k], arguments.strides[k])) return false;
-    if (arguments.gradients[k] && !lies_so(arguments.gradients[k], arguments.gradient_strides[k]))
-      return false;
-  }
-  return true;
-}
-
 // The shape of the slots of so many warps for a row, if they hold what they must.
 template <typename Loss, typename Stored>
 bool fits(const RowArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
@@ -280,8 +259,7 @@ bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& 
                   SlotShape& shape) {
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)}, rows = arguments.rows();
   if (!device.clusters || arguments.inner != 1 || rows >= int64_t{1} << 30 ||
-      bytes < kLeastSlotRowBytes || bytes >= int64_t{1} << 30 ||
-      !lie_alike<Loss, Stored>(arguments))
+      bytes < kLeastSlotRowBytes || bytes >= int64_t{1} << 30 || !lie_alike(arguments, Loss::rows))
     return false;
   const int64_t most = int64_t{device.multiprocessors} * kSlotBlocks * kSlotWarps;
   const auto is_enough = [&](int64_t warps) {

@@ -16,14 +16,24 @@ struct Staying {
   bool early = false;  // whether they may begin before the launch ahead of them has ended
 };
 
+inline cudaLaunchConfig_t config_of(int64_t blocks, int threads, int64_t shared,
+                                    const LaunchContext& context) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = static_cast<cudaStream_t>(context.stream);
+  return config;
+}
+
 // Launches a kernel, `early` before the one ahead of it has ended, if the GPU can: the kernel
 // awaits that itself, by await_ahead. What it reads before must be older than the call, whose first
 // launch is therefore never early; the end of the last one is that of all.
 template <typename... Parameters, typename... Arguments>
-cudaError_t launch_after(void (*kernel)(Parameters...), cudaLaunchConfig_t config, bool early,
-                         const DeviceFacts& device, const Arguments&... arguments) {
+Status launch_after(const char* name, void (*kernel)(Parameters...), cudaLaunchConfig_t config,
+                    bool early, const LaunchContext& context, const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2];
-  if (early && device.clusters) {
+  if (early && context.device.clusters) {
     cudaLaunchAttribute& early = attributes[0];
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -31,7 +41,8 @@ cudaError_t launch_after(void (*kernel)(Parameters...), cudaLaunchConfig_t confi
     config.attrs = attributes;
     ++config.numAttrs;
   }
-  return cudaLaunchKernelEx(&config, kernel, arguments...);
+  return launch_status(cudaLaunchKernelEx(&config, kernel, arguments...), name, config.gridDim,
+                       static_cast<int>(config.blockDim.x));
 }
 
 // The same for blocks that end, so many of them.
@@ -48,13 +59,8 @@ Status launch_blocks(const char* name, void (*kernel)(Parameters...), int64_t bl
                   name);
     if (!status.ok()) return status;
   }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared);
-  config.stream = static_cast<cudaStream_t>(context.stream);
-  return launch_status(launch_after(kernel, config, early, context.device, arguments...), name,
-                       config.gridDim, threads);
+  return launch_after(name, kernel, config_of(blocks, threads, shared, context), early, context,
+                      arguments...);
 }
 
 // Launches as many clusters of blocks as are on the device at once, up to those `needed`.
@@ -75,11 +81,7 @@ Status launch_staying(const char* name, void (*kernel)(Parameters...), const Sta
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim.x = blocks;
   attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared);
-  config.stream = static_cast<cudaStream_t>(context.stream);
+  cudaLaunchConfig_t config = config_of(blocks, shape.threads, shape.shared, context);
   config.attrs = &attribute;
   config.numAttrs = shape.cluster > 0 ? 1 : 0;
   int64_t clusters = shape.most;
@@ -99,8 +101,7 @@ Status launch_staying(const char* name, void (*kernel)(Parameters...), const Sta
     }
   }
   config.gridDim = dim3(static_cast<unsigned>(least(clusters, needed)) * blocks);
-  return launch_status(launch_after(kernel, config, shape.early, context.device, arguments...),
-                       name, config.gridDim, shape.threads);
+  return launch_after(name, kernel, config, shape.early, context, arguments...);
 }
 
 }  // namespace losscli::cuda

@@ -43,19 +43,15 @@ struct TeamShape {
   int slot_bytes = 0;  // a warp's part of a row
 };
 
-struct RegistersPolicy {
+// Threads that share a row in their registers, and the vectors of 16 bytes of each.
+struct RowGroup {
   int threads, vectors;
   int64_t bytes() const { return int64_t{16} * threads * vectors; }
 };
 
-struct TeamPolicy {
-  int warps, vectors;  // of a team, of a lane
-  int64_t bytes() const { return int64_t{16} * 32 * warps * vectors; }
-};
-
-// The first whose vectors hold a row.
-constexpr TeamPolicy kTeams[] = {{1, 1},  {1, 2},  {1, 4},  {1, 8},
-                                 {1, 16}, {2, 16}, {4, 16}, {8, 16}};
+// Teams of warps: the first whose vectors hold a row.
+constexpr RowGroup kTeams[] = {{32, 1},  {32, 2},  {32, 4},   {32, 8},
+                               {32, 16}, {64, 16}, {128, 16}, {256, 16}};
 // Rows from which on a team is faster than a block of many rows: of 1,000,000x32 in float32 such a
 // block takes 67 us, of 500,000x64 one takes 61 us and a team 155, of 262,144x128 both 80.
 constexpr int64_t kLeastTeamBytes = 160;
@@ -68,8 +64,8 @@ LOSSCLI_HOST_DEVICE constexpr int team_warps(int vectors) {
 constexpr int kMostTeamSlots = 8;
 
 // The first whose vectors hold a row.
-constexpr RegistersPolicy kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4}, {128, 2},
-                                          {128, 4}, {256, 4}, {512, 4}, {512, 8}};
+constexpr RowGroup kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4}, {128, 2},
+                                   {128, 4}, {256, 4}, {512, 4}, {512, 8}};
 
 // The vectors that a lane of the ring may have of a slot: in modes other than plain the last of
 // them. An empty one costs what a full one costs, so the number of warps and vectors is chosen that
@@ -181,23 +177,15 @@ struct SlotShape {
   int slots = 0;        // of a warp
   int slot_bytes = 0;   // of each operand
   int piece_slots = 0;  // of a warp's part of a row
-
-  LOSSCLI_HOST_DEVICE int warps() const { return team * cluster; }
 };
 
 struct RowPolicy {
   RowAccess access = RowAccess::general;
   RowMode mode = RowMode::plain;
-  // Teams: which of kTeams, and the warps of a block.
-  int team = 0;
-  int warps = 0;
-  bool whole = false;  // rows of whole vectors
+  int entry = 0;       // teams, registers and ring: which of kTeams, kRegisters or kRingVectors
+  bool whole = false;  // teams: rows of whole vectors
   TeamShape slots;
-  // Registers: threads of a row, and the vectors of each.
-  int threads = 0;
-  int vectors = 0;
-  // Ring: blocks of a cluster.
-  int cluster = 0;
+  int cluster = 0;  // ring: blocks of a cluster
   RingShape ring;
   ColumnShape columns;
   SlotShape parts;

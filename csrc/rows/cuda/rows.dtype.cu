@@ -28,216 +28,180 @@ template <typename Number>
 using Own = LOSSCLI_LOSS<Number>;
 using Loss = Own<Real>;
 
-// Blocks that a launch without anything ahead of it has at most: those that wait for nothing more
-// than a look at the incoming gradient end at once.
+// Blocks at most of a launch that checks: those that wait for nothing more than a look at the
+// incoming gradient end at once.
 [[maybe_unused]] constexpr int64_t kMostCheckBlocks = 132 * 8;
-[[maybe_unused]] constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
-// Whether the launch ahead counts the rows: the walk begins early, and awaits the count.
-bool is_counted(const RowMemory& memory) { return memory.count; }
+// One call, and the walk that was chosen for it.
+struct Call {
+  const RowArguments& arguments;
+  const RowMemory& memory;
+  const LaunchContext& context;
+  RowPolicy policy = {};
 
-template <int warps, int vectors, bool kGradient, bool kWhole, RowMode kMode>
-Status launch_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
-                   const LaunchContext& context) {
-  const TeamShape& shape = policy.slots;
-  const int64_t shared = policy.warps * shape.slots * (int64_t{shape.slot_bytes} + 8);
-  return launch_staying(
-      "team_kernel", team_kernel<Stored, warps, vectors, kGradient, kWhole, kMode>,
-      {32 * policy.warps, shared, 0, context.device.multiprocessors, is_counted(memory)},
-      divide_up(arguments.rows(), policy.warps / warps), context, arguments, memory, shape,
-      ModeOf<kMode>::scale_of(arguments));
+  // Whether the launch ahead counts the rows: the walk begins early, and awaits the count.
+  bool is_counted() const { return memory.count; }
+};
+
+[[maybe_unused]] int64_t blocks_of(const Call& call, int64_t needed, int64_t checks) {
+  return least(needed, call.arguments.guess == Guess::check ? checks : (int64_t{1} << 31) - 1);
 }
 
-template <bool kGradient, bool kWhole, RowMode kMode, size_t... k>
-Status choose_team(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
-                   const LaunchContext& context, std::index_sequence<k...>) {
+// Launches the kernel for one entry of a table, whose place `launch` takes as a constant.
+template <size_t... k, typename Launch>
+Status launch_entry(int entry, std::index_sequence<k...>, const Launch& launch) {
   Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
-  (void)((policy.team == static_cast<int>(k) &&
-          (status = launch_team<kTeams[k].warps, kTeams[k].vectors, kGradient, kWhole, kMode>(
-               arguments, policy, memory, context),
-           true)) ||
+  (void)((entry == static_cast<int>(k) &&
+          (status = launch(std::integral_constant<size_t, k>()), true)) ||
          ...);
   return status;
 }
-
-template <int threads, int count, bool kGradient, RowMode kMode>
-Status launch_registers(const RowArguments& arguments, const RowMemory& memory,
-                        const LaunchContext& context) {
-  constexpr int kBlock = threads < kLeastBlock ? kLeastBlock : threads;
-  const int64_t blocks = divide_up(arguments.rows(), kBlock / threads);
-  const int64_t most =
-      arguments.guess == Guess::check ? kMostCheckBlocks * 1024 / kBlock : kMostBlocks;
-  return launch_blocks("registers_kernel",
-                       registers_kernel<Stored, threads, count, kGradient, kMode>,
-                       least(blocks, most), kBlock, 0, is_counted(memory), context, arguments,
-                       memory, ModeOf<kMode>::scale_of(arguments));
+template <typename Entry, size_t count>
+constexpr std::make_index_sequence<count> places_of(const Entry (&)[count]) {
+  return {};
 }
 
-template <bool kGradient, RowMode kMode, size_t... k>
-Status choose_registers(const RowArguments& arguments, const RowPolicy& policy,
-                        const RowMemory& memory, const LaunchContext& context,
-                        std::index_sequence<k...>) {
-  Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
-  (void)((kRegisters[k].threads == policy.threads && kRegisters[k].vectors == policy.vectors &&
-          (status =
-               launch_registers<kRegisters[k].threads, kRegisters[k].vectors, kGradient, kMode>(
-                   arguments, memory, context),
-           true)) ||
-         ...);
-  return status;
+template <bool kGradient, bool kWhole, RowMode kMode>
+Status launch_team(const Call& call) {
+  const TeamShape& shape = call.policy.slots;
+  return launch_entry(call.policy.entry, places_of(kTeams), [&](auto k) {
+    constexpr RowGroup kTeam = kTeams[decltype(k)::value];
+    constexpr int kWarps = kTeam.threads / 32, kBlock = 32 * team_warps(kTeam.vectors);
+    const int64_t shared = kBlock / 32 * shape.slots * (int64_t{shape.slot_bytes} + 8);
+    return launch_staying(
+        "team_kernel", team_kernel<Stored, kWarps, kTeam.vectors, kGradient, kWhole, kMode>,
+        {kBlock, shared, 0, call.context.device.multiprocessors, call.is_counted()},
+        divide_up(call.arguments.rows(), kBlock / kTeam.threads), call.context, call.arguments,
+        call.memory, shape, typename ModeOf<kMode>::Scale(call.arguments));
+  });
 }
 
-template <bool kGradient, RowMode kMode, int vectors>
-Status launch_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
-                   const LaunchContext& context) {
-  const RingShape& shape = policy.ring;
-  const int64_t messages = int64_t{shape.warps} * policy.cluster * sizeof(Message) + 8;
+template <bool kGradient, RowMode kMode>
+Status launch_registers(const Call& call) {
+  return launch_entry(call.policy.entry, places_of(kRegisters), [&](auto k) {
+    constexpr RowGroup kGroup = kRegisters[decltype(k)::value];
+    constexpr int kBlock = kGroup.threads < kLeastBlock ? kLeastBlock : kGroup.threads;
+    const int64_t blocks = divide_up(call.arguments.rows(), kBlock / kGroup.threads);
+    return launch_blocks("registers_kernel",
+                         registers_kernel<Stored, kGroup.threads, kGroup.vectors, kGradient, kMode>,
+                         blocks_of(call, blocks, kMostCheckBlocks * 1024 / kBlock), kBlock, 0,
+                         call.is_counted(), call.context, call.arguments, call.memory,
+                         typename ModeOf<kMode>::Scale(call.arguments));
+  });
+}
+
+template <bool kGradient, RowMode kMode>
+Status launch_ring(const Call& call) {
+  const RingShape& shape = call.policy.ring;
+  const int cluster = call.policy.cluster;
+  const int64_t messages = int64_t{shape.warps} * cluster * sizeof(Message) + 8;
   const int64_t shared =
       shape.warps * shape.slots * (int64_t{shape.slot_bytes} + 8) + kRoundsOf<kGradient> * messages;
-  return launch_staying("ring_kernel", ring_kernel<Stored, kGradient, kMode, vectors>,
-                        {32 * shape.warps, shared, policy.cluster, 0, is_counted(memory)},
-                        arguments.rows(), context, arguments, memory, shape,
-                        ModeOf<kMode>::scale_of(arguments));
-}
-
-template <bool kGradient, RowMode kMode, size_t... k>
-Status choose_ring(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
-                   const LaunchContext& context, std::index_sequence<k...>) {
-  Status status = Status::failure(StatusCode::failed, "no kernel for rows of this length");
-  const auto launch = [&](auto vectors) {
-    constexpr int kVectors = decltype(vectors)::value;
-    if constexpr (is_ring(kMode, kGradient, kVectors))
-      if (policy.ring.vectors == kVectors)
-        status = launch_ring<kGradient, kMode, kVectors>(arguments, policy, memory, context);
-  };
-  (launch(std::integral_constant<int, kRingVectors[k]>()), ...);
-  return status;
+  return launch_entry(call.policy.entry, places_of(kRingVectors), [&](auto k) {
+    // No other is chosen.
+    constexpr int kAsked = kRingVectors[decltype(k)::value];
+    constexpr int kVectors = is_ring(kMode, kGradient, kAsked) ? kAsked : kMostRingVectors;
+    return launch_staying("ring_kernel", ring_kernel<Stored, kGradient, kMode, kVectors>,
+                          {32 * shape.warps, shared, cluster, 0, call.is_counted()},
+                          call.arguments.rows(), call.context, call.arguments, call.memory, shape,
+                          typename ModeOf<kMode>::Scale(call.arguments));
+  });
 }
 
 template <RowMode kMode>
-Status launch_columns(const RowArguments& arguments, const RowPolicy& policy,
-                      const RowMemory& memory, const LaunchContext& context) {
-  const ColumnShape& shape = policy.columns;
+Status launch_columns(const Call& call) {
+  const ColumnShape& shape = call.policy.columns;
   constexpr int kLinesPitch = pitch_of_lines(kMostColumns, sizeof(Stored));
   const bool is_usual = shape.threads == kMostColumns && shape.columns == kMostColumns;
   const auto kernel = !is_usual                     ? columns_kernel<Stored, kMode, 0>
                       : shape.pitch == kMostColumns ? columns_kernel<Stored, kMode, kMostColumns>
                                                     : columns_kernel<Stored, kMode, kLinesPitch>;
-  const int64_t blocks = divide_up(arguments.rows(), shape.columns);
-  const int64_t most = arguments.guess == Guess::check ? kMostCheckBlocks : kMostBlocks;
-  return launch_blocks("columns_kernel", kernel, least(blocks, most), shape.threads,
-                       shape.bytes(arguments.length, sizeof(Stored)), is_counted(memory), context,
-                       arguments, memory, shape, ModeOf<kMode>::scale_of(arguments));
+  const int64_t blocks = divide_up(call.arguments.rows(), shape.columns);
+  return launch_blocks("columns_kernel", kernel, blocks_of(call, blocks, kMostCheckBlocks),
+                       shape.threads, shape.bytes(call.arguments.length, sizeof(Stored)),
+                       call.is_counted(), call.context, call.arguments, call.memory, shape,
+                       typename ModeOf<kMode>::Scale(call.arguments));
 }
 
 // By a walk of cross entropy.
 template <bool kGradient, RowMode kMode>
-Status launch_once(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
-                   const LaunchContext& context) {
-  if (policy.access == RowAccess::teams) {
-    const std::make_index_sequence<sizeof kTeams / sizeof *kTeams> teams;
-    // In the other modes a kernel of its own for whole vectors would not be worth its compiling.
-    if constexpr (kMode == RowMode::plain)
-      if (policy.whole)
-        return choose_team<kGradient, true, kMode>(arguments, policy, memory, context, teams);
-    return choose_team<kGradient, false, kMode>(arguments, policy, memory, context, teams);
+Status launch_own(const Call& call) {
+  constexpr bool kPlain = kMode == RowMode::plain;
+  switch (call.policy.access) {
+    case RowAccess::columns:
+      return launch_columns<kPlain ? RowMode::smoothed : kMode>(call);
+    case RowAccess::teams:
+      // In the other modes a kernel of its own for whole vectors would not be worth its compiling.
+      return kPlain && call.policy.whole ? launch_team<kGradient, kPlain, kMode>(call)
+                                         : launch_team<kGradient, false, kMode>(call);
+    case RowAccess::registers:
+      return launch_registers<kGradient, kMode>(call);
+    default:
+      return launch_ring<kGradient, kMode>(call);
   }
-  if (policy.access == RowAccess::registers)
-    return choose_registers<kGradient, kMode>(
-        arguments, policy, memory, context,
-        std::make_index_sequence<sizeof kRegisters / sizeof *kRegisters>());
-  return choose_ring<kGradient, kMode>(
-      arguments, policy, memory, context,
-      std::make_index_sequence<sizeof kRingVectors / sizeof *kRingVectors>());
-}
-
-template <bool kGradient>
-Status launch_own(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
-                  const LaunchContext& context) {
-  if (policy.access == RowAccess::columns)
-    return policy.mode == RowMode::capped
-               ? launch_columns<RowMode::capped>(arguments, policy, memory, context)
-               : launch_columns<RowMode::smoothed>(arguments, policy, memory, context);
-  if (policy.mode == RowMode::capped)
-    return launch_once<kGradient, RowMode::capped>(arguments, policy, memory, context);
-  return policy.mode == RowMode::plain
-             ? launch_once<kGradient, RowMode::plain>(arguments, policy, memory, context)
-             : launch_once<kGradient, RowMode::smoothed>(arguments, policy, memory, context);
 }
 
 template <template <typename> class Formula, int kGradients>
-Status launch_slots(const RowArguments& arguments, const SlotShape& shape, const RowMemory& memory,
-                    const LaunchContext& context) {
+Status launch_slots(const Call& call) {
+  const SlotShape& shape = call.policy.parts;
   const int64_t shared = kSlotWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
                          2 * kToldBytes * int64_t{kSlotWarps} * shape.cluster;
   const int64_t most =
-      shape.cluster > 1 ? 0 : int64_t{context.device.multiprocessors} * kSlotBlocks;
+      shape.cluster > 1 ? 0 : int64_t{call.context.device.multiprocessors} * kSlotBlocks;
   return launch_staying("slots_kernel", slots_kernel<Formula, Stored, kGradients>,
-                        {kSlotWarps * 32, shared, shape.cluster, most, is_counted(memory)},
-                        divide_up(arguments.rows(), kSlotWarps / shape.team), context, arguments,
-                        memory, shape);
-}
-
-// As many gradients as may be wanted.
-template <template <typename> class Formula, bool kGradient>
-Status launch_slots_for(const RowArguments& arguments, const SlotShape& shape,
-                        const RowMemory& memory, const LaunchContext& context) {
-  if constexpr (!kGradient) return launch_slots<Formula, 0>(arguments, shape, memory, context);
-  if constexpr (kGradient && Loss::rows > 1)
-    if (arguments.gradients[1] || (Loss::rows > 2 && arguments.gradients[2]))
-      return launch_slots<Formula, Loss::rows>(arguments, shape, memory, context);
-  if constexpr (kGradient) return launch_slots<Formula, 1>(arguments, shape, memory, context);
+                        {kSlotWarps * 32, shared, shape.cluster, most, call.is_counted()},
+                        divide_up(call.arguments.rows(), kSlotWarps / shape.team), call.context,
+                        call.arguments, call.memory, shape);
 }
 
 template <template <typename> class Formula, int threads, bool kGradient>
-Status launch_general(const RowArguments& arguments, const GeneralPolicy& policy,
-                      const RowMemory& memory, const LaunchContext& context) {
+Status launch_general(const Call& call) {
+  const GeneralPolicy& policy = call.policy.general;
   constexpr int kBlock = block_threads(threads), kRows = threads <= 32 ? kBlock / threads : 1;
   return launch_staying("general_kernel", general_kernel<Formula, Stored, threads, kGradient>,
                         {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock,
-                         policy.cluster > 1 ? policy.cluster : 0, 0, is_counted(memory)},
-                        divide_up(arguments.rows(), kRows), context, arguments, memory,
-                        policy.resident);
-}
-
-// By a walk of all losses.
-template <template <typename> class Formula, bool kGradient>
-Status launch_shared(const RowArguments& arguments, const RowPolicy& policy,
-                     const RowMemory& memory, const LaunchContext& context) {
-  if constexpr (has_slots<Formula<Real>, Stored>())
-    if (policy.access == RowAccess::slots)
-      return launch_slots_for<Formula, kGradient>(arguments, policy.parts, memory, context);
-  const GeneralPolicy& general = policy.general;
-  if (general.threads == kColumnTeam)
-    return launch_general<Formula, kColumnTeam, kGradient>(arguments, general, memory, context);
-  if (general.threads == 32)
-    return launch_general<Formula, 32, kGradient>(arguments, general, memory, context);
-  if (general.threads == kSmallBlock)
-    return launch_general<Formula, kSmallBlock, kGradient>(arguments, general, memory, context);
-  return launch_general<Formula, kLargeBlock, kGradient>(arguments, general, memory, context);
+                         policy.cluster > 1 ? policy.cluster : 0, 0, call.is_counted()},
+                        divide_up(call.arguments.rows(), kRows), call.context, call.arguments,
+                        call.memory, policy.resident);
 }
 
 template <template <typename> class Formula, bool kGradient>
-Status launch_walk(const RowArguments& arguments, const RowPolicy& policy, const RowMemory& memory,
-                   const LaunchContext& context) {
+Status launch_walk(const Call& call) {
+  const RowAccess access = call.policy.access;
   if constexpr (has_own_walks<Formula<Real>, Stored>())
-    if (policy.access != RowAccess::general && policy.access != RowAccess::slots)
-      return launch_own<kGradient>(arguments, policy, memory, context);
-  return launch_shared<Formula, kGradient>(arguments, policy, memory, context);
+    if (access != RowAccess::general && access != RowAccess::slots) {
+      if (call.policy.mode == RowMode::plain) return launch_own<kGradient, RowMode::plain>(call);
+      if (call.policy.mode == RowMode::capped) return launch_own<kGradient, RowMode::capped>(call);
+      return launch_own<kGradient, RowMode::smoothed>(call);
+    }
+  if constexpr (has_slots<Formula<Real>, Stored>())
+    if (access == RowAccess::slots) {
+      // As many gradients as may be wanted.
+      if (kGradient && (call.arguments.gradients[1] || call.arguments.gradients[2]))
+        return launch_slots<Formula, kGradient ? Loss::rows : 0>(call);
+      return launch_slots<Formula, kGradient ? 1 : 0>(call);
+    }
+  switch (call.policy.general.threads) {
+    case kColumnTeam:
+      return launch_general<Formula, kColumnTeam, kGradient>(call);
+    case 32:
+      return launch_general<Formula, 32, kGradient>(call);
+    case kSmallBlock:
+      return launch_general<Formula, kSmallBlock, kGradient>(call);
+    default:
+      return launch_general<Formula, kLargeBlock, kGradient>(call);
+  }
 }
 
 template <template <typename> class Formula>
-Status launch_rows(const RowArguments& arguments, RowPolicy& policy, const RowMemory& memory,
-                   const LaunchContext& context) {
+Status launch_rows(Call& call) {
   using Loss = Formula<Real>;
   if constexpr (Loss::has_usual)
-    if (Loss::is_usual(arguments.parameters))
-      return launch_rows<Loss::template Usual>(arguments, policy, memory, context);
-  const bool gradient = arguments.wants_gradient();
+    if (Loss::is_usual(call.arguments.parameters)) return launch_rows<Loss::template Usual>(call);
+  const bool gradient = call.arguments.wants_gradient();
   const bool again = (gradient && Loss::reads) || Loss::later_sums > 0;
-  policy = choose<Loss, Stored>(arguments, again, context.device);
-  return gradient ? launch_walk<Formula, true>(arguments, policy, memory, context)
-                  : launch_walk<Formula, false>(arguments, policy, memory, context);
+  call.policy = choose<Loss, Stored>(call.arguments, again, call.context.device);
+  return gradient ? launch_walk<Formula, true>(call) : launch_walk<Formula, false>(call);
 }
 
 // The blocks of the kernels that sum over rows.
@@ -270,14 +234,15 @@ Status launch_all(const RowArguments& arguments, const LaunchContext& context) {
     status = launch_blocks("prepare_kernel", prepare_kernel<Own, Stored>, total_blocks(arguments),
                            kTotalThreads, 0, false, context, arguments, memory, totals);
   const bool any = arguments.rows() > 0 && (arguments.length > 0 || !Loss::is_cross_entropy);
-  RowPolicy policy;
-  if (status.ok() && any) status = launch_rows<Own>(arguments, policy, memory, context);
+  Call call{arguments, memory, context};
+  if (status.ok() && any) status = launch_rows<Own>(call);
   if (!status.ok()) return status;
   if (sums)
     return launch_blocks("finish_kernel", finish_kernel<Own, Stored>, total_blocks(arguments),
                          kTotalThreads, 0, any, context, arguments, memory, totals,
                          counts && !counts_before);
-  return policy.access == RowAccess::ring ? clear(memory.claimed, sizeof(int), context) : status;
+  return call.policy.access == RowAccess::ring ? clear(memory.claimed, sizeof(int), context)
+                                               : status;
 }
 
 }  // namespace

@@ -13,36 +13,23 @@ namespace losscli::cuda {
 
 // Logits as they are.
 struct SmoothedScale : RowScale {
-  LOSSCLI_HOST_DEVICE explicit SmoothedScale(const RowArguments& arguments)
-      : RowScale(arguments.parameters[kTemperature]) {}
+  using RowScale::RowScale;
 
   static constexpr bool always_shared = true;
-
-  __device__ __forceinline__ float slope(float) const { return 1; }
-  // What the difference of two logits is in the exponent.
-  __device__ __forceinline__ double unit() const {
-    return (static_cast<double>(high) + low) * 0.6931471805599453;
-  }
 
   // The power of a logit, and how far it is below a bent one.
   template <bool near, typename Stored>
   __device__ __forceinline__ float measure(float x, float reference, float top,
                                            float& below) const {
     below = top - x;
-    return near ? power<Stored>(x, reference) : far_power(x, reference);
+    return power_at<near, Stored>(x, reference);
   }
 
   template <bool near, typename Stored>
   __device__ __forceinline__ float gradient(float x, float reference,
                                             const RowFactors& factors) const {
-    const float p = near ? power<Stored>(x, reference) : far_power(x, reference);
+    const float p = power_at<near, Stored>(x, reference);
     return __fmaf_rn(p, factors.all, -factors.share);
-  }
-  template <typename Stored>
-  __device__ __forceinline__ float any_gradient(float x, float reference,
-                                                const RowFactors& factors) const {
-    return is_near<Stored>(reference) ? gradient<true, Stored>(x, reference, factors)
-                                      : gradient<false, Stored>(x, reference, factors);
   }
 };
 
@@ -61,8 +48,7 @@ struct CappedScale : RowScale {
 
   static constexpr bool always_shared = false, apart = true;
 
-  LOSSCLI_HOST_DEVICE explicit CappedScale(const RowArguments& arguments)
-      : RowScale(arguments.parameters[kTemperature]) {
+  LOSSCLI_HOST_DEVICE explicit CappedScale(const RowArguments& arguments) : RowScale(arguments) {
     constexpr double kOf16Bits[kTerms] = {1,
                                           -0.333329867833,
                                           0.13326408914,
@@ -128,12 +114,7 @@ struct CappedScale : RowScale {
     const bool is_little = fabsf(x) <= cap;
     return {is_little ? little.logit : much.logit, is_little ? little.slope : much.slope};
   }
-  // The same where an error of C * 2^-22 is little: in 16 bits, if the cap is not large, and if
-  // classes have no shares, of which a gradient may be the difference.
-  template <typename Stored>
-  __device__ __forceinline__ bool is_rough(bool shared) const {
-    return sizeof(Stored) == 2 && !shared && cap * high < 1024.0f;
-  }
+  // The same where an error of C * 2^-22 is little.
   __device__ __forceinline__ Bent bend_roughly(float x) const {
     const float exponential = power_of_two(least(x * twice_high, 60.0f));
     const float inverse = inverse_of(exponential + 1.0f);
@@ -141,14 +122,15 @@ struct CappedScale : RowScale {
   }
   __device__ __forceinline__ float bend(float x) const { return bend_any<float>(x).logit; }
   __device__ __forceinline__ float slope(float x) const { return bend_any<float>(x).slope; }
-  __device__ __forceinline__ double unit() const {
-    return (static_cast<double>(high) + low) * 0.6931471805599453;
-  }
 
-  // Whether K takes all of a lane's logits.
+  // Whether K takes all of a lane's logits: a row alone does not tell.
+  template <typename Stored>
+  __device__ __forceinline__ bool is_near(float) const {
+    return false;
+  }
   template <int count, typename Stored>
   __device__ __forceinline__ bool is_near(float, const Vector<Stored> (&vectors)[count]) const {
-    return largest_size(vectors) <= most;
+    return largest<true>(vectors, 0) <= most;
   }
 
   template <typename Stored>
@@ -187,11 +169,6 @@ struct CappedScale : RowScale {
     return __fmaf_rn(power<Stored>(bent.logit, reference), factors.all, -factors.share) *
            bent.slope;
   }
-  template <typename Stored>
-  __device__ __forceinline__ float any_gradient(float x, float reference,
-                                                const RowFactors& factors) const {
-    return gradient<false, Stored>(x, reference, factors);
-  }
 
   // Vectors with logits beyond C, which are rare: in functions of their own, so that the registers
   // of those that are not do not have to do for them. The power of `skipped` is left out.
@@ -199,51 +176,38 @@ struct CappedScale : RowScale {
   __device__ __noinline__ float2 measure_apart(Vector<Stored> vector, int skipped, bool shared,
                                                float reference, float top) const {
     float sum = 0, below = 0;
-    const auto add = [&](const auto& bend) {
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        float x[Vector<Stored>::kEach];
-        vector.get(w, x);
-#pragma unroll
-        for (int k = 0; k < Vector<Stored>::kEach; ++k) {
-          const float logit = bend(x[k]).logit, power_of = power<Stored>(logit, reference);
-          sum += w * Vector<Stored>::kEach + k == skipped ? 0.0f : power_of;
-          below += top - logit;
-        }
-      }
-    };
-    if (is_rough<Stored>(shared)) {
-      add([&](float x) { return bend_roughly(x); });
-    } else {
-      add([&](float x) { return bend_any<Stored>(x); });
-    }
+    with_bend<Stored>(shared, [&](const auto& bend) {
+      vector.each([&](float x, int place) {
+        const float logit = bend(x).logit, power_of = power<Stored>(logit, reference);
+        sum += place == skipped ? 0.0f : power_of;
+        below += top - logit;
+      });
+    });
     return {sum, below};
   }
   template <typename Stored>
   __device__ __noinline__ Vector<Stored> differentiate_apart(Vector<Stored> vector, float reference,
                                                              float all, float share) const {
-    const auto differentiate = [&](const auto& bend) {
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        float x[Vector<Stored>::kEach];
-        vector.get(w, x);
-#pragma unroll
-        for (int k = 0; k < Vector<Stored>::kEach; ++k) {
-          const Bent bent = bend(x[k]);
-          x[k] = __fmaf_rn(power<Stored>(bent.logit, reference), all, -share) * bent.slope;
-        }
-        vector.set(w, x);
-      }
-    };
-    if (is_rough<Stored>(share != 0)) {
-      differentiate([&](float x) { return bend_roughly(x); });
-    } else {
-      differentiate([&](float x) { return bend_any<Stored>(x); });
-    }
+    with_bend<Stored>(share != 0, [&](const auto& bend) {
+      vector.transform([&](float x) {
+        const Bent bent = bend(x);
+        return __fmaf_rn(power<Stored>(bent.logit, reference), all, -share) * bent.slope;
+      });
+    });
     return vector;
   }
 
  private:
+  // Calls `body` with what bends logits: roughly in 16 bits, if the cap is not large, and if
+  // classes have no shares, of which a gradient may be the difference.
+  template <typename Stored, typename Body>
+  __device__ __forceinline__ void with_bend(bool shared, const Body& body) const {
+    if (sizeof(Stored) == 2 && !shared && cap * high < 1024.0f) {
+      body([&](float x) { return bend_roughly(x); });
+    } else {
+      body([&](float x) { return bend_any<Stored>(x); });
+    }
+  }
   __device__ __forceinline__ static float inverse_of(float x) {
     float inverse;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
@@ -269,14 +233,11 @@ struct SpreadState : RowState {
     top = to;
   }
 
-  template <typename Scale>
-  __device__ __forceinline__ void add(SpreadState other, const Scale& scale) {
-    const float larger = fmaxf(top, other.top);
-    raise(larger, scale);
-    other.raise(larger, scale);
-    sum += other.sum;
-    below += other.below;
-    fraction += other.fraction;
+  template <typename Body>
+  __device__ __forceinline__ void each_sum(const SpreadState& other, const Body& body) {
+    body(sum, other.sum);
+    body(below, other.below);
+    body(fraction, other.fraction);
   }
 
   // Adds one element besides the vectors, as the first. `share`: what multiplies distances.
@@ -291,23 +252,6 @@ struct SpreadState : RowState {
   }
 };
 
-// The state of all lanes of a group of so many, in each of them.
-template <int lanes, typename Scale>
-__device__ __forceinline__ SpreadState combine(SpreadState state, const Scale& scale) {
-  float top = state.top;
-#pragma unroll
-  for (int distance = lanes / 2; distance > 0; distance /= 2)
-    top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
-  state.raise(top, scale);
-#pragma unroll
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    state.sum += __shfl_xor_sync(~0u, state.sum, distance);
-    state.below += __shfl_xor_sync(~0u, state.below, distance);
-    state.fraction += __shfl_xor_sync(~0u, state.fraction, distance);
-  }
-  return state;
-}
-
 // The bits of the first vectors of a lane, of those that follow each other `lanes` apart.
 __device__ __forceinline__ unsigned first_bits(int vectors, int lane, int lanes) {
   const int count = vectors > lane ? (vectors - lane + lanes - 1) / lanes : 0;
@@ -320,7 +264,6 @@ template <bool near, bool shared, int count, typename Stored, typename Scale>
 __device__ __forceinline__ void measure(const Vector<Stored> (&vectors)[count], unsigned bits,
                                         int skipped, float share, const Scale& scale,
                                         SpreadState& state) {
-  using V = Vector<Stored>;
   const float reference = scale.reference(state.top), top = state.top;
 #pragma unroll
   for (int v = 0; v < count; ++v) {
@@ -333,18 +276,12 @@ __device__ __forceinline__ void measure(const Vector<Stored> (&vectors)[count], 
       continue;
     }
     float sum = 0, below = 0;
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float x[V::kEach];
-      vectors[v].get(w, x);
-#pragma unroll
-      for (int k = 0; k < V::kEach; ++k) {
-        float difference;
-        const float power = scale.template measure<near, Stored>(x[k], reference, top, difference);
-        sum += w * V::kEach + k == skipped ? 0.0f : power;
-        if (shared) below = __fmaf_rn(difference, share, below);
-      }
-    }
+    vectors[v].each([&](float x, int place) {
+      float difference;
+      const float power = scale.template measure<near, Stored>(x, reference, top, difference);
+      sum += place == skipped ? 0.0f : power;
+      if (shared) below = __fmaf_rn(difference, share, below);
+    });
     if (bits >> v & 1u) {
       state.sum += sum;
       if (shared) state.below += below;
@@ -356,18 +293,14 @@ template <int count, typename Stored, typename Scale>
 __device__ __forceinline__ void measure_any(const Vector<Stored> (&vectors)[count], unsigned bits,
                                             int skipped, float share, const Scale& scale,
                                             SpreadState& state) {
-  const auto in = [&](auto near) {
-    if (Scale::always_shared || share != 0 || (Scale::apart && !decltype(near)::value)) {
-      measure<decltype(near)::value, true>(vectors, bits, skipped, share, scale, state);
+  with_constant(scale.is_near(scale.reference(state.top), vectors), [&](auto near) {
+    constexpr bool kNear = decltype(near)::value, kApart = Scale::apart && !kNear;
+    if (Scale::always_shared || share != 0 || kApart) {
+      measure<kNear, true>(vectors, bits, skipped, share, scale, state);
     } else {
-      measure<decltype(near)::value, false>(vectors, bits, skipped, share, scale, state);
+      measure<kNear, false>(vectors, bits, skipped, share, scale, state);
     }
-  };
-  if (scale.is_near(scale.reference(state.top), vectors)) {
-    in(std::true_type());
-  } else {
-    in(std::false_type());
-  }
+  });
 }
 
 // The vector with the target, and the target's place in it; -1 in the threads that lack it.
@@ -381,10 +314,10 @@ struct HeldVector {
 };
 
 // Adds the vectors of a thread whose bit is set to a state, and the held one without its target.
-template <int chunks, int count, typename Stored, typename Scale>
-__device__ __forceinline__ void add_spread(const Vector<Stored> (&vectors)[chunks][count],
-                                           unsigned bits, const HeldVector<Stored>& held,
-                                           float share, const Scale& scale, SpreadState& state) {
+template <int chunks = 1, int count, typename Stored, typename Scale>
+__device__ __forceinline__ void add_spread(const Vector<Stored> (*vectors)[count], unsigned bits,
+                                           const HeldVector<Stored>& held, float share,
+                                           const Scale& scale, SpreadState& state) {
   float top = -FLT_MAX;
 #pragma unroll
   for (int c = 0; c < chunks; ++c) top = largest(vectors[c], top);
@@ -397,16 +330,6 @@ __device__ __forceinline__ void add_spread(const Vector<Stored> (&vectors)[chunk
   if (held.number >= 0) measure_any(held.vectors, 1u, held.element, share, scale, state);
 }
 
-template <int count, typename Stored, typename Scale>
-__device__ __forceinline__ void add_spread(const Vector<Stored> (&vectors)[count], unsigned bits,
-                                           const HeldVector<Stored>& held, float share,
-                                           const Scale& scale, SpreadState& state) {
-  state.raise(fmaxf(state.top, scale.bend(largest(vectors, -FLT_MAX))), scale);
-  state.fraction += share * (Vector<Stored>::kCount * __popc(bits));
-  measure_any(vectors, bits & ~held.bit(), -1, share, scale, state);
-  if (held.number >= 0) measure_any(held.vectors, 1u, held.element, share, scale, state);
-}
-
 // What multiplies the distances of a row's classes while they are added: the power of two next
 // below 1 / classes, or that itself, by which nothing is rounded; 0 where no class has a share.
 __device__ __forceinline__ float share_of(const RowArguments& arguments) {
@@ -416,25 +339,9 @@ __device__ __forceinline__ float share_of(const RowArguments& arguments) {
 
 template <RowMode mode>
 struct ModeOf {
-  using Scale = RowScale;
-  using State = RowState;
-  static RowScale scale_of(const RowArguments& arguments) {
-    return RowScale(arguments.parameters[kTemperature]);
-  }
-};
-
-template <>
-struct ModeOf<RowMode::smoothed> {
-  using Scale = SmoothedScale;
-  using State = SpreadState;
-  static Scale scale_of(const RowArguments& arguments) { return Scale(arguments); }
-};
-
-template <>
-struct ModeOf<RowMode::capped> {
-  using Scale = CappedScale;
-  using State = SpreadState;
-  static Scale scale_of(const RowArguments& arguments) { return Scale(arguments); }
+  using Spread = std::conditional_t<mode == RowMode::capped, CappedScale, SmoothedScale>;
+  using Scale = std::conditional_t<mode == RowMode::plain, RowScale, Spread>;
+  using State = std::conditional_t<mode == RowMode::plain, RowState, SpreadState>;
 };
 
 }  // namespace losscli::cuda

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "core/cuda/memory.cuh"
+#include "rows/kernels.h"
 
 namespace losscli::cuda {
 
@@ -17,6 +18,16 @@ __device__ __forceinline__ float power_of_two(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
+}
+
+// Calls `body` with whether a condition holds, as a constant.
+template <typename Body>
+__device__ __forceinline__ void with_constant(bool condition, const Body& body) {
+  if (condition) {
+    body(std::true_type());
+  } else {
+    body(std::false_type());
+  }
 }
 
 // What the gradients of a row are made of.
@@ -37,8 +48,8 @@ struct RowScale {
   // Whether vectors that are not near are taken by functions of their own.
   static constexpr bool apart = false;
 
-  LOSSCLI_HOST_DEVICE explicit RowScale(double temperature) {
-    const double scale = 1.4426950408889634 / temperature;
+  LOSSCLI_HOST_DEVICE explicit RowScale(const RowArguments& arguments) {
+    const double scale = 1.4426950408889634 / arguments.parameters[kTemperature];
     high = static_cast<float>(scale);
     low = static_cast<float>(scale - high);
     inverse = 1.0f / high;
@@ -87,8 +98,17 @@ struct RowScale {
 
   // Logits as they are.
   __device__ __forceinline__ float bend(float x) const { return x; }
+  __device__ __forceinline__ float slope(float) const { return 1; }
+  // What the difference of two logits is in the exponent.
+  __device__ __forceinline__ double unit() const {
+    return (static_cast<double>(high) + low) * 0.6931471805599453;
+  }
 
-  // The same for a reference of any size.
+  // The same for a reference that is near or not, and for one of any size.
+  template <bool near, typename Stored>
+  __device__ __forceinline__ float power_at(float x, float reference) const {
+    return near ? power<Stored>(x, reference) : far_power(x, reference);
+  }
   template <typename Stored>
   __device__ __forceinline__ float any_power(float x, float reference) const {
     return is_near<Stored>(reference) ? power<Stored>(x, reference) : far_power(x, reference);
@@ -117,12 +137,7 @@ struct RowScale {
   template <bool near, typename Stored>
   __device__ __forceinline__ float gradient(float x, float reference,
                                             const RowFactors& factors) const {
-    return factors.all * (near ? power<Stored>(x, reference) : far_power(x, reference));
-  }
-  template <typename Stored>
-  __device__ __forceinline__ float any_gradient(float x, float reference,
-                                                const RowFactors& factors) const {
-    return any_power<Stored>(x, reference) * factors.all;
+    return factors.all * power_at<near, Stored>(x, reference);
   }
 
   // For a reference of any size: of the largest logits, all of whose powers are equal, finite.
@@ -144,25 +159,39 @@ struct RowState {
     return finite * power_of_two(scale.reference(top) - reference);
   }
 
-  __device__ __forceinline__ void add(const RowState& other, const RowScale& scale) {
-    const float larger = fmaxf(top, other.top), to = scale.reference(larger);
-    sum = sum_for(scale, to) + other.sum_for(scale, to);
-    top = larger;
+  template <typename Scale>
+  __device__ __forceinline__ void raise(float to, const Scale& scale) {
+    sum = sum_for(scale, scale.reference(to));
+    top = to;
+  }
+
+  // Calls `body` with what is summed, each with that of another state.
+  template <typename Body>
+  __device__ __forceinline__ void each_sum(const RowState& other, const Body& body) {
+    body(sum, other.sum);
   }
 };
 
+// Adds what another has to a state.
+template <typename State, typename Scale>
+__device__ __forceinline__ void merge(State& state, State other, const Scale& scale) {
+  const float larger = fmaxf(state.top, other.top);
+  state.raise(larger, scale);
+  other.raise(larger, scale);
+  state.each_sum(other, [](float& sum, float its) { sum += its; });
+}
+
 // The state of all lanes of a group of so many, in each of them.
-template <int lanes>
-__device__ __forceinline__ RowState combine(RowState state, const RowScale& scale) {
+template <int lanes, typename State, typename Scale>
+__device__ __forceinline__ State combine(State state, const Scale& scale) {
   float top = state.top;
 #pragma unroll
   for (int distance = lanes / 2; distance > 0; distance /= 2)
     top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
-  state.sum = state.sum_for(scale, scale.reference(top));
-  state.top = top;
+  state.raise(top, scale);
 #pragma unroll
   for (int distance = lanes / 2; distance > 0; distance /= 2)
-    state.sum += __shfl_xor_sync(~0u, state.sum, distance);
+    state.each_sum(state, [&](float& sum, float) { sum += __shfl_xor_sync(~0u, sum, distance); });
   return state;
 }
 
@@ -223,17 +252,36 @@ struct Vector {
     words[0] = words[1] = words[2] = words[3] = kNothing;
   }
 
-  // Takes one element out, and leaves the same in its place.
-  __device__ __forceinline__ float take(int element) {
-    float taken = 0;
+  // Calls `body` with each element and its place.
+  template <typename Body>
+  __device__ __forceinline__ void each(const Body& body) const {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       float x[kEach];
       get(w, x);
 #pragma unroll
-      for (int k = 0; k < kEach; ++k)
-        if (w * kEach + k == element) taken = x[k];
+      for (int k = 0; k < kEach; ++k) body(x[k], w * kEach + k);
     }
+  }
+  // Puts what `body` makes of each element in its place.
+  template <typename Body>
+  __device__ __forceinline__ void transform(const Body& body) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      float x[kEach];
+      get(w, x);
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) x[k] = body(x[k]);
+      set(w, x);
+    }
+  }
+
+  // Takes one element out, and leaves the same in its place.
+  __device__ __forceinline__ float take(int element) {
+    float taken = 0;
+    each([&](float x, int place) {
+      if (place == element) taken = x;
+    });
     clear(element);
     return taken;
   }
@@ -253,57 +301,34 @@ struct Vector {
   }
 };
 
-// The largest element of vectors and `top`.
-template <int count, typename Stored>
+// The largest element of vectors and `top`, or with `sizes` the largest absolute value.
+template <bool sizes = false, int count, typename Stored>
 __device__ __forceinline__ float largest(const Vector<Stored> (&vectors)[count], float top) {
   if constexpr (std::is_same_v<Stored, float>) {
     float tops[4] = {top, top, top, top};
 #pragma unroll
     for (int v = 0; v < count; ++v)
 #pragma unroll
-      for (int w = 0; w < 4; ++w) tops[w] = fmaxf(tops[w], __uint_as_float(vectors[v].words[w]));
+      for (int w = 0; w < 4; ++w) {
+        const float x = __uint_as_float(vectors[v].words[w]);
+        tops[w] = fmaxf(tops[w], sizes ? fabsf(x) : x);
+      }
     return fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
   } else {
     using Pair = std::conditional_t<std::is_same_v<Stored, __half>, __half2, __nv_bfloat162>;
-    Pair tops[4];
-    memcpy(tops, vectors[0].words, sizeof tops);
+    Pair tops[4] = {};
+    if (!sizes) memcpy(tops, vectors[0].words, sizeof tops);
 #pragma unroll
-    for (int v = 1; v < count; ++v)
+    for (int v = sizes ? 0 : 1; v < count; ++v)
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         Pair pair;
         memcpy(&pair, &vectors[v].words[w], sizeof pair);
-        tops[w] = __hmax2(tops[w], pair);
+        tops[w] = __hmax2(tops[w], sizes ? __habs2(pair) : pair);
       }
     const Pair both = __hmax2(__hmax2(tops[0], tops[1]), __hmax2(tops[2], tops[3]));
-    return fmaxf(fmaxf(widen(both.x), widen(both.y)), top);
-  }
-}
-
-// The largest absolute value of the elements of vectors.
-template <int count, typename Stored>
-__device__ __forceinline__ float largest_size(const Vector<Stored> (&vectors)[count]) {
-  if constexpr (std::is_same_v<Stored, float>) {
-    float sizes[4] = {};
-#pragma unroll
-    for (int v = 0; v < count; ++v)
-#pragma unroll
-      for (int w = 0; w < 4; ++w)
-        sizes[w] = fmaxf(sizes[w], fabsf(__uint_as_float(vectors[v].words[w])));
-    return fmaxf(fmaxf(sizes[0], sizes[1]), fmaxf(sizes[2], sizes[3]));
-  } else {
-    using Pair = std::conditional_t<std::is_same_v<Stored, __half>, __half2, __nv_bfloat162>;
-    Pair sizes[4] = {};
-#pragma unroll
-    for (int v = 0; v < count; ++v)
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        Pair pair;
-        memcpy(&pair, &vectors[v].words[w], sizeof pair);
-        sizes[w] = __hmax2(sizes[w], __habs2(pair));
-      }
-    const Pair both = __hmax2(__hmax2(sizes[0], sizes[1]), __hmax2(sizes[2], sizes[3]));
-    return fmaxf(widen(both.x), widen(both.y));
+    const float found = fmaxf(widen(both.x), widen(both.y));
+    return sizes ? found : fmaxf(found, top);
   }
 }
 
@@ -320,21 +345,13 @@ __device__ __forceinline__ void forget(Vector<Stored> (&vectors)[count]) {
 template <bool exact, int count, typename Stored>
 __device__ __forceinline__ float add_powers(const Vector<Stored> (&vectors)[count],
                                             const RowScale& scale, float reference) {
-  using V = Vector<Stored>;
+  constexpr int kCount = Vector<Stored>::kCount;
   float sums[8] = {};
 #pragma unroll
-  for (int v = 0; v < count; ++v) {
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float x[V::kEach];
-      vectors[v].get(w, x);
-#pragma unroll
-      for (int k = 0; k < V::kEach; ++k)
-        sums[(v * 4 + w) * V::kEach % 8 + k] += exact
-                                                    ? scale.template power<Stored>(x[k], reference)
-                                                    : scale.far_power(x[k], reference);
-    }
-  }
+  for (int v = 0; v < count; ++v)
+    vectors[v].each([&](float x, int place) {
+      sums[(v * kCount + place) % 8] += scale.template power_at<exact, Stored>(x, reference);
+    });
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
@@ -345,19 +362,9 @@ __device__ __forceinline__ float sum_powers(const Vector<Stored> (&vectors)[coun
                                                    : add_powers<false>(vectors, scale, reference);
 }
 
-// Adds so many vectors to a state.
-template <int count, typename Stored>
-__device__ __forceinline__ void add_vectors(const Vector<Stored> (&vectors)[count],
-                                            const RowScale& scale, RowState& state) {
-  const float top = largest(vectors, state.top), to = scale.reference(top);
-  const float before = state.sum_for(scale, to);
-  state.top = top;
-  state.sum = before + sum_powers(vectors, scale, to);
-}
-
-// The same in chunks.
-template <int chunks, int count, typename Stored>
-__device__ __forceinline__ void add_vectors(const Vector<Stored> (&vectors)[chunks][count],
+// Adds so many vectors to a state, of so many chunks.
+template <int chunks = 1, int count, typename Stored>
+__device__ __forceinline__ void add_vectors(const Vector<Stored> (*vectors)[count],
                                             const RowScale& scale, RowState& state) {
   float top = state.top;
 #pragma unroll
@@ -369,37 +376,34 @@ __device__ __forceinline__ void add_vectors(const Vector<Stored> (&vectors)[chun
   for (int c = 0; c < chunks; ++c) state.sum += sum_powers(vectors[c], scale, to);
 }
 
-template <bool near, int count, typename Stored, typename Scale>
-__device__ __forceinline__ void differentiate_all(Vector<Stored> (&vectors)[count],
-                                                  const Scale& scale, float reference,
-                                                  const RowFactors& factors) {
-  using V = Vector<Stored>;
-#pragma unroll
-  for (int v = 0; v < count; ++v) {
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float x[V::kEach];
-      vectors[v].get(w, x);
-#pragma unroll
-      for (int k = 0; k < V::kEach; ++k)
-        x[k] = scale.template gradient<near, Stored>(x[k], reference, factors);
-      vectors[v].set(w, x);
-    }
-  }
+// The gradient of any logit that is not the target's, by its row alone.
+template <typename Stored, typename Scale>
+__device__ __forceinline__ float any_gradient(float x, const Scale& scale, float reference,
+                                              const RowFactors& factors) {
+  return scale.template is_near<Stored>(reference)
+             ? scale.template gradient<true, Stored>(x, reference, factors)
+             : scale.template gradient<false, Stored>(x, reference, factors);
 }
 
 // The gradients of vectors in their place.
 template <int count, typename Stored, typename Scale>
 __device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count], const Scale& scale,
                                               float reference, const RowFactors& factors) {
+  const auto by = [&](auto near) {
+#pragma unroll
+    for (int v = 0; v < count; ++v)
+      vectors[v].transform([&](float x) {
+        return scale.template gradient<decltype(near)::value, Stored>(x, reference, factors);
+      });
+  };
   if (scale.is_near(reference, vectors)) {
-    differentiate_all<true>(vectors, scale, reference, factors);
+    by(std::true_type());
   } else if constexpr (Scale::apart) {
 #pragma unroll
     for (int v = 0; v < count; ++v)
       vectors[v] = scale.differentiate_apart(vectors[v], reference, factors.all, factors.share);
   } else {
-    differentiate_all<false>(vectors, scale, reference, factors);
+    by(std::false_type());
   }
 }
 

@@ -12,18 +12,19 @@
 
 namespace losscli::cuda {
 
-// Sums of numbers.
+// Sums of numbers, for which no powers are needed.
 template <typename Real, int count>
 struct PlainSums {
   Real sums[count] = {};
 
-  __device__ __forceinline__ void merge(const PlainSums& other) {
+  template <typename... Powers>
+  __device__ __forceinline__ void merge(const PlainSums& other, const Powers&...) {
 #pragma unroll
     for (int s = 0; s < count; ++s) sums[s] += other.sums[s];
   }
 
-  template <int lanes>
-  __device__ __forceinline__ void combine() {
+  template <int lanes, typename... Powers>
+  __device__ __forceinline__ void combine(const Powers&...) {
 #pragma unroll
     for (int distance = lanes / 2; distance > 0; distance /= 2)
 #pragma unroll
@@ -244,19 +245,19 @@ struct RowTeam {
 
   // Puts together what the threads of a row have, in each of them. Each turn has a place of its own
   // of two: who is late with reading one is not two turns late, for all meet in between.
-  template <typename Sums, typename Combine, typename Merge>
-  __device__ __forceinline__ void combine(Sums& mine, const Combine& combine, const Merge& merge) {
+  template <typename Sums, typename Powers>
+  __device__ __forceinline__ void combine(Sums& mine, const Powers& powers) {
     if constexpr (threads < 32) {
       __shared__ __align__(16) unsigned char bytes[threads * 32 * sizeof(Sums)];
       auto* const places = reinterpret_cast<Sums*>(bytes);
       places[threadIdx.x] = mine;
       __syncthreads();
       mine = places[lane];
-      for (int other = 1; other < threads; ++other) merge(mine, places[other * 32 + lane]);
+      for (int other = 1; other < threads; ++other) mine.merge(places[other * 32 + lane], powers);
       __syncthreads();
       return;
     }
-    combine(mine, std::integral_constant<int, 32>());
+    mine.template combine<32>(powers);
     if constexpr (threads > 32) {
       // As bytes: what has initial values cannot be shared.
       __shared__ __align__(16) unsigned char bytes[(2 * kWarps + 2) * sizeof(Sums)];
@@ -266,7 +267,7 @@ struct RowTeam {
       if (lane == 0) told[warp] = mine;
       __syncthreads();
       mine = told[lane % kWarps];
-      combine(mine, std::integral_constant<int, kWarps>());
+      mine.template combine<kWarps>(powers);
 #if __CUDA_ARCH__ >= 900
       if (blocks > 1) {
         const auto cluster = cooperative_groups::this_cluster();
@@ -275,7 +276,7 @@ struct RowTeam {
         // Beyond the blocks there is nothing to add.
         Sums other;
         if (lane % 8 < blocks) other = *cluster.map_shared_rank(of_block, lane % 8);
-        combine(other, std::integral_constant<int, 8>());
+        other.template combine<8>(powers);
         mine = other;
       }
 #endif

@@ -89,13 +89,6 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   float* const belows = found + blockDim.x;
   Stored* const held = reinterpret_cast<Stored*>(belows + blockDim.x);
 
-  // By the row alone, not by its neighbours.
-  const auto is_near = [&](float reference) {
-    if constexpr (kMode == RowMode::smoothed)
-      return scale.template is_near<Stored>(reference);
-    else
-      return false;
-  };
   const float share = share_of(arguments);
   const int thread = threadIdx.x, column = thread % columns, group = kPitch ? 0 : thread / columns;
   const int wide = shape.copy_bytes / static_cast<int>(sizeof(Stored));
@@ -210,16 +203,10 @@ __global__ void __launch_bounds__(kMostColumnThreads)
       }
       for (; k < classes; k += groups) sum += power_of(k);
     };
-    const auto add_any = [&](auto near) {
-      if (share != 0)
-        add(near, std::true_type());
-      else
-        add(near, std::false_type());
-    };
-    if (is_near(reference))
-      add_any(std::true_type());
-    else
-      add_any(std::false_type());
+    // By the row alone, not by its neighbours.
+    with_constant(scale.template is_near<Stored>(reference), [&](auto near) {
+      with_constant(share != 0, [&](auto shared) { add(near, shared); });
+    });
     found[thread] = static_cast<float>(sum);
     belows[thread] = below;
     __syncthreads();
@@ -236,20 +223,17 @@ __global__ void __launch_bounds__(kMostColumnThreads)
       const RowResult<Stored> result(state, logit, scale);
       finish_row(arguments, memory, first + column, target, state, result, logit, scale);
       if (has_gradient) {
+        const auto factors_for = [&](const RowResult<Stored>& sums) {
+          return factors_of(arguments, target, sums,
+                            incoming.template of<float>(arguments, first + column), logit, scale);
+        };
         RowFactors factors;
-        if (!target.ignored)
-          factors =
-              factors_of(arguments, target, result,
-                         incoming.template of<float>(arguments, first + column), logit, scale);
+        if (!target.ignored) factors = factors_for(result);
         // The quotient by the sum in one rounding: of few classes one may have all of it.
         if (sizeof(Stored) == 4 && !target.ignored && arguments.parameters[kZLoss] == 0) {
           RowResult<Stored> whole = result;
           whole.sum = 1;
-          const float all =
-              factors_of(arguments, target, whole,
-                         incoming.template of<float>(arguments, first + column), logit, scale)
-                  .all;
-          factors.all = static_cast<float>(all / (others + result.own));
+          factors.all = static_cast<float>(factors_for(whole).all / (others + result.own));
         }
         rows_of[column] = {result.reference, factors.all, factors.own, factors.share};
       }
@@ -264,7 +248,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
                        : static_cast<Stored*>(arguments.gradients[0]) +
                              place.in(arguments.gradient_strides[0]) + group * gradient_element;
       const int64_t step = groups * (are_lines ? pitch : gradient_element);
-      const auto differentiate = [&](auto near) {
+      with_constant(scale.template is_near<Stored>(row.reference), [&](auto near) {
 #pragma unroll 4
         for (int k = group; k < classes; k += groups, to += step) {
           const float x = widen(mine[k * pitch]);
@@ -276,11 +260,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
           if (k == number) out = factors.own;
           narrow(number == -2 ? 0.0f : out, *to);
         }
-      };
-      if (is_near(row.reference))
-        differentiate(std::true_type());
-      else
-        differentiate(std::false_type());
+      });
     }
     if (writes && are_lines) {
       __syncthreads();

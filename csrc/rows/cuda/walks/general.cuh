@@ -75,8 +75,19 @@ class GeneralRows {
     if constexpr (Loss::logits)
       add_logits(packed);
     else if constexpr (Loss::sums > 0)
-      add_sums(packed);
-    if constexpr (Loss::later_sums > 0) add_later_sums(packed);
+      add_terms<true, Loss::sums>(
+          packed,
+          [&](const Real(&x)[kRows], bool own, Real(&out)[Loss::sums]) {
+            state_.loss.add(state_.known.facts, state_.element(x, own), out);
+          },
+          state_.totals.sums);
+    if constexpr (Loss::later_sums > 0)
+      add_terms<false, Loss::later_sums>(
+          packed,
+          [&](const Real(&x)[kRows], bool, Real(&out)[Loss::later_sums]) {
+            state_.loss.add_later(state_.element(x, false), out);
+          },
+          state_.totals.later);
     state_.finish(leads);
     if (writes && normal) write_gradients(whole, row);
     if (writes && !normal) fill(whole, row, state_.known.nothing());
@@ -189,12 +200,7 @@ class GeneralRows {
       }
     });
     take_back(all, lost);
-    team_.combine(
-        all,
-        [&](Logits& sums, auto lanes) {
-          sums.template combine<decltype(lanes)::value>(state_.powers);
-        },
-        [&](Logits& sums, const Logits& other) { sums.merge(other, state_.powers); });
+    team_.combine(all, state_.powers);
     state_.take(all);
   }
 
@@ -227,67 +233,38 @@ class GeneralRows {
     return first + i >= 0 && first + i < row.length;
   }
 
-  __device__ __forceinline__ void add_sums(const Row& row) {
-    PlainSums<Real, Loss::sums> sums;
-    Real lost[Loss::sums] = {};
-    walk<true>(row, [&](const Pack<Stored>(&packs)[kAhead][kRows], int64_t pack, int64_t step) {
-      Real added[Loss::sums] = {};
+  // Sums up what `term` finds of the elements, with whether each is of the row's own class.
+  template <bool kFirst, int terms, typename Term>
+  __device__ __forceinline__ void add_terms(const Row& row, const Term& term,
+                                            Real (&out)[kMostRowSums]) {
+    constexpr int kTurns = kFirst ? kAhead : 1;
+    PlainSums<Real, terms> sums;
+    Real lost[terms] = {};
+    walk<kFirst>(row, [&](const Pack<Stored>(&packs)[kTurns][kRows], int64_t pack, int64_t step) {
+      Real added[terms] = {};
 #pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
+      for (int u = 0; u < kTurns; ++u) {
         const int64_t first = row.first_of(pack + u * step);
         const int own = own_in(row, pack + u * step);
         const bool whole = row.is_whole(first);
 #pragma unroll
         for (int i = 0; i < kCount; ++i) {
-          Real x[kRows], found[Loss::sums];
+          Real x[kRows], found[terms];
           values_of(packs[u], i, x);
-          state_.loss.add(state_.known.facts, state_.element(x, i == own), found);
+          term(x, i == own, found);
           if (whole || is_inside(row, first, i))
 #pragma unroll
-            for (int s = 0; s < Loss::sums; ++s) added[s] += found[s];
+            for (int s = 0; s < terms; ++s) added[s] += found[s];
         }
       }
 #pragma unroll
-      for (int s = 0; s < Loss::sums; ++s) add_kept(sums.sums[s], lost[s], added[s]);
+      for (int s = 0; s < terms; ++s) add_kept(sums.sums[s], lost[s], added[s]);
     });
 #pragma unroll
-    for (int s = 0; s < Loss::sums; ++s) sums.sums[s] += lost[s];
-    combine_plain(sums);
+    for (int s = 0; s < terms; ++s) sums.sums[s] += lost[s];
+    team_.combine(sums, state_.powers);
 #pragma unroll
-    for (int s = 0; s < Loss::sums; ++s) state_.totals.sums[s] = sums.sums[s];
-  }
-
-  __device__ __forceinline__ void add_later_sums(const Row& row) {
-    PlainSums<Real, Loss::later_sums> sums;
-    Real lost[Loss::later_sums] = {};
-    walk<false>(row, [&](const Pack<Stored>(&packs)[1][kRows], int64_t pack, int64_t) {
-      Real added[Loss::later_sums] = {};
-      const int64_t first = row.first_of(pack);
-      const bool whole = row.is_whole(first);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        Real x[kRows], found[Loss::later_sums];
-        values_of(packs[0], i, x);
-        state_.loss.add_later(state_.element(x, false), found);
-        if (whole || is_inside(row, first, i))
-#pragma unroll
-          for (int s = 0; s < Loss::later_sums; ++s) added[s] += found[s];
-      }
-#pragma unroll
-      for (int s = 0; s < Loss::later_sums; ++s) add_kept(sums.sums[s], lost[s], added[s]);
-    });
-#pragma unroll
-    for (int s = 0; s < Loss::later_sums; ++s) sums.sums[s] += lost[s];
-    combine_plain(sums);
-#pragma unroll
-    for (int s = 0; s < Loss::later_sums; ++s) state_.totals.later[s] = sums.sums[s];
-  }
-
-  template <typename Sums>
-  __device__ __forceinline__ void combine_plain(Sums& sums) {
-    team_.combine(
-        sums, [](Sums& some, auto lanes) { some.template combine<decltype(lanes)::value>(); },
-        [](Sums& some, const Sums& other) { some.merge(other); });
+    for (int s = 0; s < terms; ++s) out[s] = sums.sums[s];
   }
 
   struct Outputs {

@@ -50,8 +50,7 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
     const bool is = row < rows;
     const Stored* const logits = static_cast<const Stored*>(arguments.operands[0]) +
                                  (is ? row : 0) * arguments.strides[0].outer;
-    const int64_t number =
-        is ? RowTarget<Stored>::read_number(arguments, row) : ignore_index(arguments);
+    const int64_t number = is ? read_label(arguments, row) : ignore_index(arguments);
     const RowSpan<Stored> span(logits, is ? arguments.length : 0);
     const uint4* const from = reinterpret_cast<const uint4*>(logits + span.heads);
     V vectors[count];
@@ -97,11 +96,11 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
       if (extra >= 0)
         state.template begin<Stored>(extra_logit, target.known && extra == target.number, share,
                                      scale);
-      add_spread(vectors, first_bits(span.vectors, thread, threads), held, share, scale, state);
+      add_spread(&vectors, first_bits(span.vectors, thread, threads), held, share, scale, state);
     } else {
       state.top = fmaxf(extra_logit, -FLT_MAX);
       state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
-      add_vectors(vectors, scale, state);
+      add_vectors(&vectors, scale, state);
     }
     state = combine_group<threads>(state, scale, states[parity]);
     if constexpr (threads > 32) {
@@ -133,8 +132,7 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
           if (at < span.vectors) place_of[at] = vectors[v].raw();
         }
         if (extra >= 0) {
-          const float out =
-              scale.template any_gradient<Stored>(extra_logit, result.reference, factors);
+          const float out = any_gradient<Stored>(extra_logit, scale, result.reference, factors);
           narrow(target.ignored ? 0.0f : out, to[extra]);
         }
         // By the thread that has written there before.

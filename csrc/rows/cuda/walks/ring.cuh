@@ -9,6 +9,8 @@
 // and the target's logit.
 #pragma once
 
+#include <cooperative_groups.h>
+
 #include "rows/cuda/bulk_copy.cuh"
 #include "rows/cuda/incoming.cuh"
 #include "rows/cuda/policies.h"
@@ -32,18 +34,7 @@ struct alignas(16) Message {
 
 namespace ring {
 
-__device__ __forceinline__ uint32_t rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-__device__ __forceinline__ uint32_t blocks() {
-  uint32_t blocks;
-  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
-  return blocks;
-}
-
+// Its own barrier, of whole warps: that of cooperative groups first brings a warp's lanes together.
 __device__ __forceinline__ void synchronise_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
@@ -106,7 +97,8 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const bool writes = kGradient && incoming.writes;
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const uint32_t rank = ring::rank(), blocks = ring::blocks();
+  const uint32_t rank = cooperative_groups::cluster_group::block_rank();
+  const uint32_t blocks = cooperative_groups::cluster_group::num_blocks();
   const int warps = shape.warps, all_warps = warps * blocks, self = rank * warps + warp;
   const int clusters = gridDim.x / blocks, cluster = blockIdx.x / blocks;
   const int rows = static_cast<int>(arguments.rows());
@@ -209,7 +201,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         other.below = of_turn[from].logit;
         other.fraction = share * classes_of(RingRow<Stored>(arguments, row_of_turn), from);
       }
-      others.add(other, scale);
+      merge(others, other, scale);
     }
     others = combine<32>(others, scale);
   };
@@ -241,7 +233,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     return stored;
   };
   const auto read_number = [&](int row) {
-    return row < rows ? RowTarget<Stored>::read_number(arguments, row) : int64_t{-1};
+    return row < rows ? read_label(arguments, row) : int64_t{-1};
   };
   // The target's logit, by the lane that tells all of it.
   const auto read_logit = [&](int row, int64_t number) {
@@ -308,9 +300,9 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
       V vectors[kVectors];
       read_slot(data, bytes, vectors);
       if constexpr (kSpread) {
-        add_spread(vectors, first_bits(bytes / 16, lane, 32), held, share, scale, state);
+        add_spread(&vectors, first_bits(bytes / 16, lane, 32), held, share, scale, state);
       } else {
-        add_vectors(vectors, scale, state);
+        add_vectors(&vectors, scale, state);
       }
       if (!kGradient) {
         __syncwarp();
@@ -393,9 +385,9 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         slot = slot + 1 == shape.slots ? 0 : slot + 1;
       }
       if (writes && extra >= 0) {
-        float out = extra == target.number ? factors.own
-                                           : scale.template any_gradient<Stored>(
-                                                 extra_logit, result.reference, factors);
+        const float out = extra == target.number
+                              ? factors.own
+                              : any_gradient<Stored>(extra_logit, scale, result.reference, factors);
         narrow(target.ignored ? 0.0f : out, to[extra]);
       }
     }

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     return extra >= 0 ? static_cast<float>(widen(logits_of(row)[extra])) : -INFINITY;
   };
   const auto read_number = [&](int row) {
-    return row < rows ? RowTarget<Stored>::read_number(arguments, row) : int64_t{0};
+    return row < rows ? read_label(arguments, row) : int64_t{0};
   };
   // Rows wait until each lane of the team's first warp has one: the logarithm of all at once.
   PendingRow pending;
@@ -174,13 +174,14 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     if constexpr (kSpread) {
       if (!kWhole && member == 0 && span.extra(lane) >= 0)
         state.template begin<Stored>(extra_logit, lane == owner, share, scale);
-      add_spread(vectors, first_bits(max(bytes, 0) / 16, lane, 32), held, share, scale, state);
+      add_spread<kChunks>(vectors, first_bits(max(bytes, 0) / 16, lane, 32), held, share, scale,
+                          state);
     } else {
       if (!kWhole) {
         state.top = fmaxf(extra_logit, -FLT_MAX);
         state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
       }
-      add_vectors(vectors, scale, state);
+      add_vectors<kChunks>(vectors, scale, state);
     }
     state = combine<32>(state, scale);
     if constexpr (kWarps > 1) {
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
           of_member.below = other.w;
           of_member.fraction = fraction_of(m, span);
         }
-        state.add(of_member, scale);
+        merge(state, of_member, scale);
         logit += other.z;
       }
     }
@@ -236,9 +237,9 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
       }
       const int extra = kWhole || member != 0 ? -1 : span.extra(lane);
       if (extra >= 0) {
-        const float out = lane == owner ? factors.own
-                                        : scale.template any_gradient<Stored>(
-                                              extra_logit, result.reference, factors);
+        const float out = lane == owner
+                              ? factors.own
+                              : any_gradient<Stored>(extra_logit, scale, result.reference, factors);
         narrow(target.ignored ? 0.0f : out, gradient[extra]);
       }
       __syncwarp();
