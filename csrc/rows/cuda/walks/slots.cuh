@@ -10,7 +10,6 @@
 
 #include <cooperative_groups.h>
 
-#include <type_traits>
 
 #include "rows/cuda/bulk_copy.cuh"
 #include "rows/cuda/current_row.cuh"
@@ -404,7 +403,7 @@ class SlotRows {
   template <typename Sums>
   __device__ __forceinline__ void exchange(Sums& mine) {
     static_assert(sizeof(Sums) <= kToldBytes);
-    combine(mine);
+    mine.template combine<32>(state_.powers);
     if (all_ == 1) return;
     const auto told = [places = told_ + turn_ * all_ * kToldBytes](int warp) {
       return reinterpret_cast<Sums*>(places + warp * kToldBytes);
@@ -420,20 +419,8 @@ class SlotRows {
       cluster.sync();
     }
     mine = Sums();
-    for (int from = lane_; from < all_; from += 32) {
-      if constexpr (Loss::logits && std::is_same_v<Sums, Logits>)
-        mine.merge(*told(from), state_.powers);
-      else
-        mine.merge(*told(from));
-    }
-    combine(mine);
-  }
-  template <typename Sums>
-  __device__ __forceinline__ void combine(Sums& sums) const {
-    if constexpr (std::is_same_v<Sums, Logits>)
-      sums.template combine<32>(state_.powers);
-    else
-      sums.template combine<32>();
+    for (int from = lane_; from < all_; from += 32) mine.merge(*told(from), state_.powers);
+    mine.template combine<32>(state_.powers);
   }
 
   template <bool near>

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     for (int k = 0; k < shape.slots; ++k) bulk::initialise(filled + 8 * k, 1);
     bulk::fence_barriers();
   }
-  __syncwarp();
+  __syncthreads();
 
   const auto logits_of = [&](int row) {
     return static_cast<const Stored*>(arguments.operands[0]) + row * arguments.strides[0].outer;
