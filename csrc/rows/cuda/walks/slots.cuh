@@ -10,7 +10,6 @@
 
 #include <cooperative_groups.h>
 
-
 #include "rows/cuda/bulk_copy.cuh"
 #include "rows/cuda/current_row.cuh"
 #include "rows/cuda/policies.h"
