@@ -18,15 +18,28 @@ struct RowMemory {
 };
 
 __device__ __forceinline__ double read_number(const void* data, DType dtype, int64_t at) {
-  return with_type_of<__half, __nv_bfloat16>(dtype, [&](auto type) -> double {
-    using Stored = decltype(type);
-    const Stored stored = static_cast<const Stored*>(data)[at];
-    if constexpr (std::is_integral_v<Stored>) {
-      return static_cast<double>(stored);
-    } else {
-      return widen(stored);
-    }
-  });
+  switch (dtype) {
+    case DType::float64:
+      return static_cast<const double*>(data)[at];
+    case DType::float16:
+      return widen(static_cast<const __half*>(data)[at]);
+    case DType::bfloat16:
+      return widen(static_cast<const __nv_bfloat16*>(data)[at]);
+    case DType::int64:
+      return static_cast<double>(static_cast<const int64_t*>(data)[at]);
+    case DType::int32:
+      return static_cast<const int32_t*>(data)[at];
+    case DType::int16:
+      return static_cast<const int16_t*>(data)[at];
+    case DType::int8:
+      return static_cast<const int8_t*>(data)[at];
+    case DType::uint8:
+      return static_cast<const uint8_t*>(data)[at];
+    case DType::boolean:
+      return static_cast<const bool*>(data)[at];
+    default:
+      return static_cast<const float*>(data)[at];
+  }
 }
 
 __device__ __forceinline__ double read_incoming(const RowArguments& arguments, int64_t row,
