@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from functools import partial
@@ -187,8 +186,3 @@ def test_json_has_a_schema_version_and_every_finding(answers, capsys):
 def test_unknown_device_is_wrong_usage(capsys):
     assert run(["doctor", "--device", "gpu"]) == EXIT_USAGE
     assert "unknown device 'gpu'" in capsys.readouterr().err
-
-
-def test_name_of_a_signal_without_a_name():
-    assert questions._name(signal.SIGSEGV) == "SIGSEGV"
-    assert questions._name(99) == "signal 99"

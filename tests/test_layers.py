@@ -27,7 +27,7 @@ PACKAGES = (
     *("losscli.cases", "losscli.layouts", "losscli.axes"),
     "losscli.losses",
     "losscli.machine",
-    *("losscli.directories", "losscli.garbage", "losscli.progress"),
+    *("losscli.directories", "losscli.garbage", "losscli.processes", "losscli.progress"),
     "losscli.notes",
     *("losscli.random_effects", "losscli.reasons"),
     *("losscli.record", "losscli.reading"),

@@ -1,22 +1,22 @@
 """Asks what may crash or hang, such as ``import torch``, in a process of its own.
 
-``python -m losscli.doctor.questions QUESTION ARGUMENT...`` is that process. It writes one object
-of JSON; what libraries print goes to its standard error.
+``python -m losscli.doctor.questions QUESTION ARGUMENT...`` is that process. It answers with one
+object of JSON; what libraries print goes to its standard error.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from losscli.errors import UnfitError
+from losscli.processes import Process, how_ended, to_parent
 
 SECONDS = 120.0
 """The longest that an answer may take: importing torch from a slow network drive."""
@@ -33,37 +33,20 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
         NoAnswerError: it crashed, failed or took too long.
     """
     command = [sys.executable, "-m", "losscli.doctor.questions", question, *arguments]
-    # A session of its own: what the libraries start ends with it if it takes too long.
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
+    with tempfile.TemporaryFile() as told, Process(command, errors=told.fileno()) as process:
         try:
-            answer, told = process.communicate(timeout=SECONDS)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise NoAnswerError(f"no answer within {SECONDS:g} s") from None
-            raise
-    if process.returncode < 0:
-        raise NoAnswerError(f"the process was ended by {_name(-process.returncode)}")
-    if process.returncode:
-        lines = told.strip().splitlines()
-        raise NoAnswerError(lines[-1] if lines else f"exit code {process.returncode}")
-    found: dict[str, Any] = json.loads(answer)
-    return found
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+            answer = process.channel.receive(SECONDS)
+        except TimeoutError:
+            raise NoAnswerError(f"no answer within {SECONDS:g} s") from None
+        if answer is not None:
+            found: dict[str, Any] = json.loads(answer)
+            return found
+        code = process.end(SECONDS)
+        if code < 0:
+            raise NoAnswerError(f"the process was ended {how_ended(code)}")
+        told.seek(0)
+        lines = told.read().decode(errors="replace").strip().splitlines()
+        raise NoAnswerError(lines[-1] if lines else f"exit code {code}")
 
 
 def _torch(asked: str) -> dict[str, Any]:
@@ -145,13 +128,9 @@ QUESTIONS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main(question: str, *arguments: str) -> None:
-    """Answer one question on standard output."""
-    output = os.dup(1)
-    os.dup2(2, 1)
-    answer = json.dumps(QUESTIONS[question](*arguments))
-    with open(output, "w", encoding="utf-8") as file:
-        file.write(answer)
-        file.flush()
+    """Answer one question."""
+    with to_parent() as channel:
+        channel.send(json.dumps(QUESTIONS[question](*arguments)).encode())
         os._exit(0)  # a broken library may crash when it is unloaded
 
 

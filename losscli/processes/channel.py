@@ -1,0 +1,63 @@
+"""Sends and receives messages over a socket, each with its length before it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+MOST_BYTES = 2**26
+"""The longest message: a length is not believed."""
+_LENGTH = struct.Struct("=I")
+
+
+class Channel:
+    """One end of a connection between two processes; closes itself as a context."""
+
+    def __init__(self, end: socket.socket) -> None:
+        """Take over one end of a pair of sockets."""
+        self.socket = end
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield each message until the other process closes its end."""
+        while (message := self.receive()) is not None:
+            yield message
+
+    def send(self, message: bytes) -> None:
+        """Send a message; OSError where the other process has closed its end."""
+        self.socket.sendall(_LENGTH.pack(len(message)) + message)
+
+    def receive(self, seconds: float | None = None) -> bytes | None:
+        """Return the next message; None where the other process has closed its end.
+
+        Raises:
+            TimeoutError: nothing came for so many seconds.
+            ValueError: the message is too long.
+        """
+        self.socket.settimeout(seconds)
+        try:
+            head = self._exactly(_LENGTH.size)
+            if head is None:
+                return None
+            (length,) = _LENGTH.unpack(head)
+            if length > MOST_BYTES:
+                raise ValueError(f"a message of {length} bytes")
+            return self._exactly(length)
+        except ConnectionResetError:  # it closed its end with messages unread
+            return None
+
+    def _exactly(self, count: int) -> bytes | None:
+        parts: list[bytes] = []
+        while count:
+            part = self.socket.recv(min(count, 2**20))
+            if not part:
+                return None
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)

@@ -1,0 +1,83 @@
+"""Starts a process and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from losscli.processes.channel import Channel
+
+
+class Process:
+    """A process with a channel to it, which is its standard input; is killed as a context ends.
+
+    What it prints goes to standard error. It has a session of its own: Ctrl-C reaches only the
+    command, and what it starts is killed with it.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str] | None = None,
+        *,
+        errors: int | None = None,
+    ) -> None:
+        """Start it, with this environment; ``errors`` is a descriptor in place of standard error.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=theirs.fileno(),
+                    stdout=2 if errors is None else errors,
+                    stderr=errors,
+                    env=environ,
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
+        self.channel = Channel(ours)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def interrupt(self) -> None:
+        """Ask the process to end early."""
+        self._process.terminate()
+
+    def end(self, seconds: float = 0.0) -> int:
+        """Give the process so many seconds to end by itself, then kill it and what it started.
+
+        Returns its exit code, or the number of the signal that ended it, negative.
+        """
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            return self._process.wait()
+
+    def close(self) -> None:
+        """End the process now, and its channel."""
+        self.end()
+        self.channel.socket.close()
+
+
+def how_ended(code: int) -> str:
+    """Say how a process ended, of which ``code`` is the exit code or, negative, the signal."""
+    if code >= 0:
+        return f"with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"by {signal.Signals(-code).name}"
+    return f"by signal {-code}"

@@ -1,0 +1,104 @@
+"""Processes that losscli starts: the channel to them, what they print, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+
+import pytest
+
+from losscli.processes import Channel, Process, how_ended
+
+ECHO = """
+import os, sys
+from losscli.processes import to_parent
+with to_parent() as channel:
+    print("printed")
+    os.write(1, b"written\\n")
+    channel.send(repr(sys.stdin.read()).encode())
+    for message in channel:
+        channel.send(message)
+"""
+BUSY = """
+import time
+from losscli.processes import to_parent
+with to_parent() as channel:
+    channel.send(b"busy")
+    time.sleep(60)
+"""
+PARENT = f"""
+import os, sys
+from losscli.processes import Process
+process = Process([sys.executable, "-c", {BUSY!r}])
+process.channel.receive()
+os.write(1, str(process._process.pid).encode())
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_process_prints_is_no_message(capfd):
+    with Process([sys.executable, "-c", ECHO]) as process:
+        assert process.channel.receive() == b"''"
+        for message in (b"", b"line\nline", b"x" * 2**22):
+            process.channel.send(message)
+            assert process.channel.receive() == message
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert sorted(written.err.split()) == ["printed", "written"]
+
+
+def test_process_ends_with_its_channel():
+    with Process([sys.executable, "-c", ECHO]) as process:
+        process.channel.receive()
+        process.channel.socket.close()
+        assert process.end(20) == 0
+
+
+def test_busy_process_dies_with_a_parent_that_is_killed(tmp_path):
+    with open(tmp_path / "pid", "w+b") as told:
+        with Process([sys.executable, "-c", PARENT], errors=told.fileno()) as parent:
+            assert parent.end(60) == -signal.SIGKILL
+        told.seek(0)
+        pid = int(told.read())
+    limit = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_end_of_a_process_is_the_end_of_its_messages():
+    with Process([sys.executable, "-c", "import time; time.sleep(0.1); exit(3)"]) as process:
+        process.channel.send(b"never read")
+        assert process.channel.receive() is None
+        assert process.end(20) == 3
+
+
+def test_processes_that_a_process_started_are_killed_with_it():
+    fork = "import os, time; print(os.fork(), flush=True); time.sleep(60)"
+    reading, writing = os.pipe()
+    with Process([sys.executable, "-c", fork], errors=writing) as process:
+        os.close(writing)
+        assert os.read(reading, 1)
+    assert process.end() == -signal.SIGKILL
+    with open(reading, "rb") as told:  # until the last that can write has ended
+        told.read()
+
+
+def test_silence_and_long_messages_are_errors():
+    ours, theirs = socket.socketpair()
+    with Channel(ours) as channel, theirs:
+        with pytest.raises(TimeoutError):
+            channel.receive(0.01)
+        theirs.sendall(struct.pack("=I", 2**32 - 1))
+        with pytest.raises(ValueError, match="a message of 4294967295 bytes"):
+            channel.receive()
+
+
+def test_end_of_a_process_is_told_by_code_or_signal():
+    assert how_ended(3) == "with exit code 3"
+    assert how_ended(-11) == "by SIGSEGV"
+    assert how_ended(-99) == "by signal 99"
