@@ -10,22 +10,18 @@ that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY, which these proc
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
+import copyreg
+import pickle
+import sys
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import NamedTuple
 
-from losscli.cases import Case
-from losscli.implementations import find_implementation
+from losscli.implementations import Implementation, find_implementation
 from losscli.machine.devices import core_count
+from losscli.processes import Process, how_ended, to_parent
 from losscli.runs.records import FAIL, VerifyResult
-from losscli.truth.problem import Beside
 from losscli.verify import runner
-from losscli.verify.checks import find_check
+from losscli.verify.checks import Check, find_check
 from losscli.verify.runner import Job
 
 CHECKS_A_PROCESS = 100
@@ -35,27 +31,12 @@ LARGEST = 2**20
 """Elements of the largest job that runs beside others: many such tensors fit any memory."""
 
 
-class _Order(NamedTuple):
-    """A job as it is sent: an implementation and a check go by their names."""
+# An implementation and a check go to a process by their names.
+copyreg.pickle(Implementation, lambda one: (find_implementation, (one.name,)))
+copyreg.pickle(Check, lambda one: (find_check, (one.name,)))
 
-    case: Case
-    trials: tuple[tuple[str, str], ...]
-    loosened: float | None
-    beside: Beside
-
-    @classmethod
-    def of(cls, job: Job) -> _Order:
-        """Return what is sent for a job."""
-        trials = tuple((implementation.name, check.name) for implementation, check in job.trials)
-        return cls(job.case, trials, job.loosened, dict(job.beside))
-
-    @property
-    def job(self) -> Job:
-        """The job."""
-        trials = tuple((find_implementation(one), find_check(other)) for one, other in self.trials)
-        return Job(self.case, trials, self.loosened, self.beside)
-
-
+END_SECONDS = 5.0
+"""That a process which sends no more may take to end."""
 START_SECONDS = 5.0
 """To start the processes, which import torch."""
 SECONDS_A_CHECK = 0.1
@@ -129,13 +110,12 @@ class _Process:
         missing = list(job.trials)
         died = False
         while True:
-            try:
-                sent = self._connection.recv()
-            except EOFError:
-                self._process.join()
+            message = self._process.channel.receive()
+            if message is None:
                 yield self._death(job, missing)
                 died = True
-            if died or sent is None:
+            sent = pickle.loads(message) if message else None
+            if sent is None:
                 break
             if isinstance(sent, BaseException):
                 raise sent
@@ -144,36 +124,22 @@ class _Process:
         del self._jobs[0]
         # One that has ended without dying has sent the results of all its jobs.
         if died and self._jobs:
+            self.end()
             self._start()
 
     def end(self) -> None:
         """End the process now."""
-        self._process.kill()
-        self._process.join()
-        self._connection.close()
+        self._process.close()
 
     def _start(self) -> None:
         """Start a process that runs the jobs that are left."""
-        context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe(duplex=False)
-        orders = [_Order.of(job) for job in self._jobs]
-        self._process: BaseProcess = context.Process(
-            target=_serve, args=(other, orders), daemon=True
-        )
-        # What Ctrl-C means to all of them is for this process to say.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self._process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        other.close()
+        self._process = Process((sys.executable, "-m", "losscli.verify.pool"))
+        self._process.channel.send(pickle.dumps(self._jobs))
 
     def _death(self, job: Job, missing: Sequence[runner.Trial]) -> VerifyResult:
         """Return the failure of the check in which the process ended."""
         implementation, check = missing[0] if missing else job.trials[-1]
-        code = self._process.exitcode or 0
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        text = f"ended its process with {how}"
+        text = f"its process ended {how_ended(self._process.end(END_SECONDS))}"
         return VerifyResult(
             job.case, implementation.name, check.name, FAIL, text, code="process_died"
         )
@@ -185,14 +151,19 @@ def _is_of(result: VerifyResult, trial: runner.Trial) -> bool:
     return (result.implementation, result.check in names) == (implementation.name, True)
 
 
-def _serve(connection: Connection, orders: Sequence[_Order]) -> None:
-    """Run jobs, and send their results; None after those of each."""
-    try:
-        for order in orders:
-            for result in runner.run(order.job):
-                connection.send(result)
-            connection.send(None)
-    except BrokenPipeError:  # the process that asks has ended
-        os._exit(0)
-    except Exception as error:
-        connection.send(error)
+def main() -> None:
+    """Run the jobs that the parent sends, and send their results; None after those of each."""
+    with to_parent() as channel:
+        try:
+            for job in pickle.loads(channel.receive() or pickle.dumps([])):
+                for result in runner.run(job):
+                    channel.send(pickle.dumps(result))
+                channel.send(pickle.dumps(None))
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            channel.send(pickle.dumps(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -44,13 +44,12 @@ def test_without_processes_all_jobs_run_here(jobs):
 def test_death_of_a_process_fails_its_check_and_not_those_behind_it(jobs):
     with Pool(jobs, 1) as one:
         (process,) = one._processes
-        process._process.kill()
-        process._process.join()
+        process._process.end()
         results = [list(one.results_of(job)) for job in jobs]
 
     died = results[0][-1]
     assert (died.status, died.code) == (FAIL, "process_died")
-    assert died.reason == "ended its process with signal SIGKILL"
+    assert died.reason == "its process ended by SIGKILL"
     assert died.case == jobs[0].case
     assert results[1:] == [list(run(job)) for job in jobs[1:]]
 
@@ -59,8 +58,7 @@ def test_large_jobs_run_in_this_process(jobs, monkeypatch):
     monkeypatch.setattr(pool, "LARGEST", 3)
     with Pool(jobs, 1) as one:
         (process,) = one._processes
-        process._process.kill()
-        process._process.join()
+        process._process.end()
         died = {
             job.case.elements
             for job in jobs
@@ -75,7 +73,7 @@ def test_process_that_has_finished_is_not_started_again(jobs):
     with Pool(jobs, 1) as one:
         (process,) = one._processes
         started = process._process
-        started.join()  # all that it sent waits in the pipe
+        started.end(60)  # all that it sent waits in the pipe
         got = [result for job in jobs for result in one.results_of(job)]
         assert process._process is started
     assert got == [result for job in jobs for result in run(job)]
