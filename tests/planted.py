@@ -115,13 +115,10 @@ def compare(base: Path, new: Path) -> tuple[int, set[str]]:
     return done.returncode, {row["implementation"] for row in slower}
 
 
-def plant_and_run(arguments: list[str]) -> None:
-    """Run losscli, with the kernel slowed if the environment says so."""
+def plant_if_asked() -> None:
+    """Slow the kernel if the environment says so."""
     if BASE in os.environ:
         plant(Path(os.environ[BASE]))
-    from losscli.cli.main import run
-
-    sys.exit(run(arguments))
 
 
 def main(repeats: int, options: list[str]) -> int:
@@ -143,11 +140,18 @@ def main(repeats: int, options: list[str]) -> int:
 if __name__ == "__main__":
     given = sys.argv[1:]
     if given[:1] == ["worker"]:  # one of the processes that bench starts
-        plant_and_run(given)
+        from losscli.bench import worker
+
+        plant_if_asked()
+        worker.main(*given[1:])
+        sys.exit()
     if given and not given[0].isdigit() and "-o" in given:
         from losscli.bench import processes
 
         processes.COMMAND = (sys.executable, "-m", "tests.planted", "worker")
-        plant_and_run(["bench", *given])
+        plant_if_asked()
+        from losscli.cli.main import run
+
+        sys.exit(run(["bench", *given]))
     repeats = int(given.pop(0)) if given and given[0].isdigit() else 20
     sys.exit(main(repeats, given or list(CASES)))

@@ -1,8 +1,8 @@
-"""Several processes that measure a case: their messages, and the merged results."""
+"""Several processes that measure a case: what they send, and the merged results."""
 
-import io
 import json
 import os
+import socket
 import sys
 from dataclasses import replace
 from typing import Any, cast
@@ -14,16 +14,6 @@ from losscli.bench.merging import merge
 from losscli.bench.outcome import Found, Surroundings, Timed, Untimed
 from losscli.bench.plan import plan
 from losscli.bench.processes import ProcessDiedError, Processes, Worker, environment, share
-from losscli.bench.protocol import (
-    Broken,
-    Done,
-    Note,
-    Report,
-    read_message,
-    read_task,
-    report,
-    write_line,
-)
 from losscli.bench.runner import Runner
 from losscli.bench.statistics import summarize
 from losscli.bench.worker import serve
@@ -31,6 +21,7 @@ from losscli.cli.main import run
 from losscli.config.schema import Config, LossChoice, Timing
 from losscli.errors import BuildError, LosscliError
 from losscli.machine import allocator
+from losscli.processes import Channel
 from losscli.reasons import Reason
 from losscli.runs.decoding import read_value
 from losscli.runs.records import BenchResult
@@ -103,20 +94,6 @@ def pool():
     return make
 
 
-def test_task_survives_the_protocol(task):
-    assert read_task(write_line(task)) == task
-
-
-@pytest.mark.parametrize("message", [Done(), Note("busy"), Broken("no kernels", 3)])
-def test_message_survives_the_protocol(message):
-    assert read_message(write_line(message)) == message
-
-
-def test_report_survives_the_protocol():
-    one = found(custom=timed(1.0, 2.0), reference=WRONG)
-    assert read_message(write_line(report(one))).found == one
-
-
 def test_worker_reports_what_its_runner_measures(task):
     runner = Runner(
         "cpu",
@@ -125,36 +102,52 @@ def test_worker_reports_what_its_runner_measures(task):
         limits=cast(Any, FixedLimits(Limit())),
         conditions=Seen(),
     )
-    answers = io.BytesIO()
     quick = replace(task, passes={"forward": ("reference",)})
-    serve("cpu", [write_line(quick)], answers, runner)
-    ready, reported, done = map(read_message, answers.getvalue().splitlines())
-    assert (ready, done) == (Done(), Done())
-    assert isinstance(reported, Report)
-    assert reported.timed["reference"].seconds.median == 2.0
+    (reported,) = answers(quick, runner)
+    assert reported.outcomes["reference"].seconds.median == 2.0
 
 
-@pytest.mark.parametrize(
-    ("error", "told", "code"),
-    [(BuildError("no kernels"), "no kernels", 3), (ValueError("odd"), "ValueError: odd", None)],
-)
-def test_worker_sends_an_error_that_ends_the_run(task, error, told, code):
+def answers(task, runner):
+    """Yield what a worker answers to a task after its first answer."""
+    ours, theirs = map(Channel, socket.socketpair())
+    ours.put(task)
+    ours.socket.shutdown(socket.SHUT_WR)
+    with ours:
+        with theirs:
+            serve(theirs, runner)
+        assert list(ours.each()) == []
+        yield from ours.each()
+
+
+@pytest.mark.parametrize("error", [BuildError("no kernels"), ValueError("odd")])
+def test_worker_sends_an_error_that_ends_the_run(task, error):
     class Failing:
+        device = "cpu"
+
         def measure(self, task):
             raise error
 
-    answers = io.BytesIO()
-    serve("cpu", [write_line(task)], answers, cast(Any, Failing()))
-    message = read_message(answers.getvalue().splitlines()[-1])
-    assert (message.text.splitlines()[0], message.exit_code) == (told, code)
+    with pytest.raises(type(error), match=str(error)):
+        list(answers(task, cast(Any, Failing())))
 
 
 def process(text):
     """Start a process that stands in for a worker."""
-    return Worker([sys.executable, "-c", f"import os, signal, sys\n{text}"], os.environ)
+    return Worker([sys.executable, "-c", READY + text], os.environ)
 
 
-READY = """print('{"type":"done"}', flush=True); sys.stdin.readline()\n"""
+READY = """
+import os, signal, sys
+from losscli.errors import BuildError
+from losscli.processes import to_parent
+def fails():
+    yield "note"
+    raise BuildError("no kernels")
+context = to_parent()
+channel = context.__enter__()
+channel.put(None)
+channel.receive()
+"""
 
 
 @pytest.mark.parametrize(
@@ -166,7 +159,7 @@ READY = """print('{"type":"done"}', flush=True); sys.stdin.readline()\n"""
     ],
 )
 def test_dead_process_reports_its_exit_code_or_signal(task, text, status, told):
-    worker = process(READY + text)
+    worker = process(text)
     try:
         with pytest.raises(
             ProcessDiedError, match="the process that measured the case ended"
@@ -179,13 +172,14 @@ def test_dead_process_reports_its_exit_code_or_signal(task, text, status, told):
 
 
 def test_error_of_a_process_ends_the_run_with_its_exit_code(task):
-    worker = process(READY + """print('{"type":"broken","text":"no kernels","exit_code":3}')""")
+    worker, notes = process("channel.put_each(fails())"), []
     try:
         with pytest.raises(LosscliError, match="no kernels") as raised:
-            list(worker.measure(task, print))
+            list(worker.measure(task, notes.append))
     finally:
         worker.end()
     assert raised.value.exit_code == 3
+    assert notes == ["note"]
 
 
 def test_results_combine_all_processes(pool, task):

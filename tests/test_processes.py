@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -11,20 +12,23 @@ import time
 
 import pytest
 
+from losscli.errors import UnfitError
 from losscli.processes import Channel, Process, how_ended
 
 ECHO = """
 import os, sys
+from losscli.errors import UnfitError
 from losscli.processes import to_parent
 with to_parent() as channel:
     print("printed")
     os.write(1, b"written\\n")
-    channel.send(repr(sys.stdin.read()).encode())
-    for message in channel:
-        channel.send(message)
+    channel.put(sys.stdin.read())
+    for value in channel:
+        channel.put(value)
 """
 BUSY = """
 import time
+from losscli.errors import UnfitError
 from losscli.processes import to_parent
 with to_parent() as channel:
     channel.send(b"busy")
@@ -32,6 +36,7 @@ with to_parent() as channel:
 """
 PARENT = f"""
 import os, sys
+from losscli.errors import UnfitError
 from losscli.processes import Process
 process = Process([sys.executable, "-c", {BUSY!r}])
 process.channel.receive()
@@ -42,10 +47,11 @@ os.kill(os.getpid(), 9)
 
 def test_what_a_process_prints_is_no_message(capfd):
     with Process([sys.executable, "-c", ECHO]) as process:
-        assert process.channel.receive() == b"''"
-        for message in (b"", b"line\nline", b"x" * 2**22):
-            process.channel.send(message)
-            assert process.channel.receive() == message
+        values = iter(process.channel)
+        assert next(values) == ""
+        for value in ("line\nline", math.inf, b"x" * 2**22):
+            process.channel.put(value)
+            assert next(values) == value
     written = capfd.readouterr()
     assert written.out == ""
     assert sorted(written.err.split()) == ["printed", "written"]
@@ -96,6 +102,57 @@ def test_silence_and_long_messages_are_errors():
         theirs.sendall(struct.pack("=I", 2**32 - 1))
         with pytest.raises(ValueError, match="a message of 4294967295 bytes"):
             channel.receive()
+
+
+@pytest.fixture
+def ends():
+    """Return both ends of a channel."""
+    one, other = map(Channel, socket.socketpair())
+    with one, other:
+        yield one, other
+
+
+def test_answers_end_with_none_or_an_exception(ends):
+    one, other = ends
+
+    def fails():
+        yield "first"
+        raise UnfitError("no memory")
+
+    one.put_each([1, 2])
+    one.put_each(fails())
+    assert list(other.each()) == [1, 2]
+    answers = other.each()
+    assert next(answers) == "first"
+    with pytest.raises(UnfitError, match="no memory") as raised:
+        next(answers)
+    assert "in fails" in raised.value.__notes__[0]
+
+
+def test_exception_that_cannot_be_sent_is_named(ends):
+    one, other = ends
+    one.put_each(int(each) for each in ["1", "x"])
+    with pytest.raises(ValueError, match="invalid literal"):
+        list(other.each())
+
+    class LocalError(Exception):
+        pass
+
+    def fails():
+        yield 1
+        raise LocalError("odd")
+
+    one.put_each(fails())
+    with pytest.raises(RuntimeError, match="LocalError: odd"):
+        list(other.each())
+
+
+def test_answers_that_break_off_are_no_answers(ends):
+    one, other = ends
+    one.put(1)
+    one.socket.close()
+    with pytest.raises(EOFError):
+        list(other.each())
 
 
 def test_end_of_a_process_is_told_by_code_or_signal():

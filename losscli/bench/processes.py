@@ -10,9 +10,9 @@ process with the default allocator measures the difference.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,17 +22,18 @@ from losscli.axes import PassName
 from losscli.bench.merging import merge, with_default_allocator
 from losscli.bench.outcome import Found, Surroundings, Untimed, results
 from losscli.bench.plan import Task
-from losscli.bench.protocol import Broken, Done, Note, Report, read_message, write_line
 from losscli.bench.runner import Runner
 from losscli.config.schema import Timing
-from losscli.errors import LosscliError
 from losscli.machine import allocator
+from losscli.processes import Process, how_ended
 from losscli.reasons import Reason
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
-COMMAND = (sys.executable, "-m", "losscli", "worker")
+COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 """The command that starts a process; its device and number of threads follow."""
 
+END_SECONDS = 5.0
+"""That a process which answers no more may take to end."""
 _DEFAULT_ALLOCATOR = -1
 """The number of the process with the default allocator."""
 
@@ -43,10 +44,7 @@ class ProcessDiedError(Exception):
     def __init__(self, code: int) -> None:
         """``code`` is its exit code, or the number of the signal that ended it, negative."""
         self.code = code
-        how = f"with exit code {code}"
-        if code < 0:
-            how = f"by {signal.Signals(-code).name}"
-        super().__init__(f"the process that measured the case ended {how}")
+        super().__init__(f"the process that measured the case ended {how_ended(code)}")
 
     @property
     def outcome(self) -> Untimed:
@@ -61,14 +59,7 @@ class Worker:
     """One process."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start the process in a separate session: Ctrl-C reaches only the command."""
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environ,
-            start_new_session=True,
-        )
+        self._process = Process(command, environ)
         self._ready = False
 
     def wait_until_ready(self, notify: Callable[[str], None]) -> None:
@@ -83,42 +74,27 @@ class Worker:
 
         Raises:
             ProcessDiedError: it ended before the task was finished.
-            LosscliError: an error that ends the run.
+            Exception: an error that ends the run.
         """
         self.wait_until_ready(notify)
-        assert self._process.stdin
-        try:
-            self._process.stdin.write(write_line(task))
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise self._died() from None
+        with contextlib.suppress(OSError):  # it has ended
+            self._process.channel.put(task)
         yield from self._answers(notify)
 
     def end(self) -> None:
         """Kill the process, which has nothing to save."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                pipe.close()
+        self._process.close()
 
     def _answers(self, notify: Callable[[str], None]) -> Iterator[Found]:
-        """Yield the process's reports until it is done."""
-        assert self._process.stdout
-        for line in self._process.stdout:
-            message = read_message(line) if line.endswith(b"\n") else None
-            if isinstance(message, Done):
-                return
-            if isinstance(message, Note):
-                notify(message.text)
-            if isinstance(message, Report):
-                yield message.found
-            if isinstance(message, Broken):
-                raise _error(message)
-        raise self._died()
-
-    def _died(self) -> ProcessDiedError:
-        return ProcessDiedError(self._process.wait())
+        """Yield the outcomes that the process sends until it is done; pass on its notes."""
+        try:
+            for answer in self._process.channel.each():
+                if isinstance(answer, str):
+                    notify(answer)
+                else:
+                    yield answer
+        except EOFError:
+            raise ProcessDiedError(self._process.end(END_SECONDS)) from None
 
 
 class Processes:
@@ -137,7 +113,7 @@ class Processes:
         """``notify`` receives notes for the user; tests replace the other arguments."""
         self.notify = notify
         self._start = start
-        self._command = (*COMMAND, "--device", device, "--threads", str(threads))
+        self._command = (*COMMAND, device, str(threads))
         self._sets_allocator = device == "cpu" and not unsettable()
         self._workers: dict[int, Worker] = {}
         self._new_runner = runner or (lambda: Runner(device, notify=notify))
@@ -248,12 +224,3 @@ def _surviving(task: Task, found: Mapping[PassName, Sequence[Found]]) -> Task:
         for pass_, names in task.passes.items()
     }
     return replace(task, passes={pass_: names for pass_, names in passes.items() if names})
-
-
-def _error(message: Broken) -> Exception:
-    """Return the error that a process reported."""
-    if message.exit_code is None:
-        return RuntimeError(message.text)
-    error = LosscliError(message.text)
-    error.exit_code = message.exit_code
-    return error

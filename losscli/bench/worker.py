@@ -1,71 +1,44 @@
-"""A process that measures for ``losscli bench``: reads tasks and writes results, as lines."""
+"""A process that measures for ``losscli bench``: it gets tasks and sends their outcomes and notes.
+
+The first answer is that to no task, as soon as the process is ready.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import os
-import signal
 import sys
-import traceback
-from collections.abc import Iterable
-from typing import IO
+from collections.abc import Iterator
 
 import torch
 
-from losscli.bench.protocol import Broken, Done, Message, Note, read_task, report, write_line
+from losscli.bench.outcome import Found
+from losscli.bench.plan import Task
 from losscli.bench.runner import Runner
-from losscli.errors import LosscliError
-from losscli.machine import allocator
-
-_PR_SET_PDEATHSIG = 1
+from losscli.machine import allocator, devices
+from losscli.processes import Channel, to_parent
 
 
-def main(device: str) -> None:
-    """Serve the command on the other end of standard input and output until it closes them.
-
-    Output that an implementation prints must not mix with the lines of the protocol: standard
-    output becomes standard error.
-    """
-    with contextlib.suppress(OSError, AttributeError):  # Linux alone ends the children of the dead
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    with os.fdopen(os.dup(0), "rb") as requests, os.fdopen(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sys.stdout = sys.stderr
-        with contextlib.suppress(BrokenPipeError):
-            serve(device, requests, answers)
+def main(device: str, threads: str) -> None:
+    """Measure with so many threads of the CPU until the command ends."""
+    devices.set_threads(int(threads))
+    with to_parent() as channel:
+        serve(channel, Runner(device, notify=channel.put))
 
 
-def serve(
-    device: str, requests: Iterable[bytes], answers: IO[bytes], runner: Runner | None = None
-) -> None:
-    """Answer each line; ``runner`` is the machine's runner, or a test's fake."""
-
-    def answer(message: Message) -> None:
-        answers.write(write_line(message))
-        answers.flush()
-
-    runner = runner or Runner(device, notify=lambda note: answer(Note(note)))
+def serve(channel: Channel, runner: Runner) -> None:
+    """Answer each task; ``runner`` is the machine's, or a test's fake."""
     torch.ones((), requires_grad=True).backward(torch.ones(()))  # imports sympy, which takes long
-    answer(Done())
-    for line in requests:
-        try:
-            for found in runner.measure(read_task(line)):
-                answer(report(found))
-        except LosscliError as error:
-            answer(Broken(str(error), error.exit_code))
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            answer(Broken(f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
-        else:
-            _give_back(device)
-            answer(Done())
+    channel.put_each(())
+    for task in channel:
+        channel.put_each(_measure(runner, task))
 
 
-def _give_back(device: str) -> None:
-    """Free all memory while other processes measure."""
-    if device != "cpu":
+def _measure(runner: Runner, task: Task) -> Iterator[Found]:
+    """Measure, and free all memory while other processes do."""
+    yield from runner.measure(task)
+    if runner.device != "cpu":
         torch.cuda.empty_cache()
     allocator.give_back()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -50,7 +50,7 @@ COMMANDS = {
 }
 """Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that
 `losscli --help` imports none."""
-HIDDEN = ("worker", "judge-job")
+HIDDEN = ("judge-job",)
 """Commands that only losscli itself calls."""
 
 

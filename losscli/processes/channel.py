@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import struct
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 MOST_BYTES = 2**26
 """The longest message: a length is not believed."""
@@ -24,10 +27,10 @@ class Channel:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield each message until the other process closes its end."""
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each value that the other process puts until it closes its end."""
         while (message := self.receive()) is not None:
-            yield message
+            yield pickle.loads(message)
 
     def send(self, message: bytes) -> None:
         """Send a message; OSError where the other process has closed its end."""
@@ -51,6 +54,40 @@ class Channel:
             return self._exactly(length)
         except ConnectionResetError:  # it closed its end with messages unread
             return None
+
+    def put(self, value: object) -> None:
+        """Send a value to a process of losscli that runs no code of others; see :meth:`send`."""
+        self.send(pickle.dumps(value))
+
+    def put_each(self, values: Iterable[object]) -> None:
+        """Send each value and then None, or the exception that ended them."""
+        try:
+            for value in values:
+                self.put(value)
+            self.put(None)
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            try:
+                pickle.loads(pickle.dumps(error))
+            except Exception:  # its class is made from other arguments than it keeps
+                error = RuntimeError(f"{type(error).__name__}: {error}")
+            self.put(error)
+
+    def each(self) -> Iterator[Any]:
+        """Yield the values of :meth:`put_each`, or raise its exception.
+
+        Raises:
+            EOFError: the other process has closed its end.
+        """
+        for value in self:
+            if isinstance(value, Exception):
+                raise value
+            if value is None:
+                return
+            yield value
+        raise EOFError("the other process has closed its end")
 
     def _exactly(self, count: int) -> bytes | None:
         parts: list[bytes] = []

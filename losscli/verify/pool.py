@@ -11,7 +11,6 @@ that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY, which these proc
 from __future__ import annotations
 
 import copyreg
-import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -108,24 +107,16 @@ class _Process:
     def results_of(self, job: Job) -> Iterator[VerifyResult]:
         """Yield the results of the first job that is left."""
         missing = list(job.trials)
-        died = False
-        while True:
-            message = self._process.channel.receive()
-            if message is None:
-                yield self._death(job, missing)
-                died = True
-            sent = pickle.loads(message) if message else None
-            if sent is None:
-                break
-            if isinstance(sent, BaseException):
-                raise sent
-            missing = [trial for trial in missing if not _is_of(sent, trial)]
-            yield sent
         del self._jobs[0]
-        # One that has ended without dying has sent the results of all its jobs.
-        if died and self._jobs:
+        try:
+            for result in self._process.channel.each():
+                missing = [trial for trial in missing if not _is_of(result, trial)]
+                yield result
+        except EOFError:
+            yield self._death(job, missing)
             self.end()
-            self._start()
+            if self._jobs:
+                self._start()
 
     def end(self) -> None:
         """End the process now."""
@@ -134,7 +125,7 @@ class _Process:
     def _start(self) -> None:
         """Start a process that runs the jobs that are left."""
         self._process = Process((sys.executable, "-m", "losscli.verify.pool"))
-        self._process.channel.send(pickle.dumps(self._jobs))
+        self._process.channel.put(self._jobs)
 
     def _death(self, job: Job, missing: Sequence[runner.Trial]) -> VerifyResult:
         """Return the failure of the check in which the process ended."""
@@ -152,17 +143,10 @@ def _is_of(result: VerifyResult, trial: runner.Trial) -> bool:
 
 
 def main() -> None:
-    """Run the jobs that the parent sends, and send their results; None after those of each."""
+    """Run the jobs that the parent sends, and send the results of each."""
     with to_parent() as channel:
-        try:
-            for job in pickle.loads(channel.receive() or pickle.dumps([])):
-                for result in runner.run(job):
-                    channel.send(pickle.dumps(result))
-                channel.send(pickle.dumps(None))
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            channel.send(pickle.dumps(error))
+        for job in next(iter(channel), []):
+            channel.put_each(runner.run(job))
 
 
 if __name__ == "__main__":
