@@ -107,7 +107,6 @@ def main(arguments: list[str]) -> int:
     from losscli.judge import pool, serving
 
     if not arguments:
-        serving.end_with_parent()
         try:
             serving.main(judge)
         except KeyboardInterrupt:

@@ -186,11 +186,10 @@ def test_one_job_is_judged_in_a_process_of_its_own(jobs, monkeypatch):
     assert judge_one(job).word == "WRONG"
 
 
-def test_a_judge_reads_a_job_as_the_pool_writes_it(jobs):
-    import msgspec
-
-    [job] = jobs("RIGHT", sizes=((8, 8),), parameters={"beta": 0.5}, loss="smooth_l1")
-    assert read_line(msgspec.json.encode(job.to_json()), "job") == job
+def test_job_that_no_judge_can_judge_is_a_bad_job(jobs):
+    [found] = run(jobs("RIGHT", sizes=((-1, 8),))).values()
+    assert found.reasons[0].code == "bad_job"
+    assert found.reasons[0].text.startswith("[-1, 8] is not a size")
 
 
 def test_broken_request_has_an_answer():

@@ -1,22 +1,19 @@
 """Judges many jobs at once: processes of this machine, one for each worker.
 
 A pool is what has ``run``, so that a cluster's engine can take the place of the local one: a job
-and a verdict are plain data. The local pool's processes run ``losscli judge-job``, which reads jobs
-and writes verdicts; one that crashes fails its own job, and is replaced for the next.
+and a verdict are plain data. The local pool's processes run ``losscli judge-job``, which gets jobs
+and sends verdicts; one that crashes fails its own job, and is replaced for the next.
 """
 
 from __future__ import annotations
 
 import contextlib
 import queue
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
-import msgspec
 from msgspec.structs import replace
 
 from losscli.errors import UnfitError
@@ -26,9 +23,9 @@ from losscli.judge.verdict import Verdict
 from losscli.machine import allocator
 from losscli.machine.devices import core_count, find_gpus, torch_without_cuda
 from losscli.machine.memory import free_bytes
-from losscli.runs.decoding import UNREADABLE, RecordError, read_object
+from losscli.processes import Process, how_ended
 
-COMMAND = (sys.executable, "-m", "losscli", "judge-job", "--end-with-parent")
+COMMAND = (sys.executable, "-m", "losscli", "judge-job")
 GRACE = 10.0
 """Seconds that a process has to clean up after Ctrl-C."""
 WORKER_BYTES = 2 * 2**30
@@ -237,24 +234,20 @@ class _Judges:
             for judge in judges:
                 judge.interrupt()
             for judge in judges:
-                judge.wait(grace)
+                judge.end(grace)
         finally:
             for judge in judges:
-                judge.kill()
+                judge.end(0.0)
 
 
 class _Judge:
     """One process that judges one job after another."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start the process in a session of its own: Ctrl-C reaches only the command."""
+        """Start the process."""
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=None if allocator.unsettable() else allocator.environment(keeps=True),
-                start_new_session=True,
+            self._process = Process(
+                command, None if allocator.unsettable() else allocator.environment(keeps=True)
             )
         except OSError as error:
             raise UnfitError(
@@ -264,49 +257,28 @@ class _Judge:
 
     def ask(self, job: Job) -> Verdict:
         """Return the verdict on a job; that it was not judged where the process ends."""
-        assert self._process.stdin
-        assert self._process.stdout
-        line = b""
-        with contextlib.suppress(OSError, ValueError):  # it has ended, or the pool is ending
-            self._process.stdin.write(msgspec.json.encode(job.to_json()) + b"\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        if line.endswith(b"\n"):
-            with contextlib.suppress(RecordError, *UNREADABLE):
-                return read_object(Verdict, line)
+        with contextlib.suppress(OSError):  # it has ended, or the pool is ending
+            self._process.channel.put(job)
+        verdict: Verdict | None = next(iter(self._process.channel), None)
+        if verdict:
+            return verdict
         self.over = True
-        self.wait(GRACE)
-        self.kill()
-        code = self._process.returncode
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        how = how_ended(self._process.end(GRACE))
         return not_judged(job, "error", f"the process that judged it ended {how}")
 
     def finish(self) -> None:
-        """End a process that has no job, by closing its input."""
-        assert self._process.stdin
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        self.wait(GRACE)
-        self.kill()
-        self.close()
+        """End a process that has no job, by closing its channel."""
+        self._process.channel.socket.close()
+        self._process.end(GRACE)
 
     def interrupt(self) -> None:
         """Ask the process to end early."""
-        self._process.terminate()
+        self._process.interrupt()
 
-    def wait(self, seconds: float) -> None:
-        """Wait for its end."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
-
-    def kill(self) -> None:
-        """Kill the process if it is still there."""
-        self._process.kill()
-        self._process.wait()
+    def end(self, seconds: float) -> None:
+        """Wait so long for its end, and then kill it."""
+        self._process.end(seconds)
 
     def close(self) -> None:
-        """Close the pipes, in the thread that reads them, once the process has ended."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        """Close the channel, in the thread that reads it, once the process has ended."""
+        self._process.close()

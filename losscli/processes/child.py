@@ -8,21 +8,28 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 
 from losscli.processes.channel import Channel
 
 _PR_SET_PDEATHSIG = 1
+_POLL_SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def to_parent(number: int = signal.SIGKILL) -> Iterator[Channel]:
+def to_parent(grace: float = 0.0) -> Iterator[Channel]:
     """Yield the channel to the parent until it ends; leave standard input empty.
 
-    Standard output is standard error, as :class:`Process` has it. ``number`` is the signal that
-    the process gets when its parent ends.
+    Standard output is standard error, as :class:`Process` has it. When the parent ends, the
+    process is killed, or gets SIGTERM where it has a ``grace`` of some seconds to clean up.
     """
-    end_with_parent(number)
+    if grace:
+        end_with_parent(signal.SIGTERM)
+        threading.Thread(target=_watch, args=(os.getppid(), grace), daemon=True).start()
+    else:
+        end_with_parent()
     end = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.stdout = sys.stderr
@@ -34,3 +41,12 @@ def end_with_parent(number: int = signal.SIGKILL) -> None:
     """Have Linux send this process a signal when the thread that started it ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _watch(parent: int, grace: float) -> None:
+    """Interrupt this process when its parent has ended, and kill it some seconds later."""
+    while os.getppid() == parent:
+        time.sleep(_POLL_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(grace)
+    os.kill(os.getpid(), signal.SIGKILL)

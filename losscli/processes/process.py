@@ -65,7 +65,8 @@ class Process:
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # another thread has seen its end
+                os.killpg(self._process.pid, signal.SIGKILL)
             return self._process.wait()
 
     def close(self) -> None:
