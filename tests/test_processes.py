@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 
@@ -55,6 +56,20 @@ def test_what_a_process_prints_is_no_message(capfd):
     written = capfd.readouterr()
     assert written.out == ""
     assert sorted(written.err.split()) == ["printed", "written"]
+
+
+def test_process_of_a_command_without_standard_error_prints_nowhere():
+    text = f"""
+import sys
+from losscli.processes import Process
+with Process([sys.executable, "-c", {ECHO!r}]) as process:
+    values = iter(process.channel)
+    next(values)
+    process.channel.put("back")
+    print(next(values, None))
+"""
+    command = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, text]
+    assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout == b"back\n"
 
 
 def test_process_ends_with_its_channel():

@@ -209,7 +209,7 @@ class _Judges:
             judge = self._all[thread]
         verdict = judge.ask(job)
         if self._stopping:
-            judge.close()
+            judge.process.channel.socket.close()  # in the thread that reads from it
             return None
         if judge.over or any(reason.code in _RENEW for reason in verdict.reasons):
             self.retire()
@@ -232,12 +232,12 @@ class _Judges:
             judges = list(self._all.values())
         try:
             for judge in judges:
-                judge.interrupt()
+                judge.process.interrupt()
             for judge in judges:
-                judge.end(grace)
+                judge.process.end(grace)
         finally:
             for judge in judges:
-                judge.end(0.0)
+                judge.process.end()
 
 
 class _Judge:
@@ -246,7 +246,7 @@ class _Judge:
     def __init__(self, command: Sequence[str]) -> None:
         """Start the process."""
         try:
-            self._process = Process(
+            self.process = Process(
                 command, None if allocator.unsettable() else allocator.environment(keeps=True)
             )
         except OSError as error:
@@ -258,27 +258,15 @@ class _Judge:
     def ask(self, job: Job) -> Verdict:
         """Return the verdict on a job; that it was not judged where the process ends."""
         with contextlib.suppress(OSError):  # it has ended, or the pool is ending
-            self._process.channel.put(job)
-        verdict: Verdict | None = next(iter(self._process.channel), None)
+            self.process.channel.put(job)
+        verdict: Verdict | None = next(iter(self.process.channel), None)
         if verdict:
             return verdict
         self.over = True
-        how = how_ended(self._process.end(GRACE))
+        how = how_ended(self.process.end(GRACE))
         return not_judged(job, "error", f"the process that judged it ended {how}")
 
     def finish(self) -> None:
         """End a process that has no job, by closing its channel."""
-        self._process.channel.socket.close()
-        self._process.end(GRACE)
-
-    def interrupt(self) -> None:
-        """Ask the process to end early."""
-        self._process.interrupt()
-
-    def end(self, seconds: float) -> None:
-        """Wait so long for its end, and then kill it."""
-        self._process.end(seconds)
-
-    def close(self) -> None:
-        """Close the channel, in the thread that reads it, once the process has ended."""
-        self._process.close()
+        self.process.channel.socket.close()
+        self.process.end(GRACE)

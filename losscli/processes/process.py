@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 
 from losscli.processes.channel import Channel
@@ -31,13 +32,15 @@ class Process:
         Raises:
             OSError: it cannot be started.
         """
+        if errors is None:  # closed at the start (`2>&-`), another file may have its number
+            errors = subprocess.DEVNULL if sys.__stderr__ is None else 2
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 self._process = subprocess.Popen(
                     command,
                     stdin=theirs.fileno(),
-                    stdout=2 if errors is None else errors,
+                    stdout=errors,
                     stderr=errors,
                     env=environ,
                     start_new_session=True,

@@ -9,14 +9,12 @@ import contextlib
 import ctypes
 import os
 import resource
-import signal
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from losscli.extension.plan import STEERING_VARIABLES
 
-PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
@@ -72,13 +70,6 @@ def environment(scratch: str, given: Mapping[str, str] | None = None) -> dict[st
     }
     # Its pool of compilers would outlive a call.
     return {**own, **cached, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends."""
-    _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def unshare() -> Iterator[str]:

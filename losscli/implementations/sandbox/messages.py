@@ -1,22 +1,17 @@
-"""The messages between a judge and a worker: JSON with its length before it.
+"""The messages between a judge and a worker: JSON.
 
 Tensors are not in them: see ``wire``. A worker's messages may be forged by the code that runs in
-it, so the judge decodes them by type and believes no length.
+it, so the judge decodes them by type.
 """
 
 from __future__ import annotations
 
-import socket
-import struct
 from typing import Any, Literal
 
 import msgspec
 
 from losscli.cases import Case
-
-MOST_BYTES = 2**26
-"""The longest message."""
-_LENGTH = struct.Struct("=I")
+from losscli.processes import Channel
 
 
 class Stored(msgspec.Struct):
@@ -94,48 +89,26 @@ _questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)
 _replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
-def send(channel: socket.socket, message: Question | Reply) -> None:
+def send(channel: Channel, message: Question | Reply) -> None:
     """Send a message."""
-    data = msgspec.json.encode(message, enc_hook=_mapping)
-    channel.sendall(_LENGTH.pack(len(data)) + data)
+    channel.send(msgspec.json.encode(message, enc_hook=_mapping))
 
 
-def receive_question(channel: socket.socket) -> Question | None:
+def receive_question(channel: Channel) -> Question | None:
     """Receive what the judge asks; None where it has hung up."""
-    data = _receive(channel)
+    data = channel.receive()
     return None if data is None else _questions.decode(data)
 
 
-def receive_reply(channel: socket.socket) -> Reply | None:
+def receive_reply(channel: Channel, seconds: float) -> Reply | None:
     """Receive what a worker answers; None where it has hung up.
 
     Raises:
         ValueError: it is no message.
-        TimeoutError: nothing came in time.
+        TimeoutError: nothing came for so many seconds.
     """
-    data = _receive(channel)
+    data = channel.receive(seconds)
     return None if data is None else _replies.decode(data)
-
-
-def _receive(channel: socket.socket) -> bytes | None:
-    head = _exactly(channel, _LENGTH.size)
-    if head is None:
-        return None
-    (length,) = _LENGTH.unpack(head)
-    if length > MOST_BYTES:
-        raise ValueError(f"a message of {length} bytes")
-    return _exactly(channel, length)
-
-
-def _exactly(channel: socket.socket, count: int) -> bytes | None:
-    parts: list[bytes] = []
-    while count:
-        part = channel.recv(min(count, 2**20))
-        if not part:
-            return None
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

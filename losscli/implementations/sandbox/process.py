@@ -8,13 +8,13 @@ process that keeps it, and that one with the judge.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -37,6 +37,7 @@ from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replie
 from losscli.implementations.sandbox.methods import FITS, KEEPS_OPERANDS, METHODS
 from losscli.implementations.sandbox.wire import Outgoing
 from losscli.machine import allocator
+from losscli.processes import Channel, Process, how_ended
 from losscli.reasons import Code
 from losscli.units import format_bytes
 
@@ -107,38 +108,30 @@ class Zygote:
     """The process that forks workers. It is started once, for importing torch takes a second."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "losscli.implementations.sandbox.zygote"],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, **_allocator(), "PYTHONUNBUFFERED": "1"},
-            )
-        self.socket = ours
-        ours.settimeout(START_SECONDS)
-        self._answers = ours.makefile("rb")
+        self._process = Process(
+            [sys.executable, "-m", "losscli.implementations.sandbox.zygote"],
+            {**os.environ, **_allocator(), "PYTHONUNBUFFERED": "1"},
+        )
         self._lock = threading.Lock()
-        if self._answers.readline() != b"ready\n":
-            self.end()
-            raise UnfitError("the process that starts workers could not be started.")
+        with contextlib.suppress(TimeoutError):
+            if self._process.channel.receive(START_SECONDS):
+                return
+        self.end()
+        raise UnfitError("the process that starts workers could not be started.")
 
     def fork(self, wanted: dict[str, Any], descriptors: Sequence[int]) -> int:
         """Return the number of the keeper of a new worker."""
+        channel = self._process.channel
         with self._lock:
-            socket.send_fds(self.socket, [json.dumps(wanted).encode()], descriptors)
-            line = self._answers.readline()
-        if not line:
+            socket.send_fds(channel.socket, [json.dumps(wanted).encode()], descriptors)
+            pid = channel.receive(START_SECONDS)
+        if pid is None:
             raise UnfitError("the process that starts workers has ended.")
-        return int(line)
+        return int(pid)
 
     def end(self) -> None:
         """End the process, and with it all workers."""
-        self._answers.close()
-        self.socket.close()
-        self.process.kill()
-        self.process.wait()
+        self._process.close()
 
 
 @cache
@@ -197,7 +190,7 @@ class Worker:
         self.outgoing = Outgoing(operands, results, device)
         ours, theirs = socket.socketpair()
         status, status_end = os.pipe()
-        self.channel, self.status = ours, status
+        self.channel, self.status = Channel(ours), status
         self.log = _Log(allowance.output_bytes, self._flood)
         scratch = scratch_directory()
         wanted = {
@@ -269,9 +262,9 @@ class Worker:
 
     def end(self) -> str:
         """End the worker and all it has started; return what it wrote."""
-        if self.channel.fileno() >= 0:
+        if self.channel.socket.fileno() >= 0:
             self._wait_for_end(kill=True)
-            self.channel.close()
+            self.channel.socket.close()
             os.close(self.status)
             for file in self.files:
                 os.close(file)
@@ -302,9 +295,8 @@ class Worker:
 
     def _reply(self, seconds: float) -> Reply:
         """Wait for a message, so long and no longer."""
-        self.channel.settimeout(seconds)
         try:
-            reply = messages.receive_reply(self.channel)
+            reply = messages.receive_reply(self.channel, seconds)
         except TimeoutError:
             raise self._fatal("hangs", f"did not answer within {seconds:g} s") from None
         except OSError:
@@ -339,11 +331,7 @@ class Worker:
             most = self.allowance.output_bytes
             return self._fatal("flooded_output", f"wrote more than {most} bytes of output")
         code = self._wait_for_end(kill=False)
-        how = f"with exit code {code}"
-        if code is None:
-            how = "without a word"
-        elif code < 0:
-            how = f"by {signal.Signals(-code).name}"
+        how = "without a word" if code is None else how_ended(code)
         return self._fatal("process_died", f"its process ended {how}")
 
     def _forged(self, what: str) -> SandboxError:

@@ -56,6 +56,7 @@ from losscli.implementations.sandbox.timed import Timed
 from losscli.implementations.sandbox.wire import Incoming
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
+from losscli.processes import Channel
 
 QUIET_SECONDS = 0.1
 """Of which a worker that is asked nothing computes in less than half."""
@@ -65,7 +66,7 @@ def serve(
     channel: int, operands: int, results: int, device: str, scratch: str, reached: tuple[str, ...]
 ) -> None:
     """Answer until the judge hangs up."""
-    with socket.socket(fileno=channel) as connection:
+    with Channel(socket.socket(fileno=channel)) as connection:
         messages.send(connection, Ready(list(reached), scratch))
         server, own = _Server(Incoming(operands, results), device, scratch), os.getpid()
         while (question := messages.receive_question(connection)) is not None:

@@ -1,9 +1,9 @@
 """The process that forks workers: it has imported torch, and runs no code of others.
 
-It reads one line of JSON a worker from standard input, with the file descriptors that the worker
-gets. For each it forks a keeper, which leaves the judge's namespaces and forks the worker. The
-keeper waits for the worker, says how it ended, and ends every process that it left. Each dies with
-its parent, so that nothing outlives a judge that is killed.
+It gets one line of JSON a worker from the judge, with the file descriptors that the worker has. For
+each it forks a keeper, which leaves the judge's namespaces and forks the worker. The keeper waits
+for the worker, says how it ended, and ends every process that it left. Each dies with its parent,
+so that nothing outlives a judge that is killed.
 """
 
 from __future__ import annotations
@@ -18,38 +18,37 @@ import tempfile
 from typing import Any, NoReturn
 
 from losscli.implementations.sandbox import confinement
+from losscli.processes import end_with_parent, to_parent
 
 DESCRIPTORS = 5
 """Channel, log, status, operands and results, in this order."""
 
 
 def main() -> None:
-    """Serve the judge on the socket that is standard input until it closes it."""
-    confinement.die_with_parent(os.getppid())
-    requests = socket.socket(fileno=os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers
-    import torch
-    import torch.fx.experimental.symbolic_shapes  # what the first backward pass imports, in 0.7 s
+    """Serve the judge until it ends."""
+    with to_parent() as channel:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers
+        import torch
+        import torch.fx.experimental.symbolic_shapes  # what the first backward pass imports, 0.7 s
 
-    import losscli.functional  # noqa: F401 - its operators, for a file that builds on them
-    from losscli.implementations.sandbox import server  # noqa: F401
+        import losscli.functional  # noqa: F401 - its operators, for a file that builds on them
+        from losscli.implementations.sandbox import server  # noqa: F401
 
-    torch.empty(1)
-    requests.sendall(b"ready\n")
-    while True:
-        data, descriptors, _, _ = socket.recv_fds(requests, 2**20, DESCRIPTORS)
-        if not data:
-            return
-        zygote = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            requests.close()
-            _keep(json.loads(data), descriptors, zygote)
-        requests.sendall(f"{pid}\n".encode())
-        for descriptor in descriptors:
-            os.close(descriptor)
+        torch.empty(1)
+        channel.send(b"ready")
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(channel.socket, 2**20, DESCRIPTORS)
+            if not data:
+                return
+            zygote = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                channel.socket.close()
+                _keep(json.loads(data), descriptors, zygote)
+            channel.send(b"%d" % pid)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
 def _keep(wanted: dict[str, Any], descriptors: list[int], zygote: int) -> NoReturn:
@@ -57,7 +56,9 @@ def _keep(wanted: dict[str, Any], descriptors: list[int], zygote: int) -> NoRetu
     status = os.fdopen(descriptors[2], "wb", buffering=0)
     code = 1
     try:
-        confinement.die_with_parent(zygote)
+        end_with_parent()
+        if os.getppid() != zygote:
+            os._exit(1)
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         confinement._libc().prctl(confinement.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -84,7 +85,7 @@ def _work(wanted: dict[str, Any], descriptors: list[int], reached: list[str], ke
     code = 70
     try:
         channel, log, _, operands, results = descriptors
-        confinement._libc().prctl(confinement.PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         scratch = wanted["scratch"]
         if "processes" in reached:
             reached += confinement.mount_private(scratch)
@@ -101,6 +102,7 @@ def _work(wanted: dict[str, Any], descriptors: list[int], reached: list[str], ke
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
+        sys.stdout = sys.__stdout__
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
