@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from losscli.errors import UnfitError
+from losscli.processes.lock import try_lock, unlock
 
 _NOTIFY_AFTER = 1.0
 """Seconds of waiting before the first message."""
@@ -36,11 +36,8 @@ def locked(
     Raises:
         UnfitError: the file system has no locks.
     """
-    # Not there on Windows, where this module is to be importable all the same.
-    import fcntl
-
     started, told = clock(), False
-    while not _try_lock(file):
+    while not try_lock(file):
         if not told and clock() - started >= _NOTIFY_AFTER:
             notify(f"waiting for {_holder(file)} to finish building")
             told = True
@@ -53,23 +50,7 @@ def locked(
         yield
     finally:
         file.truncate(0)
-        # Closing would not do: the compilers have the file too, and a cache's server keeps it.
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _try_lock(file: IO[str]) -> bool:
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise UnfitError(
-            f"cannot lock {file.name}: {error.strerror}. Name a folder on another file system in "
-            "LOSSCLI_CACHE_DIR."
-        ) from None
-    return True
+        unlock(file)  # the compilers have the file too, and a cache's server keeps it
 
 
 def _holder(file: IO[str]) -> str:

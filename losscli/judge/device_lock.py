@@ -18,6 +18,7 @@ from typing import IO
 from losscli.directories import user_directory
 from losscli.errors import UnfitError
 from losscli.machine.devices import gpu_uuid
+from losscli.processes.lock import try_lock, unlock
 
 VARIABLE = "LOSSCLI_CACHE_DIR"
 _NOTIFY_AFTER = 5.0
@@ -47,14 +48,11 @@ def device_lock(
     Raises:
         UnfitError: the locks cannot be written, or the file system has none.
     """
-    import fcntl  # not there on Windows, where this module is to be importable all the same
-
-    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     started, told = clock(), False
 
-    def wait(file: IO[str], mode: int) -> None:
+    def wait(file: IO[str], *, shared: bool) -> None:
         nonlocal told
-        while not _try_lock(file, mode):
+        while not try_lock(file, shared=shared):
             if not told and clock() - started >= _NOTIFY_AFTER:
                 notify(f"waiting for the timing of another kernel on {device} to finish")
                 told = True
@@ -63,26 +61,23 @@ def device_lock(
     # All go through the turnstile, where whoever is to time stays: else those who share could
     # keep the lock among them for ever.
     with _open(device, "turn") as turnstile, _open(device, "lock") as lock:
-        wait(turnstile, fcntl.LOCK_EX)
-        wait(lock, mode)
+        wait(turnstile, shared=False)
+        wait(lock, shared=shared)
         if shared:
-            fcntl.flock(turnstile, fcntl.LOCK_UN)
+            unlock(turnstile)
         try:
             yield clock() - started
         finally:
-            # Closing alone would not do where a child has inherited the files.
-            for file in (lock, turnstile):
-                fcntl.flock(file, fcntl.LOCK_UN)
+            unlock(lock)
+            unlock(turnstile)
 
 
 def is_alone(device: str) -> bool:
     """Tell whether nobody else builds, checks or times on a device at this moment."""
-    import fcntl
-
     with _open(device, "lock") as lock:
-        alone = _try_lock(lock, fcntl.LOCK_EX)
+        alone = try_lock(lock)
         if alone:
-            fcntl.flock(lock, fcntl.LOCK_UN)
+            unlock(lock)
     return alone
 
 
@@ -102,21 +97,6 @@ def _open(device: str, kind: str) -> IO[str]:
             f"cannot write {path}: {error.strerror}. Name a folder that can be written in "
             f"{VARIABLE}."
         ) from None
-
-
-def _try_lock(file: IO[str], mode: int) -> bool:
-    import fcntl
-
-    try:
-        fcntl.flock(file, mode | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise UnfitError(
-            f"cannot lock {file.name}: {error.strerror}. Name a folder on another file system in "
-            f"{VARIABLE}."
-        ) from None
-    return True
 
 
 def _identity(device: str) -> str:

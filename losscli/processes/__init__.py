@@ -1,7 +1,7 @@
-"""Processes that losscli starts and talks to.
+"""Processes that losscli starts and talks to, and the lock that processes take turns by.
 
 :class:`Process` starts one, whose module takes the other end of the channel by :func:`to_parent`.
-A message is bytes of any encoding; only the sandbox's are from a process that must not be believed.
+Values are pickled, but for the sandbox's workers, whose bytes are not to be believed.
 """
 
 from losscli.processes.channel import Channel

@@ -25,11 +25,9 @@ def to_parent(grace: float = 0.0) -> Iterator[Channel]:
     Standard output is standard error, as :class:`Process` has it. When the parent ends, the
     process is killed, or gets SIGTERM where it has a ``grace`` of some seconds to clean up.
     """
+    end_with_parent(gently=grace > 0)
     if grace:
-        end_with_parent(signal.SIGTERM)
         threading.Thread(target=_watch, args=(os.getppid(), grace), daemon=True).start()
-    else:
-        end_with_parent()
     end = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.stdout = sys.stderr
@@ -37,8 +35,9 @@ def to_parent(grace: float = 0.0) -> Iterator[Channel]:
         yield channel
 
 
-def end_with_parent(number: int = signal.SIGKILL) -> None:
-    """Have Linux send this process a signal when the thread that started it ends."""
+def end_with_parent(*, gently: bool = False) -> None:
+    """Have Linux kill this process, or send it SIGTERM, when the thread that started it ends."""
+    number = signal.SIGTERM if gently else signal.SIGKILL
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
