@@ -45,6 +45,7 @@ from docs import ages  # noqa: E402 - beside this program, which is run and load
 RESULTS = DOCS / "results"
 DOCUMENTS = (
     DOCS.parent / "README.md",
+    DOCS / "training-code.md",
     DOCS / "performance.md",
     DOCS / "mutations.md",
     RESULTS / "README.md",
