@@ -47,6 +47,7 @@ DOCUMENTS = (
     DOCS.parent / "README.md",
     DOCS / "training-code.md",
     DOCS / "performance.md",
+    DOCS / "kernel-notes.md",
     DOCS / "mutations.md",
     RESULTS / "README.md",
 )
