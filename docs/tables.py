@@ -45,7 +45,9 @@ from docs import ages  # noqa: E402 - beside this program, which is run and load
 RESULTS = DOCS / "results"
 DOCUMENTS = (
     DOCS.parent / "README.md",
+    DOCS / "training-code.md",
     DOCS / "performance.md",
+    DOCS / "kernel-notes.md",
     DOCS / "mutations.md",
     RESULTS / "README.md",
 )

@@ -1,11 +1,11 @@
 """The losses as functions, replacements for those of torch.nn.functional, with fused backward.
 
-Every loss takes ``input`` and ``target`` of any broadcastable shapes and strides, in float32,
-float64, float16 or bfloat16 (mixed dtypes are promoted as PyTorch promotes them), on the CPU or on
-a CUDA device, and is differentiable twice in both. The first call of a loss on a device loads its
-kernels, which are built if need be. Importing this module defines the operators and builds nothing:
-a program that ``torch.export`` saved runs once it is imported. PyTorch's transforms and compilers
-work with the losses as docs/transforms.md lists.
+Every loss takes operands of any strides, in float32, float64, float16 or bfloat16 (mixed dtypes are
+promoted as PyTorch promotes them), on the CPU or on a CUDA device, and is differentiable twice in
+both. Operands of losses of each element may have any shapes that broadcast. The first call of a
+loss on a device loads its kernels, which are built if need be. Importing this module defines the
+operators and builds nothing: a program that ``torch.export`` saved runs once it is imported.
+PyTorch's transforms and compilers work with the losses as docs/transforms.md lists.
 
 In training the incoming gradient (1, a loss's weight, a GradScaler's factor) is the same number for
 many steps. Forward writes the gradients for the number that the last backward received; another

@@ -40,17 +40,13 @@ _FILES = {
     "proc/meminfo": f"MemTotal: {64 * KIB_OF_GIB} kB\nMemAvailable: {48 * KIB_OF_GIB} kB\n",
     "proc/self/cgroup": "0::/\n",
     "proc/cpuinfo": "model name : A CPU\nflags : fpu avx2 fma avx512f\nFeatures : asimd\n",
-    "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
     "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
 }
 _GPU = {
     "uuid": f"GPU-{UUID}",
     "driver_version": "580.82.07",
-    "persistence_mode": "Enabled",
     "mig.mode.current": "Disabled",
     "compute_mode": "Default",
-    "power.limit": "700.00",
-    "power.default_limit": "700.00",
     "clocks.max.sm": "1980",
     "memory.used": "4",
     "utilization.gpu": "0",
@@ -164,7 +160,6 @@ def make_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
     monkeypatch.setattr(questions, "ask", made.ask)
     monkeypatch.setattr(kernel_files, "PROC", root / "proc")
     monkeypatch.setattr(kernel_files, "SYS", root / "sys")
-    monkeypatch.setattr(kernel_files, "ROOT", root)
     monkeypatch.setattr(nvcc, "USUAL_PLACE", root / "local")
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(root / "site-packages"))
     monkeypatch.setattr(toolbox, "driver_cuda", lambda: made.answers["driver"]["cuda"])

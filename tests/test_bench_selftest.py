@@ -1,4 +1,4 @@
-"""`losscli bench --self-test`: a right timer passes, and a wrong one fails."""
+"""`losscli self-test timer`: a right timer passes, and a wrong one fails."""
 
 import json
 import random
@@ -166,14 +166,13 @@ def found(monkeypatch):
     return come_to
 
 
-SELF_TEST = ("bench", "--self-test", "--device", "cpu")
+SELF_TEST = ("self-test", "timer", "--device", "cpu")
 
 
-@pytest.mark.parametrize("command", [SELF_TEST, ("self-test", "timer", "--device", "cpu")])
 @pytest.mark.parametrize(("results", "code"), [(RESULTS, 1), (RESULTS[:2], 0)])
-def test_timer_self_test_exits_1_if_a_part_fails(capsys, found, results, code, command):
+def test_timer_self_test_exits_1_if_a_part_fails(capsys, found, results, code):
     found(*results)
-    assert run([*command, "--format", "json"]) == code
+    assert run([*SELF_TEST, "--format", "json"]) == code
     record = json.loads(capsys.readouterr().out)
     assert record["kind"] == "timer-test"
     assert [r["status"] for r in record["results"]] == [r.status for r in results]
@@ -194,46 +193,6 @@ def test_timer_self_test_stops_at_the_first_failure_with_fail_fast(capsys, found
     found(RESULTS[2], RESULTS[0])
     assert run([*SELF_TEST, "--fail-fast", "--format", "json"]) == 1
     assert len(json.loads(capsys.readouterr().out)["results"]) == 1
-
-
-def test_threads_are_set_before_the_timer_self_test(capsys, monkeypatch):
-    before, seen = torch.get_num_threads(), []
-
-    def plan(bench):
-        seen.append(torch.get_num_threads())
-        return [Part("overhead", lambda: RESULTS[1])]
-
-    monkeypatch.setattr(selftest, "plan", plan)
-    try:
-        assert run([*SELF_TEST, "--threads", "3", "--format", "json"]) == 0
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [3]
-    assert json.loads(capsys.readouterr().out)["environment"]["threads"] == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("--save", "base"), "--save"),
-        (("--resume", "base"), "--resume"),
-        (("--list",), "--list"),
-        (("--dry-run",), "--dry-run"),
-        (("--mode", "host"), "--mode"),
-        (("--cache", "cold"), "--cache"),
-        (("--filter", "loss=mse"), "--filter"),
-        (("--max-time", "1s"), "--max-time"),
-        (("-c", "smoke", "--size", "8", "--seed", "0"), "--config, --size, --seed"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_timer_self_test_refuses_options_about_cases(capsys, found, arguments, named):
-    found(*RESULTS)
-    assert run([*SELF_TEST, *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert f"--self-test times its own cases and cannot be combined with {named}. " in captured.err
-    assert captured.err.count("\n") == 1
 
 
 @pytest.mark.gpu

@@ -10,11 +10,9 @@ import pytest
 
 from losscli.cli import main
 from losscli.cli.completion import SHELLS
-from losscli.config.check_names import check_names
 from losscli.config.loader import shipped_configs
 from losscli.errors import EXIT_OK
 from losscli.losses import EVERY_LOSS
-from losscli.verify.checks import CHECKS
 from tests.without_torch import run_without_torch
 
 ROOT = Path(__file__).parents[1]
@@ -99,10 +97,6 @@ def test_saved_runs_are_completed(complete, monkeypatch, tmp_path):
 
 def test_wrong_value_before_does_not_stop_completion(complete):
     assert complete("losscli bench --size 8y --loss hing") == ["hinge"]
-
-
-def test_names_of_checks_that_are_read_from_the_sources_are_those_of_the_registry():
-    assert check_names() == {check.name: check.catches for check in CHECKS.values()}
 
 
 @pytest.fixture

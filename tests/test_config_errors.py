@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from losscli.config.check_names import check_names
+from losscli.config.check_names import CATCHES
 from losscli.config.loader import load_config
 from losscli.errors import EXIT_USAGE, ConfigError, UsageError
 from losscli.losses import LOSSES, ROW_FORMS
@@ -17,7 +17,7 @@ def test_bad_config_gets_the_message_of_its_first_line(path):
     expected = path.read_text().splitlines()[0].removeprefix("# ")
     rows = [name for name in ROW_FORMS if not name.startswith("weighted_")]
     expected = expected.replace("{losses}", ", ".join(LOSSES))
-    expected = expected.replace("{checks}", ", ".join(check_names()))
+    expected = expected.replace("{checks}", ", ".join(CATCHES))
     expected = expected.replace("{every_loss}", ", ".join([*LOSSES, *rows]))
     with pytest.raises(ConfigError) as caught:
         load_config(str(path), {})

@@ -12,6 +12,7 @@ from losscli.losses import EVERY_LOSS, LOSSES, ROW_LOSSES
 from losscli.verify.checks import CHECKS
 from tests.documents import RESULTS, ROOT, tables
 
+DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 
 
@@ -21,26 +22,27 @@ def test_readme_shows_every_command(command):
 
 
 @pytest.mark.parametrize("config", shipped_configs())
-def test_readme_names_every_config(config):
-    assert f"{config}.yaml" in README.read_text()
+def test_page_on_configs_names_every_shipped_config(config):
+    assert f"{config}.yaml" in (DOCS / "configs.md").read_text()
 
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_every_check_is_described(check):
-    assert f"| `{check}` |" in (ROOT / "docs" / "verification.md").read_text()
+    assert f"| `{check}` |" in (DOCS / "verification.md").read_text()
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: f"{probe.area}: {probe.name}")
 def test_every_line_of_the_doctor_is_described(probe):
-    rows = re.findall(r"^\| (\w+) \| (.+?) \|", (ROOT / "docs" / "doctor.md").read_text(), re.M)
+    rows = re.findall(r"^\| (\w+) \| (.+?) \|", (DOCS / "doctor.md").read_text(), re.M)
     assert probe.name in [
         name for area, names in rows if area == probe.area for name in names.split(", ")
     ]
 
 
 @pytest.mark.parametrize("loss", [*LOSSES, *ROW_LOSSES])
-def test_readme_names_every_loss(loss):
-    assert f"| `{EVERY_LOSS[loss].function_name}` |" in README.read_text()
+def test_page_on_training_code_names_every_loss(loss):
+    row = f"| `{EVERY_LOSS[loss].function_name}` |"
+    assert row in (DOCS / "training-code.md").read_text()
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
@@ -84,7 +86,7 @@ def test_a_record_is_read_as_it_was_written():
 
 
 def test_every_test_that_holds_a_promise_about_transforms_exists():
-    text = (ROOT / "docs" / "transforms.md").read_text()
+    text = (DOCS / "transforms.md").read_text()
     held = re.findall(r"`(\w+\.py)::(\w+)` \|$", text, re.MULTILINE)
     heads = text.count("| test |\n| --- |")
     assert len(held) == len(re.findall(r"^\| ", text, re.MULTILINE)) - 2 * heads > 0

@@ -80,3 +80,10 @@ def test_self_test_of_a_missing_gpu_cannot_run(tests, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     assert run(["self-test", "--device", "cuda"]) == EXIT_UNFIT
     assert tests[0] == []
+
+
+@pytest.mark.parametrize("command", ["bench", "verify"])
+def test_option_that_was_a_self_test_names_the_command(command, capsys):
+    assert run([command, "--self-test"]) == EXIT_USAGE
+    told = f"losscli {command} has no option --self-test. Run `losscli self-test`, a command of"
+    assert told in capsys.readouterr().err

@@ -17,7 +17,7 @@ from losscli.cli.options import (
     COMPLETE_RUNS,
     axis_options,
     examples,
-    given_besides,
+    has_options,
     named_axis,
     output_options,
     resolve_config,
@@ -77,7 +77,6 @@ def _threads(text: str) -> int:
     help=f"Sample each case in N fresh processes; with 1, sample in the process of the command. By "
     f"default {_PROCESSES}.",
 )
-@click.option("--self-test", is_flag=True, help="Test the timer on this machine; time no case.")
 @click.option("--threads", type=_threads, metavar="N", help="Use N threads on the CPU.")
 @click.option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
 @click.option("--force", is_flag=True, help="Let --save overwrite a run of the same name.")
@@ -109,7 +108,6 @@ def command(
     cache: Cache | None,
     mode: tuple[str, ...],
     processes: int | None,
-    self_test: bool,
     format: str,
     output: Path | None,
     **axes: Any,
@@ -121,8 +119,6 @@ def command(
     Exit codes: 1 an implementation is wrong, 4 no case could run on this machine, 130 interrupted
     (the report has the finished results).
     """
-    if self_test:
-        refuse_others(click.get_current_context())
     if resume is not None and output is None and save is None:
         raise UsageError(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
@@ -143,7 +139,6 @@ def command(
     from losscli.bench.plan import plan, plan_id
     from losscli.bench.processes import Processes, environment
     from losscli.cli import resuming
-    from losscli.cli import self_test as self_tests
     from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.exclusions import excluded
@@ -152,10 +147,6 @@ def command(
 
     device = devices.resolve_device(config.device)
     status("")
-    if self_test:
-        if threads is not None:
-            devices.set_threads(threads)
-        return self_tests.run_timer_test(device, format, output, keep_going)
     if list_cases:
         print_names(config, device)
         return EXIT_OK
@@ -191,7 +182,7 @@ def command(
             weights=[seconds_of(task) for task in tasks],
             guess=seconds_of_all(tasks),
         )
-    if code == EXIT_OK and not given_besides(click.get_current_context(), ()):
+    if code == EXIT_OK and not has_options(click.get_current_context()):
         note(NEXT)
     return code
 
@@ -209,20 +200,6 @@ def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
     if asked and click.confirm(f"losscli: {question} Overwrite it?", err=True):
         return
     raise UsageError(f"{question} Choose another name, or add --force to overwrite it.")
-
-
-TAKEN = {"self_test", "device", "threads", "keep_going", "format", "output", "debug"}
-"""Parameters of the command that --self-test accepts."""
-
-
-def refuse_others(context: click.Context) -> None:
-    """Refuse options about cases together with --self-test, which ignores them."""
-    given = [max(option.opts, key=len) for option in given_besides(context, TAKEN)]
-    if given:
-        raise UsageError(
-            f"--self-test times its own cases and cannot be combined with {', '.join(given)}. "
-            "Leave out either."
-        )
 
 
 def _override(

@@ -11,7 +11,7 @@ import click
 
 from losscli.cli.completing import OneOf
 from losscli.cli.options import examples, listing_format
-from losscli.config.check_names import check_names
+from losscli.config.check_names import CATCHES
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, ROW, ROW_FORMS, Spec
@@ -121,7 +121,7 @@ def _wrapped(rows: Sequence[tuple[str, ...]]) -> str:
 KINDS: dict[str, Callable[[], Entries]] = {
     "losses": _losses,
     "implementations": _implementations,
-    "checks": check_names,
+    "checks": lambda: CATCHES,
     "devices": _devices,
     "configs": _configs,
 }

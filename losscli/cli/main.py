@@ -278,6 +278,11 @@ def _message(error: BaseException) -> tuple[str, int]:
         if switch := wrong_switch(error):
             return str(switch), switch.exit_code
         command = error.ctx.command_path if error.ctx else "losscli"
+        if isinstance(error, click.NoSuchOption):
+            name = error.option_name.lstrip("-")
+            if name in COMMANDS:
+                told = f"{command} has no option {error.option_name}. Run `losscli {name}`"
+                return f"{told}, a command of its own.", EXIT_USAGE
         return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
     if isinstance(error, click.ClickException):
         return error.format_message(), EXIT_USAGE

@@ -123,15 +123,12 @@ def examples(*lines: str) -> Callable[[Command], Command]:
     return add
 
 
-def given_besides(context: click.Context, taken: Collection[str]) -> list[click.Parameter]:
-    """Return the options on the command line that are not among those of these names."""
-    return [
-        option
+def has_options(context: click.Context) -> bool:
+    """Tell whether an option was given on the command line."""
+    return any(
+        context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         for option in context.command.params
-        if option.name
-        and option.name not in taken
-        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    ]
+    )
 
 
 def output_options(command: Command) -> Command:

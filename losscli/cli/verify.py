@@ -15,11 +15,10 @@ from losscli.cli.options import (
     axis,
     axis_options,
     examples,
-    given_besides,
     output_options,
     resolve_config,
 )
-from losscli.config.check_names import check_names
+from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
@@ -33,11 +32,7 @@ DEFAULT_CONFIG = "smoke.yaml"
 QUICK_CONFIG = "quick.yaml"
 """What --quick runs: every loss as a mean in float32, a few in other reductions and float16."""
 
-BESIDE_SELF_TEST = {"self_test", "device", "format", "output", "keep_going", "debug"}
-"""Options that --self-test accepts, because they do not choose cases."""
-
-
-_COMPLETE_CHECKS = listed(check_names, commas=True)
+_COMPLETE_CHECKS = listed(lambda: CATCHES, commas=True)
 
 
 def _check(text: str) -> tuple[str]:
@@ -51,9 +46,6 @@ def _check(text: str) -> tuple[str]:
 @axis_options
 @axis("--check", "checks", "NAME", _check, "Run only check NAME.", _COMPLETE_CHECKS)
 @click.option("--quick", is_flag=True, help="Run the cases of quick.yaml, as `-c quick` does.")
-@click.option(
-    "--self-test", is_flag=True, help="Test the checks with wrong and honest implementations."
-)
 @output_options
 @examples(
     "losscli verify --quick",
@@ -67,7 +59,6 @@ def command(
     list_cases: bool,
     keep_going: bool,
     quick: bool,
-    self_test: bool,
     format: str,
     output: Path | None,
     **axes: Any,
@@ -84,8 +75,6 @@ def command(
     Exit codes: 1 a check failed, 4 no case could run on this machine, 130 interrupted (the report
     has the finished results).
     """
-    if self_test:
-        _refuse_beside_self_test(click.get_current_context())
     if quick and axes["config"] is not None:
         raise UsageError(
             f"--quick runs quick.yaml, but -c asks for {axes['config']}. Leave out one."
@@ -107,10 +96,6 @@ def command(
 
     device = devices.resolve_device(config.device)
     status("")
-    if self_test:
-        from losscli.cli.self_test import run_checks_test
-
-        return run_checks_test(device, format, output, keep_going)
     if list_cases:
         print_names(config, device)
         return EXIT_OK
@@ -151,13 +136,6 @@ def command(
             weights=list(map(len, jobs)),
             guess=seconds_of_checks(jobs, device),
         )
-
-
-def _refuse_beside_self_test(context: click.Context) -> None:
-    """Raise UsageError for options that the self-test ignores."""
-    given = [option.opts[0] for option in given_besides(context, BESIDE_SELF_TEST)]
-    if given:
-        raise UsageError(f"--self-test has its own cases. Leave out {', '.join(given)}.")
 
 
 def _of_our_own(config: Config) -> Config:

@@ -13,7 +13,7 @@ from losscli.axes import (
     CHANGING,
     GradOutput,
 )
-from losscli.config.check_names import check_names
+from losscli.config.check_names import CATCHES
 from losscli.config.positions import Located
 from losscli.config.problems import each
 from losscli.config.schema import (
@@ -154,7 +154,7 @@ def names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[s
 
 def read_checks(node: Located) -> tuple[str, ...]:
     """Read the name of a check of ``losscli verify`` or a list of them."""
-    return names("check", check_names())(node)
+    return names("check", CATCHES)(node)
 
 
 def read_implementation(node: Located) -> str:

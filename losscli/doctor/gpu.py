@@ -96,37 +96,6 @@ def monitoring(machine: Machine) -> Answer | None:
     return ok(", ".join([*told, "not throttled"]))
 
 
-def power(machine: Machine) -> Answer | None:
-    """Compare the power limit with the usual one."""
-    if not _is_there(machine):
-        return None
-    state = machine.gpu_state
-    if not state:
-        return warning(f"limit unknown: {_NO_SMI}", "Look whether `nvidia-smi` works here.")
-    limit, usual = _number(state["power.limit"]), _number(state["power.default_limit"])
-    if limit is None or usual is None:
-        return ok("this GPU tells no limit")
-    if limit < usual:
-        return warning(
-            f"limit {limit:.0f} W, usually {usual:.0f} W: the GPU is slower than others like it",
-            f"As root: `nvidia-smi -pl {usual:.0f}`.",
-        )
-    return ok(f"limit {limit:.0f} W")
-
-
-def persistence(machine: Machine) -> Answer | None:
-    """Look whether the driver stays loaded between programs."""
-    if not _is_there(machine):
-        return None
-    mode = (machine.gpu_state or {}).get("persistence_mode", "")
-    if mode == "Disabled":
-        return warning(
-            "off: the driver is loaded anew for each program, which then starts slowly and cold",
-            "As root: `nvidia-smi -pm 1`.",
-        )
-    return ok("on" if mode == "Enabled" else _NO_SMI)
-
-
 def sharing(machine: Machine) -> Answer | None:
     """Look whether several processes may use the GPU, as a benchmark's do."""
     if not _is_there(machine):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import re
 import resource
 import tempfile
 
@@ -11,9 +9,8 @@ from losscli.bench.conditions import CpuConditions, governor
 from losscli.doctor import questions
 from losscli.doctor.findings import Answer, ok, warning
 from losscli.doctor.machine import Machine
-from losscli.extension.plan import instruction_set
 from losscli.implementations.sandbox.confinement import PARTS
-from losscli.machine import allocator, kernel_files
+from losscli.machine import allocator
 from losscli.machine.cgroups import core_quota
 from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.memory import free_bytes, limit_bytes, memory_bytes
@@ -25,12 +22,6 @@ LEAST_BYTES = 4 * 2**30
 LEAST_OPEN_FILES = 1024
 LOOK_SECONDS = 0.5
 """How long the use of the cores by other programs is measured."""
-WIDE = {"x86_64": ("avx2", "fma"), "aarch64": ("asimd",)}
-"""By architecture: the CPU's names of the instructions that make the kernels fast."""
-SHOWN_FEATURES = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "asimd", "sve")
-CONTAINER_FILES = {".dockerenv": "Docker", "run/.containerenv": "Podman"}
-CONTAINER_WORDS = ("docker", "kubepods", "containerd", "lxc", "libpod")
-"""In the path of a control group."""
 _MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 
@@ -76,39 +67,6 @@ def cores(machine: Machine) -> Answer:
     return ok(told)
 
 
-def features(machine: Machine) -> Answer:
-    """Look for the instructions that make the kernels fast."""
-    words = set(re.split(r"[\s:]+", instruction_set(kernel_files.PROC / "cpuinfo")))
-    missing = [name for name in WIDE.get(platform.machine(), ()) if name not in words]
-    told = ", ".join(name for name in SHOWN_FEATURES if name in words) or "none that are known"
-    virtual = " (a virtual machine)" if "hypervisor" in _flags() else ""
-    if missing:
-        return warning(
-            f"{told}{virtual}; without {', '.join(missing)} the CPU kernels are slow",
-            "A virtual machine may hide them: have it show the host's CPU (QEMU: -cpu host).",
-        )
-    return ok(f"{told}{virtual}")
-
-
-def huge_pages(machine: Machine) -> Answer:
-    """Look whether large outputs can have huge pages."""
-    try:
-        text = (kernel_files.SYS / "kernel/mm/transparent_hugepage/enabled").read_text()
-    except OSError:
-        return warning(
-            "the kernel does not say; large outputs may be slower to write",
-            "Nothing, unless the kernel was built without transparent huge pages by mistake.",
-        )
-    match = re.search(r"\[(\w+)\]", text)
-    setting = match[1] if match else text.strip()
-    if setting == "never":
-        return warning(
-            "never: writing a large fresh output takes a page fault every 4 KiB",
-            "As root: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`.",
-        )
-    return ok(setting)
-
-
 def frequency(machine: Machine) -> Answer:
     """Look at the CPU's frequency governor."""
     found = governor()
@@ -146,23 +104,6 @@ def memory_allocator(machine: Machine) -> Answer:
     return ok("glibc; processes that measure keep freed memory")
 
 
-def container(machine: Machine) -> Answer:
-    """Tell whether this is a container."""
-    names = [name for file, name in CONTAINER_FILES.items() if (kernel_files.ROOT / file).exists()]
-    if not names:
-        try:
-            text = (kernel_files.PROC / "self/cgroup").read_text()
-        except OSError:
-            text = ""
-        names = [word for word in CONTAINER_WORDS if word in text]
-    named = machine.environ.get("container", "")
-    if not names and named:
-        names = [named]
-    if not names and machine.environ.get("KUBERNETES_SERVICE_HOST"):
-        names = ["Kubernetes"]
-    return ok(f"yes, {names[0]}" if names else "no sign of one")
-
-
 def isolation(machine: Machine) -> Answer:
     """Try which parts of the judge's isolation this kernel offers."""
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as scratch:
@@ -186,11 +127,3 @@ def isolation(machine: Machine) -> Answer:
         f"judge cannot isolate: {', '.join(missing)}; reached: {', '.join(reached)}",
         f"To judge files that you do not trust, {'; '.join(advice) or 'see docs/judging.md'}.",
     )
-
-
-def _flags() -> str:
-    """Return the description of the first core."""
-    try:
-        return (kernel_files.PROC / "cpuinfo").read_text().partition("\n\n")[0]
-    except OSError:
-        return ""

@@ -25,8 +25,8 @@ from losscli.machine.devices import Gpu
 NO_TORCH = TorchInstall("", Path(), None, True)
 """Stands for a torch that cannot be imported, while compilers are looked for."""
 GPU_FIELDS = (
-    *("uuid", "driver_version", "persistence_mode", "mig.mode.current", "compute_mode"),
-    *("power.limit", "power.default_limit", "clocks.max.sm", "memory.used", "utilization.gpu"),
+    *("uuid", "driver_version", "mig.mode.current", "compute_mode"),
+    *("clocks.max.sm", "memory.used", "utilization.gpu"),
 )
 """What nvidia-smi is asked of each GPU."""
 PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")

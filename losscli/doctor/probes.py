@@ -13,16 +13,12 @@ SOFTWARE, GPU, BUILD, HOST = "software", "GPU", "build", "host"
 
 PROBES = (
     Probe(SOFTWARE, "system", software.system),
-    Probe(SOFTWARE, "Python", software.python),
-    Probe(SOFTWARE, "losscli", software.losscli),
     Probe(SOFTWARE, "torch", software.torch),
     Probe(SOFTWARE, "device", software.device),
     Probe(GPU, "driver", gpu.driver),
     Probe(GPU, "GPUs", gpu.gpus),
     Probe(GPU, "partitions", gpu.partitions),
     Probe(GPU, "clocks", gpu.monitoring),
-    Probe(GPU, "power", gpu.power),
-    Probe(GPU, "persistence", gpu.persistence),
     Probe(GPU, "sharing", gpu.sharing),
     Probe(GPU, "other programs", gpu.others),
     Probe(BUILD, "C++ compiler", building.compiler),
@@ -36,15 +32,12 @@ PROBES = (
     Probe(HOST, "memory", host.memory),
     Probe(HOST, "limits", host.limits),
     Probe(HOST, "CPU", host.cores),
-    Probe(HOST, "instructions", host.features),
-    Probe(HOST, "huge pages", host.huge_pages),
     Probe(HOST, "governor", host.frequency),
     Probe(HOST, "other programs", host.others),
     Probe(HOST, "allocator", host.memory_allocator),
-    Probe(HOST, "container", host.container),
     Probe(HOST, "isolation", host.isolation),
 )
-"""In the order of the report."""
+"""In the order of the report: each decides a build, a benchmark or the judge's isolation."""
 
 
 def examine(

@@ -1,16 +1,14 @@
-"""Probes of the system, Python and torch."""
+"""Probes of the system and torch."""
 
 from __future__ import annotations
 
 import platform
 import sys
 
-from losscli import __version__
 from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
 from losscli.extension.nvcc import Requirements, parse_version
 from losscli.extension.support import NO_ROCM, require_platform
-from losscli.machine.description import SOURCES, commit
 
 MINIMUM_TORCH = (2, 10)
 """The oldest torch that losscli is installed with."""
@@ -22,17 +20,6 @@ def system(machine: Machine) -> Answer:
     """Look whether the kernels can be built on this operating system."""
     require_platform()
     return ok(platform.platform())
-
-
-def python(machine: Machine) -> Answer:
-    """Name the Python that runs losscli."""
-    return ok(f"{platform.python_version()}, {sys.executable}")
-
-
-def losscli(machine: Machine) -> Answer:
-    """Name losscli's version and place."""
-    revision = commit()
-    return ok(f"{__version__}{f', commit {revision}' if revision else ''}, {SOURCES}")
 
 
 def torch(machine: Machine) -> Answer:

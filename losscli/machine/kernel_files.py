@@ -6,5 +6,3 @@ from pathlib import Path
 
 PROC = Path("/proc")
 SYS = Path("/sys")
-ROOT = Path("/")
-"""Of the file system, where container engines leave a file."""

@@ -1,4 +1,4 @@
-"""`losscli verify --self-test`: wrong implementations are caught, correct ones pass."""
+"""`losscli self-test checks`: wrong implementations are caught, correct ones pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.machinery import MACHINERY
 
 PLAN = selftest.plan("cpu")
 OF_MACHINERY = [test for test in PLAN if test.case.loss in (*MACHINERY, *ROW_FORMS)]
-"""`losscli verify --self-test` runs those of all losses."""
+"""`losscli self-test checks` runs those of all losses."""
 WRONG_TESTS = [test for test in OF_MACHINERY if not test.honest]
 HONEST_TESTS = [
     test
@@ -76,7 +76,7 @@ def test_table_names_the_check_that_caught_each_implementation(monkeypatch, caps
     honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
     only(monkeypatch, constant, honest)
 
-    assert main.run(["verify", "--self-test", "--device", "cpu"]) == 0
+    assert main.run(["self-test", "checks", "--device", "cpu"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
     assert ["wrong:constant", "value"] in [line.split() for line in lines]
@@ -90,7 +90,7 @@ def test_surviving_wrong_implementation_is_named_and_exits_1(monkeypatch, capsys
     honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
     only(monkeypatch, replace(honest, honest=False))
 
-    assert main.run(["verify", "--self-test", "--device", "cpu"]) == 1
+    assert main.run(["self-test", "checks", "--device", "cpu"]) == 1
 
     out = capsys.readouterr().out
     assert f"SURVIVED honest:float64, {honest.case.loss}: no check fails it" in out
@@ -100,37 +100,11 @@ def test_failed_correct_implementation_is_named_and_exits_1(monkeypatch, capsys)
     wrong = next(test for test in WRONG_TESTS if test.implementation.name == "wrong:constant")
     only(monkeypatch, replace(wrong, honest=True))
 
-    assert main.run(["verify", "--self-test", "--device", "cpu", "--format", "json"]) == 1
+    assert main.run(["self-test", "checks", "--device", "cpu", "--format", "json"]) == 1
 
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert (result["honest"], result["failed"], result["check"]) == (True, True, "value")
     assert result["status"] == "fail"
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        ["--list"],
-        ["--dry-run"],
-        ["--check", "value"],
-        ["-c", "smoke.yaml"],
-        ["--loss", "mse"],
-        ["--seed", "1"],
-        ["--filter", "loss=mse"],
-    ],
-    ids=lambda option: option[0],
-)
-def test_self_test_refuses_options_that_it_would_ignore(capsys, option):
-    assert main.run(["verify", "--self-test", "--device", "cpu", *option]) == 2
-
-    error = capsys.readouterr().err
-    assert f"--self-test has its own cases. Leave out {option[0]}." in error
-
-
-def test_self_test_names_all_refused_options_together(capsys):
-    assert main.run(["verify", "--self-test", "--size", "8", "--list"]) == 2
-
-    assert "Leave out --size, --list." in capsys.readouterr().err
 
 
 def test_self_test_accepts_device_format_and_output(monkeypatch, tmp_path):
@@ -139,7 +113,7 @@ def test_self_test_accepts_device_format_and_output(monkeypatch, tmp_path):
     output = tmp_path / "selftest.json"
     options = ["--device", "cpu", "--format", "json", "-o", str(output), "--fail-fast", "--debug"]
 
-    assert main.run(["verify", "--self-test", *options]) == 0
+    assert main.run(["self-test", "checks", *options]) == 0
     assert json.loads(output.read_text())["kind"] == "self-test"
 
 

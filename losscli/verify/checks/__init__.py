@@ -1,81 +1,16 @@
-"""The registry of checks: one file and one line per check."""
+"""The registry of checks: a file here and a line of ``config/check_names.py`` for each check."""
 
 from __future__ import annotations
 
+from importlib import import_module
+
+from losscli.config.check_names import CATCHES
 from losscli.errors import UsageError, unknown
 from losscli.losses import EVERY_LOSS
-from losscli.verify.checks import (
-    accumulation,
-    allocations,
-    branches,
-    broadcasts,
-    bulk,
-    captured_backward,
-    changed_operands,
-    coverage,
-    determinism,
-    exact,
-    float64_sums,
-    gradients,
-    graphs,
-    layouts,
-    left_behind,
-    memory,
-    numeric,
-    parts,
-    retained,
-    rounding,
-    row_bulk,
-    row_layouts,
-    row_lengths,
-    row_relations,
-    row_values,
-    second_derivatives,
-    sizes,
-    specials,
-    steps,
-    streams,
-    value,
-    wrong_targets,
-)
 from losscli.verify.checks.check import Check
 
 CHECKS: dict[str, Check] = {
-    check.name: check
-    for check in (
-        value.CHECK,
-        gradients.CHECK,
-        coverage.CHECK,
-        branches.CHECK,
-        layouts.CHECK,
-        sizes.CHECK,
-        row_values.CHECK,
-        row_lengths.CHECK,
-        row_layouts.CHECK,
-        row_relations.CHECK,
-        row_bulk.CHECK,
-        wrong_targets.CHECK,
-        broadcasts.CHECK,
-        bulk.CHECK,
-        rounding.CHECK,
-        exact.CHECK,
-        float64_sums.CHECK,
-        specials.CHECK,
-        parts.CHECK,
-        retained.CHECK,
-        accumulation.CHECK,
-        steps.CHECK,
-        changed_operands.CHECK,
-        numeric.CHECK,
-        second_derivatives.CHECK,
-        memory.CHECK,
-        left_behind.CHECK,
-        allocations.CHECK,
-        determinism.CHECK,
-        streams.CHECK,
-        graphs.CHECK,
-        captured_backward.CHECK,
-    )
+    name: import_module(f"losscli.verify.checks.{name}").CHECK for name in CATCHES
 }
 
 

@@ -66,7 +66,6 @@ def _judge(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Verdict, E
 CHECK = Check(
     "accumulation",
     "forward_backward",
-    "gradients that are not added to an existing .grad",
     _run,
     adapt=curvature_case,
     once=True,

@@ -74,7 +74,6 @@ def _laid_out(case: Case, layout: Layout) -> Case:
 CHECK = Check(
     "allocations",
     "forward_backward",
-    "copies of operands, temporaries of full size",
     _run,
     adapt=allocations_case,
     once=True,

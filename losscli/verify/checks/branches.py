@@ -147,7 +147,6 @@ def _rounded(problem: Problem) -> list[float]:
 CHECK = Check(
     "branches",
     "forward_backward",
-    "a branch of the loss that the inputs of a case hardly reach, and its kinks",
     _run,
     asks=has_branches,
     needs="losses with a kink, and cases with elements",

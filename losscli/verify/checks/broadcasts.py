@@ -76,7 +76,6 @@ def _shaped(problem: Problem, input: Shape, target: Shape) -> Problem:
 CHECK = Check(
     "broadcasts",
     "forward_backward",
-    "rows and columns that repeat, at sizes at which kernels switch code paths",
     _run,
     adapt=sizes_case,
     once=True,

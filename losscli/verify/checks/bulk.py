@@ -85,7 +85,6 @@ def _repeated(values: Tensor, count: int) -> Tensor:
 CHECK = Check(
     "bulk",
     "forward_backward",
-    "results larger than the caches that are not fully written",
     _run,
     adapt=bulk_case,
     once=True,

@@ -60,7 +60,6 @@ def _judge(due: Due, answers: Iterable[Answer], title: str, worst: Worst) -> Non
 CHECK = Check(
     "captured_backward",
     "forward_backward",
-    "work that a captured backward pass leaves out of its replays",
     _run,
     adapt=curvature_case,
     once=True,

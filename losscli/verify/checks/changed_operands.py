@@ -82,7 +82,6 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 CHECK = Check(
     "changed_operands",
     "forward_backward",
-    "operands that get other memory between forward and backward",
     _run,
     adapt=changed_case,
     once=True,

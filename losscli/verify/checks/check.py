@@ -29,8 +29,6 @@ class Check:
     name: str
     pass_: PassName
     """The pass of the config that asks for it: ``forward`` or ``forward_backward``."""
-    catches: str
-    """The mistakes that the check finds, in a line."""
     run: Callable[[Problem, Subject], Iterator[VerifyResult]]
     """Yield a result for each thing judged; SubjectError where the subject raised."""
     adapt: Callable[[Case], Case] = lambda case: case

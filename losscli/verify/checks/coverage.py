@@ -269,7 +269,6 @@ def _missed(off: partial[str], start: int, stop: int, limit: int) -> list[tuple[
 CHECK = Check(
     "coverage",
     "forward_backward",
-    "elements that are not read, or read in place of others; gradients of other elements",
     _run,
     once=True,
     held=lambda case: Held(operands=2, results=2),

@@ -75,7 +75,6 @@ def _describe(spread: dict[str, float]) -> str:
 CHECK = Check(
     "determinism",
     "forward_backward",
-    "results that change from run to run",
     _run,
     adapt=threaded_case,
     once=True,

@@ -174,7 +174,6 @@ def _differs(got: Tensor, due: Tensor) -> str:
 CHECK = Check(
     "exact",
     "forward_backward",
-    "results that are off where no rounding is needed",
     _run,
     adapt=exact_case,
     once=True,

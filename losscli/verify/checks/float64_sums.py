@@ -89,7 +89,6 @@ def _ulps(got: float, elements: Tensor, reduction: str) -> float:
 CHECK = Check(
     "float64_sums",
     "forward",
-    "sums of float64 that lose digits",
     _run,
     adapt=float64_case,
     once=True,

@@ -43,7 +43,6 @@ def _results(spec: Spec) -> tuple[str, ...]:
 CHECK = Check(
     "gradients",
     "forward_backward",
-    "the gradients of all operands against the oracle",
     _run,
     results=_results,
 )

@@ -65,7 +65,6 @@ def _at_once(problem: Problem, sibling: Problem, subject: Subject, worst: Worst)
 CHECK = Check(
     "graphs",
     "forward_backward",
-    "calls that cannot be captured, results that a replay does not renew",
     _run,
     needs_gpu=True,
     held=lambda case: Held(operands=3, results=4 + 2 * rounds(case), streams=4),

@@ -45,7 +45,6 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 CHECK = Check(
     "left_behind",
     "forward_backward",
-    "flags, random states and functions that a call changes for later code",
     _run,
     adapt=curvature_case,
     once=True,

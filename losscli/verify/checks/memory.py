@@ -169,7 +169,6 @@ def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
 CHECK = Check(
     "memory",
     "forward_backward",
-    "overwritten operands, reads beyond their ends, results not fully written, stale or shared",
     _run,
     once=True,
     held=lambda case: Held(operands=3, results=3),

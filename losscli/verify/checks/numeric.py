@@ -149,7 +149,6 @@ def _moved_in_rows(problem: Problem, from_kinks: Callable[..., tuple[Tensor, ...
 CHECK = Check(
     "numeric",
     "forward_backward",
-    "a gradient that is not that of the loss, by differences in float64",
     _run,
     adapt=numeric_case,
     once=True,

@@ -140,7 +140,6 @@ def _together(problem: Problem, name: str, parts: list[Tensor]) -> Tensor | None
 CHECK = Check(
     "parts",
     "forward_backward",
-    "incoming gradients that differ by row, and batches in parts",
     _run,
     adapt=parts_case,
     once=True,

@@ -59,7 +59,6 @@ def _incoming(problem: Problem) -> tuple[Incoming, Incoming]:
 CHECK = Check(
     "retained",
     "forward_backward",
-    "a second backward pass through a retained graph",
     _run,
     adapt=curvature_case,
     once=True,

@@ -102,7 +102,6 @@ def _leaning(result: Tensor, truth: Truth) -> Tensor:
 CHECK = Check(
     "rounding",
     "forward_backward",
-    "16-bit results that are truncated, not rounded",
     _run,
     adapt=rounding_case,
     once=True,

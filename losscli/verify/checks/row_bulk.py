@@ -77,7 +77,6 @@ def _repeated(values: Tensor, count: int, dimension: int = 0) -> Tensor:
 CHECK = Check(
     "row_bulk",
     "forward_backward",
-    "gradients of rows larger than the caches that are not fully written",
     _run,
     adapt=bulk_case,
     once=True,

@@ -169,7 +169,6 @@ def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
 CHECK = Check(
     "row_layouts",
     "forward_backward",
-    "kernels that assume classes side by side, dimensions behind the classes",
     _run,
     adapt=layout_case,
     once=True,

@@ -51,7 +51,6 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 CHECK = Check(
     "row_lengths",
     "forward_backward",
-    "tails of rows, single classes, single rows, no rows",
     _run,
     adapt=lengths_case,
     once=True,

@@ -202,7 +202,6 @@ def _ignored(
 CHECK = Check(
     "row_values",
     "forward_backward",
-    "exponentials that overflow, masked and ignored rows, ties",
     _run,
     adapt=values_case,
     once=True,

@@ -252,7 +252,6 @@ def _misfits(found: Tensor, truth: _Truth) -> str:
 CHECK = Check(
     "second_derivatives",
     "forward_backward",
-    "second derivatives that are zero or wrong",
     _run,
     adapt=curvature_case,
     once=True,

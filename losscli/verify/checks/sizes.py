@@ -50,7 +50,6 @@ def _name(failed: list[str]) -> str:
 CHECK = Check(
     "sizes",
     "forward_backward",
-    "tails, single elements and empty tensors",
     _run,
     adapt=sizes_case,
     once=True,

@@ -176,7 +176,6 @@ def _judge_streams(dues: tuple[Due, Due], subject: Subject, worst: Worst) -> Non
 CHECK = Check(
     "steps",
     "forward_backward",
-    "a gradient that was computed for the incoming gradient of another call",
     _run,
     adapt=curvature_case,
     once=True,

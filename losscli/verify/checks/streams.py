@@ -51,7 +51,6 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 CHECK = Check(
     "streams",
     "forward_backward",
-    "launches on the wrong stream, scratch memory shared between streams",
     _run,
     needs_gpu=True,
     held=lambda case: Held(operands=4, results=2 + 2 * rounds(case), streams=2),

@@ -30,4 +30,4 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     yield worst.result(problem, subject.name, "value", to_error(worst.errors), reference)
 
 
-CHECK = Check("value", "forward", "the loss against the oracle", _run)
+CHECK = Check("value", "forward", _run)

@@ -72,7 +72,6 @@ def _with(problem: Problem, name: str, number: int) -> Problem:
 CHECK = Check(
     "wrong_targets",
     "forward",
-    "class numbers that are no class and raise no error",
     _run,
     adapt=wrong_case,
     once=True,
