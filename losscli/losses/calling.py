@@ -23,7 +23,7 @@ from .reduction import REDUCTIONS
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .spec import Parameter
+    from .parameter import Parameter
 
 WEIGHTED = "weighted_"
 """How the names of losses with a weight begin."""

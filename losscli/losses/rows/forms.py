@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..domain import PROBABILITIES
-from ..spec import CLASS_NUMBERS, MASK, Operand, Parameter, Terms, Tolerance
+from ..parameter import Parameter
+from ..spec import CLASS_NUMBERS, MASK, Operand, Terms, Tolerance
 from .spec import RowSpec
 
 if TYPE_CHECKING:
