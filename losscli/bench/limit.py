@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import torch
 
+import losscli.functional  # noqa: F401 - defines the operators
 from losscli.axes import CONTIGUOUS, PassName
 from losscli.bench.sampling import Contender, ContenderFailedError, interleave
 from losscli.bench.statistics import summarize
