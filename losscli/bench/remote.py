@@ -16,11 +16,11 @@ from itertools import groupby
 import torch
 
 from losscli.axes import PassName
+from losscli.bench.contents import Contents
 from losscli.bench.sampling import Contender
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
 from losscli.implementations.remote import RemoteSubject
-from losscli.implementations.sandbox.methods import Flip, Samples
+from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.timer import Call, Timer, Warm
 from losscli.implementations.turning import turn
 from losscli.reasons import Reason
@@ -48,12 +48,6 @@ CLOCK_SLACK = 200e-6
 """Seconds that are always allowed."""
 
 
-class _Leaf:
-    """Where a pass of this process has the gradient of its operand."""
-
-    grad: torch.Tensor | None = None
-
-
 class RemotePass:
     """The pass of a candidate, with the answers and times that its worker gives."""
 
@@ -61,7 +55,7 @@ class RemotePass:
         self,
         subject: RemoteSubject,
         pass_: PassName,
-        operands: Operands,
+        contents: Contents,
         *,
         evicts: bool,
         captured: bool,
@@ -70,12 +64,10 @@ class RemotePass:
         """The prediction is copied, as its contents change."""
         self.subject, self.pass_, self.evicts, self.captured = subject, pass_, evicts, captured
         self.clock = clock
+        self.contents, operands = contents, contents.operands
         first = next(iter(operands))
         self.own = operands[first].clone()
         self.operands = {**operands, first: self.own}
-        self.input = _Leaf()
-        self.loss: torch.Tensor | None = None
-        self.incoming = 1.0
         self.wrong: VerifyResult | None = None
         self.peak_extra_bytes: int | None = None
         self._random = random.SystemRandom()
@@ -86,27 +78,26 @@ class RemotePass:
         """The case."""
         return self.subject.case
 
-    def compute(self) -> None:
+    def __call__(self) -> Samples:
         """Compute once, on the contents that the worker then keeps."""
-        case = self.case
-        found = self.subject.timed(
-            self.pass_,
-            self.operands,
-            case.grad_output,
-            evicts=self.evicts,
-            captured=self.captured,
-        )
-        self._show(found)
+        operands, grad_output = self.operands, self.case.grad_output
+        asked = TimedData(self.pass_, operands, grad_output, self.evicts, self.captured)
+        found: Samples = self.subject.timed(asked)
+        return found
 
-    __call__ = compute
+    def first(self) -> VerifyResult:
+        """See :class:`TimedPass`."""
+        return self._judged(self.contents.gate, self())
 
-    def release(self) -> None:
-        """Free what the last call made."""
-        self.loss = self.input.grad = None
+    def measure_memory(self) -> None:
+        """Do nothing: the worker has measured it when it warmed up."""
+
+    def prepare(self) -> None:
+        """Do nothing: the worker does."""
 
     def warm_up(self) -> Warm:
         """Warm the worker up."""
-        warm = self.subject.warm_up()
+        warm: WarmData = self.subject.warm_up()
         self.peak_extra_bytes = warm.peak_extra_bytes
         return Warm(self, 1, warm.host_seconds)
 
@@ -114,7 +105,7 @@ class RemotePass:
         """Take samples; the answer of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
         keep = self._random.randrange(count) if self._judges() else -1
-        found = self.subject.samples(flips, keep)
+        found: Samples = self.subject.samples(flips, keep)
         for number, flip in enumerate(flips):
             self._apply(flip)
             if number == keep:
@@ -130,7 +121,7 @@ class RemotePass:
         kind = self.case.device.partition(":")[0]
         return disagreement(self.subject.looped, kind, seconds, host_seconds, self.clock)
 
-    def judge_last(self) -> VerifyResult | None:
+    def last(self) -> VerifyResult | None:
         """Judge one more sample; return the first result that was wrong."""
         if self.wrong is None:
             self._judge_next = True
@@ -161,18 +152,13 @@ class RemotePass:
 
     def _judge(self, found: Samples) -> None:
         """Judge an answer, whose contents are those of this moment."""
-        self._show(found)
-        gate = Gate(self.case, self.operands)
-        verdict = gate.judge(
-            self.subject.name, self.pass_, self.loss, self.input.grad, self.incoming
-        )
+        verdict = self._judged(Gate(self.case, self.operands), found)
         if verdict.status == FAIL and self.wrong is None:
             self.wrong = verdict
-        self.release()
 
-    def _show(self, found: Samples) -> None:
-        self.loss, self.input.grad = found.loss, found.gradient
-        self.incoming = found.incoming
+    def _judged(self, gate: Gate, found: Samples) -> VerifyResult:
+        """Judge what the worker gave."""
+        return gate.judge(self.subject.name, self.pass_, found.loss, found.gradient, found.incoming)
 
 
 def disagreement(

@@ -7,12 +7,15 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from losscli.bench.statistics import half_width
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.implementations.timer import Timer, Warm
 from losscli.runs.records import Stop
+
+Result = TypeVar("Result")
 
 MINIMUM_ROUNDS = 3
 """Rounds that are taken however long they last."""
@@ -42,10 +45,10 @@ class Contender:
         """Run what is timed."""
         self.run(self.call)
 
-    def run(self, call: Callable[[], object]) -> None:
+    def run(self, call: Callable[[], Result]) -> Result:
         """Call; what goes wrong is remembered as its own, without the tensors of its frames."""
         try:
-            call()
+            return call()
         except LosscliError:  # a failed build, say: no case of this run could do better
             raise
         except Exception as error:

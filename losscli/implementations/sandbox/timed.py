@@ -14,14 +14,8 @@ from functools import partial
 import torch
 
 from losscli.axes import DEVICE, FORWARD_BACKWARD
-from losscli.implementations.caller import Subject, plain
-from losscli.implementations.passes import (
-    Captured,
-    Pass,
-    PassFactory,
-    gradients,
-    measure_peak_extra,
-)
+from losscli.implementations.local import LocalSubject, plain
+from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.timer import Timer, Warm, make_timer
 from losscli.implementations.turning import turn
@@ -63,7 +57,7 @@ class _Turned:
 class Timed:
     """A pass of a candidate, with a timer of the worker."""
 
-    def __init__(self, subject: Subject, asked: TimedData) -> None:
+    def __init__(self, subject: LocalSubject, asked: TimedData) -> None:
         """Make the pass, and call it once, as it will be timed."""
         case = subject.case
         self.case, self.device, self.pass_ = case, case.device, asked.pass_
@@ -94,9 +88,7 @@ class Timed:
         """Warm up, and measure the memory of a call."""
         with gradients(self.pass_):
             self.warm = replace(self.timer.warm_up(self._step), repeats=1)
-            extra = None
-            if not isinstance(self.call, Captured):
-                extra = measure_peak_extra(self.call, self.device)
+            extra = self.call.peak_extra_bytes(self.device)
         return WarmData(1, self.warm.host_seconds, extra)
 
     def samples(self, flips: list[Flip], keep: int) -> Samples:
@@ -127,8 +119,7 @@ class Timed:
             whole = self.prediction
             rows = whole[flip.start : flip.stop] if whole.dim() else whole
             turn(rows, self.case)
-        if isinstance(self.call, Captured):
-            self.call.prepare()
+        self.call.prepare()
 
     def _answer(self, seconds: list[float]) -> Samples:
         """Return the loss of the last call, and the gradient of one more on the same contents."""
