@@ -55,7 +55,10 @@ class Partial(CpuTimer):
 
     def measure(self, queue):
         samples = super().measure(queue)
-        return [s * (0.9 if w is self.last else 1) for s, w in zip(samples, queue, strict=True)]
+        return [
+            s * (0.9 if w.call is self.last.call else 1)
+            for s, w in zip(samples, queue, strict=True)
+        ]
 
 
 class ReadClock(FakeClock):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,8 +19,9 @@ class TimedPass(Protocol):
     peak_extra_bytes: int | None
     """The memory that a call takes beyond inputs, loss and gradient; None where it is unknown."""
 
-    def __call__(self) -> object:
-        """Do what is timed."""
+    @property
+    def call(self) -> Callable[[], object]:
+        """What is timed."""
         ...
 
     def first(self) -> VerifyResult:
@@ -49,38 +51,34 @@ class LocalPass:
 
     name: str
     pass_: PassName
-    timed: Pass
+    call: Pass
     contents: Contents
     device: str
     peak_extra_bytes: int | None = None
 
-    def __call__(self) -> None:
-        """See :class:`TimedPass`."""
-        self.timed()
-
     def first(self) -> VerifyResult:
         """See :class:`TimedPass`."""
         verdict = self._judge()
-        self.timed.release()
+        self.call.release()
         return verdict
 
     def measure_memory(self) -> None:
         """See :class:`TimedPass`."""
-        self.peak_extra_bytes = self.timed.peak_extra_bytes(self.device)
+        self.peak_extra_bytes = self.call.peak_extra_bytes(self.device)
 
     def prepare(self) -> None:
         """See :class:`TimedPass`."""
-        self.timed.prepare()
+        self.call.prepare()
 
     def last(self) -> VerifyResult:
         """Judge the loss of the last call that was timed, and a gradient of the same contents.
 
         The gradient is that of one more call, because a timed call frees its own.
         """
-        verdict = self.contents.gate.judge(self.name, FORWARD, self.timed.loss)
+        verdict = self.contents.gate.judge(self.name, FORWARD, self.call.loss)
         if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
             verdict = self._judge()
-        self.timed.release()
+        self.call.release()
         return verdict
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
@@ -89,8 +87,8 @@ class LocalPass:
 
     def _judge(self) -> VerifyResult:
         """Judge one more call."""
-        timed = self.timed
-        timed.compute()
+        call = self.call
+        call.compute()
         return self.contents.gate.judge(
-            self.name, self.pass_, timed.loss, timed.input.grad, timed.incoming
+            self.name, self.pass_, call.loss, call.input.grad, call.incoming
         )

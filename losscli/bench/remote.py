@@ -17,11 +17,10 @@ import torch
 
 from losscli.axes import PassName
 from losscli.bench.contents import Contents
-from losscli.bench.sampling import Contender
 from losscli.cases import Case
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
-from losscli.implementations.timer import Call, Timer, Warm
+from losscli.implementations.timer import Call, Timer, Warm, sampling
 from losscli.implementations.turning import turn
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
@@ -77,6 +76,11 @@ class RemotePass:
     def case(self) -> Case:
         """The case."""
         return self.subject.case
+
+    @property
+    def call(self) -> RemotePass:
+        """What is timed: a :class:`SharedTimer` asks it for samples."""
+        return self
 
     def __call__(self) -> Samples:
         """Compute once, on the contents that the worker then keeps."""
@@ -215,25 +219,19 @@ class SharedTimer:
         self.timer.gaps = count
 
     def warm_up(self, call: Call) -> Warm:
-        """See :class:`Timer`; a contender's pass may be another process's."""
-        remote = _remote(call)
-        if remote is None:
-            return self.timer.warm_up(call)
-        assert isinstance(call, Contender)
-        warm: list[Warm] = []
-        call.run(lambda: warm.append(remote.warm_up()))
-        return Warm(call, 1, warm[0].host_seconds)
+        """See :class:`Timer`; the call may be another process's pass."""
+        return call.warm_up() if isinstance(call, RemotePass) else self.timer.warm_up(call)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """See :class:`Timer`. On a GPU those of one process are taken in one go."""
         if self.device == "cpu":
             samples: list[float] = []
-            for _, group in groupby(queue, key=lambda warm: id(_remote(warm.call))):
+            for _, group in groupby(queue, key=lambda warm: _process(warm)):
                 samples += self._measure(list(group))
             return samples
         places: dict[int, list[int]] = {}
         for place, warm in enumerate(queue):
-            places.setdefault(id(_remote(warm.call)), []).append(place)
+            places.setdefault(_process(warm), []).append(place)
         found: dict[int, float] = {}
         for taken in places.values():
             found |= zip(taken, self._measure([queue[place] for place in taken]), strict=True)
@@ -241,21 +239,17 @@ class SharedTimer:
 
     def _measure(self, group: Sequence[Warm]) -> list[float]:
         """Take samples of one process."""
-        call = group[0].call
-        remote = _remote(call)
-        if remote is None:
+        remote = group[0].call
+        if not isinstance(remote, RemotePass):
             return self.timer.measure(group)
-        assert isinstance(call, Contender)
         if self.device == "cpu":
             time.sleep(QUIET_SECONDS)
         else:
             torch.cuda.synchronize(self.device)
-        seconds: list[float] = []
-        call.run(lambda: seconds.extend(remote.samples(len(group))))
-        return seconds
+        with sampling(group[0]):
+            return remote.samples(len(group))
 
 
-def _remote(call: Call) -> RemotePass | None:
-    """Return the pass of another process that a contender stands for."""
-    timed = call.call if isinstance(call, Contender) else None
-    return timed if isinstance(timed, RemotePass) else None
+def _process(warm: Warm) -> int:
+    """Return a number of the process that takes a sample: 0 for this one."""
+    return id(warm.call) if isinstance(warm.call, RemotePass) else 0

@@ -144,28 +144,24 @@ class Runner:
         reads = [t for t in (*operands, passes.full_grad_output) if t is not None]
         limit = self.limits.find(case, pass_, timer, reads)
         mover = self._mover(case, pass_, timer, reads)
-        try:
-            with gradients(pass_):
-                for implementation in implementations:
-                    admitted = _admit(contents, task, pass_, implementation, passes, evicts)
-                    if isinstance(admitted, Untimed):
-                        outcomes[implementation.name] = admitted
-                    else:
-                        entries.append(admitted)
-                for entry in entries:
-                    self._prepare(timer, entry, contents)
-                stop, conditions = self._sample(timer, entries, mover, task, contents)
-                if mover and mover.failure is None and mover.samples:
-                    limit = scaled(Limit(summarize(mover.samples).median), case, pass_)
-                for entry in entries:
-                    name = entry.contender.name
-                    outcomes[name] = _conclude(task, entry, stop)
-        finally:
-            # A Warm's call is its contender: the cycle would keep the operands of this case beside
-            # those of the next until Python's collector runs.
-            for contender in (*(entry.contender for entry in entries), *filter(None, [mover])):
-                contender.warm = None
-            entries.clear()
+        with gradients(pass_):
+            for implementation in implementations:
+                admitted = _admit(contents, task, pass_, implementation, passes, evicts)
+                if isinstance(admitted, Untimed):
+                    outcomes[implementation.name] = admitted
+                else:
+                    entries.append(admitted)
+            for entry in entries:
+                self._prepare(timer, entry, contents)
+            stop, conditions = self._sample(timer, entries, mover, task, contents)
+            if mover and mover.failure is None and mover.samples:
+                limit = scaled(Limit(summarize(mover.samples).median), case, pass_)
+            for entry in entries:
+                name = entry.contender.name
+                outcomes[name] = _conclude(task, entry, stop)
+        # What they hold is free for the next measurement of the limit.
+        entries.clear()
+        mover = None
         around = Surroundings(limit, False, stop, conditions)
         if any(is_too_fast(task, pass_, outcome, around) for outcome in outcomes.values()):
             # Or the memory was slower a moment ago.
@@ -177,15 +173,15 @@ class Runner:
 
     def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
         """Warm up and measure memory; an error is stored in the contender."""
+        contender, timed = entry.contender, entry.timed
+
+        def before() -> None:
+            contents.touch()
+            timed.prepare()
+
         with contextlib.suppress(ContenderFailedError):
-            warm = timer.warm_up(entry.contender)
-
-            def before() -> None:
-                contents.touch()
-                entry.timed.prepare()
-
-            entry.contender.warm = replace(warm, before=before)
-            entry.contender.run(entry.timed.measure_memory)
+            contender.warm = replace(contender.warm_up(timer), before=before)
+            contender.run(timed.measure_memory)
 
     def _mover(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
@@ -201,7 +197,7 @@ class Runner:
         try:
             mover = self.limits.contender(case, pass_, timer, reads)
             if mover:
-                mover.warm = timer.warm_up(mover)
+                mover.warm = mover.warm_up(timer)
         except ContenderFailedError:
             return None
         except Exception as error:
@@ -259,7 +255,7 @@ def _admit(
         return gone_wrong(error)
     if verdict.status == FAIL:
         return Untimed(FAILED, Reason(verdict.code, verdict.reason), verdict.error)
-    return _Entry(timed, Contender(name, timed), verdict.error, verdict.code)
+    return _Entry(timed, Contender(name, timed.call), verdict.error, verdict.code)
 
 
 def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:

@@ -28,7 +28,7 @@ warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 def _custom(case: Case) -> BoundLoss:
     import losscli.functional  # noqa: F401 - defines the operators
 
-    return partial(case.spec.loss, reduction=case.reduction, **case.params)
+    return case.spec.bound(case.reduction, case.params)
 
 
 def _reference(case: Case) -> BoundLoss:

@@ -88,18 +88,19 @@ class ForwardBackward(_Eager):
         super().__init__(function, operands)
         self.grad_outputs = cycle(grad_outputs)
 
-    def __call__(self) -> None:
-        """Compute the loss and the gradient, and free the gradient."""
-        self.compute()
-        self.input.grad = None
-
     def compute(self) -> None:
         """Compute the loss and the gradient."""
+        self(keep=True)
+
+    def __call__(self, *, keep: bool = False) -> None:
+        """Compute the loss and the gradient, and free the gradient unless it is kept."""
         self.loss = self.input.grad = None
         self.incoming, grad_output = next(self.grad_outputs)
         loss = self.function(*self.operands)
         loss.backward(grad_output)
         self.loss = loss
+        if not keep:
+            self.input.grad = None
 
 
 class Captured:

@@ -11,8 +11,10 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from torch import Tensor
 
 from losscli.cases import Case
+from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
@@ -151,6 +153,11 @@ class RemoteSubject:
     def again(self) -> RemoteSubject:
         """See :class:`Subject`."""
         return replace(self, generation=self.generation + 1)._bound()
+
+    def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
+        """See :class:`Subject`."""
+        loss: Tensor = self._ask("loss", operands, wrt)
+        return loss
 
     def watch(self, step: Callable[[], object]) -> list[str]:
         """See :class:`Subject`."""

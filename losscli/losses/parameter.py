@@ -38,6 +38,12 @@ class Parameter:
             return None
         return f"{self.name} must be {self.domain}, but is {value:g}"
 
+    def given_as(self, value: float) -> float:
+        """Return a value as a person gives it."""
+        if self.is_switch:
+            return bool(value)
+        return int(value) if self.is_integer else value
+
     @property
     def ends(self) -> tuple[float, float]:
         """The smallest and the largest value."""

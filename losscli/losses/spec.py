@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from .calling import named_call
 from .domain import REAL, Domain
 from .elementwise.branches import difference, no_kinks, smooth
 from .parameter import Parameter
@@ -178,6 +179,9 @@ class Spec:
     kernels are compared with in time. It has the gradients of the reference's operands."""
     loss: LossFunction
     """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
+    bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
+    """Fix the reduction and parameters of ``loss`` as a person writes such a call; None where that
+    takes the operands of the spec in their order."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
     """The public function that returns the gradient of the prediction as well."""
     module: type[LossModule]
@@ -224,6 +228,22 @@ class Spec:
             self._given[key] = replace(self, operands=operands, operands_of=None)
         found: Self = self._given[key]
         return found
+
+    def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
+        """Return the public function with its reduction and parameters fixed.
+
+        All names are bound here, so that a call of it costs what a person's own call costs.
+        """
+        if self.bind_loss:
+            return self.bind_loss(reduction, parameters)
+        return named_call(
+            self.loss, self.names, {"reduction": reduction, **self.given_as(parameters)}
+        )
+
+    def given_as(self, parameters: Mapping[str, float]) -> dict[str, float]:
+        """Return values of parameters as a person gives them: True for 1 where that means on."""
+        kinds = {parameter.name: parameter for parameter in self.parameters}
+        return {name: kinds[name].given_as(value) for name, value in parameters.items()}
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""
@@ -301,6 +321,8 @@ class LossSpec(Spec):
     """A loss of each element of its operands, which broadcast."""
 
     unit: ClassVar[Unit] = ELEMENT
+    by_weights: bool = False
+    """Whether the public function divides the mean of a loss with a weight by the weights' sum."""
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
         """Return the shape that the operands broadcast to."""

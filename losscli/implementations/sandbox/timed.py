@@ -87,7 +87,7 @@ class Timed:
     def warm_up(self) -> WarmData:
         """Warm up, and measure the memory of a call."""
         with gradients(self.pass_):
-            self.warm = replace(self.timer.warm_up(self._step), repeats=1)
+            self.warm = replace(self.timer.warm_up(self.call), repeats=1)
             extra = self.call.peak_extra_bytes(self.device)
         return WarmData(1, self.warm.host_seconds, extra)
 
@@ -108,10 +108,7 @@ class Timed:
     def looped(self, calls: int) -> None:
         """Call so often, and wait for all that the calls have begun."""
         with gradients(self.pass_):
-            loop(self._step, calls, self.device, self.threads)
-
-    def _step(self) -> None:
-        self.call()
+            loop(self.call, calls, self.device, self.threads)
 
     def _flip(self, flip: Flip) -> None:
         """Turn some rows of the prediction."""
