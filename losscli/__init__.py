@@ -31,6 +31,7 @@ def load(device: str | None = None) -> None:
         UnfitError: a library has to be built and there is no compiler, or nowhere to write.
         BuildError: a compiler failed, or a finished library does not load.
     """
+    import losscli.functional  # noqa: F401 - defines the operators
     from losscli.extension import load as libraries
 
     libraries.load(device)

@@ -87,12 +87,13 @@ def _seconds(
     do_bench: Callable[..., Any], case: Any, pass_: PassName, implementation: str
 ) -> float:
     """Let do_bench time the call that losscli times."""
-    from losscli.implementations.caller import Subject
+    from losscli.implementations.builtin import find_implementation
+    from losscli.implementations.local import LocalSubject
     from losscli.implementations.passes import PassFactory, gradients
     from losscli.truth.inputs import make_inputs
 
     passes = PassFactory(pass_, case.reduction, make_inputs(case).values())
-    timed = Subject.of(implementation, case).repeated(passes)
+    timed = LocalSubject.bind(find_implementation(implementation), case).repeated(passes)
     with gradients(pass_):
         milliseconds: float = do_bench(timed, warmup=100, rep=500, return_mode="median")
     return milliseconds * 1e-3

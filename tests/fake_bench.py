@@ -16,7 +16,7 @@ class StepTimer(ClockTimer):
 
     def measure(self, queue):
         super().measure(queue)
-        return [2.0 if warm.call.name == "reference" else 1.0 for warm in queue]
+        return [2.0 if warm.name == "reference" else 1.0 for warm in queue]
 
 
 class FixedLimits:

@@ -1,9 +1,8 @@
 """A clock that advances only when told, and a timer that reads it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
 
-from losscli.implementations.timer import Warm
+from losscli.implementations.timer import Warm, sampling
 
 
 class FakeClock:
@@ -42,10 +41,11 @@ class ClockTimer:
         return Warm(call, 1, 0.0)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        self.batches.append([cast(Any, warm.call).name for warm in queue])
+        self.batches.append([warm.name for warm in queue])
         samples = []
         for warm in queue:
             start = self.clock.seconds()
-            warm.call()
+            with sampling(warm):
+                warm.call()
             samples.append(self.clock.seconds() - start)
         return samples

@@ -11,7 +11,8 @@ from typing import Any
 
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.job import Job
-from losscli.judge.verdict import Accuracy, JudgeReason, Speed, Verdict
+from losscli.judge.parts import Accuracy, JudgeReason, Speed
+from losscli.judge.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]
 CASE = "smooth_l1 1024x1024 float32 mean"

@@ -7,7 +7,7 @@ from losscli.axes import DISTRIBUTIONS
 from losscli.bench.contents import Contents
 from losscli.cases import Case
 from losscli.implementations import find_implementation
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import bind
 from losscli.losses import LOSSES
 from losscli.truth.inputs import make_inputs
 from tests.handmade import pair
@@ -34,7 +34,7 @@ def contents(**changes):
 
 
 def loss(held):
-    return Subject.bind(find_implementation("reference"), held.case).loss(held.operands)
+    return bind(find_implementation("reference"), held.case).loss(held.operands)
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

@@ -155,7 +155,7 @@ def test_probe_sampled_in_the_rounds_is_the_fastest_variant(memory):
     before = memory.clock.seconds()
     contender = limits.contender(*asked)
     assert contender is not None
-    contender()
+    contender.call()
     assert memory.clock.seconds() - before == 2.0
     assert memory.moved[-1] == ([256, 256], [256])
     assert not contender.awaited

@@ -16,7 +16,7 @@ from losscli.bench.memory_plan import (
 )
 from losscli.cases import Case
 from losscli.implementations import IMPLEMENTATIONS, reference_bytes
-from losscli.implementations.passes import PassFactory, gradients, measure_peak_extra
+from losscli.implementations.passes import PassFactory, gradients
 from losscli.losses import LOSSES
 from losscli.truth.inputs import make_inputs
 from tests.machinery import MACHINERY
@@ -110,7 +110,8 @@ def test_implementations_stay_within_the_memory_plan(loss, reduction, pass_, nam
     with gradients(pass_):
         timed = passes.make(implementation.bind(asked))
         timed()
-        extra = measure_peak_extra(timed, "cpu")
+        extra = timed.peak_extra_bytes("cpu")
+    assert extra is not None
     tensor = reference_bytes(asked, 1)
     held = f"holds {(extra - MIB // 4) / tensor:.2f} tensors of {tensor // MIB} MiB"
     assert extra <= implementation.temporary_bytes(asked) + MIB // 4, held
@@ -159,7 +160,7 @@ def test_peak_memory_excludes_inputs_loss_and_gradient(pass_, function, tensors)
     timed = PassFactory(pass_, "mean", (x, y)).make(function)
     with gradients(pass_):
         timed()
-        extra = measure_peak_extra(timed, "cpu")
+        extra = timed.peak_extra_bytes("cpu")
     assert extra == pytest.approx(tensors * MIB, abs=1024)
     assert timed.loss is timed.input.grad is None
 
@@ -167,5 +168,5 @@ def test_peak_memory_excludes_inputs_loss_and_gradient(pass_, function, tensors)
 def test_memory_count_writes_nothing_to_stderr(capfd):
     x, y = torch.rand(2, 8)
     timed = PassFactory("forward", "mean", (x, y)).make(torch.mul)
-    measure_peak_extra(timed, "cpu")
+    timed.peak_extra_bytes("cpu")
     assert capfd.readouterr().err == ""

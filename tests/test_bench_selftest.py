@@ -47,15 +47,11 @@ class Blind(CpuTimer):
 
 
 class Partial(CpuTimer):
-    """Measures the call that it warmed up last as faster."""
-
-    def warm_up(self, call):
-        self.last = super().warm_up(call)
-        return self.last
+    """Measures each call as faster than it is, but the first of two."""
 
     def measure(self, queue):
         samples = super().measure(queue)
-        return [s * (0.9 if w is self.last else 1) for s, w in zip(samples, queue, strict=True)]
+        return [s * (1 if w.name == "a" else 0.9) for s, w in zip(samples, queue, strict=True)]
 
 
 class ReadClock(FakeClock):

@@ -9,6 +9,7 @@ import torch
 
 from losscli.implementations import timer as timers
 from losscli.implementations.timer import (
+    CallFailedError,
     CpuTimer,
     CudaTimer,
     HostTimer,
@@ -141,8 +142,11 @@ def test_garbage_collector_is_off_only_within_samples():
 
 
 def test_garbage_collector_is_on_again_after_a_failure():
-    with pytest.raises(ZeroDivisionError):
-        CpuTimer(clock=FakeClock()).measure([Warm(lambda: 1 / 0, 1, 0.0)])
+    warm = Warm(lambda: 1 / 0, 1, 0.0)
+    with pytest.raises(CallFailedError) as failed:
+        CpuTimer(clock=FakeClock()).measure([warm])
+    assert failed.value.warm is warm
+    assert isinstance(failed.value.error, ZeroDivisionError)
     assert gc.isenabled()
 
 

@@ -26,7 +26,8 @@ import pytest
 from losscli.axes import DTYPES
 from losscli.judge import device_lock
 from losscli.judge.job import Job, Limits
-from losscli.judge.verdict import RIGHT_WORDS, ReasonCode, Verdict, Word
+from losscli.judge.parts import ReasonCode, Word
+from losscli.judge.verdict import RIGHT_WORDS, Verdict
 from losscli.losses import EVERY_LOSS
 
 PATHS = sorted((Path(__file__).parent / "candidates").glob("*.py"))

@@ -11,7 +11,8 @@ from math import exp
 import pytest
 from msgspec.structs import replace
 
-from losscli.judge.verdict import Accuracy, JudgeReason, Speed, Verdict
+from losscli.judge.parts import Accuracy, JudgeReason, Speed
+from losscli.judge.verdict import Verdict
 from losscli.report.html.page import render_page, sections
 from losscli.report.html.records import Verdicts
 from losscli.runs.records import FAIL, SKIPPED, Error, Run, Seconds, Speedup, VerifyResult

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from losscli.errors import LosscliError, UnfitError, UsageError
 from losscli.judge.adapters import evaluation, kernelbench, openevolve, shinkaevolve
+from losscli.judge.parts import JudgeReason
 from losscli.judge.speedup import score, speedup
-from losscli.judge.verdict import JudgeReason
 from tests.judging import RIGHT, ROOT, WRONG, verdict, write
 
 BUILD = verdict("DOES NOT BUILD", reasons=(JudgeReason("build_failed", "build", "line 3: error"),))

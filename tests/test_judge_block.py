@@ -5,7 +5,7 @@ import typing
 import pytest
 from msgspec.structs import replace
 
-from losscli.judge.verdict import Accuracy, JudgeReason, Word
+from losscli.judge.parts import Accuracy, JudgeReason, Word
 from losscli.report.verdict_block import block, conclusion, line, summary
 from tests.judging import BACKWARD, CASE, FORWARD, LAYOUTS, REPEAT, RIGHT, WRONG, verdict
 

@@ -12,8 +12,8 @@ from losscli.judge.batch import judge_batch
 from losscli.judge.cache import UNUSED_SECONDS, VerdictCache, machine_facts
 from losscli.judge.job import Job, Limits
 from losscli.judge.neighbours import stands_alone
+from losscli.judge.parts import JudgeReason
 from losscli.judge.unjudged import not_judged
-from losscli.judge.verdict import JudgeReason
 from tests.judging import LAYOUTS, verdict, write
 
 FACTS = ("losscli 1", "torch 2")

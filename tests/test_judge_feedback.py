@@ -5,8 +5,8 @@ import typing
 import pytest
 from msgspec.structs import replace
 
-from losscli.judge.feedback import ADVICE, CHECK_ADVICE, advice_of, feedback
-from losscli.judge.verdict import JudgeReason, ReasonCode, Word
+from losscli.judge.feedback import ADVICE, CHECK_ADVICE, advice_of
+from losscli.judge.parts import JudgeReason, ReasonCode, Word
 from losscli.losses import LOSSES, WEIGHTED
 from losscli.verify.checks import CHECKS
 from tests.judging import BACKWARD, FORWARD, LAYOUTS, REPEAT, RIGHT, WRONG, verdict
@@ -31,11 +31,11 @@ def test_every_check_has_advice():
 
 @pytest.mark.parametrize("word", typing.get_args(Word))
 def test_every_word_opens_with_a_sentence(word):
-    assert feedback(verdict(word)).startswith("kernels/k.py ")
+    assert verdict(word).feedback.startswith("kernels/k.py ")
 
 
 def test_a_failed_check_is_told_with_case_values_repetition_and_advice():
-    text = feedback(WRONG)
+    text = WRONG.feedback
     assert text.startswith("kernels/k.py is wrong. The check layouts against smooth_l1 failed, ")
     assert "in the smallest case at smooth_l1 3x5 float32 mean transposed: expected 0.25" in text
     assert f"This repeats it: {REPEAT}." in text
@@ -43,7 +43,7 @@ def test_a_failed_check_is_told_with_case_values_repetition_and_advice():
 
 
 def test_speed_is_told_against_each_other_with_what_is_left_to_gain():
-    text = feedback(RIGHT)
+    text = RIGHT.feedback
     assert "Forward at smooth_l1 1024x1024 float32 mean, takes 1.200 ms: " in text
     assert "1.80x as fast as the reference (1.75 to 1.85); 0.90x as fast as torch.compile" in text
     assert "62% of what the memory allows: at most 1.6x is left to gain." in text
@@ -54,36 +54,36 @@ def test_speed_is_told_against_each_other_with_what_is_left_to_gain():
 
 def test_ratio_that_is_not_decided_says_so():
     open_ = replace(FORWARD, ratios={"reference": (0.8, 0.5, 1.5)})
-    assert "(0.50 to 1.50, undecided)" in feedback(replace(RIGHT, speed=(open_,)))
+    assert "(0.50 to 1.50, undecided)" in replace(RIGHT, speed=(open_,)).feedback
 
 
 def test_of_several_cases_the_slowest_beside_the_reference_is_told():
     slow = replace(FORWARD, case="another", ratios={"reference": (0.5, 0.4, 0.6)})
-    text = feedback(replace(RIGHT, speed=(FORWARD, slow, BACKWARD)))
+    text = replace(RIGHT, speed=(FORWARD, slow, BACKWARD)).feedback
     assert "Forward at the slowest of 2 cases, another, takes" in text
 
 
 def test_at_most_three_reasons_are_told():
     many = tuple(replace(LAYOUTS, check=check) for check in ("value", "sizes", "parts", "steps"))
-    text = feedback(replace(WRONG, reasons=many))
+    text = replace(WRONG, reasons=many).feedback
     assert "1 more reason may follow" in text
     assert "check steps" not in text
 
 
 def test_results_that_differ_from_run_to_run_are_told():
     changed = replace(RIGHT.accuracy, deterministic=False)
-    assert "differ from run to run" in feedback(replace(RIGHT, accuracy=changed))
+    assert "differ from run to run" in replace(RIGHT, accuracy=changed).feedback
 
 
 def test_reason_without_a_check_is_a_sentence():
     reason = JudgeReason("import_failed", "build", "line 3: no module named 'x'")
-    text = feedback(verdict("DOES NOT BUILD", reasons=(reason,)))
+    text = verdict("DOES NOT BUILD", reasons=(reason,)).feedback
     assert "cannot be loaded. Line 3: no module named 'x'. Make the file import" in text
 
 
 def test_right_file_that_refuses_operands_is_right_where_it_answers():
     reason = replace(LAYOUTS, code="refuses", text="raised ValueError: contiguous only")
-    text = feedback(verdict("RIGHT", reasons=(reason,)))
+    text = verdict("RIGHT", reasons=(reason,)).feedback
     assert text.startswith("kernels/k.py is right where it answers. The check layouts against ")
     assert "met a refusal, in the smallest case" in text
     assert "That is no mistake" in text
@@ -91,19 +91,19 @@ def test_right_file_that_refuses_operands_is_right_where_it_answers():
 
 def test_reason_at_a_case_names_it():
     reason = JudgeReason("process_died", "small", "its process ended by SIGSEGV", case="mse 3x5")
-    text = feedback(verdict("CRASHED", reasons=(reason,)))
+    text = verdict("CRASHED", reasons=(reason,)).feedback
     assert "crashed. At mse 3x5: its process ended by SIGSEGV. Look for" in text
 
 
 def test_reason_that_begins_with_a_place_keeps_it_and_a_broken_line_has_its_name():
     reason = JudgeReason("bad_job", "parse", "jobs.jsonl:5: this line is not JSON.")
-    text = feedback(verdict("NOT JUDGED", "", id="jobs.jsonl:5", reasons=(reason,)))
+    text = verdict("NOT JUDGED", "", id="jobs.jsonl:5", reasons=(reason,)).feedback
     assert text.startswith("jobs.jsonl:5 was not judged, ")
     assert "itself. jobs.jsonl:5: this line is not JSON." in text
 
 
 def test_feedback_is_one_line_and_part_of_the_json():
     record = WRONG.to_json()
-    assert record["feedback"] == feedback(WRONG)
+    assert record["feedback"] == WRONG.feedback
     assert "\n" not in record["feedback"]
     assert list(record).index("feedback") == list(record).index("reasons") + 1

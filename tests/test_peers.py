@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from losscli.cases import Case
 from losscli.implementations import find_implementation
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import subject_of
 from losscli.losses import find_loss
 from losscli.truth.problem import Problem
 
@@ -87,7 +87,7 @@ def test_liger_works_on_a_copy_of_the_logits(monkeypatch: pytest.MonkeyPatch) ->
     problem = Problem.of(make_case(device="cpu"))
     problem.mark()
 
-    answer = Subject.of("liger", problem.case).answer(problem.call(problem.usual))
+    answer = subject_of("liger", problem.case).answer(problem.call(problem.usual))
 
     assert problem.spoiled() == ""
     assert problem.judge_loss(answer.loss)[0].status == "pass"

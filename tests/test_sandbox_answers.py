@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.implementations.call_data import Answer, Call, Curvature
+from losscli.implementations.call_data import Answer, Call, Curvature, Head, Replay
+from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.methods import (
-    FITS,
     METHODS,
     Flip,
-    HeadData,
     ModuleAnswer,
     ModuleSamples,
     Samples,
-    Turn,
 )
+from losscli.implementations.subject import Subject
 
 ONE = torch.ones(())
 PAIR = {"input": ONE, "target": ONE}
@@ -37,7 +36,7 @@ def of_module(*seconds: float, answer: ModuleAnswer | None = None) -> ModuleSamp
 
 
 FLIPS = [Flip(0, 1)] * 2
-HEAD = HeadData(None, CALL, 1.0)  # type: ignore[arg-type]
+HEAD = Head(None, CALL, 1.0)  # type: ignore[arg-type]
 OTHER = ModuleAnswer(ONE, {})
 ANSWERS = [
     ("answer", (CALL,), ANSWER, True),
@@ -51,10 +50,11 @@ ANSWERS = [
     ("graphed", (CALL, [ONE]), [ANSWER], True),
     ("graphed", (CALL, [ONE]), [SHORT], False),
     ("graphed", (CALL, [ONE]), [], False),
-    ("on_streams", ([[Turn(CALL)], []],), [[ANSWER], []], True),
-    ("on_streams", ([[Turn(CALL)], []],), [[ANSWER]], False),
-    ("on_streams", ([[Turn(CALL)]],), [[]], False),
-    ("on_streams", ([[Turn(CALL)]],), [[SHORT]], False),
+    ("on_streams", ([[CALL], []],), [[ANSWER], []], True),
+    ("on_streams", ([[CALL], []],), [[ANSWER]], False),
+    ("on_streams", ([[CALL]],), [[]], False),
+    ("on_streams", ([[Replay(0, CALL)]],), [[SHORT]], False),
+    ("on_streams", ([[CALL]],), [[SHORT]], False),
     ("accumulated", (CALL, {}, 3), WHOLE, True),
     ("accumulated", (CALL, {}, 3), {"target": ONE}, False),
     ("joint_gradients", ([HEAD, HEAD],), [WHOLE, WHOLE], True),
@@ -81,8 +81,10 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("method", "arguments", "answer", "fits"), ANSWERS)
 def test_an_answer_that_lacks_something_is_none(method, arguments, answer, fits):
-    assert FITS[method](answer, *arguments) is fits
+    assert METHODS[method].fits(answer, *arguments) is fits
 
 
-def test_each_method_that_is_held_to_its_arguments_is_a_method():
-    assert {*FITS} <= {*METHODS}
+def test_a_remote_subject_has_each_method_of_a_subject():
+    methods = {name for name in vars(Subject) if not name.startswith("_")}
+    own = {*vars(RemoteSubject), *RemoteSubject.__dataclass_fields__}
+    assert methods <= {*METHODS} | own

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from losscli.implementations.caller import Subject
+from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations.local import LocalSubject
 from losscli.implementations.sandbox.methods import Flip, TimedData
 from losscli.implementations.sandbox.timed import Timed
 from losscli.implementations.timer import CpuTimer
@@ -30,7 +31,7 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
     input, target = torch.rand(SHAPE), torch.rand(SHAPE)
     expected = input.clone()
     timed = Timed(
-        Subject.of("reference", small),
+        LocalSubject.bind(IMPLEMENTATIONS["reference"], small),
         TimedData("forward", {"input": input, "target": target}, 1.0, evicts=False, captured=False),
     )
     timed.timer = Again()

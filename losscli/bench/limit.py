@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import torch
 
+import losscli.functional  # noqa: F401 - defines the operators
 from losscli.axes import CONTIGUOUS, PassName
 from losscli.bench.sampling import Contender, ContenderFailedError, interleave
 from losscli.bench.statistics import summarize
@@ -179,10 +180,10 @@ class Limits:
             call = self._calls(launches, arrays)
             contenders = [Contender(str(n), call(n)) for n in range(self.probe.variants)]
             # What the first teaches of the host holds for all.
-            warm = timer.warm_up(contenders[0])
+            warm = contenders[0].warm_up(timer)
             for contender in contenders:
-                contender()
-                contender.warm = replace(warm, call=contender)
+                contender.run(contender.call)
+                contender.warm = replace(warm, call=contender.call, name=contender.name)
             timing = Timing(min_time=MIN_TIME, max_time=MAX_TIME)
             interleave(timer, contenders, timing, seed=seed)
         except ContenderFailedError:
@@ -191,9 +192,6 @@ class Limits:
             if not memory.is_out_of_memory(error):
                 raise
             return _out_of_reach(error), 0
-        finally:
-            for contender in contenders:
-                contender.warm = None  # its call is the contender: a cycle that holds the operands
         failure = next((c.failure for c in contenders if c.failure), None)
         if failure:
             return _out_of_reach(failure), 0

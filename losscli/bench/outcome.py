@@ -15,7 +15,7 @@ from losscli.bench.ratios import speedups
 from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, summarize
 from losscli.implementations import find_implementation
-from losscli.implementations.caller import SandboxError, SubjectError
+from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
 from losscli.runs.judgements import is_busy, is_impossible

@@ -16,12 +16,11 @@ from itertools import groupby
 import torch
 
 from losscli.axes import PassName
-from losscli.bench.sampling import Contender
+from losscli.bench.contents import Contents
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
 from losscli.implementations.remote import RemoteSubject
-from losscli.implementations.sandbox.methods import Flip, Samples
-from losscli.implementations.timer import Call, Timer, Warm
+from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
+from losscli.implementations.timer import Call, Timer, Warm, sampling
 from losscli.implementations.turning import turn
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
@@ -48,12 +47,6 @@ CLOCK_SLACK = 200e-6
 """Seconds that are always allowed."""
 
 
-class _Leaf:
-    """Where a pass of this process has the gradient of its operand."""
-
-    grad: torch.Tensor | None = None
-
-
 class RemotePass:
     """The pass of a candidate, with the answers and times that its worker gives."""
 
@@ -61,7 +54,7 @@ class RemotePass:
         self,
         subject: RemoteSubject,
         pass_: PassName,
-        operands: Operands,
+        contents: Contents,
         *,
         evicts: bool,
         captured: bool,
@@ -70,12 +63,10 @@ class RemotePass:
         """The prediction is copied, as its contents change."""
         self.subject, self.pass_, self.evicts, self.captured = subject, pass_, evicts, captured
         self.clock = clock
+        self.contents, operands = contents, contents.operands
         first = next(iter(operands))
         self.own = operands[first].clone()
         self.operands = {**operands, first: self.own}
-        self.input = _Leaf()
-        self.loss: torch.Tensor | None = None
-        self.incoming = 1.0
         self.wrong: VerifyResult | None = None
         self.peak_extra_bytes: int | None = None
         self._random = random.SystemRandom()
@@ -86,27 +77,31 @@ class RemotePass:
         """The case."""
         return self.subject.case
 
-    def compute(self) -> None:
+    @property
+    def call(self) -> RemotePass:
+        """What is timed: a :class:`SharedTimer` asks it for samples."""
+        return self
+
+    def __call__(self) -> Samples:
         """Compute once, on the contents that the worker then keeps."""
-        case = self.case
-        found = self.subject.timed(
-            self.pass_,
-            self.operands,
-            case.grad_output,
-            evicts=self.evicts,
-            captured=self.captured,
-        )
-        self._show(found)
+        operands, grad_output = self.operands, self.case.grad_output
+        asked = TimedData(self.pass_, operands, grad_output, self.evicts, self.captured)
+        found: Samples = self.subject.timed(asked)
+        return found
 
-    __call__ = compute
+    def first(self) -> VerifyResult:
+        """See :class:`TimedPass`."""
+        return self._judged(self.contents.gate, self())
 
-    def release(self) -> None:
-        """Free what the last call made."""
-        self.loss = self.input.grad = None
+    def measure_memory(self) -> None:
+        """Do nothing: the worker has measured it when it warmed up."""
+
+    def prepare(self) -> None:
+        """Do nothing: the worker does."""
 
     def warm_up(self) -> Warm:
         """Warm the worker up."""
-        warm = self.subject.warm_up()
+        warm: WarmData = self.subject.warm_up()
         self.peak_extra_bytes = warm.peak_extra_bytes
         return Warm(self, 1, warm.host_seconds)
 
@@ -114,7 +109,7 @@ class RemotePass:
         """Take samples; the answer of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
         keep = self._random.randrange(count) if self._judges() else -1
-        found = self.subject.samples(flips, keep)
+        found: Samples = self.subject.samples(flips, keep)
         for number, flip in enumerate(flips):
             self._apply(flip)
             if number == keep:
@@ -130,7 +125,7 @@ class RemotePass:
         kind = self.case.device.partition(":")[0]
         return disagreement(self.subject.looped, kind, seconds, host_seconds, self.clock)
 
-    def judge_last(self) -> VerifyResult | None:
+    def last(self) -> VerifyResult | None:
         """Judge one more sample; return the first result that was wrong."""
         if self.wrong is None:
             self._judge_next = True
@@ -161,18 +156,13 @@ class RemotePass:
 
     def _judge(self, found: Samples) -> None:
         """Judge an answer, whose contents are those of this moment."""
-        self._show(found)
-        gate = Gate(self.case, self.operands)
-        verdict = gate.judge(
-            self.subject.name, self.pass_, self.loss, self.input.grad, self.incoming
-        )
+        verdict = self._judged(Gate(self.case, self.operands), found)
         if verdict.status == FAIL and self.wrong is None:
             self.wrong = verdict
-        self.release()
 
-    def _show(self, found: Samples) -> None:
-        self.loss, self.input.grad = found.loss, found.gradient
-        self.incoming = found.incoming
+    def _judged(self, gate: Gate, found: Samples) -> VerifyResult:
+        """Judge what the worker gave."""
+        return gate.judge(self.subject.name, self.pass_, found.loss, found.gradient, found.incoming)
 
 
 def disagreement(
@@ -229,25 +219,19 @@ class SharedTimer:
         self.timer.gaps = count
 
     def warm_up(self, call: Call) -> Warm:
-        """See :class:`Timer`; a contender's pass may be another process's."""
-        remote = _remote(call)
-        if remote is None:
-            return self.timer.warm_up(call)
-        assert isinstance(call, Contender)
-        warm: list[Warm] = []
-        call.run(lambda: warm.append(remote.warm_up()))
-        return Warm(call, 1, warm[0].host_seconds)
+        """See :class:`Timer`; the call may be another process's pass."""
+        return call.warm_up() if isinstance(call, RemotePass) else self.timer.warm_up(call)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """See :class:`Timer`. On a GPU those of one process are taken in one go."""
         if self.device == "cpu":
             samples: list[float] = []
-            for _, group in groupby(queue, key=lambda warm: id(_remote(warm.call))):
+            for _, group in groupby(queue, key=lambda warm: _process(warm)):
                 samples += self._measure(list(group))
             return samples
         places: dict[int, list[int]] = {}
         for place, warm in enumerate(queue):
-            places.setdefault(id(_remote(warm.call)), []).append(place)
+            places.setdefault(_process(warm), []).append(place)
         found: dict[int, float] = {}
         for taken in places.values():
             found |= zip(taken, self._measure([queue[place] for place in taken]), strict=True)
@@ -255,21 +239,17 @@ class SharedTimer:
 
     def _measure(self, group: Sequence[Warm]) -> list[float]:
         """Take samples of one process."""
-        call = group[0].call
-        remote = _remote(call)
-        if remote is None:
+        remote = group[0].call
+        if not isinstance(remote, RemotePass):
             return self.timer.measure(group)
-        assert isinstance(call, Contender)
         if self.device == "cpu":
             time.sleep(QUIET_SECONDS)
         else:
             torch.cuda.synchronize(self.device)
-        seconds: list[float] = []
-        call.run(lambda: seconds.extend(remote.samples(len(group))))
-        return seconds
+        with sampling(group[0]):
+            return remote.samples(len(group))
 
 
-def _remote(call: Call) -> RemotePass | None:
-    """Return the pass of another process that a contender stands for."""
-    timed = call.call if isinstance(call, Contender) else None
-    return timed if isinstance(timed, RemotePass) else None
+def _process(warm: Warm) -> int:
+    """Return a number of the process that takes a sample: 0 for this one."""
+    return id(warm.call) if isinstance(warm.call, RemotePass) else 0

@@ -26,6 +26,7 @@ from losscli.bench.outcome import (
     is_too_fast,
     results,
 )
+from losscli.bench.passes import LocalPass, TimedPass
 from losscli.bench.plan import Task, unavailable
 from losscli.bench.remote import RemotePass, SharedTimer
 from losscli.bench.sampling import Contender, ContenderFailedError, interleave
@@ -33,14 +34,9 @@ from losscli.bench.statistics import summarize
 from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, find_implementation
-from losscli.implementations.caller import Subject, SubjectError
-from losscli.implementations.passes import (
-    Captured,
-    Pass,
-    PassFactory,
-    gradients,
-    measure_peak_extra,
-)
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.local import LocalSubject
+from losscli.implementations.passes import PassFactory, gradients
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
@@ -55,7 +51,6 @@ from losscli.runs.records import (
     Stop,
     VerifyResult,
 )
-from losscli.truth.gate import Gate
 from losscli.truth.inputs import make_inputs
 
 BUSY_NOTE = "other programs are running on this machine: times will be longer and vary more"
@@ -65,22 +60,11 @@ BUSY_NOTE = "other programs are running on this machine: times will be longer an
 class _Entry:
     """An implementation that passed the gate."""
 
-    timed: Pass | RemotePass
+    timed: TimedPass
     contender: Contender
     error: Error
-    device: str
     code: Code = ""
     """The code of the gate's warning."""
-    peak_extra_bytes: int | None = None
-
-    def measure_memory(self) -> None:
-        """Call once more to measure its memory; a graph has allocated all its memory before."""
-        if isinstance(self.timed, Captured):
-            return
-        if isinstance(self.timed, RemotePass):
-            self.peak_extra_bytes = self.timed.peak_extra_bytes
-            return
-        self.peak_extra_bytes = measure_peak_extra(self.timed, self.device)
 
 
 class Runner:
@@ -160,28 +144,24 @@ class Runner:
         reads = [t for t in (*operands, passes.full_grad_output) if t is not None]
         limit = self.limits.find(case, pass_, timer, reads)
         mover = self._mover(case, pass_, timer, reads)
-        try:
-            with gradients(pass_):
-                for implementation in implementations:
-                    admitted = _admit(contents, task, pass_, implementation, passes, evicts)
-                    if isinstance(admitted, Untimed):
-                        outcomes[implementation.name] = admitted
-                    else:
-                        entries.append(admitted)
-                for entry in entries:
-                    self._prepare(timer, entry, contents)
-                stop, conditions = self._sample(timer, entries, mover, task, contents)
-                if mover and mover.failure is None and mover.samples:
-                    limit = scaled(Limit(summarize(mover.samples).median), case, pass_)
-                for entry in entries:
-                    name = entry.contender.name
-                    outcomes[name] = _conclude(contents.gate, task, pass_, entry, stop)
-        finally:
-            # A Warm's call is its contender: the cycle would keep the operands of this case beside
-            # those of the next until Python's collector runs.
-            for contender in (*(entry.contender for entry in entries), *filter(None, [mover])):
-                contender.warm = None
-            entries.clear()
+        with gradients(pass_):
+            for implementation in implementations:
+                admitted = _admit(contents, task, pass_, implementation, passes, evicts)
+                if isinstance(admitted, Untimed):
+                    outcomes[implementation.name] = admitted
+                else:
+                    entries.append(admitted)
+            for entry in entries:
+                self._prepare(timer, entry, contents)
+            stop, conditions = self._sample(timer, entries, mover, task, contents)
+            if mover and mover.failure is None and mover.samples:
+                limit = scaled(Limit(summarize(mover.samples).median), case, pass_)
+            for entry in entries:
+                name = entry.contender.name
+                outcomes[name] = _conclude(task, entry, stop)
+        # What they hold is free for the next measurement of the limit.
+        entries.clear()
+        mover = None
         around = Surroundings(limit, False, stop, conditions)
         if any(is_too_fast(task, pass_, outcome, around) for outcome in outcomes.values()):
             # Or the memory was slower a moment ago.
@@ -193,16 +173,15 @@ class Runner:
 
     def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
         """Warm up and measure memory; an error is stored in the contender."""
+        contender, timed = entry.contender, entry.timed
+
+        def before() -> None:
+            contents.touch()
+            timed.prepare()
+
         with contextlib.suppress(ContenderFailedError):
-            warm = timer.warm_up(entry.contender)
-
-            def before() -> None:
-                contents.touch()
-                if isinstance(entry.timed, Captured):
-                    entry.timed.prepare()
-
-            entry.contender.warm = replace(warm, before=before)
-            entry.contender.run(entry.measure_memory)
+            contender.warm = replace(contender.warm_up(timer), before=before)
+            contender.run(timed.measure_memory)
 
     def _mover(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
@@ -218,7 +197,7 @@ class Runner:
         try:
             mover = self.limits.contender(case, pass_, timer, reads)
             if mover:
-                mover.warm = timer.warm_up(mover)
+                mover.warm = mover.warm_up(timer)
         except ContenderFailedError:
             return None
         except Exception as error:
@@ -259,38 +238,40 @@ def _admit(
     evicts: bool,
 ) -> _Entry | Untimed:
     """Run an implementation once, as it will be timed, and judge its result."""
-    case, name = task.case, implementation.name
+    case, name, captured = task.case, implementation.name, task.mode == GRAPH
     try:
-        subject = Subject.bind(implementation, case)
-        timed: Pass | RemotePass
-        if isinstance(subject, RemoteSubject):
-            captured = task.mode == GRAPH
-            timed = RemotePass(subject, pass_, contents.operands, evicts=evicts, captured=captured)
+        timed: TimedPass
+        if implementation.file:
+            remote = RemoteSubject.bind(implementation, case)
+            timed = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
         else:
-            timed = subject.captured(passes) if task.mode == GRAPH else subject.repeated(passes)
-        timed.compute()
-        verdict = contents.gate.judge(name, pass_, timed.loss, timed.input.grad, timed.incoming)
+            subject = LocalSubject.bind(implementation, case)
+            made = subject.captured(passes) if captured else subject.repeated(passes)
+            timed = LocalPass(name, pass_, made, contents, case.device)
+        verdict = timed.first()
     except LosscliError:
         raise
     except Exception as error:
         return gone_wrong(error)
-    timed.release()
     if verdict.status == FAIL:
         return Untimed(FAILED, Reason(verdict.code, verdict.reason), verdict.error)
-    return _Entry(timed, Contender(name, timed), verdict.error, case.device, verdict.code)
+    return _Entry(timed, Contender(name, timed.call), verdict.error, verdict.code)
 
 
-def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop) -> Outcome:
+def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
     """Return the time, unless the timed calls computed something wrong."""
-    contender = entry.contender
-    disagreement = None
-    if isinstance(entry.timed, RemotePass) and contender.warm and contender.samples:
+    contender, timed = entry.contender, entry.timed
+    disagreement: Reason | None = None
+    if contender.warm and contender.samples:
         median = summarize(contender.samples).median
         try:
-            disagreement = entry.timed.disagreement(median, contender.warm.host_seconds)
+            disagreement = timed.disagreement(median, contender.warm.host_seconds)
         except SubjectError as error:
             return gone_wrong(error, sampled=True)
-    verdict = _judge_again(gate, pass_, entry)
+    verdict: VerifyResult | None = None
+    if not contender.failure:
+        with contextlib.suppress(ContenderFailedError):
+            verdict = contender.run(timed.last)
     if contender.failure:
         return gone_wrong(contender.failure, sampled=True)
     if verdict and verdict.status == FAIL:
@@ -300,30 +281,7 @@ def _conclude(gate: Gate, task: Task, pass_: PassName, entry: _Entry, stop: Stop
         return Untimed(FAILED, reason, verdict.error, sampled=True)
     if disagreement:
         return Untimed(FAILED, disagreement, entry.error, sampled=True)
-    return conclude(task, contender, entry.error, entry.peak_extra_bytes, stop, entry.code)
-
-
-def _judge_again(gate: Gate, pass_: PassName, entry: _Entry) -> VerifyResult | None:
-    """Judge the loss of the last call that was timed, and a gradient of the same contents.
-
-    The gradient is that of one more call, because a timed call frees its own.
-    """
-    contender, timed = entry.contender, entry.timed
-    if contender.failure:
-        return None
-    if isinstance(timed, RemotePass):
-        with contextlib.suppress(ContenderFailedError):
-            contender.run(timed.judge_last)
-        return timed.wrong
-    verdict = gate.judge(contender.name, "forward", timed.loss)
-    if verdict.status != FAIL and pass_ == "forward_backward":
-        with contextlib.suppress(ContenderFailedError):
-            contender.run(timed.compute)
-            verdict = gate.judge(
-                contender.name, pass_, timed.loss, timed.input.grad, timed.incoming
-            )
-    timed.release()
-    return verdict
+    return conclude(task, contender, entry.error, timed.peak_extra_bytes, stop, entry.code)
 
 
 def _lineup(

@@ -6,13 +6,17 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 from losscli.bench.statistics import half_width
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
-from losscli.implementations.timer import Timer, Warm
+from losscli.implementations.timer import CallFailedError, Timer, Warm
 from losscli.runs.records import Stop
+
+Result = TypeVar("Result")
 
 MINIMUM_ROUNDS = 3
 """Rounds that are taken however long they last."""
@@ -38,19 +42,23 @@ class Contender:
     awaited: bool = True
     """Whether sampling goes on until its median is known."""
 
-    def __call__(self) -> None:
-        """Run what is timed."""
-        self.run(self.call)
+    def warm_up(self, timer: Timer) -> Warm:
+        """Warm up what is timed."""
+        return replace(self.run(partial(timer.warm_up, self.call)), name=self.name)
 
-    def run(self, call: Callable[[], object]) -> None:
-        """Call; what goes wrong is remembered as its own, without the tensors of its frames."""
+    def run(self, call: Callable[[], Result]) -> Result:
+        """Call; what goes wrong is remembered as its own."""
         try:
-            call()
+            return call()
         except LosscliError:  # a failed build, say: no case of this run could do better
             raise
         except Exception as error:
-            self.failure = error.with_traceback(None)
+            self.fail(error)
             raise ContenderFailedError from None
+
+    def fail(self, error: Exception) -> None:
+        """Remember what went wrong, without the tensors of its frames."""
+        self.failure = error.with_traceback(None)
 
 
 class ContenderFailedError(Exception):
@@ -91,7 +99,10 @@ def interleave(
         before()
         try:
             seconds = timer.measure([c.warm for c in order if c.warm])
-        except ContenderFailedError:
+        except CallFailedError as failed:
+            for contender in able:
+                if contender.warm is failed.warm:
+                    contender.fail(failed.error)
             continue
         taken += batch
         if slowed():

@@ -1,6 +1,7 @@
 """Loads libraries into this process when they are first needed, and builds missing ones.
 
-The library ``torch`` implements the operators; the others pass it tables of entry points.
+The library ``torch`` implements the operators, which :mod:`.operators` has defined before; the
+others pass it tables of entry points.
 """
 
 from __future__ import annotations
@@ -65,8 +66,6 @@ def load_targets(targets: Iterable[Target]) -> None:
         missing = [target for target in targets if target not in _loaded]
         if not missing:
             return
-        from . import operators  # noqa: F401 - importing it defines them
-
         for target, path in zip(missing, _obtain(missing), strict=True):
             library = _open(path)
             _attach(target, library)

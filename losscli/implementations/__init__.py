@@ -1,4 +1,4 @@
-"""The implementations of losses, and ``subject``, the only module that calls them."""
+"""The implementations of losses, and ``subject``, through which all others call them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 def _custom(case: Case) -> BoundLoss:
     import losscli.functional  # noqa: F401 - defines the operators
 
-    return partial(case.spec.loss, reduction=case.reduction, **case.params)
+    return case.spec.bound(case.reduction, case.params)
 
 
 def _reference(case: Case) -> BoundLoss:
@@ -54,6 +54,7 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
     def bind(case: Case) -> BoundLoss:
         import torch
 
+        import losscli.functional  # noqa: F401 - defines the operators
         from losscli.extension import load
 
         load.load_loss(case.loss, case.device.partition(":")[0], strategies=True)
@@ -151,16 +152,11 @@ def of_file(name: str) -> Implementation:
     def bind(case: Case) -> BoundLoss:
         raise RuntimeError("a file runs in a process of its own")
 
-    def changes() -> list[str]:
-        from losscli.implementations.remote import changes_of
-
-        return changes_of(file)
-
     def unavailable(case: Case) -> Reason | None:
         return file.unavailable(case.loss, case.reduction, case.spec, case.params)
 
     about = f"{file.path.name}, in a process of its own"
-    return Implementation(name, about, bind, unavailable, file=file, changes=changes)
+    return Implementation(name, about, bind, unavailable, file=file)
 
 
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+import msgspec
 from torch import Tensor
+
+from losscli.cases import Case
 
 Operands = dict[str, Tensor]
 """The operands of a loss by their names, in the spec's order: the prediction is the first."""
@@ -13,8 +15,7 @@ INCOMING_GRADIENT = "incoming gradient"
 """The name, beside those of the operands, of what second derivatives are of as well."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, tag=True):
     """The arguments of a call: it returns the loss, and the gradients of ``wrt``."""
 
     operands: Operands
@@ -65,18 +66,19 @@ class Curvature:
     """By the name of each operand that has a gradient: the tensor which multiplies it."""
 
 
-@dataclass(frozen=True)
-class Recording:
-    """A call captured in a CUDA graph; ``answer`` is what each replay writes to."""
+class Replay(msgspec.Struct, frozen=True, tag=True):
+    """A call captured in a CUDA graph, to be replayed once, on contents that may be new."""
 
-    graph: torch.cuda.CUDAGraph
+    number: int
+    """That the subject gave the graph."""
     call: Call
-    answer: Answer
+    contents: Operands | None = None
 
 
 @dataclass(frozen=True)
-class Replay:
-    """A recording to be replayed once, on contents that may be new."""
+class Head:
+    """One of several losses that make one: its weight, and the call without a gradient."""
 
-    recording: Recording
-    contents: Operands | None = None
+    case: Case
+    call: Call
+    weight: float

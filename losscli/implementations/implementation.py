@@ -53,8 +53,6 @@ class Implementation:
     PyTorch's own difference, a warning. Bench times it where it is right as a whole."""
     file: UserFile | None = None
     """Of others, which runs in a process of its own."""
-    changes: Callable[[], list[str]] = list
-    """Return what calls have changed in another process since the last time."""
 
     def temporary_bytes(self, case: Case) -> int:
         """Return the most bytes that a call is planned to hold beside inputs, loss and gradient."""

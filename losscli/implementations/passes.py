@@ -29,13 +29,38 @@ CALLS_BEFORE_CAPTURE = 3
 """Calls before a capture, as PyTorch's documentation requires."""
 
 
-class Forward:
-    """The loss, to be called under ``gradients(..., "forward")``."""
+class _Eager:
+    """A pass whose operators run one by one."""
 
     def __init__(self, function: BoundLoss, operands: Sequence[Tensor]) -> None:
         self.function, self.operands, self.input = function, operands, operands[0]
         self.loss: Tensor | None = None
         self.incoming = 1.0
+        """The incoming gradient of the last call."""
+
+    def compute(self) -> None:
+        """Compute what is timed, and keep it."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Do what has to be done before a call, outside its time: nothing."""
+
+    def peak_extra_bytes(self, device: str) -> int | None:
+        """Return the most bytes that a call allocates beyond inputs, loss and gradient."""
+        self.release()
+        peak = measure_peak(self.compute, device)
+        kept = [self.loss, self.input.grad]
+        kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
+        self.release()
+        return max(peak - kept_bytes, 0)
+
+    def release(self) -> None:
+        """Free what the last call made."""
+        self.loss = self.input.grad = None
+
+
+class Forward(_Eager):
+    """The loss, to be called under ``gradients(..., "forward")``."""
 
     def compute(self) -> None:
         """Compute the loss. The last one is dropped first, so that two never live at once."""
@@ -44,12 +69,8 @@ class Forward:
 
     __call__ = compute
 
-    def release(self) -> None:
-        """Free what the last call made."""
-        self.loss = None
 
-
-class ForwardBackward:
+class ForwardBackward(_Eager):
     """The loss and the gradient of the prediction, as a training step asks for them.
 
     ``input``, the first of the operands, is a leaf that requires grad; it is shared by all
@@ -64,28 +85,22 @@ class ForwardBackward:
     def __init__(
         self, function: BoundLoss, operands: Sequence[Tensor], grad_outputs: Sequence[Incoming]
     ) -> None:
-        self.function, self.operands, self.input = function, operands, operands[0]
+        super().__init__(function, operands)
         self.grad_outputs = cycle(grad_outputs)
-        self.loss: Tensor | None = None
-        self.incoming = 1.0
-        """The incoming gradient of the last call."""
-
-    def __call__(self) -> None:
-        """Compute the loss and the gradient, and free the gradient."""
-        self.compute()
-        self.input.grad = None
 
     def compute(self) -> None:
         """Compute the loss and the gradient."""
+        self(keep=True)
+
+    def __call__(self, *, keep: bool = False) -> None:
+        """Compute the loss and the gradient, and free the gradient unless it is kept."""
         self.loss = self.input.grad = None
         self.incoming, grad_output = next(self.grad_outputs)
         loss = self.function(*self.operands)
         loss.backward(grad_output)
         self.loss = loss
-
-    def release(self) -> None:
-        """Free what the last call made."""
-        self.loss = self.input.grad = None
+        if not keep:
+            self.input.grad = None
 
 
 class Captured:
@@ -133,6 +148,10 @@ class Captured:
             self.incoming, grad_output = next(self.grad_outputs)
             self.read.copy_(grad_output)
 
+    def peak_extra_bytes(self, device: str) -> int | None:
+        """Return nothing: a graph has allocated all its memory before."""
+        return None
+
     def __call__(self) -> None:
         """Replay."""
         self.graph.replay()
@@ -154,17 +173,6 @@ Pass = Forward | ForwardBackward | Captured
 def gradients(pass_: PassName) -> AbstractContextManager[object]:
     """Return the grad mode of a pass; entered around the calls, so that it is not timed."""
     return torch.set_grad_enabled(pass_ == FORWARD_BACKWARD)
-
-
-def measure_peak_extra(timed: Pass, device: str) -> int:
-    """Return the most bytes that a call of a pass allocates beyond inputs, loss and gradient."""
-    timed.release()
-    call = timed.compute
-    peak = measure_peak(call, device)
-    kept = [timed.loss, timed.input.grad]
-    kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
-    timed.release()
-    return max(peak - kept_bytes, 0)
 
 
 class PassFactory:

@@ -1,33 +1,24 @@
-"""The subject of a file: the same methods, answered by a worker."""
+"""The subject of a file, whose methods a worker answers, and the workers of this process."""
 
 from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
 from torch import Tensor
 
-from losscli.axes import GradOutput, PassName
 from losscli.cases import Case
-from losscli.implementations.call_data import Answer, Call, Curvature, Operands, Replay
-from losscli.implementations.caller import Head, SandboxError, Subject
+from losscli.implementations.call_data import Operands
+from losscli.implementations.errors import SandboxError
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
-from losscli.implementations.sandbox.methods import (
-    Flip,
-    Gradients,
-    HeadData,
-    ReplayData,
-    Samples,
-    TimedData,
-    Turn,
-    WarmData,
-)
+from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.process import Allowance, Worker
 from losscli.machine.memory import free_bytes
 
@@ -127,173 +118,63 @@ def changes_of(file: UserFile) -> list[str]:
     return list(changed)
 
 
-def _refuse(*operands: Tensor) -> Tensor:
-    raise RuntimeError("a file is only called in its worker")
-
-
 @dataclass(frozen=True)
-class RemoteRecording:
-    """A recording that a worker keeps."""
+class RemoteSubject:
+    """See :class:`~losscli.implementations.subject.Subject`.
 
-    number: int
-    call: Call
+    The methods of ``METHODS`` are asked in the worker; those that are more than that stand here.
+    """
 
-
-@dataclass(frozen=True)
-class RemoteSubject(Subject):
-    """What a file defines, bound to a case, in a worker."""
-
+    implementation: Implementation
+    case: Case
     generation: int = 0
 
     @classmethod
-    def of_file(cls, implementation: Implementation, case: Case) -> RemoteSubject:
-        """Bind it, which builds what it needs."""
-        subject = cls(implementation, case, _refuse)
-        subject._ask("bound")
-        return subject
-
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        return self.worker.ask(method, *arguments, case=self.case, generation=self.generation)
+    def bind(cls, implementation: Implementation, case: Case) -> RemoteSubject:
+        """Bind it in the worker, which builds what it needs."""
+        return cls(implementation, case)._bound()
 
     @property
-    def worker(self) -> Worker:
-        """The worker that answers."""
-        assert self.implementation.file
-        return workers.of(self.implementation.file, self.case.device)
-
-    def again(self) -> Subject:
+    def name(self) -> str:
         """See :class:`Subject`."""
-        subject = replace(self, generation=self.generation + 1)
-        subject._ask("bound")
-        return subject
+        return self.implementation.name
+
+    @property
+    def device(self) -> str:
+        """See :class:`Subject`."""
+        return self.case.device
+
+    @property
+    def file(self) -> UserFile:
+        """What the worker has loaded."""
+        assert self.implementation.file
+        return self.implementation.file
+
+    def again(self) -> RemoteSubject:
+        """See :class:`Subject`."""
+        return replace(self, generation=self.generation + 1)._bound()
 
     def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
         """See :class:`Subject`."""
         loss: Tensor = self._ask("loss", operands, wrt)
         return loss
 
-    def answer(self, call: Call) -> Answer:
-        """See :class:`Subject`."""
-        answer: Answer = self._ask("answer", call)
-        return answer
-
-    def retained(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
-        """See :class:`Subject`."""
-        yield from self._ask("retained", call, list(incoming))
-
-    def accumulated(
-        self, call: Call, before: Mapping[str, Tensor], times: int
-    ) -> dict[str, Tensor | None]:
-        """See :class:`Subject`."""
-        gradients: Gradients = self._ask("accumulated", call, dict(before), times)
-        return gradients
-
-    def second_derivatives(self, asked: Curvature) -> dict[str, Tensor | None]:
-        """See :class:`Subject`."""
-        found: dict[str, Tensor | None] = self._ask("second_derivatives", asked)
-        return found
-
-    def shared_memory(self, call: Call) -> tuple[str, str] | None:
-        """See :class:`Subject`."""
-        shared: tuple[str, str] | None = self._ask("shared_memory", call)
-        return shared
-
-    def poisoned(self, call: Call, pattern: int) -> Answer:
-        """See :class:`Subject`."""
-        answer: Answer = self._ask("poisoned", call, pattern)
-        return answer
-
-    def growth(self, call: Call) -> int:
-        """See :class:`Subject`."""
-        grown: int = self._ask("growth", call)
-        return grown
-
-    def extra_bytes(self, call: Call) -> int:
-        """See :class:`Subject`."""
-        extra: int = self._ask("extra_bytes", call)
-        return extra
-
     def watch(self, step: Callable[[], object]) -> list[str]:
         """See :class:`Subject`."""
-        self.implementation.changes()
+        changes_of(self.file)
         step()
-        return self.implementation.changes()
+        return changes_of(self.file)
 
-    def joint_gradients(self, heads: Sequence[Head]) -> list[Gradients]:
-        """See :class:`Subject`."""
-        data = [HeadData(head.subject.case, head.call, head.weight) for head in heads]
-        gradients: list[Gradients] = self._ask("joint_gradients", data)
-        return gradients
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        """Return what asks the worker."""
+        if method not in METHODS:
+            raise AttributeError(f"a subject has no {method}")
+        return partial(self._ask, method)
 
-    def changed(self, call: Call, name: str, data: Tensor) -> Answer:
-        """See :class:`Subject`."""
-        answer: Answer = self._ask("changed", call, name, data)
-        return answer
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        worker = workers.of(self.file, self.case.device)
+        return worker.ask(method, *arguments, case=self.case, generation=self.generation)
 
-    def backward_replays(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
-        """See :class:`Subject`."""
-        yield from self._ask("backward_replays", call, list(incoming))
-
-    def graphed(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
-        """See :class:`Subject`."""
-        yield from self._ask("graphed", call, list(incoming))
-
-    def on_streams(self, queues: Sequence[Sequence[Call | Replay]]) -> list[list[Answer]]:
-        """See :class:`Subject`."""
-        turns = [
-            [
-                Turn(replay=_data(each)) if isinstance(each, Replay) else Turn(call=each)
-                for each in queue
-            ]
-            for queue in queues
-        ]
-        answers: list[list[Answer]] = self._ask("on_streams", turns)
-        return answers
-
-    @contextmanager
-    def recordings(self, calls: Sequence[Call]) -> Iterator[list[Any]]:
-        """See :class:`Subject`."""
-        numbers = self._ask("record", list(calls))
-        try:
-            yield [RemoteRecording(n, call) for n, call in zip(numbers, calls, strict=True)]
-        finally:
-            if not self.worker.died:
-                self._ask("forget")
-
-    def replay(self, replay: Replay) -> Answer:
-        """See :class:`Subject`."""
-        answer: Answer = self._ask("replay", _data(replay))
-        return answer
-
-    def timed(
-        self,
-        pass_: PassName,
-        operands: Operands,
-        grad_output: GradOutput,
-        *,
-        evicts: bool,
-        captured: bool,
-    ) -> Samples:
-        """Prepare a pass to be timed; return what one call gives."""
-        asked = TimedData(pass_, operands, grad_output, evicts, captured)
-        found: Samples = self._ask("timed", asked)
-        return found
-
-    def warm_up(self) -> WarmData:
-        """Warm the pass up that was prepared last."""
-        warm: WarmData = self._ask("warm_up")
-        return warm
-
-    def samples(self, flips: Sequence[Flip], keep: int) -> Samples:
-        """Take a sample of the pass after each change of the prediction."""
-        found: Samples = self._ask("samples", list(flips), keep)
-        return found
-
-    def looped(self, calls: int) -> None:
-        """Call the pass so often, and wait for all of it."""
-        self._ask("looped", calls)
-
-
-def _data(replay: Replay) -> ReplayData:
-    recording: Any = replay.recording
-    return ReplayData(recording.number, recording.call, replay.contents)
+    def _bound(self) -> RemoteSubject:
+        self._ask("bound")
+        return self

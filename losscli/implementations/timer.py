@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from losscli.axes import DEVICE, HOST, Cache, Mode
+from losscli.errors import LosscliError
 from losscli.garbage import without_garbage_collection
 from losscli.machine import allocator
 from losscli.machine.memory import cache_bytes
@@ -60,10 +62,32 @@ class Warm:
     """How long one call keeps the host busy."""
     before: Call | None = None
     """Called before each sample, outside its time."""
+    name: str = ""
+    """The name of the implementation."""
+
+
+class CallFailedError(Exception):
+    """A call raised while a sample of it was taken."""
+
+    def __init__(self, warm: Warm, error: Exception) -> None:
+        """``warm``: whose call; ``error``: what it raised."""
+        super().__init__(f"{warm.name} raised {type(error).__name__}")
+        self.warm, self.error = warm, error
+
+
+@contextmanager
+def sampling(warm: Warm) -> Iterator[None]:
+    """Turn what a call raises into CallFailedError; entered outside the time of the sample."""
+    try:
+        yield
+    except LosscliError:  # a failed build, say: no case of this run could do better
+        raise
+    except Exception as error:
+        raise CallFailedError(warm, error) from None
 
 
 class Timer(Protocol):
-    """Takes samples, in seconds a call."""
+    """Takes samples, in seconds a call; what is timed calls nothing but the call itself."""
 
     gaps: int
     """Number of batches so far in which the GPU waited for the host."""
@@ -73,7 +97,7 @@ class Timer(Protocol):
         ...
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """Take one sample of each, in the order given."""
+        """Take one sample of each, in the order given; CallFailedError says whose call raised."""
         ...
 
 
@@ -104,7 +128,8 @@ class CpuTimer:
                     warm.before()
                 if self.evict:
                     self.evict()
-                samples.append(self._time(warm.call, warm.repeats))
+                with sampling(warm):
+                    samples.append(self._time(warm.call, warm.repeats))
         return samples
 
     def _time(self, call: Call, repeats: int) -> float:
@@ -205,9 +230,10 @@ class CudaTimer:
                 warm.before()
             if self.evict:
                 self.evict()
-            start.record()
-            warm.call()
-            end.record()
+            with sampling(warm):
+                start.record()
+                warm.call()
+                end.record()
         in_time = not self.queued.query()
         torch.cuda.synchronize()
         return in_time

@@ -26,7 +26,8 @@ from losscli.errors import LosscliError
 from losscli.implementations.files import UserFile, read_file
 from losscli.judge.job import Job
 from losscli.judge.neighbours import stands_alone
-from losscli.judge.verdict import JudgeReason, Verdict
+from losscli.judge.parts import JudgeReason
+from losscli.judge.verdict import Verdict
 from losscli.machine.commands import command_in, first_line
 from losscli.machine.devices import core_count, cpu_model, driver_cuda, find_gpus
 from losscli.runs.decoding import UNREADABLE, RecordError, read_object

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from losscli.implementations import CUSTOM
-from losscli.judge.speedup import REFERENCE
-from losscli.judge.verdict import JudgeReason, ReasonCode, Speed, Verdict, Word
+from losscli.judge.parts import REFERENCE, JudgeReason, ReasonCode, Speed, Word
 from losscli.units import format_bytes, format_seconds
 
 MOST_REASONS = 3
@@ -138,22 +137,29 @@ def advice_of(check: str) -> str:
     return CHECK_ADVICE.get(check, further)
 
 
-def feedback(verdict: Verdict) -> str:
+def feedback(
+    name: str,
+    word: Word,
+    against: str,
+    reasons: Sequence[JudgeReason],
+    speed: Sequence[Speed],
+    deterministic: bool | None,
+) -> str:
     """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
-    opening = _OPENINGS[verdict.word]
-    if verdict.word == "RIGHT" and verdict.reasons:
+    opening = _OPENINGS[word]
+    if word == "RIGHT" and reasons:
         opening = "is right where it answers."
-    parts = [f"{verdict.file or verdict.id} {opening}", *_reasons(verdict)]
-    if verdict.accuracy.deterministic is False:
+    parts = [f"{name} {opening}", *_reasons(reasons, against)]
+    if deterministic is False:
         parts.append("Its results differ from run to run.")
-    parts += _speeds(verdict.speed)
+    parts += _speeds(speed)
     return " ".join(parts)
 
 
-def _reasons(verdict: Verdict) -> Iterator[str]:
-    for reason in verdict.reasons[:MOST_REASONS]:
-        yield _reason(reason, verdict.against)
-    more = len(verdict.reasons) - MOST_REASONS
+def _reasons(reasons: Sequence[JudgeReason], against: str) -> Iterator[str]:
+    for reason in reasons[:MOST_REASONS]:
+        yield _reason(reason, against)
+    more = len(reasons) - MOST_REASONS
     if more > 0:
         yield f"{more} more {'reason' if more == 1 else 'reasons'} may follow from these."
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from losscli.implementations.caller import SandboxError, SubjectError
-from losscli.implementations.sandbox.process import NotBuiltError
+from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
+from losscli.judge.parts import Accuracy, JudgeReason, ReasonCode, Speed, Stage
 from losscli.judge.reasoning import reason_of, word_of
-from losscli.judge.verdict import RIGHT_WORDS, Accuracy, JudgeReason, ReasonCode, Speed, Stage
+from losscli.judge.verdict import RIGHT_WORDS
 
 
 @dataclass

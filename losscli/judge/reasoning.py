@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from losscli.judge.verdict import JudgeReason, ReasonCode, Word
+from losscli.judge.parts import JudgeReason, ReasonCode, Word
 
 WORDS: tuple[tuple[Word, tuple[ReasonCode, ...]], ...] = (
     (

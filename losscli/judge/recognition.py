@@ -13,8 +13,9 @@ import torch
 from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
-from losscli.implementations.caller import SandboxError, Subject, SubjectError
+from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.files import REFERENCE_MODULE, NotJudgeableError, UserFile, read_file
+from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
 from losscli.truth.problem import Problem
 
@@ -68,7 +69,7 @@ def recognise(reference: str, device: str) -> Recognised:
                 )
                 try:
                     # Bound as a mean: a model takes no reduction.
-                    subject = Subject.bind(implementation, case)
+                    subject = bind(implementation, case)
                     problem = Problem.of(case)
                     if _same(subject, problem):
                         return Recognised(loss, reduction, _size(file))
@@ -90,7 +91,7 @@ def recognise(reference: str, device: str) -> Recognised:
 def _same(subject: Subject, problem: Problem) -> bool:
     """Tell whether a model gives the loss of a problem, and its gradients."""
     answer = subject.loss(problem.operands)
-    truth = Subject.of("reference", problem.case)
+    truth = subject_of("reference", problem.case)
     if not _close(answer, truth.loss(problem.operands)):
         return False
     incoming = problem.usual

@@ -10,8 +10,9 @@ import click
 from losscli.errors import LosscliError, UsageError
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
+from losscli.judge.parts import ReasonCode
 from losscli.judge.unjudged import not_judged
-from losscli.judge.verdict import ReasonCode, Verdict
+from losscli.judge.verdict import Verdict
 from losscli.processes import to_parent
 
 Judge = Callable[..., Verdict]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from statistics import geometric_mean
 
+from losscli.judge.parts import REFERENCE
 from losscli.judge.verdict import Verdict
-
-REFERENCE = "reference"
 
 
 def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:

@@ -27,7 +27,7 @@ from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
 from losscli.implementations import CUSTOM, remote
 from losscli.implementations.builtin import of_file
-from losscli.implementations.caller import SandboxError, Subject, SubjectError
+from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.files import (
     REFERENCE_MODULE,
     Definition,
@@ -36,22 +36,17 @@ from losscli.implementations.files import (
     read_file,
 )
 from losscli.implementations.sandbox.process import Allowance
+from losscli.implementations.subject import bind
 from losscli.judge.canary import Canary
 from losscli.judge.device_lock import device_lock
 from losscli.judge.findings import Deadline, Ended, Findings, build_code_of, code_of, stage
 from losscli.judge.job import Job
 from losscli.judge.modules.judging import ModuleJudging
+from losscli.judge.parts import Accuracy, JudgeReason, Speed, Stage
 from losscli.judge.reasoning import reason_of, word_of
 from losscli.judge.recognition import UnknownLossError, WrongReferenceError, recognise
 from losscli.judge.threads import one_thread
-from losscli.judge.verdict import (
-    RIGHT_WORDS,
-    Accuracy,
-    JudgeReason,
-    Speed,
-    Stage,
-    Verdict,
-)
+from losscli.judge.verdict import RIGHT_WORDS, Verdict
 from losscli.losses import EVERY_LOSS, ROW_FORMS
 from losscli.machine import devices
 from losscli.machine.description import describe
@@ -193,7 +188,7 @@ class _Judging:
         """Import the file, and bind what it defines."""
         case = next(expand(self._config(SMALL), self.device))
         try:
-            Subject.bind(self.implementation, case)
+            bind(self.implementation, case)
             worker = remote.workers.of(self.file, self.device)
             self.found.isolation = worker.reached
         except SubjectError as error:
@@ -204,7 +199,7 @@ class _Judging:
         """Find out whether it has a gradient, and check little."""
         case = next(expand(self._config(SMALL), self.device))
         problem = Problem.of(case)
-        subject = Subject.bind(self.implementation, case)
+        subject = bind(self.implementation, case)
         try:
             verdict, _ = problem.judge_loss(subject.loss(problem.operands))
             if verdict.status == FAIL:  # what its gradient does may say less

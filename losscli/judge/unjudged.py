@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from losscli import __version__
 from losscli.judge.job import Job
-from losscli.judge.verdict import JudgeReason, ReasonCode, Verdict
+from losscli.judge.parts import JudgeReason, ReasonCode
+from losscli.judge.verdict import Verdict
 
 MODEL = "Model"
 """What a file is judged against where a job names neither a loss nor a reference."""

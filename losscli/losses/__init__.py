@@ -14,6 +14,7 @@ from losscli.errors import UsageError, unknown
 from . import elementwise, rows
 from .domain import DOMAINS, Domain
 from .elementwise.weighting import is_weighted, weighted
+from .parameter import Parameter
 from .reduction import REDUCTIONS, Reduction, reduce
 from .rows.forms import forms, operators_of
 from .rows.spec import RowSpec
@@ -27,7 +28,6 @@ from .spec import (
     LossFunction,
     LossSpec,
     Operand,
-    Parameter,
     Shape,
     Spec,
     Terms,

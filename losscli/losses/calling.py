@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import operators
@@ -23,7 +23,7 @@ from .reduction import REDUCTIONS
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .spec import Parameter
+    from .parameter import Parameter
 
 WEIGHTED = "weighted_"
 """How the names of losses with a weight begin."""
@@ -189,6 +189,27 @@ class Calls:
         if given.weight is None or given.reduction != "mean" or not self.by_weights:
             return given.divisor
         return _mean(given.weight, *given.operands)
+
+
+def named_call(
+    function: Callable[..., Any], operands: Sequence[str], settings: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Return a public function with its settings fixed, to be called with operands by position.
+
+    Settings that are the function's defaults are left out, as people leave them out. The last
+    operand is given by name where it does not follow the others in the function's arguments.
+    """
+    own = inspect.signature(function).parameters
+    given = {name: value for name, value in settings.items() if own[name].default != value}
+    bound = partial(function, **given) if given else function
+    last = operands[-1]
+    if last not in own or list(own).index(last) == len(operands) - 1:
+        return bound
+
+    def called(*tensors: Tensor) -> Any:
+        return bound(*tensors[:-1], **{last: tensors[-1]})
+
+    return called
 
 
 WITH_GRAD = """Return the loss and its gradient for ``{first}``, without autograd.

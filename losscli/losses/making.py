@@ -34,7 +34,8 @@ def element_loss(
         kept: the tensors that the module has as buffers.
         fields: further fields of the spec.
     """
-    return LossSpec(**_public(arguments, module, calls or Calls(_name(arguments)), kept, fields))
+    calls = calls or Calls(_name(arguments))
+    return LossSpec(by_weights=calls.by_weights, **_public(arguments, module, calls, kept, fields))
 
 
 def row_loss(

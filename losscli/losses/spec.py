@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from .calling import named_call
 from .domain import REAL, Domain
 from .elementwise.branches import difference, no_kinks, smooth
+from .parameter import Parameter
 from .reduction import REDUCTIONS, Reduction
 from .rows.relations import Relations
 
@@ -29,76 +31,6 @@ ROW: Unit = "row"
 """What has a loss of its own: each element, or each row."""
 LossFunction = Callable[..., "Tensor"]
 """``f(*operands, reduction, **parameters) -> loss``, with the operands in the spec's order."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One scalar parameter of a loss."""
-
-    name: str
-    default: float
-    minimum: float
-    """Smallest value allowed."""
-    description: str
-    example: float
-    """A value for the tests: neither the default nor a power of two, which would hide a factor that
-    is rounded twice."""
-    maximum: float = math.inf
-    """Largest value allowed."""
-    open: bool = False
-    """Whether the smallest and the largest value are not allowed themselves."""
-    is_switch: bool = False
-    """Whether it is 0 or 1, for off or on."""
-    is_integer: bool = False
-    """Whether it is an integer."""
-    other: float | None = None
-    """The value that differs from the default in generated cases; None for 0.1 more."""
-
-    def check(self, value: float) -> str | None:
-        """Return what is wrong with ``value``, or None."""
-        inside = math.isfinite(value) and self.minimum <= value <= self.maximum
-        at_end = value in self.ends
-        whole = not self.is_integer or float(value).is_integer()
-        if inside and whole and (at_end or not self.is_switch) and not (at_end and self.open):
-            return None
-        return f"{self.name} must be {self.domain}, but is {value:g}"
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The smallest and the largest value."""
-        return self.minimum, self.maximum
-
-    @property
-    def domain(self) -> str:
-        """The values allowed, in words."""
-        if self.is_switch:
-            return "0 or 1"
-        if self.is_integer and self.maximum < math.inf:
-            return f"an integer from {self.minimum:g} to {self.maximum:g}"
-        if self.is_integer:
-            return "an integer"
-        bounds = []
-        if self.minimum > -math.inf:
-            bounds.append(f"{'above' if self.open else 'at least'} {self.minimum:g}")
-        if self.maximum < math.inf:
-            bounds.append(f"{'below' if self.open else 'at most'} {self.maximum:g}")
-        return " and ".join(bounds) or "a finite number"
-
-    @property
-    def off_default(self) -> float:
-        """Another value than the default, which a kernel may assume.
-
-        float32 cannot represent it: a kernel that rounds it to float32 first is off.
-        """
-        if self.other is not None:
-            return self.other
-        return 1.0 - self.default if self.is_switch else self.default + 0.1
-
-
-def switch(name: str, default: bool, description: str) -> Parameter:
-    """Return a parameter that is off or on."""
-    own, other = float(default), float(not default)
-    return Parameter(name, own, 0.0, description, other, maximum=1.0, is_switch=True)
 
 
 def same_shape(shape: Shape) -> Shape:
@@ -247,6 +179,9 @@ class Spec:
     kernels are compared with in time. It has the gradients of the reference's operands."""
     loss: LossFunction
     """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
+    bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
+    """Fix the reduction and parameters of ``loss`` as a person writes such a call; None where that
+    takes the operands of the spec in their order."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
     """The public function that returns the gradient of the prediction as well."""
     module: type[LossModule]
@@ -293,6 +228,22 @@ class Spec:
             self._given[key] = replace(self, operands=operands, operands_of=None)
         found: Self = self._given[key]
         return found
+
+    def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
+        """Return the public function with its reduction and parameters fixed.
+
+        All names are bound here, so that a call of it costs what a person's own call costs.
+        """
+        if self.bind_loss:
+            return self.bind_loss(reduction, parameters)
+        return named_call(
+            self.loss, self.names, {"reduction": reduction, **self.given_as(parameters)}
+        )
+
+    def given_as(self, parameters: Mapping[str, float]) -> dict[str, float]:
+        """Return values of parameters as a person gives them: True for 1 where that means on."""
+        kinds = {parameter.name: parameter for parameter in self.parameters}
+        return {name: kinds[name].given_as(value) for name, value in parameters.items()}
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""
@@ -370,6 +321,8 @@ class LossSpec(Spec):
     """A loss of each element of its operands, which broadcast."""
 
     unit: ClassVar[Unit] = ELEMENT
+    by_weights: bool = False
+    """Whether the public function divides the mean of a loss with a weight by the weights' sum."""
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
         """Return the shape that the operands broadcast to."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from losscli.cases import Case, grad_output_values
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.call_data import Answer, Call, Operands
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.losses import ELEMENT, ROW, Shape, Unit
 from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
@@ -148,7 +148,7 @@ class Problem:
     @cached_property
     def reference_errors(self) -> Errors:
         """The error of PyTorch's own formula."""
-        subject = Subject.of("reference", self.case)
+        subject = subject_of("reference", self.case)
         return compare(subject.loss(self.operands), self.value())
 
     @cached_property
@@ -335,7 +335,7 @@ class Problem:
     def torchs_own(self) -> list[Subject]:
         """PyTorch's own formulas, each of which may be wrong."""
         able = (each for each in TORCHS_OWN if not each.unavailable(self.case))
-        return [Subject.bind(each, self.case) for each in able]
+        return [bind(each, self.case) for each in able]
 
     def _torchs_answers(self, incoming: Incoming) -> list[Answer]:
         """The results of PyTorch's own formulas."""

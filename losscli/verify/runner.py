@@ -15,8 +15,10 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
 from losscli.implementations import CUSTOM, Implementation, find_implementation
-from losscli.implementations.caller import SandboxError, Subject, SubjectError
+from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.process_state import ProcessState
+from losscli.implementations.remote import changes_of
+from losscli.implementations.subject import bind
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
@@ -195,7 +197,7 @@ def run(
     case = job.case
     free = 0 if case.device in broken else free_bytes(case.device)
     problem: Problem | None = None
-    subject = cache(lambda implementation: Subject.bind(implementation, case))
+    subject = cache(lambda implementation: bind(implementation, case))
     for number, (implementation, check) in enumerate(job.trials, 1):
         name = implementation.name
         reason = (
@@ -209,7 +211,8 @@ def run(
             yield VerifyResult(case, name, check.name, SKIPPED, reason.text, code=reason.code)
             continue
         # What a file defines runs in a process of its own, which looks at its own state.
-        before = None if implementation.file else ProcessState.read()
+        file = implementation.file
+        before = None if file else ProcessState.read()
         results: list[VerifyResult] = []
         spoiled = ""
         try:
@@ -251,7 +254,7 @@ def run(
                 for each in check.results(case.spec) or (check.name,)
             ]
             problem = None
-        changed = before.restore() if before else implementation.changes()
+        changed = before.restore() if before else changes_of(file) if file else []
         yield from (_blamed(result, changed) for result in results)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import subject_of
 from losscli.losses import LOSS, ROW_FORMS, ROW_LOSSES, find_loss
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.inputs import make_inputs
@@ -108,7 +108,7 @@ def test_the_kernels_stay_within_the_bounds(loss: str, dtype: str) -> None:
     params = {p.name: p.off_default for p in find_loss(loss).parameters}
     problem = Problem.of(make_case(loss, dtype=dtype, params=params))
 
-    answer = Subject.of("custom", problem.case).answer(problem.call(problem.usual))
+    answer = subject_of("custom", problem.case).answer(problem.call(problem.usual))
 
     assert problem.judge_loss(answer.loss)[0].status == PASS
     for name in problem.wrt:
@@ -120,7 +120,7 @@ def test_the_kernels_stay_within_the_bounds(loss: str, dtype: str) -> None:
 def test_a_gradient_that_is_off_by_a_few_ulp_of_its_terms_fails(loss: str) -> None:
     """100 ulp of the largest term of each element, which is what 16 too few of 24 bits make."""
     problem = Problem.of(make_case(loss))
-    answer = Subject.of("custom", problem.case).answer(problem.call(problem.usual))
+    answer = subject_of("custom", problem.case).answer(problem.call(problem.usual))
     for name in problem.wrt:
         gradient = answer.gradients[name]
         assert gradient is not None

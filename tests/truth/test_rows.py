@@ -10,7 +10,7 @@ import torch
 from msgspec.structs import replace
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import subject_of
 from losscli.losses import CLASS_NUMBERS, LOSSES, ROW, ROW_FORMS, ROW_LOSSES, find_loss
 from losscli.runs.records import PASS
 from losscli.truth import row_oracle
@@ -218,7 +218,7 @@ def test_long_rows_in_float64_are_right_within_a_few_ulp(settings: dict[str, flo
     problem = Problem.of(case)
     incoming = problem.filled(1.0)
 
-    answer = Subject.of("custom", case).answer(problem.call(incoming))
+    answer = subject_of("custom", case).answer(problem.call(incoming))
 
     for verdict, errors in (
         problem.judge_loss(answer.loss),

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.implementations.call_data import Answer
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import bind
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst
@@ -34,7 +34,7 @@ def judged(make_case) -> Callable[..., str]:
     ) -> str:
         case = make_case("mse", (8, 24), **facts)
         problem = Problem.of(case)
-        subject = Subject.bind(replace(REFERENCE, fixed_order=fixed_order), case)
+        subject = bind(replace(REFERENCE, fixed_order=fixed_order), case)
         expectation = Expectation.of(problem, subject, problem.usual)
         elsewhere = replace(problem, case=structs.replace(case, device=device))
         expectation = replace(expectation, problem=elsewhere)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import bind
 from losscli.losses import LOSSES, REDUCTIONS, Tolerance
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
@@ -272,7 +272,7 @@ def test_the_usual_incoming_gradient_is_that_of_the_case(make_case, loss):
 def judge_graphed(case, implementation):
     """Judge the replays of make_graphed_callables alone; CPU stand-ins have to be in place."""
     problem, worst = Problem.of(curvature_case(case)), Worst()
-    subject = Subject.bind(implementation, problem.case)
+    subject = bind(implementation, problem.case)
     incoming = [problem.filled(value).grad_output for value in captured_backward.REPLAYS]
     answers = subject.graphed(problem.call(problem.filled(1.0, problem.wrt)), incoming)
     captured_backward._judge(Due.of(problem, subject), answers, "graphed", worst)

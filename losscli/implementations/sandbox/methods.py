@@ -4,46 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from torch import Tensor
 
 from losscli.axes import GradOutput, PassName
-from losscli.cases import Case
 from losscli.implementations.call_data import (
     INCOMING_GRADIENT,
     Answer,
     Call,
     Curvature,
+    Head,
     Operands,
+    Replay,
 )
 
 Gradients = dict[str, Tensor | None]
-
-
-class HeadData(msgspec.Struct):
-    """One of several losses that make one."""
-
-    case: Case
-    call: Call
-    weight: float
-
-
-class ReplayData(msgspec.Struct):
-    """A recording that a worker keeps, to be replayed."""
-
-    recording: int
-    call: Call
-    """That was recorded: what the judge has changed in its operands shows in the replay."""
-    contents: Operands | None = None
-
-
-class Turn(msgspec.Struct):
-    """What a stream does next: a call, or a replay."""
-
-    call: Call | None = None
-    replay: ReplayData | None = None
 
 
 class TimedData(msgspec.Struct):
@@ -150,47 +127,6 @@ class ModuleSamples(msgspec.Struct):
     answer: ModuleAnswer | None
 
 
-METHODS: dict[str, tuple[Any, Any]] = {
-    "bound": (tuple[()], None),
-    "loss": (tuple[Operands, tuple[str, ...]], Tensor),
-    "answer": (tuple[Call], Answer),
-    "retained": (tuple[Call, list[Tensor]], list[Answer]),
-    "accumulated": (tuple[Call, dict[str, Tensor], int], Gradients),
-    "second_derivatives": (tuple[Curvature], dict[str, Tensor | None]),
-    "joint_gradients": (tuple[list[HeadData]], list[Gradients]),
-    "shared_memory": (tuple[Call], tuple[str, str] | None),
-    "poisoned": (tuple[Call, int], Answer),
-    "growth": (tuple[Call], int),
-    "extra_bytes": (tuple[Call], int),
-    "changed": (tuple[Call, str, Tensor], Answer),
-    "backward_replays": (tuple[Call, list[Tensor]], list[Answer]),
-    "graphed": (tuple[Call, list[Tensor]], list[Answer]),
-    "on_streams": (tuple[list[list[Turn]]], list[list[Answer]]),
-    "record": (tuple[list[Call]], list[int]),
-    "replay": (tuple[ReplayData], Answer),
-    "forget": (tuple[()], None),
-    "timed": (tuple[TimedData], Samples),
-    "warm_up": (tuple[()], WarmData),
-    "samples": (tuple[list[Flip], int], Samples),
-    "looped": (tuple[int], None),
-    "changes": (tuple[()], list[str]),
-    "inputs": (tuple[()], list[InputFacts]),
-    "leftovers": (tuple[()], list[str]),
-    "argument_facts": (tuple[()], list[ArgumentFacts]),
-    "module_made": (tuple[str, int], dict[str, Tensor]),
-    "module_loaded": (tuple[str, dict[str, Tensor]], None),
-    "module_answer": (tuple[ModuleCall], ModuleAnswer),
-    "module_timed": (tuple[ModuleCall], None),
-    "module_warm_up": (tuple[()], WarmData),
-    "module_samples": (tuple[list[Patch], int], ModuleSamples),
-    "module_looped": (tuple[int], None),
-}
-"""By name: the types of the arguments and of what is returned."""
-
-KEEPS_OPERANDS = ("timed",)
-"""After which the operands are the worker's own, whose changes are of no concern to the judge."""
-
-
 def _answers(answer: Answer, call: Call, *_: Any) -> bool:
     return {*answer.gradients} == {*call.wrt}
 
@@ -199,18 +135,17 @@ def _one_each(answers: list[Answer], call: Call, incoming: Sequence[Tensor]) -> 
     return len(answers) == len(incoming) and all(_answers(each, call) for each in answers)
 
 
-def _all_turns(answers: list[list[Answer]], queues: list[list[Turn]]) -> bool:
+def _all_requests(answers: list[list[Answer]], queues: Sequence[Sequence[Call | Replay]]) -> bool:
     if [len(done) for done in answers] != [len(queue) for queue in queues]:
         return False
     return all(
-        _answers(answer, call)
+        _answers(answer, request.call if isinstance(request, Replay) else request)
         for done, queue in zip(answers, queues, strict=True)
-        for answer, turn in zip(done, queue, strict=True)
-        if (call := turn.call or (turn.replay and turn.replay.call))
+        for answer, request in zip(done, queue, strict=True)
     )
 
 
-def _all_heads(gradients: list[Gradients], heads: list[HeadData]) -> bool:
+def _all_heads(gradients: list[Gradients], heads: Sequence[Head]) -> bool:
     return [{*found} for found in gradients] == [{*head.call.wrt} for head in heads]
 
 
@@ -218,28 +153,85 @@ def _are_seconds(seconds: list[float], count: int) -> bool:
     return len(seconds) == count and all(0 < each < math.inf for each in seconds)
 
 
-FITS: dict[str, Callable[..., bool]] = {
-    "answer": _answers,
-    "poisoned": _answers,
-    "changed": _answers,
-    "retained": _one_each,
-    "backward_replays": _one_each,
-    "graphed": _one_each,
-    "on_streams": _all_turns,
-    "replay": lambda answer, replay: _answers(answer, replay.call),
-    "accumulated": lambda gradients, call, *_: {*gradients} == {*call.wrt},
-    "joint_gradients": _all_heads,
-    "second_derivatives": lambda found, asked: {*found} == {*asked.toward, INCOMING_GRADIENT},
-    "record": lambda numbers, calls: len(numbers) == len(calls),
-    "timed": lambda found, _: found.loss is not None,
-    "samples": lambda found, flips, keep: (
-        _are_seconds(found.seconds, len(flips)) and (keep < 0 or found.loss is not None)
-    ),
-    "module_samples": lambda found, patches, keep: (
-        _are_seconds(found.seconds, len(patches)) and (keep < 0 or found.answer is not None)
-    ),
-}
-"""By method: whether what is returned, whose types are right, can be the answer to the arguments.
+class Method(NamedTuple):
+    """What can be asked in another process."""
 
-What is in a worker's answer may be forged, also what a correct server could not send.
-"""
+    arguments: Any
+    """The type of the arguments, a tuple."""
+    result: Any
+    """The type of what is returned."""
+    fits: Callable[..., bool] = lambda *_: True
+    """Whether what is returned, whose types are right, can be the answer to the arguments.
+
+    What is in a worker's answer may be forged, also what a correct server could not send."""
+    builds: bool = False
+    """Whether the worker may take as long as a build takes."""
+    keeps_operands: bool = False
+    """Whether the operands are the worker's own afterwards, whose changes are of no concern to the
+    judge."""
+
+
+METHODS: dict[str, Method] = {
+    "bound": Method(tuple[()], None, builds=True),
+    "loss": Method(tuple[Operands, tuple[str, ...]], Tensor),
+    "answer": Method(tuple[Call], Answer, _answers),
+    "retained": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
+    "accumulated": Method(
+        tuple[Call, dict[str, Tensor], int],
+        Gradients,
+        lambda gradients, call, *_: {*gradients} == {*call.wrt},
+    ),
+    "second_derivatives": Method(
+        tuple[Curvature],
+        Gradients,
+        lambda found, asked: {*found} == {*asked.toward, INCOMING_GRADIENT},
+    ),
+    "joint_gradients": Method(tuple[list[Head]], list[Gradients], _all_heads),
+    "shared_memory": Method(tuple[Call], tuple[str, str] | None),
+    "poisoned": Method(tuple[Call, int], Answer, _answers),
+    "growth": Method(tuple[Call], int),
+    "extra_bytes": Method(tuple[Call], int),
+    "changed": Method(tuple[Call, str, Tensor], Answer, _answers),
+    "backward_replays": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
+    "graphed": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
+    "on_streams": Method(tuple[list[list[Call | Replay]]], list[list[Answer]], _all_requests),
+    "record": Method(
+        tuple[list[Call]], list[int], lambda numbers, calls: len(numbers) == len(calls)
+    ),
+    "replay": Method(tuple[Replay], Answer, lambda answer, replay: _answers(answer, replay.call)),
+    "forget": Method(tuple[()], None),
+    "timed": Method(
+        tuple[TimedData],
+        Samples,
+        lambda found, _: found.loss is not None,
+        builds=True,
+        keeps_operands=True,
+    ),
+    "warm_up": Method(tuple[()], WarmData),
+    "samples": Method(
+        tuple[list[Flip], int],
+        Samples,
+        lambda found, flips, keep: (
+            _are_seconds(found.seconds, len(flips)) and (keep < 0 or found.loss is not None)
+        ),
+    ),
+    "looped": Method(tuple[int], None),
+    "changes": Method(tuple[()], list[str]),
+    "inputs": Method(tuple[()], list[InputFacts]),
+    "leftovers": Method(tuple[()], list[str]),
+    "argument_facts": Method(tuple[()], list[ArgumentFacts]),
+    "module_made": Method(tuple[str, int], dict[str, Tensor], builds=True),
+    "module_loaded": Method(tuple[str, dict[str, Tensor]], None),
+    "module_answer": Method(tuple[ModuleCall], ModuleAnswer),
+    "module_timed": Method(tuple[ModuleCall], None, builds=True),
+    "module_warm_up": Method(tuple[()], WarmData),
+    "module_samples": Method(
+        tuple[list[Patch], int],
+        ModuleSamples,
+        lambda found, patches, keep: (
+            _are_seconds(found.seconds, len(patches)) and (keep < 0 or found.answer is not None)
+        ),
+    ),
+    "module_looped": Method(tuple[int], None),
+}
+"""By name: each is forwarded by :class:`~losscli.implementations.remote.RemoteSubject`."""

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from losscli.axes import DEVICE
-from losscli.implementations.caller import SubjectError, plain
+from losscli.implementations.errors import SubjectError
 from losscli.implementations.files import Definition
+from losscli.implementations.local import plain
 from losscli.implementations.sandbox.methods import (
     ArgumentFacts,
     ModuleAnswer,

@@ -30,11 +30,16 @@ import torch
 from losscli.cases import Case
 from losscli.directories import user_directory
 from losscli.errors import LosscliError, UnfitError
-from losscli.implementations.caller import NoSecondDerivativesError, SandboxError, SubjectError
+from losscli.implementations.errors import (
+    NoSecondDerivativesError,
+    NotBuiltError,
+    SandboxError,
+    SubjectError,
+)
 from losscli.implementations.files import UserFile
 from losscli.implementations.sandbox import confinement, messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
-from losscli.implementations.sandbox.methods import FITS, KEEPS_OPERANDS, METHODS
+from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.wire import Outgoing
 from losscli.machine import allocator
 from losscli.processes import Channel, Process, how_ended
@@ -48,15 +53,6 @@ LARGE_BYTES = 2**26
 """Of results whose memory is given back after each reply."""
 LOG_BYTES = 2**16
 """Kept of the beginning and of the end of what a candidate writes."""
-
-
-class NotBuiltError(SandboxError):
-    """A file cannot be imported, or what it compiles is not compiled."""
-
-    def __init__(self, text: str, *, compiler: bool) -> None:
-        """``compiler``: whether a compiler or linker failed."""
-        super().__init__("does_not_build", text)
-        self.compiler = compiler
 
 
 @dataclass(frozen=True)
@@ -243,16 +239,16 @@ class Worker:
             messages.send(self.channel, request)
         except OSError:
             raise self._ended() from None
-        first = method in ("bound", "timed", "module_made", "module_timed")
-        seconds = self.allowance.build_seconds if first else self.allowance.call_seconds
+        asked = METHODS[method]
+        seconds = self.allowance.build_seconds if asked.builds else self.allowance.call_seconds
         reply = self._answer(number, seconds)
         if isinstance(reply, Raised):
             raise self._error(reply)
         try:
-            value = self.outgoing.decode(reply.value, METHODS[method][1])
-            if method in FITS and not FITS[method](value, *arguments):
+            value = self.outgoing.decode(reply.value, asked.result)
+            if not asked.fits(value, *arguments):
                 raise ValueError(f"no answer to {method}")
-            if method not in KEEPS_OPERANDS:
+            if not asked.keeps_operands:
                 self.outgoing.take_back()
         except (ValueError, TypeError, RuntimeError, msgspec.MsgspecError) as error:
             raise self._forged(str(error)) from None

@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,35 +21,25 @@ import torch
 from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import loading
-from losscli.implementations.call_data import Call, Recording, Replay
-from losscli.implementations.caller import (
-    Head,
-    NoSecondDerivativesError,
-    Subject,
-    SubjectError,
-    joint_gradients,
-    text_of,
-)
+from losscli.implementations.call_data import Call
+from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, text_of
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
+from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState
 from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import (
-    KEEPS_OPERANDS,
     METHODS,
     ArgumentFacts,
     Flip,
-    HeadData,
     InputFacts,
     ModuleAnswer,
     ModuleCall,
     ModuleSamples,
     Patch,
-    ReplayData,
     Samples,
     TimedData,
-    Turn,
     WarmData,
 )
 from losscli.implementations.sandbox.modules import Modules, facts
@@ -83,9 +74,7 @@ class _Server:
     def __init__(self, incoming: Incoming, device: str, scratch: str) -> None:
         self.incoming, self.device, self.scratch = incoming, device, scratch
         self.module: ModuleType | None = None
-        self.subjects: dict[tuple[Case, int], Subject] = {}
-        self.recordings: dict[int, Recording] = {}
-        self.stack = contextlib.ExitStack()
+        self.subjects: dict[tuple[Case, int], LocalSubject] = {}
         self.timed: Timed | None = None
         self.made: Modules | None = None
         self.before = ProcessState.read()
@@ -116,20 +105,20 @@ class _Server:
     def _answer(self, request: Request) -> Any:
         if request.method not in METHODS:
             raise LosscliError(f"there is no method {request.method}")
-        kind, _ = METHODS[request.method]
+        asked = METHODS[request.method]
         self.incoming.read(request.storages)
-        arguments = self.incoming.decode(request.arguments, kind)
+        arguments = self.incoming.decode(request.arguments, asked.arguments)
         subject = self._subject(request.case, request.generation) if request.case else None
         own = getattr(self, f"do_{request.method}", None)
         value = own(subject, *arguments) if own else getattr(subject, request.method)(*arguments)
-        if request.method in ("retained", "backward_replays", "graphed"):
+        if isinstance(value, Iterator):
             value = list(value)
         raw = self.incoming.encode(value)
-        if request.method not in KEEPS_OPERANDS:
+        if not asked.keeps_operands:
             self.incoming.write_back()
         return raw
 
-    def _subject(self, case: Case, generation: int = 0) -> Subject:
+    def _subject(self, case: Case, generation: int = 0) -> LocalSubject:
         """Return the subject of a case, bound once for each generation."""
         key = case, generation
         if key not in self.subjects:
@@ -144,54 +133,32 @@ class _Server:
                 "what a file defines",
                 lambda of: loading.bind(module, definition, order, of),
             )
-            self.subjects[key] = Subject.bind(implementation, case)
+            self.subjects[key] = LocalSubject.bind(implementation, case)
         return self.subjects[key]
 
-    def do_bound(self, subject: Subject) -> None:
+    def do_bound(self, subject: LocalSubject) -> None:
         """Bind a subject, which has been done."""
 
-    def do_joint_gradients(self, subject: Subject, heads: list[HeadData]) -> Any:
-        asked = [Head(self._subject(head.case), head.call, head.weight) for head in heads]
-        return joint_gradients(asked)
-
-    def do_record(self, subject: Subject, calls: list[Call]) -> list[int]:
+    def do_record(self, subject: LocalSubject, calls: list[Call]) -> list[int]:
         self.incoming.keep()
-        recordings = self.stack.enter_context(subject.recordings(calls))
-        first = len(self.recordings)
-        self.recordings |= dict(enumerate(recordings, first))
-        return list(range(first, first + len(recordings)))
+        return subject.record(calls)
 
-    def do_replay(self, subject: Subject, wanted: ReplayData) -> Any:
-        return subject.replay(self._replay_of(wanted))
-
-    def do_forget(self, subject: Subject) -> None:
-        self.recordings.clear()
-        self.stack.close()
+    def do_forget(self, subject: LocalSubject) -> None:
+        subject.forget()
         self.incoming.drop()
 
-    def do_on_streams(self, subject: Subject, queues: list[list[Turn]]) -> Any:
-        return subject.on_streams(
-            [
-                [self._replay_of(turn.replay) if turn.replay else turn.call for turn in queue]  # type: ignore[misc]
-                for queue in queues
-            ]
-        )
-
-    def _replay_of(self, wanted: ReplayData) -> Replay:
-        return Replay(self.recordings[wanted.recording], wanted.contents)
-
-    def do_timed(self, subject: Subject, asked: TimedData) -> Samples:
+    def do_timed(self, subject: LocalSubject, asked: TimedData) -> Samples:
         self.incoming.keep()
         self.timed = Timed(subject, asked)
         return self.timed.first()
 
-    def do_warm_up(self, subject: Subject) -> WarmData:
+    def do_warm_up(self, subject: LocalSubject) -> WarmData:
         return self._timing.warm_up()
 
-    def do_samples(self, subject: Subject, flips: list[Flip], keep: int) -> Samples:
+    def do_samples(self, subject: LocalSubject, flips: list[Flip], keep: int) -> Samples:
         return self._timing.samples(flips, keep)
 
-    def do_looped(self, subject: Subject, calls: int) -> None:
+    def do_looped(self, subject: LocalSubject, calls: int) -> None:
         self._timing.looped(calls)
 
     @property
@@ -200,13 +167,13 @@ class _Server:
             raise LosscliError("nothing is being timed")
         return self.timed
 
-    def do_changes(self, subject: Subject | None) -> list[str]:
+    def do_changes(self, subject: LocalSubject | None) -> list[str]:
         """Return what has been changed in this process since the last time; bring it back."""
         changed = self.before.restore()
         self.before = ProcessState.read()
         return changed
 
-    def do_inputs(self, subject: Subject | None) -> list[InputFacts]:
+    def do_inputs(self, subject: LocalSubject | None) -> list[InputFacts]:
         """Return the shapes of what the file's ``get_inputs`` gives, without computing it."""
         make: Any = getattr(self.module, "get_inputs", list)
         try:
@@ -217,7 +184,7 @@ class _Server:
         tensors = [each for each in given if isinstance(each, torch.Tensor)]
         return [InputFacts(list(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
-    def do_argument_facts(self, subject: Subject | None) -> list[ArgumentFacts]:
+    def do_argument_facts(self, subject: LocalSubject | None) -> list[ArgumentFacts]:
         """Return what the file's ``get_inputs`` gives, without its contents."""
         make: Any = getattr(self.module, "get_inputs", None)
         if make is None:
@@ -255,7 +222,7 @@ class _Server:
     def do_module_looped(self, subject: None, calls: int) -> None:
         self._modules.timing.looped(calls)
 
-    def do_leftovers(self, subject: Subject | None) -> list[str]:
+    def do_leftovers(self, subject: LocalSubject | None) -> list[str]:
         """Name the processes that the candidate has left running."""
         own = os.getpid()
         if own == 1:  # the first of a process namespace, of which /proc shows no other

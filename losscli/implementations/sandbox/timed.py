@@ -14,14 +14,8 @@ from functools import partial
 import torch
 
 from losscli.axes import DEVICE, FORWARD_BACKWARD
-from losscli.implementations.caller import Subject, plain
-from losscli.implementations.passes import (
-    Captured,
-    Pass,
-    PassFactory,
-    gradients,
-    measure_peak_extra,
-)
+from losscli.implementations.local import LocalSubject, plain
+from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.timer import Timer, Warm, make_timer
 from losscli.implementations.turning import turn
@@ -63,7 +57,7 @@ class _Turned:
 class Timed:
     """A pass of a candidate, with a timer of the worker."""
 
-    def __init__(self, subject: Subject, asked: TimedData) -> None:
+    def __init__(self, subject: LocalSubject, asked: TimedData) -> None:
         """Make the pass, and call it once, as it will be timed."""
         case = subject.case
         self.case, self.device, self.pass_ = case, case.device, asked.pass_
@@ -93,10 +87,8 @@ class Timed:
     def warm_up(self) -> WarmData:
         """Warm up, and measure the memory of a call."""
         with gradients(self.pass_):
-            self.warm = replace(self.timer.warm_up(self._step), repeats=1)
-            extra = None
-            if not isinstance(self.call, Captured):
-                extra = measure_peak_extra(self.call, self.device)
+            self.warm = replace(self.timer.warm_up(self.call), repeats=1)
+            extra = self.call.peak_extra_bytes(self.device)
         return WarmData(1, self.warm.host_seconds, extra)
 
     def samples(self, flips: list[Flip], keep: int) -> Samples:
@@ -116,10 +108,7 @@ class Timed:
     def looped(self, calls: int) -> None:
         """Call so often, and wait for all that the calls have begun."""
         with gradients(self.pass_):
-            loop(self._step, calls, self.device, self.threads)
-
-    def _step(self) -> None:
-        self.call()
+            loop(self.call, calls, self.device, self.threads)
 
     def _flip(self, flip: Flip) -> None:
         """Turn some rows of the prediction."""
@@ -127,8 +116,7 @@ class Timed:
             whole = self.prediction
             rows = whole[flip.start : flip.stop] if whole.dim() else whole
             turn(rows, self.case)
-        if isinstance(self.call, Captured):
-            self.call.prepare()
+        self.call.prepare()
 
     def _answer(self, seconds: list[float]) -> Samples:
         """Return the loss of the last call, and the gradient of one more on the same contents."""

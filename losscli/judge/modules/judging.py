@@ -18,7 +18,7 @@ from torch import Tensor
 
 from losscli.axes import FORWARD, FORWARD_BACKWARD
 from losscli.implementations import remote
-from losscli.implementations.caller import SandboxError, SubjectError
+from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.files import Definition, UserFile
 from losscli.implementations.sandbox.methods import Argument, ArgumentFacts, ModuleAnswer
 from losscli.judge.device_lock import device_lock
@@ -30,10 +30,10 @@ from losscli.judge.modules.inputs import Draw
 from losscli.judge.modules.reference import Reference, Truth
 from losscli.judge.modules.timing import ModuleTiming
 from losscli.judge.modules.worker import AS_MADE, ModuleWorker
+from losscli.judge.parts import JudgeReason, ReasonCode, Stage
 from losscli.judge.reasoning import reason_of
 from losscli.judge.recognition import WrongReferenceError
 from losscli.judge.threads import one_thread
-from losscli.judge.verdict import JudgeReason, ReasonCode, Stage
 from losscli.truth.distances import misfit
 from losscli.verify.checks.expectation import same_bits
 

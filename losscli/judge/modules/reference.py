@@ -11,7 +11,7 @@ from torch import Tensor
 
 from losscli.errors import LosscliError
 from losscli.implementations import remote
-from losscli.implementations.caller import SubjectError
+from losscli.implementations.errors import SubjectError
 from losscli.implementations.files import REFERENCE_MODULE, read_file
 from losscli.implementations.sandbox.methods import Argument, ArgumentFacts, ModuleAnswer
 from losscli.judge.modules.worker import AS_MADE, ModuleWorker

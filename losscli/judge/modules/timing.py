@@ -26,7 +26,7 @@ from losscli.implementations.sandbox.methods import (
 from losscli.judge.modules import inputs as module_inputs
 from losscli.judge.modules.reference import Reference, Truth
 from losscli.judge.modules.worker import ModuleWorker
-from losscli.judge.verdict import ReasonCode, Speed
+from losscli.judge.parts import ReasonCode, Speed
 from losscli.runs.records import Speedup
 
 CANDIDATE, REFERENCE = "candidate", "reference"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments
 from ..domain import POSITIVE
 from ..making import element_loss
+from ..parameter import Parameter, switch
 from ..reduction import reduce
-from ..spec import LOSS, Operand, Parameter, Terms, Tolerance, switch
+from ..spec import LOSS, Operand, Terms, Tolerance
 from ..widening import widened
 from .branches import quadratic
 from .checked import CheckedCalls

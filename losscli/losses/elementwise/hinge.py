@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments
 from ..domain import SIGNS
 from ..making import element_loss
+from ..parameter import Parameter
 from ..reduction import reduce
-from ..spec import Operand, Parameter, last_dimension
+from ..spec import Operand, last_dimension
 from .branches import product
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
 from ..making import element_loss
-from ..spec import Operand, Parameter
+from ..parameter import Parameter
+from ..spec import Operand
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
 from ..making import element_loss
+from ..parameter import switch
 from ..reduction import reduce
-from ..spec import LOSS, Operand, Terms, Tolerance, switch
+from ..spec import LOSS, Operand, Terms, Tolerance
 from ..widening import alike, widened
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments, reduction_of
 from ..domain import COUNTS, POSITIVE, Domain
 from ..making import element_loss
+from ..parameter import Parameter, switch
 from ..reduction import reduce
-from ..spec import LOSS, Operand, Parameter, Terms, switch
+from ..spec import LOSS, Operand, Terms
 from ..widening import widened
 
 if TYPE_CHECKING:

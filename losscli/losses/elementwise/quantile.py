@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from .. import operators
 from ..calling import Arguments, Calls
 from ..making import element_loss
-from ..spec import Operand, Parameter
+from ..parameter import Parameter
+from ..spec import Operand
 from . import quantiles
 from .branches import kink_at_zero, linear_on_both_sides
 

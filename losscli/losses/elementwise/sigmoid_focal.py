@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments
 from ..domain import PROBABILITIES
 from ..making import element_loss
+from ..parameter import Parameter
 from ..reduction import reduce
-from ..spec import Operand, Parameter, Terms, Tolerance
+from ..spec import Operand, Terms, Tolerance
 from ..widening import alike, widened
 from .branches import prediction
 

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..calling import WEIGHTED as PREFIX
-from ..calling import Arguments, Calls
+from ..calling import Arguments, Calls, named_call
 from ..domain import WEIGHTS
-from ..reduction import reduce
+from ..reduction import Reduction, reduce
 from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms, Tolerance
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def weighted(spec: LossSpec) -> LossSpec:
         functional=partial(_multiplied, spec.functional) if spec.functional else None,
         second_order=partial(_multiplied, spec.second_order) if spec.second_order else None,
         branch_coordinate=partial(_without_weight, spec.branch_coordinate),
+        bind_loss=partial(_bind, spec, Calls(name)),
         loss=partial(_call, spec, Calls(name)),
         loss_with_grad=partial(_call_with_grad, spec, Calls(name)),
         temporaries=spec.temporaries + 2,
@@ -94,11 +95,22 @@ def _without_weight(coordinate: LossFunction, *operands: Tensor) -> Tensor:
     return coordinate(*operands[:-1])
 
 
+def _bind(
+    spec: LossSpec, calls: Calls, reduction: Reduction, settings: Mapping[str, float]
+) -> Callable[..., Tensor]:
+    """Return the public function with a weight, or, where its mean is another, the operator."""
+    if spec.by_weights and reduction == "mean":
+        values = tuple(spec.resolve(settings).values())
+        return lambda *operands: calls.loss(Arguments(operands, reduction, values))
+    named = {"reduction": reduction, **spec.given_as(settings)}
+    return named_call(spec.loss, (*spec.names, WEIGHT.name), named)
+
+
 def _call(
-    spec: LossSpec, calls: Calls, *operands: Tensor, reduction: str, **settings: float
-) -> Any:
-    """Call the operator of a weighted loss, whose weight is one of its operands."""
-    return calls.loss(_arguments(spec, operands, reduction, settings))
+    spec: LossSpec, calls: Calls, *operands: Tensor, reduction: Reduction, **settings: float
+) -> Tensor:
+    """Return the loss with a weight, which is one of its operands."""
+    return _bind(spec, calls, reduction, settings)(*operands)
 
 
 def _call_with_grad(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
 from ..making import row_loss
-from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms
+from ..parameter import Parameter
+from ..spec import LOSS, LazyTerms, Operand, Terms
 from ..widening import widened
 from .relations import Relations
 from .spec import VECTORS, of_last_rows

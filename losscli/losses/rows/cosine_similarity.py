@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..making import row_loss
+from ..parameter import Parameter
 from ..reduction import reduce as reduced
-from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms
+from ..spec import LOSS, LazyTerms, Operand, Terms
 from ..widening import widened
 from .relations import Relations
 from .spec import VECTORS

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..calling import Arguments, reduction_of
 from ..domain import CLASSES, POSITIVE, PROBABILITIES
 from ..making import row_loss
+from ..parameter import Parameter
 from ..reduction import reduce as reduced
-from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms
+from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
 from .relations import Relations

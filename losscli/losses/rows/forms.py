@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..calling import named_call
 from ..domain import PROBABILITIES
-from ..spec import CLASS_NUMBERS, MASK, Operand, Parameter, Terms, Tolerance
+from ..parameter import Parameter
+from ..spec import CLASS_NUMBERS, MASK, Operand, Terms, Tolerance
 from .spec import RowSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ..reduction import Reduction
 
 IGNORE_INDEX = Parameter(
     name="ignore_index",
@@ -66,7 +70,7 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
     fixed = {spec.doubling: float(values - 1)} if spec.doubling else {}
     if not numbered and any(each.name == IGNORE_INDEX.name for each in spec.parameters):
         fixed[IGNORE_INDEX.name] = IGNORE_INDEX.default
-    form = _Form(spec, operands, fixed)
+    form = _Form(spec, operands, fixed, values)
     counts = spec.counts if numbered or optional else None
     return replace(
         spec,
@@ -82,6 +86,7 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
         tolerance=_tolerance(spec.tolerance, operands),
         relations=spec.relations.of_form(name.partition(spec.name)[0]),
         terms=Terms(form.of(spec.terms.of), spec.terms.reason) if spec.terms else None,
+        bind_loss=form.bind_loss,
         loss=_named(form.loss, spec.loss),
         loss_with_grad=_named(form.loss_with_grad, spec.loss_with_grad),
     )
@@ -110,6 +115,8 @@ class _Form:
     operands: tuple[Operand, ...]
     fixed: Mapping[str, float]
     """The parameters that the form is a value of."""
+    values: int
+    """How many losses a row has."""
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of all operands as one of those that the form takes."""
@@ -119,13 +126,24 @@ class _Form:
 
         return called
 
-    def loss(self, *operands: Tensor, **settings: Any) -> Tensor:
-        """Return the loss by the public function, two values of a row in one tensor."""
-        return _stacked(self._called(self.spec.loss, operands, settings))
+    def bind_loss(
+        self, reduction: Reduction, settings: Mapping[str, float]
+    ) -> Callable[..., Tensor]:
+        """Return the public function of the loss, two values of a row in one tensor."""
+        called = self._bound(self.spec.loss, reduction, settings)
+        if self.values == 1:
+            return called
+        return lambda *operands: _stacked(called(*operands))
 
-    def loss_with_grad(self, *operands: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
+    def loss(self, *operands: Tensor, reduction: Reduction, **settings: float) -> Tensor:
+        """Return the loss by the public function."""
+        return self.bind_loss(reduction, settings)(*operands)
+
+    def loss_with_grad(
+        self, *operands: Tensor, reduction: Reduction, **settings: float
+    ) -> tuple[Tensor, Tensor]:
         """Return the loss and the gradient of the prediction by the public function."""
-        loss, gradient = self._called(self.spec.loss_with_grad, operands, settings)
+        loss, gradient = self._bound(self.spec.loss_with_grad, reduction, settings)(*operands)
         return _stacked(loss), gradient
 
     def _every(self, operands: tuple[Tensor, ...]) -> list[Tensor | None]:
@@ -133,24 +151,18 @@ class _Form:
         given = dict(zip((each.name for each in self.operands), operands, strict=True))
         return [given.get(each.name) for each in self.spec.operands]
 
-    def _called(
-        self, function: Callable[..., Any], operands: tuple[Tensor, ...], settings: dict[str, Any]
-    ) -> Any:
-        """Call a public function, by the names of its arguments."""
-        given = dict(zip((each.name for each in self.operands), operands, strict=True))
-        reduction = settings.pop("reduction")
-        named = {} if len(self.spec.reductions) == 1 else {"reduction": reduction}
-        settings = {**settings, **self.fixed}
-        kinds = {parameter.name: parameter for parameter in self.spec.parameters}
-        settings = {name: _as_given(kinds[name], value) for name, value in settings.items()}
-        return function(**given, **settings, **named, **self.spec.arguments)
-
-
-def _as_given(parameter: Parameter, value: float) -> float:
-    """Return the value of a parameter as a person gives it."""
-    if parameter.is_switch:
-        return bool(value)
-    return int(value) if parameter.is_integer else value
+    def _bound(
+        self,
+        function: Callable[..., Any],
+        reduction: Reduction,
+        settings: Mapping[str, float],
+    ) -> Callable[..., Any]:
+        """Return a public function with settings fixed, to be called with the form's operands."""
+        spec = self.spec
+        named: dict[str, Any] = {**spec.given_as({**settings, **self.fixed}), **spec.arguments}
+        if len(spec.reductions) > 1:
+            named["reduction"] = reduction
+        return named_call(function, [each.name for each in self.operands], named)
 
 
 def _stacked(found: Any) -> Tensor:

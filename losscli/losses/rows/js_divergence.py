@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
-from ..spec import LOSS, LazyTerms, Parameter
+from ..parameter import Parameter
+from ..spec import LOSS, LazyTerms
 from .logit_pairs import TEMPERATURE, arguments_of, divergence_loss, expected
 from .relations import Relations, always
 from .terms import Expectation, Softmax

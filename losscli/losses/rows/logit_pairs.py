@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..calling import Arguments
 from ..domain import MASKS
 from ..making import row_loss
+from ..parameter import Parameter
 from ..reduction import reduce as reduced
 from ..spec import MASK as MASK_KIND
-from ..spec import Operand, Parameter, Terms
+from ..spec import Operand, Terms
 from ..widening import widened
 from .spec import RowSpec, of_last_rows
 from .terms import Softmax, masked

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments, reduction_of
 from ..domain import CLASSES, POSITIVE
 from ..making import row_loss
+from ..parameter import Parameter
 from ..reduction import reduce as reduced
-from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Parameter, Terms, last_dimension
+from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms, last_dimension
 from ..widening import widened
 from .relations import Relations, always
 from .spec import SCORES, of_last_rows

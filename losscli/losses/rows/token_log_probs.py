@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ..calling import Arguments
 from ..domain import CLASSES
 from ..making import row_loss
+from ..parameter import switch
 from ..reduction import reduce as reduced
-from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms, switch
+from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms
 from ..widening import widened
 from .calls import RowCalls
 from .logit_pairs import TEMPERATURE, expected

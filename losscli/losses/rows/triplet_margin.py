@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..calling import Arguments, reduction_of
 from ..making import row_loss
+from ..parameter import Parameter, switch
 from ..reduction import reduce as reduced
-from ..spec import LOSS, LazyTerms, Operand, Parameter, Terms, switch
+from ..spec import LOSS, LazyTerms, Operand, Terms
 from ..widening import widened
 from .calls import RowCalls
 from .relations import Relations

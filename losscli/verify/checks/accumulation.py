@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, compare, misfit

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from losscli import layouts
 from losscli.axes import LAYOUTS, Layout
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ROW
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem

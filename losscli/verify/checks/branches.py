@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, Shape
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, Shape
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_inputs

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Call
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT
 from losscli.runs.records import VerifyResult
 from losscli.truth.fingerprint import bits

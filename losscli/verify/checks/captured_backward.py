@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from losscli.implementations.call_data import Answer, Call, Replay
-from losscli.implementations.caller import Subject
+from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.subject import Subject, recordings
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Verdict
@@ -46,10 +46,10 @@ def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
     read = call.grad_output.clone()
     operands = {name: operand.clone() for name, operand in call.operands.items()}
     own = Call(operands, call.wrt, read)
-    with subject.recordings([own]) as (recording,):
+    with recordings(subject, [own]) as (recording,):
         for value in REPLAYS:
             read.fill_(value)
-            yield subject.replay(Replay(recording))
+            yield subject.replay(recording)
 
 
 def _judge(due: Due, answers: Iterable[Answer], title: str, worst: Worst) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject, SubjectError
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.subject import Subject
 from losscli.losses import ROW
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Problem

@@ -11,7 +11,7 @@ from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.call_data import Answer
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, ROW, Spec, Unit
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from losscli.implementations.call_data import Answer
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.blocks import Block, block_elements, blocks, part

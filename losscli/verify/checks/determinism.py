@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.problem import Problem

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.distances import misfit

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from losscli.implementations.call_data import Answer
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, compare

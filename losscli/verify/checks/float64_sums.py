@@ -20,7 +20,7 @@ from torch import Tensor
 from losscli.axes import Distribution
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
@@ -45,7 +45,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     """Judge the sum of each; the worst counts."""
     worst = Worst()
     worst.add(Verdict(PASS), None, "")
-    each = Subject.bind(subject.implementation, replace(problem.case, reduction="none"))
+    each = bind(subject.implementation, replace(problem.case, reduction="none"))
     for name, operands in _operands(problem):
         elements = each.loss(operands)
         for path, wants in PATHS.items():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import Spec
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from losscli.implementations.call_data import Call, Replay
-from losscli.implementations.caller import Subject
+from msgspec.structs import replace
+
+from losscli.implementations.call_data import Call
+from losscli.implementations.subject import Subject, recordings
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.worst import Worst
@@ -42,9 +44,9 @@ def _new_contents(
     expected = [Expectation.of(p, subject, incoming) for p in (problem, sibling)]
     operands = {name: operand.clone() for name, operand in problem.operands.items()}
     call = Call(operands, incoming.wrt, incoming.grad_output)
-    with subject.recordings([call]) as (recording,):
+    with recordings(subject, [call]) as (recording,):
         for number, expectation in enumerate(reversed(expected), 1):
-            answer = subject.replay(Replay(recording, expectation.problem.operands))
+            answer = subject.replay(replace(recording, contents=expectation.problem.operands))
             expectation.judge(answer, f"{title}, replay {number}, new contents", worst)
 
 
@@ -53,12 +55,12 @@ def _at_once(problem: Problem, sibling: Problem, subject: Subject, worst: Worst)
     expected = [Expectation.of(p, subject, p.usual) for p in (problem, sibling)]
     calls = [e.problem.call(e.incoming) for e in expected]
     times = rounds(problem.case)
-    with subject.recordings(calls) as (one, two):
+    with recordings(subject, calls) as (one, two):
         for title, beside in (
-            ("two graphs at once", Replay(two)),
+            ("two graphs at once", two),
             ("a graph beside plain calls", calls[1]),
         ):
-            answers = subject.on_streams([[Replay(one)] * times, [beside] * times])
+            answers = subject.on_streams([[one] * times, [beside] * times])
             judge_each(expected, answers, f"{title}, number", worst)
 
 

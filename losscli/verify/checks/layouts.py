@@ -20,7 +20,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, Shape
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_inputs

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check

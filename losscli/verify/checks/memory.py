@@ -21,11 +21,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from losscli.implementations.call_data import Call
-from losscli.implementations.caller import Subject
 from losscli.implementations.inspection import GROWTH_CALLS
+from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.inputs import NO_CLASS
 from losscli.truth.problem import Problem
@@ -144,11 +145,11 @@ def _renewed(expected: Expectation, subject: Subject, call: Call, worst: Worst) 
     incoming = other.usual
     subject.answer(call)
     answer = subject.answer(
-        replace(call, grad_output=incoming.grad_output, contents=other.operands)
+        structs.replace(call, grad_output=incoming.grad_output, contents=other.operands)
     )
     for name, got in answer.items().items():
         judge(other, incoming, name, got, "new contents in the same operands", worst)
-    answer = subject.answer(replace(call, contents=problem.operands))
+    answer = subject.answer(structs.replace(call, contents=problem.operands))
     expected.judge(answer, "the first contents again in the same operands", worst)
 
 

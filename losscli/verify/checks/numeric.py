@@ -24,7 +24,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import LOSS, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Answer, Call
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ROW
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_grad_output

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from losscli.implementations.call_data import Answer, Call
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.runs.records import PASS, VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Verdict

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ROW
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN, VerifyResult
 from losscli.truth.distances import ulp

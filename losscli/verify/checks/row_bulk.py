@@ -15,7 +15,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Call, Operands
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ROW, RowSpec
 from losscli.runs.records import VerifyResult
 from losscli.truth.fingerprint import bits

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
-from losscli.implementations.caller import Subject, SubjectError
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
 from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import no_value

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ROW, Shape
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Answer, Call, Operands
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject, bind
 from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN, VerifyResult
@@ -287,7 +287,7 @@ def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:
     )
     numbered = problem.like({**problem.operands, target.name: number}, other)
     call = Call(numbered.operands, numbered.wrt, numbered.usual.grad_output)
-    answers = _answer(one_hot, subject), Subject.bind(subject.implementation, other).answer(call)
+    answers = _answer(one_hot, subject), bind(subject.implementation, other).answer(call)
     # The target has no gradient where it is a number.
     yield from _pairs(one_hot, *answers)
 
@@ -336,7 +336,7 @@ def _answer_of(
         return None
     incoming = problem.usual
     call = Call(operands, incoming.wrt, incoming.grad_output)
-    return Subject.bind(subject.implementation, other).answer(call)
+    return bind(subject.implementation, other).answer(call)
 
 
 def _has_numbered(problem: Problem) -> bool:

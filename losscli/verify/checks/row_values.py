@@ -20,7 +20,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, MASK, ROW, RowSpec
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content

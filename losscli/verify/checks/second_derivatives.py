@@ -20,7 +20,8 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
-from losscli.implementations.caller import NoSecondDerivativesError, Subject
+from losscli.implementations.errors import NoSecondDerivativesError
+from losscli.implementations.subject import Subject
 from losscli.losses import ROW
 from losscli.runs.records import (
     FAIL,

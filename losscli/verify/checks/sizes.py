@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.losses import RowSpec
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem

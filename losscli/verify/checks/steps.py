@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import CHANGING_VALUES
-from losscli.implementations.call_data import Call
-from losscli.implementations.caller import Head, Subject, joint_gradients
+from losscli.implementations.call_data import Call, Head
+from losscli.implementations.subject import Subject
 from losscli.losses import find_loss
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
@@ -113,7 +113,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         _judge_heads(dues, subject, [], "two heads", worst)
         between = list(_other_losses(problem, subject))
         if between:
-            losses = tuple(head.subject.case.loss for head in between)
+            losses = tuple(head.case.loss for head in between)
             title = f"two heads, {' and '.join(losses)} between them"
             _judge_heads(dues, subject, between, title, worst)
         if problem.case.device != "cpu":
@@ -128,10 +128,10 @@ def _judge_heads(
     """Judge two heads of one loss that have different weights in one step."""
     for number, weights in enumerate(HEADS, 1):
         first, last = (
-            Head(subject, Call(due.problem.operands, due.problem.wrt), weight)
+            Head(subject.case, Call(due.problem.operands, due.problem.wrt), weight)
             for due, weight in zip(dues, weights, strict=True)
         )
-        found = joint_gradients([first, *between, last])
+        found = subject.joint_gradients([first, *between, last])
         for which, due, gradients, weight in zip(
             ("first", "second"), dues, (found[0], found[-1]), weights, strict=True
         ):
@@ -158,7 +158,7 @@ def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
             return
         other = problem.variant(loss, partial(Problem.of, own))
         call = Call(other.operands, other.wrt)
-        yield Head(Subject.bind(subject.implementation, own), call, weight)
+        yield Head(own, call, weight)
 
 
 def _judge_streams(dues: tuple[Due, Due], subject: Subject, worst: Worst) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Call
-from losscli.implementations.caller import Subject
+from losscli.implementations.subject import Subject
 from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.worst import Worst

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from losscli.cases import Case
-from losscli.implementations.caller import Subject, SubjectError
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, ROW
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem

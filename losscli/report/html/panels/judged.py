@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from losscli.judge.verdict import JudgeReason, Verdict
+from losscli.judge.parts import JudgeReason
+from losscli.judge.verdict import Verdict
 from losscli.report.bench_table import LONG_PASSES
 from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot
 from losscli.report.html.measured import slug

@@ -1,15 +1,11 @@
-"""The only caller of implementations: every call of verify and bench goes through it.
-
-A subject is made of plain data (the name of an implementation and a case), and takes and returns
-tensors, so it can live in another process than its caller.
-"""
+"""The subject whose implementation is called in this process."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -21,23 +17,22 @@ from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.garbage import without_garbage_collection
 from losscli.implementations import inspection
-from losscli.implementations.builtin import find_implementation
 from losscli.implementations.call_data import (
     INCOMING_GRADIENT,
     Answer,
     Call,
     Curvature,
+    Head,
     Operands,
-    Recording,
     Replay,
 )
 from losscli.implementations.capture import capture
+from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, text_of
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory
 from losscli.implementations.process_state import ProcessState
 from losscli.machine.allocations import measure_peak
 from losscli.machine.memory import is_out_of_memory
-from losscli.reasons import Code
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
@@ -49,78 +44,54 @@ _WARM_UPS = 2
 """Calls before a capture, in which an implementation does the setup that a capture forbids."""
 
 
-class SubjectError(Exception):
-    """An implementation raised, or returned what cannot be differentiated."""
+@dataclass(frozen=True)
+class _Graph:
+    """A call captured in a CUDA graph; ``answer`` is what each replay writes to."""
 
-    refused = False
-    """Whether it raised RuntimeError, as PyTorch's own ops do for operands that do not fit."""
-    wrong = False
-    """Whether it raised nothing, but returned something else than a tensor."""
-
-
-class SandboxError(SubjectError):
-    """The process of a file died, hangs or forges; ``code`` says which."""
-
-    def __init__(self, code: Code, text: str) -> None:
-        """``text`` says it to people."""
-        super().__init__(text)
-        self.code: Code = code
-        self.log = ""
-        """What the process wrote, where it never came to be asked."""
-
-
-class NoSecondDerivativesError(SubjectError):
-    """The gradients of an implementation cannot be differentiated, and it says so."""
+    graph: torch.cuda.CUDAGraph
+    call: Call
+    answer: Answer
 
 
 @dataclass(frozen=True)
-class Subject:
-    """An implementation with the reduction and parameters of a case fixed.
-
-    All methods raise SubjectError, with the first line of what the implementation raised.
-    """
+class LocalSubject:
+    """See :class:`~losscli.implementations.subject.Subject`."""
 
     implementation: Implementation
     case: Case
     function: BoundLoss
+    _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
+    """The implementation bound to the cases of other heads."""
+    _graphs: list[_Graph] = field(default_factory=list, init=False, compare=False)
 
     @classmethod
-    def of(cls, name: str, case: Case) -> Subject:
-        """Make the subject of an implementation by its name; UsageError lists the names."""
-        return cls.bind(find_implementation(name), case)
-
-    @classmethod
-    def bind(cls, implementation: Implementation, case: Case) -> Subject:
-        """Fix reduction and parameters; what a file defines is asked in a process of its own."""
-        if implementation.file:
-            from losscli.implementations.remote import RemoteSubject
-
-            return RemoteSubject.of_file(implementation, case)
+    def bind(cls, implementation: Implementation, case: Case) -> LocalSubject:
+        """Fix reduction and parameters."""
         with _blaming():
             return cls(implementation, case, implementation.bind(case))
 
     @property
     def name(self) -> str:
-        """The name of the implementation."""
+        """See :class:`Subject`."""
         return self.implementation.name
 
     @property
     def device(self) -> str:
-        """The device."""
+        """See :class:`Subject`."""
         return self.case.device
 
-    def again(self) -> Subject:
-        """Bind the implementation anew, so that a compiled one forgets earlier inputs."""
-        return Subject.bind(self.implementation, self.case)
+    def again(self) -> LocalSubject:
+        """See :class:`Subject`."""
+        return LocalSubject.bind(self.implementation, self.case)
 
     def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
-        """Return the loss, on the path that also prepares the gradients of ``wrt``."""
+        """See :class:`Subject`."""
         loss, _ = self._forward(Call(operands, wrt))
         self._finish()
         return loss.detach()
 
     def answer(self, call: Call) -> Answer:
-        """Return the finished loss and gradients of a call."""
+        """See :class:`Subject`."""
         answer = self._answer(call)
         self._finish()
         return answer
@@ -135,7 +106,7 @@ class Subject:
             return passes.capture(self.function)
 
     def retained(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
-        """Yield an answer for each incoming gradient, all through one graph, which is retained."""
+        """See :class:`Subject`."""
         loss, operands = self._forward(call)
         wrt = [operands[name] for name in call.wrt]
         for grad_output in incoming:
@@ -149,7 +120,7 @@ class Subject:
     def accumulated(
         self, call: Call, before: Mapping[str, Tensor], times: int
     ) -> dict[str, Tensor | None]:
-        """Return ``.grad`` of the operands after ``times`` backward passes, each of a new loss."""
+        """See :class:`Subject`."""
         leaves = {name: operand.detach() for name, operand in call.operands.items()}
         for name in call.wrt:
             leaves[name].requires_grad_()
@@ -162,10 +133,7 @@ class Subject:
         return {name: leaves[name].grad for name in call.wrt}
 
     def second_derivatives(self, asked: Curvature) -> dict[str, Tensor | None]:
-        """Return the derivatives by the operands and the incoming gradient; None where none is.
-
-        Raises NoSecondDerivativesError if the gradients cannot be differentiated.
-        """
+        """See :class:`Subject`."""
         wrt = tuple(asked.toward)
         loss, operands = self._forward(Call(asked.operands, wrt))
         leaves = [operands[name] for name in wrt]
@@ -185,31 +153,53 @@ class Subject:
         return dict(zip((*wrt, INCOMING_GRADIENT), found, strict=True))
 
     def shared_memory(self, call: Call) -> tuple[str, str] | None:
-        """Return the first result of two calls that shares memory, and with what; or None."""
+        """See :class:`Subject`."""
         return inspection.shared_memory(self.answer(call), self.answer(call), call)
 
     def poisoned(self, call: Call, pattern: int) -> Answer:
-        """Answer where the memory that a result may get is full of one byte."""
+        """See :class:`Subject`."""
         inspection.poison(self.answer(call), pattern, call)
         return self.answer(call)
 
     def growth(self, call: Call) -> int:
-        """Return the bytes that many calls more take and keep; 0 if that is noise."""
+        """See :class:`Subject`."""
         return inspection.growth(self.answer, call, self.device)
 
     def extra_bytes(self, call: Call) -> int:
-        """Return the most bytes that a call holds beyond its results."""
+        """See :class:`Subject`."""
         answer = self.answer(call)  # what is kept from the first call on is not a call's own
         results = sum(result.nbytes for result in answer.items().values() if result is not None)
         del answer
         return measure_peak(partial(self.answer, call), self.device) - results
 
     def joint_gradients(self, heads: Sequence[Head]) -> list[dict[str, Tensor | None]]:
-        """See the function; all heads are of this implementation."""
-        return _joint_gradients(heads)
+        """See :class:`Subject`."""
+        leaves: list[dict[str, Tensor]] = []
+        terms: list[Tensor] = []
+        for head in heads:
+            loss, operands = self._bound_to(head.case)._forward(head.call)
+            leaves.append(operands)
+            terms.append(head.weight * (loss.sum() if loss.dim() else loss))
+        wanted = [
+            leaf[name] for head, leaf in zip(heads, leaves, strict=True) for name in head.call.wrt
+        ]
+        with _blaming():
+            # In one dtype, so that the incoming gradient of each is its weight.
+            total = torch.stack(terms).sum()
+            found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
+        self._finish()
+        return [{name: next(found) for name in head.call.wrt} for head in heads]
+
+    def _bound_to(self, case: Case) -> LocalSubject:
+        """Return the subject of a case of the same implementation, bound once."""
+        if case == self.case:
+            return self
+        if case not in self._others:
+            self._others[case] = LocalSubject.bind(self.implementation, case)
+        return self._others[case]
 
     def watch(self, step: Callable[[], object]) -> list[str]:
-        """Return what a step of this subject has changed in its process, which is brought back."""
+        """See :class:`Subject`."""
         before = ProcessState.read()
         try:
             step()
@@ -218,10 +208,7 @@ class Subject:
         return changed
 
     def on_streams(self, queues: Sequence[Sequence[Call | Replay]]) -> list[list[Answer]]:
-        """Run each queue on its own CUDA stream, all at once, one request of each in turn.
-
-        The streams wait for the current stream, which then waits for them.
-        """
+        """See :class:`Subject`."""
         answers: list[list[Answer]] = [[] for _ in queues]
         with torch.cuda.device(self.device):
             origin = torch.cuda.current_stream()
@@ -243,7 +230,7 @@ class Subject:
         return answers
 
     def changed(self, call: Call, name: str, data: Tensor) -> Answer:
-        """Answer a call of which an operand gets other memory between forward and backward."""
+        """See :class:`Subject`."""
         loss, operands = self._forward(call)
         operands[name].data = data
         with _blaming():
@@ -254,10 +241,7 @@ class Subject:
         return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
 
     def backward_replays(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
-        """Yield an answer for each replay of a graph in which backward alone was captured.
-
-        The incoming gradient is copied before a replay to the memory that the graph reads.
-        """
+        """See :class:`Subject`."""
         with torch.cuda.device(self.device):
             self.on_streams([[call] * _WARM_UPS])
             graph, stream, read = torch.cuda.CUDAGraph(), torch.cuda.Stream(), incoming[0].clone()
@@ -285,7 +269,7 @@ class Subject:
                 torch.cuda.synchronize()
 
     def graphed(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
-        """Yield an answer for each incoming gradient, forward and backward in a graph each."""
+        """See :class:`Subject`."""
         sample = tuple(
             operand.detach().clone().requires_grad_(name in call.wrt)
             for name, operand in call.operands.items()
@@ -312,23 +296,25 @@ class Subject:
                 found: dict[str, Tensor | None] = dict(zip(call.wrt, gradients, strict=True))
                 yield Answer(loss.detach(), found).copy()
 
-    @contextmanager
-    def recordings(self, calls: Sequence[Call]) -> Iterator[list[Recording]]:
-        """Capture each call in its own graph; the graphs' memory is freed at the end."""
-        recordings: list[Recording] = []
+    def record(self, calls: Sequence[Call]) -> list[int]:
+        """See :class:`Subject`."""
+        first = len(self._graphs)
         with torch.cuda.device(self.device):
-            try:
-                recordings += map(self._record, calls)
-                yield recordings
-            finally:
-                torch.cuda.synchronize()
-                for recording in recordings:
-                    recording.graph.reset()
-                recordings.clear()
-                torch.cuda.empty_cache()
+            for call in calls:
+                self._graphs.append(self._record(call))
+        return list(range(first, len(self._graphs)))
+
+    def forget(self) -> None:
+        """See :class:`Subject`."""
+        with torch.cuda.device(self.device):
+            torch.cuda.synchronize()
+            for recorded in self._graphs:
+                recorded.graph.reset()
+            self._graphs.clear()
+            torch.cuda.empty_cache()
 
     def replay(self, replay: Replay) -> Answer:
-        """Replay on the current stream; return a finished copy of the results."""
+        """See :class:`Subject`."""
         answer = self._replay(replay)
         self._finish()
         return answer
@@ -339,7 +325,7 @@ class Subject:
             with _blaming():
                 torch.cuda.synchronize(self.device)
 
-    def _record(self, call: Call) -> Recording:
+    def _record(self, call: Call) -> _Graph:
         """Capture a call after a few calls on a side stream, as PyTorch's notes ask for."""
         self.on_streams([[call] * _WARM_UPS])
         graph = torch.cuda.CUDAGraph()
@@ -351,14 +337,15 @@ class Subject:
             first = error.__cause__.__context__ if error.__cause__ else None
             cause = first if isinstance(first, SubjectError) else error
             raise SubjectError(f"in a graph capture: {cause}") from error
-        return Recording(graph, call, answer)
+        return _Graph(graph, call, answer)
 
     def _replay(self, replay: Replay) -> Answer:
+        recorded = self._graphs[replay.number]
         with _blaming():
             if replay.contents:
-                replay.recording.call.fill(replay.contents)
-            replay.recording.graph.replay()
-            return replay.recording.answer.copy()
+                recorded.call.fill(replay.contents)
+            recorded.graph.replay()
+            return recorded.answer.copy()
 
     def _answer(self, call: Call) -> Answer:
         """Answer without waiting for a GPU."""
@@ -382,38 +369,6 @@ class Subject:
         return plain(loss), operands
 
 
-@dataclass(frozen=True)
-class Head:
-    """One of several losses that make one: its weight, and the call without a gradient."""
-
-    subject: Subject
-    call: Call
-    weight: float
-
-
-def joint_gradients(heads: Sequence[Head]) -> list[dict[str, Tensor | None]]:
-    """Return the gradients of each head after one backward pass through their weighted sum."""
-    return heads[0].subject.joint_gradients(heads)
-
-
-def _joint_gradients(heads: Sequence[Head]) -> list[dict[str, Tensor | None]]:
-    leaves: list[dict[str, Tensor]] = []
-    terms: list[Tensor] = []
-    for head in heads:
-        loss, operands = head.subject._forward(head.call)
-        leaves.append(operands)
-        terms.append(head.weight * (loss.sum() if loss.dim() else loss))
-    wanted = [
-        leaf[name] for head, leaf in zip(heads, leaves, strict=True) for name in head.call.wrt
-    ]
-    with _blaming():
-        # In one dtype, so that the incoming gradient of each is its weight.
-        total = torch.stack(terms).sum()
-        found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
-    heads[0].subject._finish()
-    return [{name: next(found) for name in head.call.wrt} for head in heads]
-
-
 def plain(result: object) -> Tensor:
     """Return a result that is a tensor, and of no class of its own, which may compute it later.
 
@@ -425,14 +380,6 @@ def plain(result: object) -> Tensor:
     error = SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor")
     error.wrong = True
     raise error
-
-
-def text_of(error: BaseException) -> str:
-    """Return the first line of an exception's text, which may raise one itself."""
-    try:
-        return str(error).strip().partition("\n")[0]
-    except Exception:
-        return ""
 
 
 @contextmanager

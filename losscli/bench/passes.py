@@ -1,0 +1,94 @@
+"""What bench does with a pass, of this process or of another: judge it, time it, judge it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
+from losscli.bench.contents import Contents
+from losscli.implementations.passes import Pass
+from losscli.reasons import Reason
+from losscli.runs.records import FAIL, VerifyResult
+
+
+class TimedPass(Protocol):
+    """A pass of an implementation that is judged and timed."""
+
+    peak_extra_bytes: int | None
+    """The memory that a call takes beyond inputs, loss and gradient; None where it is unknown."""
+
+    @property
+    def call(self) -> Callable[[], object]:
+        """What is timed."""
+        ...
+
+    def first(self) -> VerifyResult:
+        """Call once, as it will be timed, and judge the result."""
+        ...
+
+    def measure_memory(self) -> None:
+        """Call once more to measure its memory."""
+        ...
+
+    def prepare(self) -> None:
+        """Do what has to be done before a sample, outside its time."""
+        ...
+
+    def last(self) -> VerifyResult | None:
+        """Judge what was timed; None where there is nothing to judge."""
+        ...
+
+    def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
+        """Say how a clock that the pass cannot reach disagrees with the median of its samples."""
+        ...
+
+
+@dataclass
+class LocalPass:
+    """A pass of this process."""
+
+    name: str
+    pass_: PassName
+    call: Pass
+    contents: Contents
+    device: str
+    peak_extra_bytes: int | None = None
+
+    def first(self) -> VerifyResult:
+        """See :class:`TimedPass`."""
+        verdict = self._judge()
+        self.call.release()
+        return verdict
+
+    def measure_memory(self) -> None:
+        """See :class:`TimedPass`."""
+        self.peak_extra_bytes = self.call.peak_extra_bytes(self.device)
+
+    def prepare(self) -> None:
+        """See :class:`TimedPass`."""
+        self.call.prepare()
+
+    def last(self) -> VerifyResult:
+        """Judge the loss of the last call that was timed, and a gradient of the same contents.
+
+        The gradient is that of one more call, because a timed call frees its own.
+        """
+        verdict = self.contents.gate.judge(self.name, FORWARD, self.call.loss)
+        if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
+            verdict = self._judge()
+        self.call.release()
+        return verdict
+
+    def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
+        """Return nothing: the clock is this process's own."""
+        return None
+
+    def _judge(self) -> VerifyResult:
+        """Judge one more call."""
+        call = self.call
+        call.compute()
+        return self.contents.gate.judge(
+            self.name, self.pass_, call.loss, call.input.grad, call.incoming
+        )

@@ -1,0 +1,46 @@
+"""The errors of an implementation, which are results of a check or of a benchmark."""
+
+from __future__ import annotations
+
+from losscli.reasons import Code
+
+
+class SubjectError(Exception):
+    """An implementation raised, or returned what cannot be differentiated."""
+
+    refused = False
+    """Whether it raised RuntimeError, as PyTorch's own ops do for operands that do not fit."""
+    wrong = False
+    """Whether it raised nothing, but returned something else than a tensor."""
+
+
+class NoSecondDerivativesError(SubjectError):
+    """The gradients of an implementation cannot be differentiated, and it says so."""
+
+
+class SandboxError(SubjectError):
+    """The process of a file died, hangs or forges; ``code`` says which."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        """``text`` says it to people."""
+        super().__init__(text)
+        self.code: Code = code
+        self.log = ""
+        """What the process wrote, where it never came to be asked."""
+
+
+class NotBuiltError(SandboxError):
+    """A file cannot be imported, or what it compiles is not compiled."""
+
+    def __init__(self, text: str, *, compiler: bool) -> None:
+        """``compiler``: whether a compiler or linker failed."""
+        super().__init__("does_not_build", text)
+        self.compiler = compiler
+
+
+def text_of(error: BaseException) -> str:
+    """Return the first line of an exception's text, which may raise one itself."""
+    try:
+        return str(error).strip().partition("\n")[0]
+    except Exception:
+        return ""

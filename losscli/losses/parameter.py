@@ -1,0 +1,82 @@
+"""The scalar parameters of a loss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One scalar parameter of a loss."""
+
+    name: str
+    default: float
+    minimum: float
+    """Smallest value allowed."""
+    description: str
+    example: float
+    """A value for the tests: neither the default nor a power of two, which would hide a factor that
+    is rounded twice."""
+    maximum: float = math.inf
+    """Largest value allowed."""
+    open: bool = False
+    """Whether the smallest and the largest value are not allowed themselves."""
+    is_switch: bool = False
+    """Whether it is 0 or 1, for off or on."""
+    is_integer: bool = False
+    """Whether it is an integer."""
+    other: float | None = None
+    """The value that differs from the default in generated cases; None for 0.1 more."""
+
+    def check(self, value: float) -> str | None:
+        """Return what is wrong with ``value``, or None."""
+        inside = math.isfinite(value) and self.minimum <= value <= self.maximum
+        at_end = value in self.ends
+        whole = not self.is_integer or float(value).is_integer()
+        if inside and whole and (at_end or not self.is_switch) and not (at_end and self.open):
+            return None
+        return f"{self.name} must be {self.domain}, but is {value:g}"
+
+    def given_as(self, value: float) -> float:
+        """Return a value as a person gives it."""
+        if self.is_switch:
+            return bool(value)
+        return int(value) if self.is_integer else value
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value."""
+        return self.minimum, self.maximum
+
+    @property
+    def domain(self) -> str:
+        """The values allowed, in words."""
+        if self.is_switch:
+            return "0 or 1"
+        if self.is_integer and self.maximum < math.inf:
+            return f"an integer from {self.minimum:g} to {self.maximum:g}"
+        if self.is_integer:
+            return "an integer"
+        bounds = []
+        if self.minimum > -math.inf:
+            bounds.append(f"{'above' if self.open else 'at least'} {self.minimum:g}")
+        if self.maximum < math.inf:
+            bounds.append(f"{'below' if self.open else 'at most'} {self.maximum:g}")
+        return " and ".join(bounds) or "a finite number"
+
+    @property
+    def off_default(self) -> float:
+        """Another value than the default, which a kernel may assume.
+
+        float32 cannot represent it: a kernel that rounds it to float32 first is off.
+        """
+        if self.other is not None:
+            return self.other
+        return 1.0 - self.default if self.is_switch else self.default + 0.1
+
+
+def switch(name: str, default: bool, description: str) -> Parameter:
+    """Return a parameter that is off or on."""
+    own, other = float(default), float(not default)
+    return Parameter(name, own, 0.0, description, other, maximum=1.0, is_switch=True)
