@@ -1,9 +1,9 @@
-"""What a test runs for: on each run, or with `make test-all`; as tests of their own, or in a loop."""
+"""What a test is run for: on each run or by `make test-all`, one by one or in a loop."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,18 +14,15 @@ from tests.machinery import MACHINERY, ROW_MACHINERY
 SLOW = pytest.mark.slow
 
 
-def few(losses: Iterable[str]) -> list[Any]:
+def few(names: Iterable[str], kept: Container[str] = (*MACHINERY, *ROW_MACHINERY)) -> list[Any]:
     """Return losses as the parameters of a test that does not depend on the formula.
 
     Those of the machinery, in all their forms, are tested on each run, the others by
     `make test-all`.
     """
-    machinery = {*MACHINERY, *ROW_MACHINERY}
     return [
-        pytest.param(
-            name, marks=[] if re.sub("^(weighted|masked)_", "", name) in machinery else [SLOW]
-        )
-        for name in losses
+        pytest.param(name, marks=[] if re.sub("^(weighted|masked)_", "", name) in kept else [SLOW])
+        for name in names
     ]
 
 

@@ -37,6 +37,7 @@ def site(tmp_path_factory):
     return folder / "html"
 
 
+@pytest.mark.slow
 def test_every_page_is_built_and_nothing_is_loaded_from_a_network(site):
     pages = sorted(site.rglob("*.html"))
     assert {page.name for page in pages} >= {"index.html", "losses.html", "api.html", "ci.html"}
@@ -47,6 +48,7 @@ def test_every_page_is_built_and_nothing_is_loaded_from_a_network(site):
         assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text()), style
 
 
+@pytest.mark.slow
 def test_the_python_page_has_every_public_function_and_module(site):
     text = (site / "generated" / "api.html").read_text()
     for module in (losscli.functional, losscli.nn):

@@ -54,6 +54,7 @@ SMALL = ("--loss", "mse", "--size", "16x24", "--dtype", "float32", "--reduction"
 WAYS = ("import losscli.functional", "import losscli; losscli.load()")
 
 
+@pytest.mark.slow
 def test_a_program_saved_by_export_runs_in_processes_that_import_losscli_or_load_it(
     tmp_path: Path,
 ) -> None:

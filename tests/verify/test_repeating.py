@@ -83,6 +83,7 @@ def test_repeat_line_prints_the_same_failure(half, capsys):
         assert verdict.partition(". Fails in ")[0] in printed
 
 
+@pytest.mark.slow
 def test_repeat_line_runs_in_python(make_case):
     result = VerifyResult(make_case("mse", seed=5), "reference", "gradients", FAIL)
 
