@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CSRC := find csrc -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu*' -print0
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(1)pytest -n auto --maxprocesses 8 --dist worksteal
-BESIDES := every candidate of tests/candidates, every loss where three elementwise ones and four over \
-	rows are tested, compiled training steps, the site, shells, the browser
+BESIDES := the slow candidates of tests/candidates, all losses where test has three and four, more \
+	derivatives of PyTorch's samples, compiled templates, a benchmark of rows, the site, the browser
 INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
 
 .DEFAULT_GOAL := help
@@ -23,11 +23,11 @@ help: ## list the targets
 bench: $(READY) ## set up, build the kernels, time them against PyTorch
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/losscli bench
 
-test: $(READY) ## set up, then lint, types and tests that need no GPU, minutes
+test: $(READY) ## set up, then lint, types and tests that need no GPU but those marked slow
 	@$(MAKE) --no-print-directory check TOOLS=$(BIN)/
 	@echo "make test-all has besides: $(BESIDES)"
 
-test-all: test ## then the tests that test leaves out
+test-all: test ## the same, then the slow tests
 	@$(call PYTEST,$(BIN)/) -m "slow and not gpu"
 
 check: ## run what test does with the tools of the active environment
