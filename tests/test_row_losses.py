@@ -533,7 +533,10 @@ def test_transforms_compose(spec: RowSpec, device: str) -> None:
 # --- compilers, autocast, modules ---
 
 
-@whatever_the_formula
+# test_cross_entropy.py has the same of its operators.
+@pytest.mark.parametrize(
+    "spec", few(ROW_LOSSES, ("kl_divergence", "token_log_probs")), indirect=True
+)
 def test_operators_pass_opcheck(spec: RowSpec, device: str) -> None:
     for reduction in reductions(spec):
         call = make(spec, 4, 5, device=device, optional=True)

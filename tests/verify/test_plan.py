@@ -147,6 +147,7 @@ def test_thorough_goes_beyond_32_bits():
     assert {c.loss for c in thorough_cases() if c.elements > 2**31} == {*LOSSES, "cross_entropy"}
 
 
+@pytest.mark.slow
 def test_thorough_stays_small_on_a_cpu():
     config = load_config("thorough", {"losses": MACHINERY})
 

@@ -18,6 +18,7 @@ from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 from losscli.verify.selftest.surgery import graft
 from tests.machinery import MACHINERY
+from tests.parameters import SLOW
 from tests.verify.judging import judge, put, reference
 
 PLANTED = Implementation("planted", "", lambda case: lambda x, y: x)
@@ -97,8 +98,16 @@ def test_pytorchs_own_formula_is_deterministic_in_every_layout(make_case, loss, 
     ]
 
 
-@pytest.mark.parametrize("shape", [(0,), (0, 4), (), (1,), (1, 1), (3, 0)])
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    ("reduction", "shape"),
+    [
+        pytest.param(
+            reduction, shape, marks=[] if reduction == "none" or len(shape) < 2 else [SLOW]
+        )
+        for reduction in REDUCTIONS
+        for shape in [(0,), (0, 4), (), (1,), (1, 1), (3, 0)]
+    ],
+)
 def test_empty_and_single_elements_are_judged(make_case, shape, reduction):
     results = put(
         make_case("mse", shape=shape, reduction=reduction), find_implementation("functional")
