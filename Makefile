@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CSRC := find csrc -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu*' -print0
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(1)pytest -n auto --maxprocesses 8 --dist worksteal
-BESIDES := the slow candidates of tests/candidates, all losses where test has three and four, more \
-	derivatives of PyTorch's samples, compiled templates, a benchmark of rows, the site, the browser
+BESIDES := slow candidates of tests/candidates, all losses where test has three and four, more of \
+	PyTorch's samples, two processes that share tensors, templates, a benchmark, the site, the browser
 INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
 
 .DEFAULT_GOAL := help
