@@ -5,10 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CSRC := find csrc -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu*' -print0
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(1)pytest -n auto --maxprocesses 8 --dist worksteal
+BESIDES := slow candidates of tests/candidates, all losses where test has three and four, more of \
+	PyTorch's samples, two processes that share tensors, templates, a benchmark, the site, the browser
 INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test docs test-gpu sanitize mutate planted coverage check format clean
+.PHONY: help bench test test-all docs test-gpu sanitize mutate planted coverage check format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -20,15 +23,19 @@ help: ## list the targets
 bench: $(READY) ## set up, build the kernels, time them against PyTorch
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/losscli bench
 
-test: $(READY) ## set up, then lint, types and every test that needs no GPU
+test: $(READY) ## set up, then lint, types and tests that need no GPU but those marked slow
 	@$(MAKE) --no-print-directory check TOOLS=$(BIN)/
+	@echo "make test-all has besides: $(BESIDES)"
 
-check: ## run the same with the tools of the active environment
+test-all: test ## the same, then the slow tests
+	@$(call PYTEST,$(BIN)/) -m "slow and not gpu"
+
+check: ## run what test does with the tools of the active environment
 	$(TOOLS)ruff check losscli tests docs
 	$(TOOLS)ruff format --check losscli tests docs
 	$(TOOLS)mypy
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
-	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(TOOLS)pytest -m "not gpu" -n auto --maxprocesses 8 --dist worksteal
+	$(call PYTEST,$(TOOLS)) -m "not slow and not gpu"
 
 docs: $(READY) ## build the documentation into docs/_build/html, without a warning
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -8,7 +8,8 @@ of options follow:
 - ``# reference: Model``: the truth is the file's own Model;
 - ``# dtypes: NAME, NAME``: to be judged; float32 without the line;
 - ``# limits: NAME=NUMBER ...``: limits that are smaller or larger than usual;
-- ``# gpu``: needs CUDA.
+- ``# gpu``: needs CUDA;
+- ``# slow``: judged by `make test-all` only.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FIRST_LINE = re.compile(
     r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
     r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
 )
-OPTION = re.compile(r"# (?P<name>gpu|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
+OPTION = re.compile(r"# (?P<name>gpu|slow|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
 USUAL_LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME = {"wrong_later", "clock_disagrees", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
@@ -96,8 +97,12 @@ class Candidate:
 
 
 def each_candidate() -> list[Any]:
-    marks = {path: [pytest.mark.gpu] if "\n# gpu\n" in path.read_text() else [] for path in PATHS}
-    return [pytest.param(path, id=path.stem, marks=marks[path]) for path in PATHS]
+    marks = {"gpu": pytest.mark.gpu, "slow": pytest.mark.slow}
+    marked = {path: marks.keys() & Candidate.read(path).options for path in PATHS}
+    return [
+        pytest.param(path, id=path.stem, marks=[marks[name] for name in names])
+        for path, names in marked.items()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -166,22 +171,20 @@ def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, p
     assert list(scratch_directory().glob(f"{os.getpid()}-*")) == []
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_words_codes_and_options_of_a_candidate_exist(path):
-    candidate = Candidate.read(path)
+def test_words_codes_and_options_of_every_candidate_exist():
+    for path in PATHS:
+        candidate = Candidate.read(path)
 
-    assert set(candidate.words) <= set(get_args(Word))
-    assert set(candidate.codes) <= set(get_args(ReasonCode))
-    assert candidate.options.get("loss", "smooth_l1") in EVERY_LOSS
-    assert candidate.options.get("reference", "Model") == "Model"
-    assert set(candidate.job.dtypes) <= set(DTYPES)
+        assert set(candidate.words) <= set(get_args(Word)), path
+        assert set(candidate.codes) <= set(get_args(ReasonCode)), path
+        assert candidate.options.get("loss", "smooth_l1") in EVERY_LOSS, path
+        assert candidate.options.get("reference", "Model") == "Model", path
+        assert set(candidate.job.dtypes) <= set(DTYPES), path
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_candidate_that_is_not_right_has_a_reason(path):
-    candidate = Candidate.read(path)
-
-    assert candidate.codes or set(candidate.words) <= set(RIGHT_WORDS)
+def test_every_candidate_that_is_not_right_has_a_reason():
+    wrong = [each for each in map(Candidate.read, PATHS) if not set(each.words) <= {*RIGHT_WORDS}]
+    assert [candidate.path for candidate in wrong if not candidate.codes] == []
 
 
 def test_each_reason_that_a_candidate_can_give_has_a_candidate():
@@ -189,3 +192,12 @@ def test_each_reason_that_a_candidate_can_give_has_a_candidate():
 
     untold = set(get_args(ReasonCode)) - NOT_A_CANDIDATES_FAULT - WITHOUT_CANDIDATE - expected
     assert not untold
+
+
+def test_candidates_of_each_run_have_each_verdict_and_reason_that_needs_no_time_and_no_gpu():
+    candidates = [each for each in map(Candidate.read, PATHS) if "gpu" not in each.options]
+    chosen = [each for each in candidates if "slow" not in each.options]
+
+    assert {word for each in chosen for word in each.words} == {*get_args(Word)}
+    codes, found = ({code for each in of for code in each.codes} for of in (candidates, chosen))
+    assert codes - found <= OF_TIME

@@ -108,12 +108,13 @@ def test_running_a_bad_config_names_all_errors(command: str, tmp_path: Path, cap
     assert len(errors) == 10
 
 
-@pytest.mark.parametrize("path", BAD_CONFIGS, ids=lambda path: path.stem)
-def test_check_refuses_every_malformed_config(path: Path, capsys) -> None:
-    assert main.run(["config", "check", str(path)]) == EXIT_USAGE
-    out = capsys.readouterr().out
-    assert "Traceback" not in out
-    assert out.splitlines()[-1].startswith(f"{path}: ")
+def test_check_refuses_every_malformed_config(capsys) -> None:
+    assert BAD_CONFIGS
+    for path in BAD_CONFIGS:
+        assert main.run(["config", "check", str(path)]) == EXIT_USAGE, path
+        out = capsys.readouterr().out
+        assert "Traceback" not in out, path
+        assert out.splitlines()[-1].startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("name", shipped_configs())

@@ -374,6 +374,7 @@ def test_torchs_samples_have_torchs_values(entry: Any, layout: str, device: str)
             assert_close(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1, **EXTRAS}], ids=["plain", "extras"])
 def test_torchs_samples_pass_derivative_tests(
     entry: Any, more: dict[str, Any], device: str
@@ -473,6 +474,7 @@ def test_operators_pass_opcheck(name: str, device: str) -> None:
         torch.library.opcheck(op, call)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_compiled_training_step_equals_the_eager_one(

@@ -16,33 +16,31 @@ DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_readme_shows_every_command(command):
-    assert f"losscli {command}" in README.read_text()
+def test_readme_shows_every_command():
+    text = README.read_text()
+    assert [command for command in COMMANDS if f"losscli {command}" not in text] == []
 
 
-@pytest.mark.parametrize("config", shipped_configs())
-def test_page_on_configs_names_every_shipped_config(config):
-    assert f"{config}.yaml" in (DOCS / "configs.md").read_text()
+def test_page_on_configs_names_every_shipped_config():
+    text = (DOCS / "configs.md").read_text()
+    assert [config for config in shipped_configs() if f"{config}.yaml" not in text] == []
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_every_check_is_described(check):
-    assert f"| `{check}` |" in (DOCS / "verification.md").read_text()
+def test_every_check_is_described():
+    text = (DOCS / "verification.md").read_text()
+    assert [check for check in CHECKS if f"| `{check}` |" not in text] == []
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: f"{probe.area}: {probe.name}")
-def test_every_line_of_the_doctor_is_described(probe):
+def test_every_line_of_the_doctor_is_described():
     rows = re.findall(r"^\| (\w+) \| (.+?) \|", (DOCS / "doctor.md").read_text(), re.M)
-    assert probe.name in [
-        name for area, names in rows if area == probe.area for name in names.split(", ")
-    ]
+    described = {(area, name) for area, names in rows for name in names.split(", ")}
+    assert {(probe.area, probe.name) for probe in PROBES} <= described
 
 
-@pytest.mark.parametrize("loss", [*LOSSES, *ROW_LOSSES])
-def test_page_on_training_code_names_every_loss(loss):
-    row = f"| `{EVERY_LOSS[loss].function_name}` |"
-    assert row in (DOCS / "training-code.md").read_text()
+def test_page_on_training_code_names_every_loss():
+    text = (DOCS / "training-code.md").read_text()
+    functions = [EVERY_LOSS[loss].function_name for loss in (*LOSSES, *ROW_LOSSES)]
+    assert [name for name in functions if f"| `{name}` |" not in text] == []
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])

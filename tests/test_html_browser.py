@@ -13,7 +13,10 @@ from tests.documents import RESULTS
 from tests.handmade import run
 from tests.test_html_page import check, measured, verified
 
-pytestmark = pytest.mark.skipif(bool(browser.missing()), reason=browser.missing())
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(browser.missing()), reason=browser.missing()),
+]
 
 ROWS = "[...document.querySelectorAll('#results tbody tr')]"
 SHOWN = f"return {ROWS}.filter(row => row.checkVisibility()).map(row => row.innerText)"

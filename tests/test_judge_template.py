@@ -262,6 +262,7 @@ def test_formula_of_rows_and_its_pytorch_form_are_those_of_the_loss(loss, formul
         torch.testing.assert_close(got[:, 1:], torch.cat(gradients, 1), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc")
 @pytest.mark.parametrize("loss", ["hinge", "js_divergence"])
 def test_cuda_source_compiles(tmp_path, loss):
@@ -282,6 +283,7 @@ def test_cuda_source_compiles(tmp_path, loss):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["hinge", "kl_divergence"])
 def test_file_as_written_is_right(loss, tmp_path, monkeypatch):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from losscli.losses import (
 )
 from losscli.truth.inputs import make_inputs
 from tests import handmade
+from tests.parameters import naming
 
 
 @pytest.mark.parametrize("spec", LOSSES.values(), ids=LOSSES)
@@ -143,13 +145,15 @@ def operands_of(case: Case) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("example", [False, True], ids=["defaults", "examples"])
 @pytest.mark.parametrize("spec", COMPARED.values(), ids=COMPARED)
-def test_functional_has_the_references_loss_and_gradients_wherever_it_has_numbers(
-    spec, example, reduction
-) -> None:
-    parameters = {each.name: each.example for each in spec.parameters} if example else {}
+def test_functional_has_the_references_loss_and_gradients_wherever_it_has_numbers(spec) -> None:
+    examples = {each.name: each.example for each in spec.parameters}
+    for parameters, reduction in itertools.product(({}, examples), REDUCTIONS):
+        with naming(parameters, reduction):
+            assert_functional_is_the_reference(spec, parameters, reduction)
+
+
+def assert_functional_is_the_reference(spec, parameters, reduction) -> None:
     settings = {"reduction": reduction, **spec.resolve(parameters)}
     case = handmade.case(
         loss=spec.name,

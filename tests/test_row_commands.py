@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def run(*arguments: str, to: Path) -> dict[str, Any]:
     """Run a command and return its record."""
@@ -36,6 +38,7 @@ def test_verify_passes_for_cross_entropy(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_bench_times_the_config_of_rows(tmp_path: Path) -> None:
     chosen = ["--size", "256x1000", "--dtype", "float32", "--impl", "custom,reference"]
     short = ["--min-time", "1ms", "--max-time", "5ms", "--processes", "1"]

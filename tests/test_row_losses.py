@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from torch.testing import assert_close
 from losscli import functional, nn
 from losscli.losses import ROW_FORMS, ROW_LOSSES, RowSpec
 from losscli.machine.memory import free_bytes
+from tests.parameters import few, naming
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 REDUCTIONS = ("none", "mean", "sum")
@@ -38,6 +40,9 @@ def device(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=ROW_LOSSES)
 def spec(request: pytest.FixtureRequest) -> RowSpec:
     return ROW_LOSSES[request.param]
+
+
+whatever_the_formula = pytest.mark.parametrize("spec", few(ROW_LOSSES), indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -188,16 +193,18 @@ def largest(values: Tensor) -> float:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("length", LENGTHS)
 def test_losses_and_gradients_equal_the_references(
-    spec: RowSpec, length: int, dtype: torch.dtype, device: str
+    spec: RowSpec, dtype: torch.dtype, device: str
 ) -> None:
-    for reduction in reductions(spec):
+    for length, reduction in itertools.product(LENGTHS, reductions(spec)):
+        torch.manual_seed(0)
         for parameters in ({}, examples(spec)):
             call = make(spec, 5, length, device=device, dtype=dtype, parameters=parameters)
-            judge(call, reduction)
+            with naming(f"rows of {length}", reduction, parameters):
+                judge(call, reduction)
 
 
+@whatever_the_formula
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 5), (2, 3, 4, 5), (300, 9)])
 def test_rows_may_have_any_number_of_dimensions(
     spec: RowSpec, shape: tuple[int, ...], device: str
@@ -225,6 +232,7 @@ def views(x: Tensor) -> dict[str, Tensor]:
     }
 
 
+@whatever_the_formula
 @pytest.mark.parametrize("length", [33, 1000])
 @pytest.mark.parametrize("view", ["rows apart", "transposed", "elements apart"])
 def test_strides_do_not_matter(spec: RowSpec, view: str, length: int, device: str) -> None:
@@ -240,6 +248,7 @@ def test_strides_do_not_matter(spec: RowSpec, view: str, length: int, device: st
             assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@whatever_the_formula
 @pytest.mark.parametrize("shape", [(0, 4), (0, 3, 4)])
 def test_loss_without_rows_is_the_references(
     spec: RowSpec, shape: tuple[int, ...], device: str
@@ -405,6 +414,7 @@ def test_relations_between_losses(device: str) -> None:
 # --- derivatives ---
 
 
+@whatever_the_formula
 def test_gradients_of_long_rows_do_not_depend_on_which_are_wanted(
     spec: RowSpec, device: str
 ) -> None:
@@ -439,6 +449,7 @@ def test_derivative_tests_pass(spec: RowSpec, device: str) -> None:
         assert torch.autograd.gradgradcheck(loss, call.rows, gen_non_contig_grad_outputs=True)
 
 
+@whatever_the_formula
 def test_gradient_of_one_operand_alone(spec: RowSpec, device: str) -> None:
     whole = make(spec, 5, 33, device=device)
     reduction = reductions(spec)[-1]
@@ -450,6 +461,7 @@ def test_gradient_of_one_operand_alone(spec: RowSpec, device: str) -> None:
         assert torch.equal(found[1], due[1 + place])
 
 
+@whatever_the_formula
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_bits_do_not_depend_on_what_was_expected(
     spec: RowSpec, reduction: str, device: str
@@ -466,6 +478,7 @@ def test_bits_do_not_depend_on_what_was_expected(
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, due, strict=True))
 
 
+@whatever_the_formula
 def test_retained_graphs_give_the_gradient_again(spec: RowSpec, device: str) -> None:
     call = make(spec, 9, 33, device=device)
     loss = call.ours(reductions(spec)[-1]).sum()
@@ -475,6 +488,7 @@ def test_retained_graphs_give_the_gradient_again(spec: RowSpec, device: str) -> 
         assert_close(2 * a, b)
 
 
+@whatever_the_formula
 def test_runs_give_the_same_bits(spec: RowSpec, device: str) -> None:
     call = make(spec, 70, 5000, device=device)
     reduction = reductions(spec)[-1]
@@ -495,6 +509,7 @@ def test_with_grad_returns_the_gradient(spec: RowSpec, device: str) -> None:
             assert torch.equal(ours, theirs)
 
 
+@whatever_the_formula
 def test_transforms_compose(spec: RowSpec, device: str) -> None:
     call = make(spec, 4, 5, device=device, dtype=torch.float64)
     others = call.operands[1:]
@@ -518,6 +533,10 @@ def test_transforms_compose(spec: RowSpec, device: str) -> None:
 # --- compilers, autocast, modules ---
 
 
+# test_cross_entropy.py has the same of its operators.
+@pytest.mark.parametrize(
+    "spec", few(ROW_LOSSES, ("kl_divergence", "token_log_probs")), indirect=True
+)
 def test_operators_pass_opcheck(spec: RowSpec, device: str) -> None:
     for reduction in reductions(spec):
         call = make(spec, 4, 5, device=device, optional=True)
@@ -534,6 +553,7 @@ def test_operators_pass_opcheck(spec: RowSpec, device: str) -> None:
         )
 
 
+@whatever_the_formula
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_training_step_equals_the_eager_one(
     spec: RowSpec, dynamic: bool, device: str
@@ -554,6 +574,7 @@ def test_compiled_training_step_equals_the_eager_one(
         assert_close(found, both(step(*call.operands), *call.rows))
 
 
+@whatever_the_formula
 def test_compiled_step_calls_the_kernels(spec: RowSpec, device: str) -> None:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch._aot_autograd.utils import make_boxed_func

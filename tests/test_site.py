@@ -37,6 +37,7 @@ def site(tmp_path_factory):
     return folder / "html"
 
 
+@pytest.mark.slow
 def test_every_page_is_built_and_nothing_is_loaded_from_a_network(site):
     pages = sorted(site.rglob("*.html"))
     assert {page.name for page in pages} >= {"index.html", "losses.html", "api.html", "ci.html"}
@@ -47,6 +48,7 @@ def test_every_page_is_built_and_nothing_is_loaded_from_a_network(site):
         assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text()), style
 
 
+@pytest.mark.slow
 def test_the_python_page_has_every_public_function_and_module(site):
     text = (site / "generated" / "api.html").read_text()
     for module in (losscli.functional, losscli.nn):
@@ -62,24 +64,22 @@ def options():
                 yield name, parameter.opts[-1], parameter
 
 
-@pytest.mark.parametrize(
-    ("command", "name", "option"),
-    [pytest.param(*each, id=" ".join(each[:2])) for each in options()],
-)
-def test_every_option_says_what_it_does_on_the_page_of_commands(command, name, option):
-    section = commands.page().split(f"\n## {command}\n")[1].split("\n## ")[0]
-    assert re.search(rf"^`[^`]*{re.escape(name)}\b", section, re.M)
-    assert option.help, "an option without a help text"
+def test_every_option_says_what_it_does_on_the_page_of_commands():
+    page = commands.page()
+    for command, name, option in options():
+        section = page.split(f"\n## {command}\n")[1].split("\n## ")[0]
+        assert re.search(rf"^`[^`]*{re.escape(name)}\b", section, re.M), f"{command} {name}"
+        assert option.help, f"{command} {name} has no help text"
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_every_loss_has_formula_picture_and_operands(name):
-    entry = losses.page().split(f"\n### {name}\n")[1].split("\n### ")[0]
-    spec = SPECS[name]
-    assert spec.formula in entry
-    assert entry.count("<polyline") == 2
-    assert all(f"`{operand.name}`" in entry for operand in spec.operands)
-    assert all(f"`{parameter.name}`" in entry for parameter in spec.parameters)
+def test_every_loss_has_formula_picture_and_operands():
+    page = losses.page()
+    for name, spec in SPECS.items():
+        entry = page.split(f"\n### {name}\n")[1].split("\n### ")[0]
+        assert spec.formula in entry
+        assert entry.count("<polyline") == 2, name
+        assert all(f"`{operand.name}`" in entry for operand in spec.operands), name
+        assert all(f"`{parameter.name}`" in entry for parameter in spec.parameters), name
 
 
 def test_a_picture_shows_the_loss_and_its_gradient():
@@ -130,11 +130,18 @@ def command_lines():
         text = re.sub(r" *\\\n\s*", " ", path.read_text())
         for line in re.findall(r"^(?:    (?:\$ )?|\$ )(losscli .*)$", text, re.M):
             if not line.startswith("losscli: "):
-                yield pytest.param(line, id=f"{path.name}: {line}")
+                yield path.name, line
 
 
-@pytest.mark.parametrize("line", list(command_lines()))
-def test_a_command_in_a_document_is_one_that_losscli_takes(line):
+def test_every_command_in_a_document_is_one_that_losscli_takes():
+    for document, line in command_lines():
+        try:
+            parse(line)
+        except click.UsageError as error:
+            pytest.fail(f"{document}: {line}: {error.format_message()}")
+
+
+def parse(line):
     words = shlex.split(line, comments=True)[1:]
     words = words[: next((i for i, w in enumerate(words) if w in {"|", ">", "&&"}), len(words))]
     assert words, line
@@ -143,7 +150,7 @@ def test_a_command_in_a_document_is_one_that_losscli_takes(line):
         group.make_parser(context).parse_args(words)
         return
     command = group.get_command(context, words[0])
-    assert command is not None, f"no command {words[0]}"
+    assert command is not None, line
     command.make_parser(click.Context(command, context)).parse_args(words[1:])
 
 

@@ -1,4 +1,5 @@
 # expect: WRONG wrong: vectors of four in C++, and the n % 4 elements behind them are left out
+# slow
 import ctypes
 import os
 import subprocess

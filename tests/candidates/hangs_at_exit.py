@@ -1,4 +1,5 @@
 # expect: RIGHT|SLOWER: right, but its process does not end by itself
+# slow
 import atexit
 import threading
 

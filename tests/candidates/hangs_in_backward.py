@@ -1,4 +1,5 @@
 # expect: HANGS timeout: waits for ever in backward
+# slow
 # limits: call_seconds=3
 import threading
 

@@ -1,4 +1,5 @@
 # expect: HANGS timeout: waits for ever while it is imported
+# slow
 # limits: build_seconds=5
 import threading
 

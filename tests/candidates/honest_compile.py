@@ -1,4 +1,5 @@
 # expect: RIGHT|SLOWER: torch.compile of torch's own op
+# slow
 # limits: call_seconds=300
 import torch
 from torch.nn import functional

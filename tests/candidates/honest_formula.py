@@ -1,4 +1,5 @@
 # expect: RIGHT|SLOWER: the formula in eager torch operations
+# slow
 import torch
 
 

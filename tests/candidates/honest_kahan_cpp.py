@@ -1,4 +1,5 @@
 # expect: RIGHT|SLOWER: a compensated float32 sum in C++ (Kahan, 1965)
+# slow
 import ctypes
 import os
 import subprocess

@@ -1,4 +1,5 @@
 # expect: RIGHT|SLOWER: the common benchmark form over torch alone, beside its own Model
+# slow
 # reference: Model
 import torch
 from torch import nn

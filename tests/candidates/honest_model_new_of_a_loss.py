@@ -1,4 +1,5 @@
 # expect: RIGHT|SLOWER: a ModelNew with neither Model nor inputs, beside the oracle
+# slow
 from torch import nn
 from torch.nn import functional
 

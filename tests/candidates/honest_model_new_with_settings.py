@@ -1,4 +1,5 @@
 # expect: RIGHT|SLOWER: a Model with a setting of its own, which get_init_inputs gives
+# slow
 # reference: Model
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 # expect: RIGHT|SLOWER: takes the target first, by name
+# slow
 from torch.nn import functional
 
 

@@ -1,4 +1,5 @@
 # expect: RIGHT|NO WORSE THAN TORCH: torch's own op of three operands
+# slow
 # loss: triplet_margin
 import torch
 from torch.nn import functional

@@ -1,4 +1,5 @@
 # expect: WRONG wrong: a sum in C++ in one float32, whose error grows with the number of elements
+# slow
 import ctypes
 import os
 import subprocess

@@ -1,4 +1,5 @@
 # expect: WRONG wrong: all calls return the same memory, so a second changes the first's result
+# slow
 import torch
 from torch.nn import functional
 

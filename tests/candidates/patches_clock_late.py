@@ -1,4 +1,5 @@
 # expect: CHEATS|WRONG patched,clock_disagrees,left_behind: stops a clock after a hundred calls
+# slow
 import time
 
 from torch.nn import functional

@@ -1,4 +1,5 @@
 # expect: WRONG|CHEATS wrong,wrong_later: remembers its results by first elements
+# slow
 import torch
 from torch.nn import functional
 

@@ -1,4 +1,5 @@
 # expect: WRONG|CHEATS wrong,wrong_later: remembers its results by addresses and versions
+# slow
 import torch
 from torch.nn import functional
 

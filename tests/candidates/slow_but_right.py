@@ -1,4 +1,5 @@
 # expect: SLOWER slower: right, a tenth of a second late
+# slow
 import time
 
 from torch.nn import functional

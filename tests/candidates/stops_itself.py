@@ -1,4 +1,5 @@
 # expect: HANGS|WRONG timeout,wrong: stops its process, which then neither runs nor ends
+# slow
 # limits: call_seconds=3
 import os
 import signal

@@ -15,6 +15,7 @@ import pytest
 from losscli import nn
 from losscli.extension import load
 from losscli.extension.targets import BENCH, CPU, LOSS, TORCH, Target
+from tests.parameters import SLOW
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +55,7 @@ SMALL = ("--loss", "mse", "--size", "16x24", "--dtype", "float32", "--reduction"
 WAYS = ("import losscli.functional", "import losscli; losscli.load()")
 
 
+@pytest.mark.slow
 def test_a_program_saved_by_export_runs_in_processes_that_import_losscli_or_load_it(
     tmp_path: Path,
 ) -> None:
@@ -78,11 +80,13 @@ def cache_of_mse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "command",
     [
-        ["verify", *SMALL, "--impl", "custom", "--check", "value,steps"],
-        ["bench", *SMALL, "--impl", "custom", "--pass", "forward", "--processes", "1"],
-        ["judge", "mse.py", "--loss", "mse", "--quick", "--no-time", "--no-cache"],
+        pytest.param(command, id=command[0], marks=[] if command[0] == "verify" else [SLOW])
+        for command in (
+            ["verify", *SMALL, "--impl", "custom", "--check", "value,steps"],
+            ["bench", *SMALL, "--impl", "custom", "--pass", "forward", "--processes", "1"],
+            ["judge", "mse.py", "--loss", "mse", "--quick", "--no-time", "--no-cache"],
+        )
     ],
-    ids=lambda command: command[0],
 )
 def test_a_command_builds_the_kernels_of_no_loss_that_it_is_not_asked_for(
     cache_of_mse: Path, tmp_path: Path, command: list[str]

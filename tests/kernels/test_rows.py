@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+
+from tests.parameters import naming
 
 from .losses import DTYPES, custom
 
@@ -61,11 +64,11 @@ def assert_rows_are_as_full_operands(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_row_gives_what_a_full_operand_gives(loss, shape, rows, dtype, device):
-    assert_rows_are_as_full_operands(loss, SHAPES[shape], ROWS[rows], dtype, device)
+def test_a_row_gives_what_a_full_operand_gives(loss, dtype, device):
+    for shape, rows in itertools.product(SHAPES, ROWS):
+        with naming(shape, rows):
+            assert_rows_are_as_full_operands(loss, SHAPES[shape], ROWS[rows], dtype, device)
 
 
 @pytest.mark.gpu

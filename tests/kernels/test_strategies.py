@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from losscli.extension import load
+from tests.parameters import naming
 
 from .losses import DTYPES, MACHINERY, PARAMETERS, custom, make, reference
 
@@ -47,24 +48,25 @@ def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Ten
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("loss", MACHINERY)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_strategy_value_matches_float64(
-    strategy: str, loss: str, reduction: str, dtype: str, size: int
+def test_value_of_each_strategy_matches_float64(
+    loss: str, reduction: str, dtype: str, size: int
 ) -> None:
     values = make(DTYPES[dtype], "cpu")
     input, target = values((size,)), values((size,))
-    result = strategic(loss, reduction, strategy)(input, target)
     expected = reference(loss, reduction)(input.double(), target.double())
-    assert result.dtype == DTYPES[dtype]
-    assert result.shape == ()
-    if expected.abs() > torch.finfo(result.dtype).max:
-        assert math.isinf(result)
-        return
     # All terms have one sign, so that the sum is as good as its terms, and rounded at the end. A
     # term of the formulas is rounded up to four times, sixteen of them are added in a lane.
     compute = 2**-24 if dtype != "float64" else 2**-53
-    close = torch.finfo(result.dtype).eps / 2 + 32 * compute
-    torch.testing.assert_close(result.double(), expected, rtol=close, atol=0)
+    close = torch.finfo(DTYPES[dtype]).eps / 2 + 32 * compute
+    for strategy in STRATEGIES:
+        result = strategic(loss, reduction, strategy)(input, target)
+        with naming(strategy):
+            assert result.dtype == DTYPES[dtype]
+            assert result.shape == ()
+            if expected.abs() > torch.finfo(result.dtype).max:
+                assert math.isinf(result)
+            else:
+                torch.testing.assert_close(result.double(), expected, rtol=close, atol=0)
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
@@ -86,13 +88,14 @@ def many_chunks() -> Tensor:
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_chunk_counts_once(strategy: str, loss: str, many_chunks: Tensor) -> None:
+def test_every_chunk_counts_once(loss: str, many_chunks: Tensor) -> None:
     target = torch.ones(1)
-    result = strategic(loss, "sum", strategy)(many_chunks, target)
     expected = custom(loss, "none")(many_chunks, target).sum(dtype=torch.float64)
-    # Sixteen terms are added in a lane; a chunk more or less is a thousandth.
-    torch.testing.assert_close(result.double(), expected, rtol=17 * 2**-24, atol=0)
+    for strategy in STRATEGIES:
+        result = strategic(loss, "sum", strategy)(many_chunks, target)
+        # Sixteen terms are added in a lane; a chunk more or less is a thousandth.
+        with naming(strategy):
+            torch.testing.assert_close(result.double(), expected, rtol=17 * 2**-24, atol=0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -41,6 +41,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str | None
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", NAMES)
 def test_two_processes(check: str, found: list[dict[str, str | None]]) -> None:
     for rank, results in enumerate(found):

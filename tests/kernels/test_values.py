@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,9 +11,20 @@ from losscli.truth.distances import Errors, compare
 from losscli.truth.oracle import Oracle
 from losscli.truth.tolerances import judge_elements, judge_sums, judge_value
 from tests.handmade import pair
+from tests.parameters import naming
 
 from .layouts import LAYOUTS, SIZES
-from .losses import DTYPES, MACHINERY, REDUCTIONS, case_of, custom, granted, make, reference
+from .losses import (
+    DTYPES,
+    MACHINERY,
+    REDUCTIONS,
+    case_of,
+    custom,
+    granted,
+    make,
+    reference,
+    with_grad,
+)
 
 
 def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor) -> None:
@@ -54,26 +63,28 @@ def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor
         assert verdict.status == PASS, f"gradient of the {name}: {verdict.reason}"
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_value_and_gradients_are_right_in_every_layout(
-    loss: str, reduction: str, dtype: str, layout: str, device: str
+    loss: str, reduction: str, dtype: str, device: str
 ) -> None:
-    input, target = LAYOUTS[layout](make(DTYPES[dtype], device))
-    assert_meets_oracle(loss, reduction, input, target)
+    for name, layout in LAYOUTS.items():
+        input, target = layout(make(DTYPES[dtype], device))
+        with naming(name):
+            assert_meets_oracle(loss, reduction, input, target)
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_value_and_gradients_are_right_for_every_tail(
-    loss: str, reduction: str, dtype: str, size: int, device: str
+    loss: str, reduction: str, dtype: str, device: str
 ) -> None:
-    values = make(DTYPES[dtype], device)
-    assert_meets_oracle(loss, reduction, values((size,)), values((size,)))
+    for size, what in SIZES.items():
+        values = make(DTYPES[dtype], device)
+        with naming(size, what):
+            assert_meets_oracle(loss, reduction, values((size,)), values((size,)))
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
@@ -126,20 +137,16 @@ def test_loss_has_the_strides_of_pytorchs(loss: str, reduction: str) -> None:
         assert result.stride() == expected.stride()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_with_grad_gives_what_autograd_gives(
-    loss: str, reduction: str, layout: str, device: str
-) -> None:
-    input, target = LAYOUTS[layout](make(torch.float32, device))
-    leaf = input.detach().requires_grad_()
-    expected = custom(loss, reduction)(leaf, target)
-    (gradient,) = torch.autograd.grad(expected.sum(), leaf)
-    function: Any = custom(loss, reduction)
-    from losscli.losses import LOSSES
-
-    both = LOSSES[loss].loss_with_grad(input, target, **function.keywords)
-    torch.testing.assert_close(both[0], expected.detach(), equal_nan=True, rtol=0, atol=0)
-    torch.testing.assert_close(both[1], gradient, rtol=1e-6, atol=0)
-    assert not both[0].requires_grad
+def test_with_grad_gives_what_autograd_gives(loss: str, reduction: str, device: str) -> None:
+    for name, layout in LAYOUTS.items():
+        input, target = layout(make(torch.float32, device))
+        leaf = input.detach().requires_grad_()
+        expected = custom(loss, reduction)(leaf, target)
+        (gradient,) = torch.autograd.grad(expected.sum(), leaf)
+        both = with_grad(loss, reduction)(input, target)
+        with naming(name):
+            torch.testing.assert_close(both[0], expected.detach(), equal_nan=True, rtol=0, atol=0)
+            torch.testing.assert_close(both[1], gradient, rtol=1e-6, atol=0)
+            assert not both[0].requires_grad

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from losscli.losses import LOSSES
 from losscli.truth import blocks, inputs
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.streams import STREAMS, make_generator
+from tests.parameters import naming
 
 
 def branches(case, input, target):
@@ -19,31 +22,30 @@ def branches(case, input, target):
     return torch.bucketize(coordinate, kinks, right=True)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_inputs_have_the_shapes_and_dtype_of_the_case_and_are_finite(
-    make_case, loss, distribution, dtype
-):
-    case = make_case(loss, distribution=distribution, dtype=dtype)
+def test_inputs_have_the_shapes_and_dtype_of_the_case_and_are_finite(make_case, loss):
+    for distribution, dtype in itertools.product(DISTRIBUTIONS, DTYPES):
+        case = make_case(loss, distribution=distribution, dtype=dtype)
 
-    operands = make_inputs(case)
+        operands = make_inputs(case)
 
-    assert {name: tuple(each.shape) for name, each in operands.items()} == case.shapes
-    assert {each.dtype for each in operands.values()} == {getattr(torch, dtype)}
-    assert all(each.isfinite().all() for each in operands.values())
+        with naming(distribution, dtype):
+            assert {name: tuple(each.shape) for name, each in operands.items()} == case.shapes
+            assert {each.dtype for each in operands.values()} == {getattr(torch, dtype)}
+            assert all(each.isfinite().all() for each in operands.values())
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_operands_vary_and_differ_from_the_prediction(make_case, loss, distribution):
-    prediction, *others = make_inputs(make_case(loss, distribution=distribution)).values()
+def test_operands_vary_and_differ_from_the_prediction(make_case, loss):
+    for distribution in DISTRIBUTIONS:
+        prediction, *others = make_inputs(make_case(loss, distribution=distribution)).values()
 
-    assert prediction.unique().numel() > 1
-    for other in others:
-        # The impulse is one element, which a row may lack.
-        assert other.unique().numel() > 1 or distribution == "impulse"
-        assert not torch.equal(prediction, other.expand_as(prediction))
+        with naming(distribution):
+            assert prediction.unique().numel() > 1
+            for other in others:
+                # The impulse is one element, which a row may lack.
+                assert other.unique().numel() > 1 or distribution == "impulse"
+                assert not torch.equal(prediction, other.expand_as(prediction))
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

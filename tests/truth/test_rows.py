@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -19,6 +20,7 @@ from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
 from losscli.truth.row_oracle import RowOracle
 from losscli.truth.tolerances import judge_rows, terms_share
+from tests.parameters import naming
 
 SETTINGS = {"label_smoothing": 0.1, "temperature": 1.3, "softcap": 3.7, "z_loss": 0.01}
 
@@ -105,17 +107,19 @@ def test_a_sliced_target_has_no_class_beside_it() -> None:
     assert int(whole[0]) != -100
 
 
-@pytest.mark.parametrize("settings", [{}, SETTINGS], ids=["plain", "settings"])
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("shape", [(40, 7), (7,), (5, 7, 3)], ids=str)
 @pytest.mark.parametrize("loss", ROW_FORMS)
-def test_oracle_in_blocks_is_the_reference_as_a_whole(
-    loss: str, shape: tuple[int, ...], reduction: str, settings: dict, monkeypatch
-) -> None:
-    if reduction not in find_loss(loss).reductions:
-        pytest.skip("the loss has no such reduction")
+def test_oracle_in_blocks_is_the_reference_as_a_whole(loss: str, monkeypatch) -> None:
     monkeypatch.setattr(row_oracle, "block_elements", lambda device: 50)
-    case = make_case(loss, shape, reduction=reduction, params=settings)
+    for shape, reduction, settings in itertools.product(
+        [(40, 7), (7,), (5, 7, 3)], find_loss(loss).reductions, [{}, SETTINGS]
+    ):
+        with naming(shape, reduction, settings):
+            assert_blocks_are_the_whole(
+                make_case(loss, shape, reduction=reduction, params=settings)
+            )
+
+
+def assert_blocks_are_the_whole(case: Case) -> None:
     problem = Problem.of(case)
     exact = {
         name: (each.double() if each.is_floating_point() else each).requires_grad_(
@@ -123,7 +127,7 @@ def test_oracle_in_blocks_is_the_reference_as_a_whole(
         )
         for name, each in problem.operands.items()
     }
-    whole = case.spec.reference(*exact.values(), reduction=reduction, **case.params)
+    whole = case.spec.reference(*exact.values(), reduction=case.reduction, **case.params)
     incoming = torch.randn(whole.shape, generator=torch.Generator().manual_seed(0)).double()
     gradients = torch.autograd.grad(whole, [exact[name] for name in problem.wrt], incoming)
 

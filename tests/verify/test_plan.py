@@ -19,10 +19,12 @@ from losscli.verify import pool, runner
 from losscli.verify.checks import CHECKS, determinism
 from losscli.verify.memory_plan import needed_bytes
 from tests.machinery import MACHINERY
+from tests.parameters import few
 
 CONFIG = Config(
     losses=(LossChoice("mse"),), sizes=((8, 24), (64, 48), (5, 7)), implementations=("reference",)
 )
+
 PLENTY = 2**40
 
 
@@ -145,6 +147,7 @@ def test_thorough_goes_beyond_32_bits():
     assert {c.loss for c in thorough_cases() if c.elements > 2**31} == {*LOSSES, "cross_entropy"}
 
 
+@pytest.mark.slow
 def test_thorough_stays_small_on_a_cpu():
     config = load_config("thorough", {"losses": MACHINERY})
 
@@ -185,7 +188,7 @@ def default_cases():
     return [case for table in load_config("smoke", {}).blocks for case in expand(table, "cpu")]
 
 
-@pytest.mark.parametrize("loss", ROW_FORMS)
+@pytest.mark.parametrize("loss", few(ROW_FORMS))
 def test_default_runs_every_check_that_applies_to_a_loss_over_rows(loss):
     custom = find_implementation("custom")
     own = [case for case in default_cases() if case.loss == loss]
@@ -205,7 +208,7 @@ def test_default_runs_every_check_that_applies_to_a_loss_over_rows(loss):
     assert applying - found == set()
 
 
-@pytest.mark.parametrize("loss", ROW_FORMS)
+@pytest.mark.parametrize("loss", few(ROW_FORMS))
 def test_default_has_each_loss_over_rows_with_its_defaults_and_off_them(loss):
     spec = find_loss(loss)
     jobs = runner.plan(load_config("smoke", {}), "cpu", lambda device: PLENTY, ["gradients"])

@@ -67,6 +67,7 @@ def test_repeat_line_has_the_losses_that_were_called_in_between(make_case, besid
     assert line(result).endswith(f"seed=0, beside={word})")
 
 
+@pytest.mark.slow
 def test_repeat_line_prints_the_same_failure(half, capsys):
     options = ["--device", "cpu", "--loss", "mse", "--size", "37x101", "--dtype", "float16"]
     assert main.run(["verify", *options, "--impl", "functional", "--seed", "3"]) == 1
