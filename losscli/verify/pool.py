@@ -69,6 +69,10 @@ class Pool:
         going = [job for job in jobs if _goes_out(job)] if count else []
         self._places = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]
+        # A process reads its jobs when it has imported torch, and what is longer than the socket's
+        # buffer waits for that: by then all of them are importing.
+        for process in self._processes:
+            process.send_jobs()
 
     def __enter__(self) -> Pool:
         return self
@@ -117,15 +121,18 @@ class _Process:
             self.end()
             if self._jobs:
                 self._start()
+                self.send_jobs()
+
+    def send_jobs(self) -> None:
+        """Send the process the jobs that are left."""
+        self._process.channel.put(self._jobs)
 
     def end(self) -> None:
         """End the process now."""
         self._process.close()
 
     def _start(self) -> None:
-        """Start a process that runs the jobs that are left."""
         self._process = Process((sys.executable, "-m", "losscli.verify.pool"))
-        self._process.channel.put(self._jobs)
 
     def _death(self, job: Job, missing: Sequence[runner.Trial]) -> VerifyResult:
         """Return the failure of the check in which the process ended."""
