@@ -118,7 +118,7 @@ def test_check_refuses_every_malformed_config(capsys) -> None:
 
 
 @pytest.mark.parametrize("name", shipped_configs())
-def test_what_show_prints_is_the_same_config(name: str, tmp_path: Path, capsys) -> None:
+def test_output_of_show_is_the_same_config(name: str, tmp_path: Path, capsys) -> None:
     assert main.run(["config", "show", name]) == EXIT_OK
     file = tmp_path / "shown.yaml"
     file.write_text(capsys.readouterr().out)

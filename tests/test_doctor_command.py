@@ -60,7 +60,7 @@ def test_torch_that_hangs_is_given_up(break_torch, monkeypatch):
         questions.ask("torch", "cpu")
 
 
-def test_what_torch_prints_is_no_part_of_the_answer(break_torch):
+def test_answer_is_read_past_text_that_torch_prints(break_torch):
     break_torch("print('hello'); raise OSError('broken')")
     with pytest.raises(questions.NoAnswerError, match=r"^OSError: broken"):
         questions.ask("torch", "cpu")

@@ -46,7 +46,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_what_a_process_prints_is_no_message(capfd):
+def test_printed_text_goes_to_standard_error_not_into_the_channel(capfd):
     with Process([sys.executable, "-c", ECHO]) as process:
         values = iter(process.channel)
         assert next(values) == ""
