@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from losscli.build import builder as build_module
+from losscli.build import compilers
+from losscli.build.plan import TorchInstall
 from losscli.cli.build import command
 from losscli.errors import UnfitError, UsageError
-from losscli.extension import build as build_module
-from losscli.extension import toolbox
-from losscli.extension.plan import TorchInstall
 from tests.standin import Standin
 
 
@@ -28,8 +28,8 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
     )
     torch = TorchInstall("2.13.0", tmp_path, "13.0", True)
     monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
-    monkeypatch.setattr(toolbox, "driver_cuda", lambda: (13, 0))
-    monkeypatch.setattr(toolbox, "present_capabilities", lambda: [(9, 0)])
+    monkeypatch.setattr(compilers, "driver_cuda", lambda: (13, 0))
+    monkeypatch.setattr(compilers, "present_capabilities", lambda: [(9, 0)])
     return workshop
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from losscli.build.cache import Cache
 from losscli.doctor import questions
 from losscli.doctor.findings import OK, PROBLEM, WARNING, Probe, ok
 from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
 from losscli.doctor.questions import NoAnswerError
-from losscli.extension.cache import Cache
 from losscli.machine import allocator
 from tests.doctoring import UUID, MadeUp, make_up
 from tests.standin import GCC_VERSION, NVCC_VERSION
@@ -299,7 +299,7 @@ def test_cache_on_a_read_only_file_system_is_a_problem(
     def refuse(**options: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("losscli.extension.cache.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("losscli.build.cache.tempfile.TemporaryFile", refuse)
     found = made.look("build", "cache")
     assert found.state == PROBLEM
     assert "Read-only file system" in found.found

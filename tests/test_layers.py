@@ -23,7 +23,8 @@ PACKAGES = (
     "losscli.config",
     "losscli.implementations",
     *("losscli.nn", "losscli.functional"),
-    "losscli.extension",
+    "losscli.operators",
+    "losscli.build",
     "losscli.runs",
     *("losscli.cases", "losscli.layouts", "losscli.axes"),
     "losscli.losses",
@@ -51,7 +52,7 @@ WITH_TORCH = (
         f"losscli.judge.{module}"
         for module in ("canary", "findings", "modules", "recognition", "stages", "threads")
     ),
-    *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
+    *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
 )
 """What may import torch at module level; all else answers without it."""
 

@@ -25,9 +25,9 @@ from losscli.bench.statistics import summarize
 from losscli.cases import Case
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
-from losscli.extension import load
 from losscli.implementations.timer import Timer
 from losscli.machine import memory
+from losscli.operators import loading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,7 +61,7 @@ class Probe(NamedTuple):
 
 def load_probe(device: str) -> Probe:
     """Return the probe of a device, building it if it is missing."""
-    load.load_probe(device.partition(":")[0])
+    loading.load_probe(device.partition(":")[0])
     operators = torch.ops.losscli_bench
     variants = operators.memory_probe_variants(torch.device(device))
     return Probe(operators.memory_probe.default, variants)

@@ -15,7 +15,7 @@ from losscli.report.tables import lay_out
 from losscli.units import format_bytes
 
 if TYPE_CHECKING:
-    from losscli.extension.build import Outcome
+    from losscli.build.builder import Outcome
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -50,8 +50,8 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
     the CUDA kernels without a GPU too. These environment variables apply: LOSSCLI_CACHE_DIR, CXX,
     CUDACXX, CUDA_HOME, CUDAHOSTCXX, LOSSCLI_CUDA_ARCHITECTURES ("90;100") and MAX_JOBS.
     """
-    from losscli.extension.build import build
-    from losscli.extension.ninja_run import BuildProgress
+    from losscli.build.builder import build
+    from losscli.build.ninja import BuildProgress
 
     started = time.perf_counter()
     outcomes = build(
@@ -93,7 +93,7 @@ def _reasons(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[str]]:
 
 def _show_log(outcome: Outcome) -> None:
     """Show commands and warnings; the resources that ptxas prints have a separate table."""
-    from losscli.extension.ptxas import is_report
+    from losscli.build.ptxas import is_report
 
     for line in outcome.log.splitlines():
         if not is_report(line):
@@ -102,7 +102,7 @@ def _show_log(outcome: Outcome) -> None:
 
 def _show_kernels(outcomes: Sequence[Outcome]) -> None:
     """Show the registers and memory of each CUDA kernel."""
-    from losscli.extension.ptxas import parse, readable_names
+    from losscli.build.ptxas import parse, readable_names
 
     kernels = [kernel for outcome in outcomes for kernel in parse(outcome.log)]
     if not kernels:

@@ -12,17 +12,17 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from losscli.build import diagnosis
+from losscli.build.architectures import gencode_flags, requested_architectures
+from losscli.build.cache import VARIABLE
+from losscli.build.ninja import find_ninja, job_count
+from losscli.build.nvcc import places
+from losscli.build.plan import Tools, csrc_root, make_plan
+from losscli.build.targets import CPU, CUDA, LOSS, Target
+from losscli.build.toolchain import dotted, find_host_compiler
 from losscli.doctor.findings import PROBLEM, WARNING, Answer, ok, problem, refusal, warning
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError, UnfitError, UsageError
-from losscli.extension import diagnosis
-from losscli.extension.architectures import gencode_flags, requested_architectures
-from losscli.extension.cache import VARIABLE
-from losscli.extension.ninja_run import job_count
-from losscli.extension.nvcc import places
-from losscli.extension.plan import Tools, csrc_root, make_plan
-from losscli.extension.targets import CPU, CUDA, LOSS, Target
-from losscli.extension.toolchain import dotted, find_host_compiler, find_ninja
 from losscli.machine.commands import first_line
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from losscli.build.builder import Builder, Outcome
+from losscli.build.cache import Cache, user_cache
+from losscli.build.compilers import Compilers
+from losscli.build.plan import TorchInstall, csrc_root
+from losscli.build.targets import CPU, CUDA, production
 from losscli.doctor import questions
 from losscli.errors import LosscliError
-from losscli.extension.build import Builder, Outcome
-from losscli.extension.cache import Cache, user_cache
-from losscli.extension.plan import TorchInstall, csrc_root
-from losscli.extension.targets import CPU, CUDA, production
-from losscli.extension.toolbox import Toolbox
 from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.machine.commands import printed
 from losscli.machine.devices import Gpu
@@ -168,9 +168,9 @@ class Machine:
         return {self.torch.uuid if self.torch else "", by_driver} - {""}
 
     @cached_property
-    def toolbox(self) -> Toolbox:
+    def toolbox(self) -> Compilers:
         """The compilers, searched for as a build does."""
-        toolbox = Toolbox(self.torch.install if self.torch else NO_TORCH)
+        toolbox = Compilers(self.torch.install if self.torch else NO_TORCH)
         toolbox.capabilities = self.torch.capabilities if self.torch else []
         return toolbox
 

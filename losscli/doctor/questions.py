@@ -52,8 +52,8 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
 def _torch(asked: str) -> dict[str, Any]:
     """Describe torch, the device it takes, and whether that device computes."""
     from losscli.bench.conditions import uuid_by_torch
-    from losscli.extension.architectures import present_capabilities
-    from losscli.extension.plan import installed_torch
+    from losscli.build.architectures import present_capabilities
+    from losscli.build.plan import installed_torch
     from losscli.machine.devices import resolve_device
 
     installed = installed_torch()

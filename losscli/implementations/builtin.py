@@ -55,9 +55,9 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
         import torch
 
         import losscli.functional  # noqa: F401 - defines the operators
-        from losscli.extension import load
+        from losscli.operators import loading
 
-        load.load_loss(case.loss, case.device.partition(":")[0], strategies=True)
+        loading.load_loss(case.loss, case.device.partition(":")[0], strategies=True)
         operator = getattr(torch.ops.losscli_bench, case.loss).default
         settings = (case.reduction, *case.spec.resolve(case.params).values(), strategy)
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from losscli.errors import UnfitError
-from losscli.extension import toolchain
-from losscli.extension.toolchain import (
+from losscli.build import toolchain
+from losscli.build.ninja import find_ninja
+from losscli.build.toolchain import (
     Tool,
     find_compiler,
     find_host_compiler,
-    find_ninja,
 )
+from losscli.errors import UnfitError
 from tests.standin import GCC_VERSION, write_program
 
 

@@ -1,4 +1,4 @@
-"""Finds a C++ compiler and ninja; ``nvcc.py`` finds nvcc."""
+"""Finds a C++ compiler; ``nvcc.py`` finds nvcc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from losscli.errors import UnfitError
 from losscli.machine.commands import command_in
@@ -78,15 +77,6 @@ def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) 
         return compiler.program
     require_program(given, "CUDAHOSTCXX", "a host compiler for nvcc", environ)
     return given
-
-
-def find_ninja() -> Path:
-    """Return the binary that the ninja package carries."""
-    try:
-        import ninja
-    except ImportError:
-        raise UnfitError("the ninja package is missing. Run `pip install ninja`.") from None
-    return Path(ninja.BIN_DIR) / "ninja"
 
 
 def which(program: str, environ: Mapping[str, str]) -> str | None:

@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-from losscli.extension.lock import locked
+from losscli.processes.lock import locked
 
 
 class Clock:

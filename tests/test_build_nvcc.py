@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from losscli.build import nvcc as nvcc_module
+from losscli.build.nvcc import Requirements, find_nvcc, parse_version
 from losscli.errors import UnfitError
-from losscli.extension import nvcc as nvcc_module
-from losscli.extension.nvcc import Requirements, find_nvcc, parse_version
 from tests.standin import NVCC_VERSION, write_program
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from losscli.errors import UnfitError
-from losscli.extension import plan as plan_module
-from losscli.extension.cache import (
+from losscli.build import plan as plan_module
+from losscli.build.cache import (
     UNUSED_SECONDS,
     Cache,
     build_key,
@@ -21,7 +20,8 @@ from losscli.extension.cache import (
     portable_key,
     user_cache,
 )
-from losscli.extension.targets import Target
+from losscli.build.targets import Target
+from losscli.errors import UnfitError
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, CUDA_RUNTIME, GCC_VERSION, Standin
 
 

@@ -1,17 +1,20 @@
-"""Runs ninja in a folder with a build.ninja."""
+"""Writes plans as one build.ninja, so that all their commands run in parallel, and runs ninja."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
-from losscli.errors import UsageError
+from losscli.errors import UnfitError, UsageError
 from losscli.progress import Progress
+
+from .plan import Plan, Step
 
 _JOB_BYTES = 1.5e9
 """Memory of the largest compilation, a file that includes PyTorch, with a margin."""
@@ -20,6 +23,23 @@ _GRACE = 10.0
 
 Receiver = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
+
+# Each command keeps what it printed beside its output: after a build in which most objects were
+# up to date, the log is whole all the same.
+_RUN = "$run > $out.log 2>&1; status=$$?; cat $out.log; exit $$status"
+
+_HEADER = f"""\
+ninja_required_version = 1.11
+
+rule compile
+  command = {_RUN}
+  description = $what
+  deps = gcc
+
+rule link
+  command = {_RUN}
+  description = $what
+"""
 
 
 class BuildProgress:
@@ -37,6 +57,43 @@ class BuildProgress:
         self._progress.weights = [1.0] * int(found[2])
         self._progress.finished = int(found[1])
         self._progress.working_on(found[3])
+
+
+def render(plans: Iterable[tuple[str, Plan]]) -> str:
+    """Return build.ninja for plans with their folders; the same plans give the same text."""
+    steps = [
+        _render(step, command, folder)
+        for folder, plan in plans
+        for step, command in plan.commands(folder)
+    ]
+    return "\n".join([_HEADER, *steps])
+
+
+def _render(step: Step, command: tuple[str, ...], folder: str) -> str:
+    rule = "compile" if step.depfile else "link"
+    inputs = " ".join(_path(f"{folder}/{name}") for name in step.inputs)
+    return (
+        f"build {_path(f'{folder}/{step.output}')}: {rule} {inputs}\n"
+        f"  run = {_escape(shlex.join(command))}\n"
+        f"  what = {_escape(step.description)}\n"
+    ) + (f"  depfile = {_escape(f'{folder}/{step.depfile}')}\n" if step.depfile else "")
+
+
+def _path(path: str) -> str:
+    return _escape(path).replace(" ", "$ ").replace(":", "$:")
+
+
+def _escape(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def find_ninja() -> Path:
+    """Return the binary that the ninja package carries."""
+    try:
+        import ninja
+    except ImportError:
+        raise UnfitError("the ninja package is missing. Run `pip install ninja`.") from None
+    return Path(ninja.BIN_DIR) / "ninja"
 
 
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
+from losscli.build import builder as build_module
+from losscli.build import compilers
+from losscli.build.builder import Outcome, build
+from losscli.build.nvcc import Requirements
+from losscli.build.plan import TorchInstall
 from losscli.errors import UnfitError
-from losscli.extension import build as build_module
-from losscli.extension import support, toolbox
-from losscli.extension.build import Outcome, build
-from losscli.extension.nvcc import Requirements
-from losscli.extension.plan import TorchInstall
 from tests.standin import ALPHA, ALPHA_CUDA, BINDING, LOSSES, Standin, cut_short, write_program
 
 
@@ -22,7 +22,7 @@ class TestWithoutCompiler:
     def _built_before(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CXX", str(workshop.root / "g++"))
         monkeypatch.setenv("CUDACXX", str(workshop.root / "nvcc"))
-        monkeypatch.setattr(toolbox, "present_capabilities", lambda: [(9, 0)])
+        monkeypatch.setattr(compilers, "present_capabilities", lambda: [(9, 0)])
         self.libraries = [o.path for o in workshop.build([BINDING, ALPHA, ALPHA_CUDA])]
         monkeypatch.setenv("CXX", "nowhere")
         monkeypatch.setenv("CUDACXX", "nowhere")
@@ -53,7 +53,7 @@ class TestWithoutCompiler:
         if what == "sources":
             workshop.write("losses/elementwise/alpha.h", "edited")
         elif what == "cpu":
-            monkeypatch.setattr("losscli.extension.plan.instruction_set", lambda: "another")
+            monkeypatch.setattr("losscli.build.plan.instruction_set", lambda: "another")
         elif what == "damage":
             assert self.libraries[1]
             cut_short(self.libraries[1])
@@ -62,7 +62,7 @@ class TestWithoutCompiler:
 
     def test_finished_operators_of_another_torch_are_not_used(self, workshop: Standin) -> None:
         builder = workshop.builder()
-        builder.toolbox.torch = workshop.torch("2.14.0")
+        builder.compilers.torch = workshop.torch("2.14.0")
         with pytest.raises(UnfitError):
             builder.obtain([BINDING])
         assert builder.obtain([ALPHA])[0].status == "cached", "kernels know nothing of torch"
@@ -79,9 +79,9 @@ class TestWithoutCompiler:
         driver: tuple[int, int],
         usable: bool,
     ) -> None:
-        monkeypatch.setattr(toolbox, "present_capabilities", lambda: [capability])
+        monkeypatch.setattr(compilers, "present_capabilities", lambda: [capability])
         builder = workshop.builder()
-        builder.toolbox.requirements = Requirements(driver, (13, 0), capability)
+        builder.compilers.requirements = Requirements(driver, (13, 0), capability)
         if usable:
             assert builder.obtain([ALPHA_CUDA])[0].status == "cached"
         else:
@@ -100,7 +100,7 @@ class TestTargets:
     def _machine(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CXX", str(workshop.root / "g++"))
         monkeypatch.setenv("CUDACXX", str(workshop.root / "nvcc"))
-        monkeypatch.setattr(toolbox, "driver_cuda", lambda: (13, 0))
+        monkeypatch.setattr(compilers, "driver_cuda", lambda: (13, 0))
         self.machine_with(workshop, monkeypatch)
 
     def machine_with(
@@ -114,7 +114,7 @@ class TestTargets:
     ) -> None:
         torch = TorchInstall("2.13.0", workshop.root, cuda, True, hip)
         monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
-        monkeypatch.setattr(toolbox, "present_capabilities", lambda: list(gpus))
+        monkeypatch.setattr(compilers, "present_capabilities", lambda: list(gpus))
 
     def build(self, workshop: Standin, device: str, everything: bool = False) -> list[Outcome]:
         return build(
@@ -194,7 +194,7 @@ class TestTargets:
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, gpus: tuple[tuple[int, int], ...]
     ) -> None:
         self.machine_with(workshop, monkeypatch, cuda=None, gpus=gpus)
-        monkeypatch.setattr(toolbox, "driver_cuda", lambda: (12, 0))
+        monkeypatch.setattr(compilers, "driver_cuda", lambda: (12, 0))
         for _ in ("built", "cached"):
             outcomes = self.build(workshop, "cuda")[len(CPU_LIBRARIES) :]
             assert {o.status for o in outcomes} == {"compiled only"}
@@ -204,7 +204,7 @@ class TestTargets:
         self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.machine_with(workshop, monkeypatch, cuda="12.8")
-        monkeypatch.setattr(toolbox, "driver_cuda", lambda: (12, 4))
+        monkeypatch.setattr(compilers, "driver_cuda", lambda: (12, 4))
         with pytest.raises(UnfitError, match=r"is CUDA 13\.0, but the driver runs CUDA 12\.4"):
             self.build(workshop, "cuda")
         assert workshop.compiled() == []
@@ -226,7 +226,7 @@ class TestTargets:
 )
 def test_unsupported_operating_system_names_an_alternative(system: str, message: str) -> None:
     with pytest.raises(UnfitError, match=message):
-        support.require_platform(system)
+        compilers.require_platform(system)
 
 
 def test_build_checks_the_operating_system_first(

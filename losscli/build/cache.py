@@ -18,30 +18,70 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
 from losscli.directories import user_directory
 from losscli.errors import UnfitError
 
-from . import manifest
-from .manifest import Manifest
-from .ninja_file import render
+from .ninja import render
 from .plan import Plan
 from .targets import Sources
 
 VARIABLE = "LOSSCLI_CACHE_DIR"
 UNUSED_SECONDS = 30 * 24 * 3600.0
 """Folders that are unused for this long are removed at the next build."""
+MANIFEST = "manifest.json"
+"""Beside each finished library: whether it is whole, and what it was built for.
+
+Size and digest are checked at every load. SHA-256 took 1.1 ms a MB on a CPU with instructions for
+it; operators (360 KB) and a loss's CPU kernels (220 KB) take 0.7 ms together, once a process.
+"""
 _BESIDE = ".losscli-new-"
 _KEY = "[0-9a-f]" * 16
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One finished library."""
+
+    library: str
+    """Its file name."""
+    bytes: int
+    sha256: str
+    portable: str
+    """The key of everything that decides the outcome except the compiler."""
+    cuda: str | None = None
+    """Version of nvcc."""
+    gencode: tuple[str, ...] = ()
+    """For which GPUs nvcc compiled."""
+
+    def write(self, folder: Path) -> None:
+        """Write it into the library's folder."""
+        (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    def damage(self, folder: Path) -> str | None:
+        """Return the damage of the library beside it, or None."""
+        path = folder / self.library
+        try:
+            size = path.stat().st_size
+            if size != self.bytes:
+                return f"{size:,} of {self.bytes:,} bytes are present"
+            return (
+                None
+                if _file_digest(path) == self.sha256
+                else "its content has changed since it was built"
+            )
+        except OSError as error:
+            return f"{self.library} cannot be read: {error.strerror}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +139,7 @@ class Cache:
         """
         key, found = portable_key(plan), []
         for folder in self.root.glob(f"{plan.target.name}-{_KEY}"):
-            known = manifest.read(folder)
+            known = _read_manifest(folder)
             if known and known.portable == key and fits(known):
                 finding = _look_at(folder, plan.library)
                 if finding.usable:
@@ -150,7 +190,7 @@ class Cache:
             shutil.copy2(built, new)
             (new / "build.log").write_text(log)
             cuda = plan.tools.cuda and "{}.{}".format(*plan.tools.cuda)
-            size, digest = built.stat().st_size, manifest.digest(built)
+            size, digest = built.stat().st_size, _file_digest(built)
             facts = (portable_key(plan), cuda, plan.tools.gencode)
             Manifest(plan.library, size, digest, *facts).write(new)
             for path in (new, *new.iterdir()):
@@ -228,10 +268,25 @@ def _look_at(folder: Path, library: str) -> Finding:
     for part in (folder, path):
         if part.exists():
             _require_private(part, str(part), f"another folder than {folder.parent}")
-    known = manifest.read(folder)
+    known = _read_manifest(folder)
     if not known or known.library != library:
-        return Finding(path, True, f"{manifest.NAME} is missing or damaged")
+        return Finding(path, True, f"{MANIFEST} is missing or damaged")
     return Finding(path, True, known.damage(folder))
+
+
+def _read_manifest(folder: Path) -> Manifest | None:
+    """Read the manifest in a folder; None where it is missing or is none."""
+    try:
+        found = json.loads((folder / MANIFEST).read_text())
+        return Manifest(**{**found, "gencode": tuple(found["gencode"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _require_private(path: Path, name: str, instead: str) -> None:

@@ -15,10 +15,10 @@ from typing import IO
 
 import pytest
 
+from losscli.build import builder as build_module
+from losscli.build.ninja import job_count
 from losscli.errors import BuildError, UnfitError, UsageError
-from losscli.extension import build as build_module
-from losscli.extension.lock import locked
-from losscli.extension.ninja_run import job_count
+from losscli.processes.lock import locked
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, Standin, cut_short, write_program
 
 ALL = [

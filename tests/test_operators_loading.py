@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from losscli.build.compilers import Compilers
+from losscli.build.plan import TorchInstall, installed_torch
+from losscli.build.targets import TORCH, Target
 from losscli.errors import BuildError, UnfitError, UsageError
-from losscli.extension import load
-from losscli.extension.plan import TorchInstall, installed_torch
-from losscli.extension.targets import TORCH, Target
-from losscli.extension.toolbox import Toolbox
 from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
+from losscli.operators import loading
 
 # Writes down what is attached; refuses a loss that it is told to.
 TORCH_CPP = r"""
@@ -71,10 +71,10 @@ def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("losscli.extension.plan.csrc_root", lambda: tmp_path / "csrc")
-    monkeypatch.setattr(load, "_loaded", {})
-    toolbox = Toolbox(installed_torch())
-    monkeypatch.setattr(load, "_toolbox", lambda: toolbox)
+    monkeypatch.setattr("losscli.build.plan.csrc_root", lambda: tmp_path / "csrc")
+    monkeypatch.setattr(loading, "_loaded", {})
+    found = Compilers(installed_torch())
+    monkeypatch.setattr(loading, "_compilers", lambda: found)
     return tmp_path / "csrc"
 
 
@@ -91,7 +91,7 @@ def every_loss() -> list[str]:
 
 
 def history() -> list[str]:
-    function = load._loaded[Target(TORCH)].losscli_history
+    function = loading._loaded[Target(TORCH)].losscli_history
     function.restype = ctypes.c_char_p
     lines: list[str] = function().decode().splitlines()
     return lines
@@ -103,16 +103,16 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(
     def no_nvcc(requirements: object) -> None:
         raise AssertionError("a CPU tensor asked for nvcc")
 
-    monkeypatch.setattr("losscli.extension.toolbox.find_nvcc", no_nvcc)
-    load.load_loss("mse", "cpu")
+    monkeypatch.setattr("losscli.build.compilers.find_nvcc", no_nvcc)
+    loading.load_loss("mse", "cpu")
     attached = every_loss()
     assert history() == [*attached, "kernels mse cpu 0 41"]
     told = capfd.readouterr().err
     assert told.startswith("losscli: building for this machine: torch, mse_cpu; takes about ")
     assert told.count("\n") == 1
-    load.load_loss("mse", "cpu")
-    load.load_loss("mse", "cpu", strategies=True)
-    load.load_probe("cpu")
+    loading.load_loss("mse", "cpu")
+    loading.load_loss("mse", "cpu", strategies=True)
+    loading.load_probe("cpu")
     assert history()[len(attached) :] == [
         "kernels mse cpu 0 41",
         "kernels mse cpu 1 41",
@@ -121,10 +121,10 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(
 
 
 def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path) -> None:
-    load.load()
+    loading.load()
     attached = every_loss()
     assert history() == attached
-    load.load("cpu")
+    loading.load("cpu")
     assert history()[len(attached) :] == [
         *(f"kernels {name} cpu 0 41" for name in LOSSES),
         *(f"row kernels {name} cpu 43" for name in ROW_LOSSES),
@@ -133,13 +133,13 @@ def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path
 
 def test_load_of_an_unknown_device_lists_the_devices() -> None:
     with pytest.raises(UsageError, match="device must be cpu, cuda or cuda:N, but is 'tpu'"):
-        load.load("tpu")
+        loading.load("tpu")
 
 
 def test_operators_refuse_unsupported_operands_with_a_reason(csrc: Path) -> None:
     (csrc / "torch/ops.cpp").write_text(TORCH_CPP.replace("REFUSED", '"mse"'))
     with pytest.raises(BuildError, match=r"^mse: the kernels have 3 operands, the"):
-        load.load()
+        loading.load()
 
 
 def test_library_that_does_not_load_is_an_error_with_a_remedy(csrc: Path) -> None:
@@ -148,21 +148,21 @@ def test_library_that_does_not_load_is_an_error_with_a_remedy(csrc: Path) -> Non
         "const void* losscli_kernels() { return reinterpret_cast<void*>(nowhere()); }"
     )
     with pytest.raises(BuildError, match=r"mse_cpu\.so does not load: .*undefined symbol"):
-        load.load_loss("mse", "cpu")
-    assert list(load._loaded) == [Target(TORCH)], "what did load is kept"
+        loading.load_loss("mse", "cpu")
+    assert list(loading._loaded) == [Target(TORCH)], "what did load is kept"
 
 
 def test_failed_load_is_tried_again(csrc: Path) -> None:
     good = (csrc / "torch/ops.cpp").read_text()
     (csrc / "torch/ops.cpp").write_text("#error no\n")
     with pytest.raises(BuildError):
-        load.load()
+        loading.load()
     (csrc / "torch/ops.cpp").write_text(good)
-    load.load()
+    loading.load()
 
 
 def test_concurrent_threads_load_a_library_once(csrc: Path) -> None:
-    threads = [threading.Thread(target=load.load_loss, args=("mse", "cpu")) for _ in range(8)]
+    threads = [threading.Thread(target=loading.load_loss, args=("mse", "cpu")) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -171,12 +171,12 @@ def test_concurrent_threads_load_a_library_once(csrc: Path) -> None:
 
 
 def test_rocm_is_refused_as_unsupported(csrc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    toolbox = Toolbox(TorchInstall("2.13.0", csrc, None, True, hip="6.2"))
-    monkeypatch.setattr(load, "_toolbox", lambda: toolbox)
+    found = Compilers(TorchInstall("2.13.0", csrc, None, True, hip="6.2"))
+    monkeypatch.setattr(loading, "_compilers", lambda: found)
     (csrc / "core/cuda").mkdir(parents=True)
     (csrc / "core/cuda/runtime.cu").touch()
     with pytest.raises(UnfitError, match=r"are CUDA C\+\+; ROCm is not supported"):
-        load.load_loss("mse", "cuda")
+        loading.load_loss("mse", "cuda")
 
 
 def test_unsupported_operating_system_is_an_error_at_the_first_call(
@@ -184,4 +184,4 @@ def test_unsupported_operating_system_is_an_error_at_the_first_call(
 ) -> None:
     monkeypatch.setattr("platform.system", lambda: "Windows")
     with pytest.raises(UnfitError, match=r"Linux only, and this is Windows\. Use WSL 2"):
-        load.load()
+        loading.load()

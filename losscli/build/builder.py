@@ -14,18 +14,16 @@ from losscli.errors import BuildError, UnfitError
 from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
+from losscli.processes.lock import locked
 from losscli.units import format_duration
 
 from . import diagnosis
 from .architectures import requested_architectures
 from .cache import Cache, user_cache
-from .lock import locked
-from .ninja_run import Receiver, job_count, run_ninja
+from .compilers import Compilers, require_platform
+from .ninja import Receiver, find_ninja, job_count, run_ninja
 from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
-from .support import require_platform
 from .targets import CPU, CUDA, Target, benchmarking, production
-from .toolbox import Toolbox
-from .toolchain import find_ninja
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 CPU_SECONDS, CUDA_SECONDS = 10.0, 40.0
@@ -64,7 +62,7 @@ class Outcome:
 class Builder:
     """Brings libraries into a cache."""
 
-    toolbox: Toolbox
+    compilers: Compilers
     cache: Cache
     csrc: Path
     notify: Notify
@@ -85,11 +83,11 @@ class Builder:
     def resolve(self, target: Target) -> Plan | Outcome:
         """Return the plan of a library, or without a compiler a library that was built before."""
         self.cache.require_private()
-        plan = make_plan(target, self.csrc, self.toolbox.torch)
+        plan = make_plan(target, self.csrc, self.compilers.torch)
         try:
-            return plan.with_tools(self.toolbox.tools(target))
+            return plan.with_tools(self.compilers.tools(target))
         except UnfitError as error:
-            found = self.cache.find_without_tools(plan, self.toolbox.can_run)
+            found = self.cache.find_without_tools(plan, self.compilers.can_run)
             if self.force or not found:
                 raise
             self.cache.touch(found)
@@ -201,8 +199,10 @@ def build(
     """
     require_platform()
     torch = installed_torch()
-    toolbox = Toolbox(torch)
-    builder = Builder(toolbox, cache or user_cache(), csrc or csrc_root(), notify, progress, force)
+    compilers = Compilers(torch)
+    builder = Builder(
+        compilers, cache or user_cache(), csrc or csrc_root(), notify, progress, force
+    )
 
     def resolve(device: str) -> dict[Target, Plan | Outcome]:
         targets = production(losses, device)
@@ -215,7 +215,7 @@ def build(
         requested_architectures()
         try:
             if device != CUDA:
-                _require_gpu(toolbox)
+                _require_gpu(compilers)
             resolved |= resolve(CUDA)
         except UnfitError as error:
             if device == CUDA:
@@ -227,12 +227,12 @@ def build(
     return [_of_use(target, finished[target], torch) for target in resolved] + skipped
 
 
-def _require_gpu(toolbox: Toolbox) -> None:
+def _require_gpu(compilers: Compilers) -> None:
     """Raise UnfitError if PyTorch cannot use CUDA kernels."""
-    toolbox.require_cuda()
-    if not toolbox.torch.cuda:
-        why = f"torch {toolbox.torch.version} is built without CUDA"
-    elif not toolbox.capabilities:
+    compilers.require_cuda()
+    if not compilers.torch.cuda:
+        why = f"torch {compilers.torch.version} is built without CUDA"
+    elif not compilers.capabilities:
         why = "torch sees no GPU"
     else:
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from losscli.build.architectures import VARIABLE, covers, gencode_flags
 from losscli.errors import UnfitError, UsageError
-from losscli.extension.architectures import VARIABLE, covers, gencode_flags
 
 SM_90 = "-gencode=arch=compute_90,code=sm_90"
 PTX_90 = "-gencode=arch=compute_90,code=compute_90"

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from losscli.errors import BuildError, UnfitError
-from losscli.extension import fake, load, operators, row_operators
 from losscli.losses import LOSSES, ROW_LOSSES, Operand
+from losscli.operators import elementwise, loading, rows
 
 # Stands in for the libraries: registers kernels of Python where those of C++ would be, and tells
 # what was loaded.
@@ -21,7 +21,7 @@ import warnings
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", "Using a target size")
 import torch
-from losscli.extension import load, operators
+from losscli.operators import loading, registration
 registered, calls = torch.library.Library("losscli", "IMPL"), []
 
 def below(name):
@@ -45,7 +45,7 @@ def load_targets(targets):
                 return ((x - y) ** 2).mean()
             registered.impl(target.loss, kernel, target.device.upper())
 
-load.load_targets = load_targets
+loading.load_targets = load_targets
 x, y = torch.arange(4.0), torch.ones(4)
 """
 
@@ -60,7 +60,7 @@ def run(program: str) -> str:
 
 
 def test_operator_schemas_of_two_operands() -> None:
-    assert operators.schemas(LOSSES["smooth_l1"]) == {
+    assert elementwise.schemas(LOSSES["smooth_l1"]) == {
         "losscli::smooth_l1": (
             "(Tensor input, Tensor target, str reduction, float beta, int site=0) -> Tensor"
         ),
@@ -88,7 +88,7 @@ def test_operator_schemas_of_a_loss_over_rows() -> None:
         "float temperature, float softcap, float z_loss"
     )
     one = f"Tensor input, Tensor target, {settings}"
-    assert row_operators.schemas(ROW_LOSSES["cross_entropy"]) == {
+    assert rows.schemas(ROW_LOSSES["cross_entropy"]) == {
         "cross_entropy": f"({one}, int site=0) -> Tensor",
         "cross_entropy_backward": f"(Tensor grad_output, {one}, bool[1] wanted) -> Tensor",
         "cross_entropy_with_grad": f"({one}) -> (Tensor, Tensor)",
@@ -104,7 +104,7 @@ def test_operator_schemas_of_a_loss_over_rows() -> None:
 
 def test_operator_schemas_of_three_operands() -> None:
     operands = (Operand("input"), Operand("target"), Operand("weight", differentiable=False))
-    schemas = operators.schemas(replace(LOSSES["mse"], name="three", operands=operands))
+    schemas = elementwise.schemas(replace(LOSSES["mse"], name="three", operands=operands))
     assert schemas["losscli::three_backward"] == (
         "(Tensor grad_output, Tensor input, Tensor target, Tensor weight, str reduction, "
         "bool[3] wanted) -> (Tensor, Tensor, Tensor)"
@@ -116,7 +116,7 @@ def test_operator_schemas_of_three_operands() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_operator_is_defined_and_safe_to_compile(loss: str) -> None:
-    for name in operators.schemas(LOSSES[loss]):
+    for name in elementwise.schemas(LOSSES[loss]):
         namespace, _, op = name.partition("::")
         overload = getattr(getattr(torch.ops, namespace), op).default
         assert torch.Tag.pt2_compliant_tag in overload.tags
@@ -126,8 +126,8 @@ def test_importing_builds_nothing_and_leaves_the_compiler_out() -> None:
     program = """
     import sys
     import losscli.functional, losscli.nn
-    assert not {"torch._dynamo", "losscli.extension.build"} & set(sys.modules)
-    assert calls == [] and load._loaded == {}
+    assert not {"torch._dynamo", "losscli.build.builder"} & set(sys.modules)
+    assert calls == [] and loading._loaded == {}
     """
     run(program)
 
@@ -136,8 +136,8 @@ def test_first_call_loads_the_library_and_the_next_does_not() -> None:
     program = """
     from losscli import functional, nn
     x.requires_grad_()
-    stub, stub_calls = operators._Stub.__call__, []
-    operators._Stub.__call__ = lambda *a, **k: stub_calls.append(1) or stub(*a, **k)
+    stub, stub_calls = registration._Stub.__call__, []
+    registration._Stub.__call__ = lambda *a, **k: stub_calls.append(1) or stub(*a, **k)
     for _ in range(3):
         assert functional.mse_loss(x, y) == 1.5
         assert nn.MSELoss()(x, y) == 1.5
@@ -178,8 +178,8 @@ class TestStubs:
     def _nothing_is_loaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         if torch._C._dispatch_has_kernel_for_dispatch_key("losscli::mse", "AutogradCPU"):
             pytest.skip("the real operators are loaded in this process")
-        monkeypatch.setattr(load, "load_torch", lambda: None)
-        monkeypatch.setattr(load, "load_loss", lambda *_, **__: None)
+        monkeypatch.setattr(loading, "load_torch", lambda: None)
+        monkeypatch.setattr(loading, "load_loss", lambda *_, **__: None)
 
     def test_stub_that_is_called_after_loading_is_an_error(self) -> None:
         with pytest.raises(BuildError, match="losscli::mse is still without an implementation"):
@@ -191,7 +191,7 @@ class TestStubs:
         def refuse(*_: object, **__: object) -> None:
             raise UnfitError("no C++ compiler")
 
-        monkeypatch.setattr(load, "load_loss", refuse)
+        monkeypatch.setattr(loading, "load_loss", refuse)
         for _ in range(2):
             with pytest.raises(UnfitError, match="no C\\+\\+ compiler"):
                 torch.ops.losscli.mse.default(self.ONES, self.ONES, "mean")
@@ -215,16 +215,16 @@ def test_fake_losses_and_gradients_have_pytorchs_layout(dtype: torch.dtype) -> N
     input = torch.empty(6, 4).t()
     target = torch.empty(6, dtype=dtype)
     expected = input + target
-    value = fake.loss(2, input, target, "none")
+    value = elementwise.FAKES[""](2, input, target, "none")
     assert (value.shape, value.dtype, value.stride()) == (
         expected.shape,
         torch.float32,
         expected.stride(),
     )
-    first, second = fake.backward(2, value, input, target, "none", [True, False])
+    first, second = elementwise.FAKES["_backward"](2, value, input, target, "none", [True, False])
     assert first.stride() == input.stride()
     assert second.shape == (0,)
-    seconds = fake.double_backward(2, input, target, value, input, target, "none")
+    seconds = elementwise.FAKES["_double_backward"](2, input, target, value, input, target, "none")
     assert [tensor.shape for tensor in seconds] == [value.shape, input.shape, target.shape]
-    loss, gradient = fake.with_grad(2, input, target, "mean", 1.0, None, 1.0)
+    loss, gradient = elementwise.FAKES["_with_grad"](2, input, target, "mean", 1.0, None, 1.0)
     assert (loss.shape, gradient.shape) == ((), input.shape)

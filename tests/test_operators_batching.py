@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from losscli.extension import batching, operators
 from losscli.losses import LOSSES, Operand
 from losscli.losses import reduce as reduce_elements
+from losscli.operators import batching, elementwise
 
 BATCH = 3
 SHAPES = ((5, 1, 2), (4, 2), (), (2,))
@@ -46,7 +46,7 @@ def count(request: pytest.FixtureRequest) -> Iterator[int]:
         LOSSES["mse"], name="loss", operands=tuple(Operand(f"x{k}") for k in range(count))
     )
     library = torch.library.Library(f"losscli_batching_{count}", "DEF")
-    for full_name, schema in operators.schemas(spec).items():
+    for full_name, schema in elementwise.schemas(spec).items():
         if full_name.startswith("losscli::"):
             library.define(full_name.removeprefix("losscli::") + schema)
 

@@ -1,23 +1,38 @@
-"""The build tools of this machine, each searched for when a library first needs it."""
+"""The compilers of this machine, each searched for when a library first needs it."""
 
 from __future__ import annotations
 
+import platform
 from functools import cached_property
 
 from losscli.errors import UnfitError
 from losscli.machine.devices import driver_cuda
 
 from .architectures import covers, gencode_flags, present_capabilities, requested_architectures
-from .manifest import Manifest
+from .cache import Manifest
 from .nvcc import Nvcc, Requirements, find_nvcc, parse_version
 from .plan import Tools, TorchInstall, torch_tools
-from .support import NO_ROCM
 from .targets import CUDA, TORCH, Target
 from .toolchain import Tool, find_compiler, find_host_compiler
 
+NO_ROCM = "losscli's kernels are CUDA C++; ROCm is not supported. Use device cpu."
 
-class Toolbox:
-    """Compilers for one installation of PyTorch."""
+
+def require_platform(system: str | None = None) -> None:
+    """Raise UnfitError on an operating system that the kernels are not built for.
+
+    ``losscli --help``, ``list`` and ``compare`` need no kernels and do not ask.
+    """
+    system = system or platform.system()
+    if system == "Linux":
+        return
+    name = {"Darwin": "macOS"}.get(system, system or "an unknown system")
+    instead = "Use WSL 2" if system == "Windows" else "Use Linux, in a container for example"
+    raise UnfitError(f"losscli's kernels are built on Linux only, and this is {name}. {instead}.")
+
+
+class Compilers:
+    """The compilers for one installation of PyTorch."""
 
     def __init__(self, torch: TorchInstall) -> None:
         """Search for no tool yet."""

@@ -1,70 +1,37 @@
 """Defines the operators of every loss when it is imported, without building anything.
 
-For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
-
-    losscli::NAME(Tensor input, Tensor target, str reduction, float beta, int site=0) -> Tensor
-    losscli::NAME_with_grad(Tensor input, Tensor target, str reduction, float beta,
-        Tensor? grad_output=None, float factor=1.0) -> (Tensor, Tensor)
-    losscli::NAME_backward(Tensor grad_output, Tensor input, Tensor target, str reduction,
-        float beta, bool[2] wanted) -> (Tensor, Tensor)
-    losscli::NAME_double_backward(Tensor grad_grad_input, Tensor grad_grad_target,
-        Tensor grad_output, Tensor input, Tensor target, str reduction, float beta)
-        -> (Tensor, Tensor, Tensor)
-    losscli_bench::NAME(Tensor input, Tensor target, str reduction, float beta, str strategy)
-        -> Tensor
-
 The first call of each goes to a stub of this module, which loads what the call needs and calls
 again. The libraries register themselves under keys of single devices, which the dispatcher prefers
 to the stubs' keys: nothing is overridden, and no later call comes here.
 
-The operators of losses over rows have the same stubs, and are defined in :mod:`.row_operators`.
+Their schemas and fake implementations are those of :mod:`.elementwise` and :mod:`.rows`.
 """
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.util
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from losscli.build.targets import DEVICES
 from losscli.errors import BuildError
-from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
 from losscli.losses import operators as bound
 
-from . import batching, fake, load, row_operators
-from .late import when_imported
-from .targets import DEVICES
+from . import elementwise, loading, rows
+from .elementwise import BENCH_NAMESPACE, KERNELS, NAMESPACE
 
 _SPECS = (*LOSSES.values(), *WEIGHTED.values())
-NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
-_KERNELS, _AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
-
-
-def schemas(spec: LossSpec) -> dict[str, str]:
-    """Return the schema of each operator of a loss by its full name."""
-    names = [operand.name for operand in spec.operands]
-    count, name = len(names), spec.name
-    operands = ", ".join(f"Tensor {operand}" for operand in names)
-    seconds = ", ".join(f"Tensor grad_grad_{operand}" for operand in names)
-    settings = ", ".join(["str reduction", *(f"float {p.name}" for p in spec.parameters)])
-    one = f"{operands}, {settings}"
-    return {
-        f"losscli::{name}": f"({one}, int site=0) -> Tensor",
-        f"losscli::{name}_with_grad": (
-            f"({one}, Tensor? grad_output=None, float factor=1.0) -> (Tensor, Tensor)"
-        ),
-        f"losscli::{name}_backward": (
-            f"(Tensor grad_output, {one}, bool[{count}] wanted) -> {_tensors(count)}"
-        ),
-        f"losscli::{name}_double_backward": (
-            f"({seconds}, Tensor grad_output, {one}) -> {_tensors(count + 1)}"
-        ),
-        f"losscli_bench::{name}": f"({one}, str strategy) -> Tensor",
-    }
 
 
 def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
@@ -72,40 +39,6 @@ def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
     if isinstance(grad_output, Tensor):
         return grad_output, 1.0
     return None, float(grad_output)
-
-
-def _tensors(count: int) -> str:
-    return f"({', '.join(['Tensor'] * count)})" if count > 1 else "Tensor"
-
-
-_FAKES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
-    (NAMESPACE, "", fake.loss),
-    (NAMESPACE, "_with_grad", fake.with_grad),
-    (NAMESPACE, "_backward", fake.backward),
-    (NAMESPACE, "_double_backward", fake.double_backward),
-    (BENCH_NAMESPACE, "", fake.loss),
-)
-
-
-def _define(spec: LossSpec) -> None:
-    """Define the operators of a loss, with fake implementations and stubs."""
-    for full_name, schema in schemas(spec).items():
-        namespace, name = full_name.split("::")
-        library = _LIBRARIES[namespace]
-        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        stub = partial(_Stub, namespace, name, spec.name)
-        library.impl(name, stub(_KERNELS), _KERNELS)
-        if not name.endswith("_double_backward"):
-            library.impl(name, stub(_AUTOGRAD), _AUTOGRAD)
-    for namespace, suffix, function in _FAKES:
-        full_name = f"{namespace}::{spec.name}{suffix}"
-        implementation = partial(function, len(spec.operands))
-        torch.library.register_fake(full_name, implementation, lib=_LIBRARIES[namespace])
-    for suffix, rule in batching.RULES.items():
-        full_name = f"{NAMESPACE}::{spec.name}{suffix}"
-        operator = getattr(getattr(torch.ops, NAMESPACE), spec.name + suffix).default
-        implementation = partial(rule, operator, len(spec.operands))
-        torch.library.register_vmap(full_name, implementation, lib=_LIBRARIES[NAMESPACE])
 
 
 class _Stub:
@@ -120,14 +53,14 @@ class _Stub:
         tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
         device = _device(tensors)
         with self._once():
-            if self.key == _KERNELS:
+            if self.key == KERNELS:
                 self._require_dense(tensors, device)
-                load.load_loss(self.loss, device, strategies=self._strategies)
+                loading.load_loss(self.loss, device, strategies=self._strategies)
             elif device in DEVICES and not any(_is_traced(tensor) for tensor in tensors):
                 # Both at once, so that they are built side by side.
-                load.load_loss(self.loss, device, strategies=self._strategies)
+                loading.load_loss(self.loss, device, strategies=self._strategies)
             else:
-                load.load_torch()
+                loading.load_torch()
             operator = getattr(getattr(torch.ops, self.namespace), self.name).default
             # Where export or the compiler trace, Python remembers which kernel a key led to.
             operator._dispatch_cache.clear()
@@ -187,17 +120,51 @@ def _take_dtensors() -> None:
             sharding.register(operator, suffix, len(spec.operands))
 
 
+def when_imported(name: str, register: Callable[[], None]) -> None:
+    """Call ``register`` once the module of this name has been imported, now if it has been."""
+    if name in sys.modules:
+        register()
+    else:
+        sys.meta_path.insert(0, _Watcher(name, register))
+
+
+class _Watcher(importlib.abc.MetaPathFinder):
+    """Waits for one module, which the other finders find."""
+
+    def __init__(self, name: str, register: Callable[[], None]) -> None:
+        self.name, self.register = name, register
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Have the module's loader register once it has run the module."""
+        if fullname != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def run_and_register(module: ModuleType) -> None:
+            run(module)
+            self.register()
+
+        spec.loader.exec_module = run_and_register  # type: ignore[method-assign]
+        return spec
+
+
 _calls = threading.local()
 _LIBRARIES = {
     namespace: torch.library.Library(namespace, "DEF") for namespace in (NAMESPACE, BENCH_NAMESPACE)
 }
 for _row_spec in ROW_LOSSES.values():
-    row_operators.define(_row_spec, _LIBRARIES[NAMESPACE], partial(_Stub, NAMESPACE))
+    rows.define(_row_spec, _LIBRARIES[NAMESPACE], partial(_Stub, NAMESPACE))
 for _spec in _SPECS:
-    _define(_spec)
+    elementwise.define(_spec, _LIBRARIES, _Stub)
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
         setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
-for _name in row_operators.bound_names():
+for _name in rows.bound_names():
     setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", _take_dtensors)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from losscli.extension.diagnosis import failed_step, first_error, hint
-from losscli.extension.ptxas import KernelResources, is_report, parse, shorten
+from losscli.build.diagnosis import failed_step, first_error, hint
+from losscli.build.ptxas import KernelResources, is_report, parse, shorten
 
 GCC = """\
 [1/4] compiling csrc/cpu/engine.cpp

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from losscli.extension.late import when_imported
+from losscli.operators.registration import when_imported
 
 
 @pytest.fixture

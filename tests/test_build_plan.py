@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from losscli.cases import ITEM_BYTES
-from losscli.errors import UnfitError
-from losscli.extension.ninja_file import render
-from losscli.extension.plan import Plan, csrc_root, instruction_set, make_plan
-from losscli.extension.targets import (
+from losscli.build.ninja import render
+from losscli.build.plan import Plan, csrc_root, instruction_set, make_plan
+from losscli.build.targets import (
     BENCH,
     STRATEGIES,
     Target,
@@ -22,6 +20,8 @@ from losscli.extension.targets import (
     production,
     read_sources,
 )
+from losscli.cases import ITEM_BYTES
+from losscli.errors import UnfitError
 from losscli.losses import LOSSES as REAL_LOSSES
 from losscli.losses import ROW_LOSSES
 from tests.standin import (

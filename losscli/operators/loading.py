@@ -1,6 +1,6 @@
 """Loads libraries into this process when they are first needed, and builds missing ones.
 
-The library ``torch`` implements the operators, which :mod:`.operators` has defined before; the
+The library ``torch`` implements the operators, which :mod:`.registration` has defined before; the
 others pass it tables of entry points.
 """
 
@@ -13,11 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from losscli.errors import BuildError, UsageError
-from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
-from losscli.notes import note, status
-
-from .targets import (
+from losscli.build.targets import (
     BENCH,
     DEVICES,
     RUNTIME,
@@ -28,9 +24,12 @@ from .targets import (
     production,
     shared,
 )
+from losscli.errors import BuildError, UsageError
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
+from losscli.notes import note, status
 
 if TYPE_CHECKING:
-    from .toolbox import Toolbox
+    from losscli.build.compilers import Compilers
 
 _lock = threading.RLock()
 _loaded: dict[Target, ctypes.CDLL] = {}
@@ -74,15 +73,15 @@ def load_targets(targets: Iterable[Target]) -> None:
 
 def _obtain(targets: list[Target]) -> list[Path]:
     """Return libraries from the user's cache, building missing ones."""
-    from .build import Builder
-    from .cache import user_cache
-    from .ninja_run import BuildProgress
-    from .plan import csrc_root
-    from .support import require_platform
+    from losscli.build.builder import Builder
+    from losscli.build.cache import user_cache
+    from losscli.build.compilers import require_platform
+    from losscli.build.ninja import BuildProgress
+    from losscli.build.plan import csrc_root
 
     require_platform()
     show = BuildProgress().show
-    builder = Builder(_toolbox(), user_cache(), csrc_root(), note, progress=show)
+    builder = Builder(_compilers(), user_cache(), csrc_root(), note, progress=show)
     try:
         paths = [outcome.path for outcome in builder.obtain(targets)]
     finally:
@@ -92,11 +91,11 @@ def _obtain(targets: list[Target]) -> list[Path]:
 
 
 @functools.cache
-def _toolbox() -> Toolbox:
-    from .plan import installed_torch
-    from .toolbox import Toolbox
+def _compilers() -> Compilers:
+    from losscli.build.compilers import Compilers
+    from losscli.build.plan import installed_torch
 
-    return Toolbox(installed_torch())
+    return Compilers(installed_torch())
 
 
 def _open(path: Path) -> ctypes.CDLL:
