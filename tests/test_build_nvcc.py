@@ -174,7 +174,7 @@ def test_nvcc_versions_are_parsed(text: str | None, version: tuple[int, int] | N
 
 
 def test_places_of_the_search_are_named_in_its_order(tmp_path: Path, bin_: Path) -> None:
-    found = nvcc_module.places(environ(bin_, CUDA_HOME="/opt/cuda"))
+    found = nvcc_module.searched(environ(bin_, CUDA_HOME="/opt/cuda"))
     packages = str(tmp_path / "site-packages" / "nvidia")
     assert found == ["CUDA_HOME=/opt/cuda", "the PATH", f"{tmp_path / 'local'}/cuda*", packages]
-    assert nvcc_module.places(environ(bin_, CUDACXX="my nvcc")) == ["CUDACXX=my nvcc"]
+    assert nvcc_module.searched(environ(bin_, CUDACXX="my nvcc")) == ["CUDACXX=my nvcc"]

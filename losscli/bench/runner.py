@@ -14,7 +14,7 @@ from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
-from losscli.bench.memory_plan import fit
+from losscli.bench.memory_plan import those_that_fit
 from losscli.bench.outcome import (
     Found,
     Outcome,
@@ -293,6 +293,7 @@ def _lineup(
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
     if why := case.impossible or unavailable(task.mode, case.device):
         reasons = {i.name: why for i in asked}
-    able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free, task.mode)
+    asked = [i for i in asked if i.name not in reasons]
+    able, misfits = those_that_fit(case, pass_, asked, free, task.mode)
     reasons |= misfits
     return able, {name: Untimed(SKIPPED, reason) for name, reason in reasons.items()}

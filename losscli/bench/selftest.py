@@ -22,7 +22,7 @@ from losscli.runs.judgements import FASTER, SAME, SLOWER
 from losscli.runs.records import FAIL, KNOWN_TIME, OVERHEAD, PASS, TestStatus, TimerTestResult
 
 TIMING = Timing(min_time=0.03, max_time=0.3)
-"""Of one comparison."""
+"""The timing of one comparison."""
 RIGHT = 0.95
 """Part of the comparisons that have to get the right verdict."""
 RUNS_OF_THE_SAME = 100
@@ -36,7 +36,7 @@ SAMPLES = 31
 LARGEST_OVERHEAD = {"cpu": 1e-6, "cuda": 20e-6}
 """Longest time of an empty call, by type of device: a GPU's events are microseconds apart."""
 KERNEL_ELEMENTS = {"cpu": 2**14, "cuda": 2**22}
-"""Of the kernel that is compared: some microseconds of work, for one thread."""
+"""The elements of the kernel that is compared: microseconds of work, for one thread."""
 
 
 @dataclass(frozen=True)

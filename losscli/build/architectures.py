@@ -1,4 +1,4 @@
-"""Which GPU architectures the kernels are compiled for."""
+"""Chooses the GPU architectures that the kernels are compiled for."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from .targets import CPU, CUDA, Target, benchmarking, production
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 CPU_SECONDS, CUDA_SECONDS = 10.0, 40.0
-"""Of one compilation in the mean, for a line that says how long a build may take."""
+"""The mean time of one compilation, for a line that says how long a build may take."""
 LOG = "build.log"
 
 Notify = Callable[[str], None]

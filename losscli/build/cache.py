@@ -62,7 +62,7 @@ class Manifest:
     cuda: str | None = None
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()
-    """For which GPUs nvcc compiled."""
+    """The GPUs that nvcc compiled for."""
 
     def write(self, folder: Path) -> None:
         """Write it into the library's folder."""

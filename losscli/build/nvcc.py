@@ -19,7 +19,7 @@ MINIMUM_CUDA = (12, 0)
 """The first that generates code for every architecture the kernels are tuned on."""
 
 USUAL_PLACE = Path("/usr/local")
-"""Where toolkits are installed: ``cuda``, ``cuda-12.4``."""
+"""The folder of installed toolkits: ``cuda``, ``cuda-12.4``."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,10 @@ def find_nvcc(
     raise UnfitError(f"{'; '.join(wrong)}. {requirements.advice}")
 
 
-def places(environ: Mapping[str, str] = os.environ) -> list[str]:
+def searched(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return where nvcc is looked for, in this order: ``CUDA_HOME=/opt/cuda``, ``the PATH``."""
     command = environ.get("CUDACXX", "").strip()
-    return [f"CUDACXX={command}"] if command else [name for name, _ in _places(environ)]
+    return [f"CUDACXX={command}"] if command else [name for name, _ in _programs_by_place(environ)]
 
 
 def parse_version(text: str | None) -> tuple[int, int] | None:
@@ -150,11 +150,11 @@ def _wanted(requirements: Requirements) -> str:
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the nvcc programs that exist, the most deliberate choice first."""
-    for _, programs in _places(environ):
+    for _, programs in _programs_by_place(environ):
         yield from (str(program) for program in programs if os.access(program, os.X_OK))
 
 
-def _places(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
+def _programs_by_place(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
     """Yield each place to look for nvcc in, and the programs that it would have."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):

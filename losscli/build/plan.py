@@ -60,7 +60,7 @@ class Tools:
     cuda: tuple[int, int] | None = None
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()
-    """For which GPUs nvcc compiles; among the flags, too."""
+    """The GPUs that nvcc compiles for; among the flags, too."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Step:
     flags: tuple[str, ...]
     description: str
     depfile: str = ""
-    """Where the compiler lists the headers it read; empty for a link."""
+    """The file in which the compiler lists the headers it read; empty for a link."""
     libraries: tuple[str, ...] = ()
     """At the end of a link."""
 

@@ -16,7 +16,7 @@ from losscli.build import diagnosis
 from losscli.build.architectures import gencode_flags, requested_architectures
 from losscli.build.cache import VARIABLE
 from losscli.build.ninja import find_ninja, job_count
-from losscli.build.nvcc import places
+from losscli.build.nvcc import searched
 from losscli.build.plan import Tools, csrc_root, make_plan
 from losscli.build.targets import CPU, CUDA, LOSS, Target
 from losscli.build.toolchain import dotted, find_host_compiler
@@ -51,7 +51,7 @@ def compiler(machine: Machine) -> Answer:
 
 def nvcc(machine: Machine) -> Answer:
     """Look for an nvcc whose code the driver and torch can run."""
-    looked = f"looked in {', '.join(places(machine.environ))}"
+    looked = f"looked in {', '.join(searched(machine.environ))}"
     try:
         requested_architectures(machine.environ)
         found = machine.toolbox.nvcc

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
 from losscli.implementations.implementation import CUSTOM, Implementation
-from losscli.implementations.peers import PEERS
+from losscli.implementations.other_projects import PACKAGES
 from losscli.losses import ROW
 from losscli.reasons import Reason
 
@@ -125,7 +125,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
             )
             for strategy, description in STRATEGIES.items()
         ),
-        *PEERS,
+        *PACKAGES,
     )
 }
 

@@ -22,7 +22,7 @@ class Call(msgspec.Struct, frozen=True, tag=True):
     wrt: tuple[str, ...] = ()
     """Names of operands."""
     grad_output: Tensor | None = None
-    """Of the shape of the loss; needed where ``wrt`` names an operand."""
+    """The incoming gradient, of the shape of the loss; needed where ``wrt`` names an operand."""
     contents: Operands | None = None
     """Copied into the operands just before, on the same stream."""
 
@@ -61,16 +61,16 @@ class Curvature:
 
     operands: Operands
     grad_output: Tensor
-    """Of the shape of the loss."""
+    """The incoming gradient, of the shape of the loss."""
     toward: Operands
-    """By the name of each operand that has a gradient: the tensor which multiplies it."""
+    """The tensor that multiplies the gradient of each operand that has one, by its name."""
 
 
 class Replay(msgspec.Struct, frozen=True, tag=True):
     """A call captured in a CUDA graph, to be replayed once, on contents that may be new."""
 
     number: int
-    """That the subject gave the graph."""
+    """The number that the subject gave the graph."""
     call: Call
     contents: Operands | None = None
 
@@ -82,3 +82,15 @@ class Head:
     case: Case
     call: Call
     weight: float
+
+
+def negate_or_reverse(values: Tensor, case: Case) -> None:
+    """Change some predictions of a case; once more brings them back, bit for bit.
+
+    Their signs are turned. Where the loss does not take all numbers of both signs, they are
+    reversed in the last dimension instead, and so stay in their domain.
+    """
+    if case.spec.operands[0].domain.is_real:
+        values.neg_()
+    elif values.dim():
+        values.copy_(values.flip(-1))

@@ -26,10 +26,9 @@ from losscli.implementations.call_data import (
     Operands,
     Replay,
 )
-from losscli.implementations.capture import capture
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, text_of
 from losscli.implementations.implementation import Implementation
-from losscli.implementations.passes import Pass, PassFactory
+from losscli.implementations.passes import Pass, PassFactory, capture_graph
 from losscli.implementations.process_state import ProcessState
 from losscli.machine.allocations import measure_peak
 from losscli.machine.memory import is_out_of_memory
@@ -252,7 +251,7 @@ class LocalSubject:
                     wrt = [operands[name] for name in call.wrt]
                 torch.cuda.synchronize()
                 try:
-                    with _blaming(), capture(graph, stream):
+                    with _blaming(), capture_graph(graph, stream):
                         gradients = torch.autograd.grad(
                             loss, wrt, read, retain_graph=True, allow_unused=True
                         )
@@ -330,7 +329,7 @@ class LocalSubject:
         self.on_streams([[call] * _WARM_UPS])
         graph = torch.cuda.CUDAGraph()
         try:
-            with _blaming(), capture(graph, torch.cuda.Stream()):
+            with _blaming(), capture_graph(graph, torch.cuda.Stream()):
                 answer = self._answer(call)
         except SubjectError as error:
             # The end of a broken capture raises as well, and says less than what broke it.

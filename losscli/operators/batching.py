@@ -102,7 +102,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "_backward": backward,
     "_double_backward": double_backward,
 }
-"""By what an operator's name has after that of its loss."""
+"""The functions by what an operator's name has after that of its loss."""
 
 
 class _Batch:

@@ -157,7 +157,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "_with_grad": _fake_with_grad,
     "_with_grad_": _fake_loss,
 }
-"""By what an operator's name has after that of its loss."""
+"""The functions by what an operator's name has after that of its loss."""
 
 
 def _one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:

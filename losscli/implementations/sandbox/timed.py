@@ -14,11 +14,11 @@ from functools import partial
 import torch
 
 from losscli.axes import DEVICE, FORWARD_BACKWARD
+from losscli.implementations.call_data import negate_or_reverse
 from losscli.implementations.local import LocalSubject, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.timer import Timer, Warm, make_timer
-from losscli.implementations.turning import turn
 
 JOIN_SECONDS = 10.0
 """How long a thread that a call has started may go on."""
@@ -115,7 +115,7 @@ class Timed:
         with torch.no_grad():
             whole = self.prediction
             rows = whole[flip.start : flip.stop] if whole.dim() else whole
-            turn(rows, self.case)
+            negate_or_reverse(rows, self.case)
         self.call.prepare()
 
     def _answer(self, seconds: list[float]) -> Samples:

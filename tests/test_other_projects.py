@@ -10,7 +10,7 @@ import torch
 from msgspec.structs import replace
 
 from losscli.cases import Case
-from losscli.implementations import find_implementation
+from losscli.implementations import find_implementation, other_projects
 from losscli.implementations.subject import subject_of
 from losscli.losses import find_loss
 from losscli.truth.problem import Problem
@@ -40,7 +40,7 @@ def make_case(loss: str = "cross_entropy", device: str = "cuda", **params: float
 def test_a_peer_says_why_it_does_not_run_a_case(
     name: str, case: Case, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("losscli.implementations.peers.find_spec", lambda package: None)
+    monkeypatch.setattr(f"{other_projects.__name__}.find_spec", lambda package: None)
 
     reason = find_implementation(name).unavailable(case)
 
@@ -50,7 +50,7 @@ def test_a_peer_says_why_it_does_not_run_a_case(
 
 @pytest.mark.parametrize("name", ["liger", "quack"])
 def test_an_installed_peer_runs_its_case(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("losscli.implementations.peers.find_spec", lambda package: object())
+    monkeypatch.setattr(f"{other_projects.__name__}.find_spec", lambda package: object())
 
     assert find_implementation(name).unavailable(make_case(ignore_index=3)) is None
 

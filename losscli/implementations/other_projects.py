@@ -77,7 +77,7 @@ def _unavailable(package: str, settings: frozenset[str], case: Case) -> Reason |
 
 
 _LIGER_SETTINGS = frozenset({"ignore_index", "label_smoothing", "z_loss", "softcap"})
-PEERS = (
+PACKAGES = (
     Implementation(
         "liger",
         "Liger Kernel's cross entropy, on a copy of the logits, which it overwrites",
