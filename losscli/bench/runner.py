@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -129,14 +128,7 @@ class Runner:
         outcomes: dict[str, Outcome] = {}
         entries: list[_Entry] = []
         operands = tuple(contents.operands.values())
-        passes = PassFactory(
-            pass_,
-            case.reduction,
-            operands,
-            case.grad_output,
-            case.unreduced_shape,
-            getattr(torch, case.loss_dtype),
-        )
+        passes = PassFactory.of_case(case, pass_, operands)
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         if any(implementation.file for implementation in implementations):
@@ -153,7 +145,19 @@ class Runner:
                     entries.append(admitted)
             for entry in entries:
                 self._prepare(timer, entry, contents)
-            stop, conditions = self._sample(timer, entries, mover, task, contents)
+            self.conditions.begin()
+            gaps = timer.gaps
+            stop = interleave(
+                timer,
+                [*(entry.contender for entry in entries), *filter(None, [mover])],
+                task.timing,
+                seed=case.seed,
+                before=contents.change,  # in each batch of samples others
+                slowed=self.conditions.slowed,
+            )
+            conditions = dict(self.conditions.record())
+            if timer.gaps > gaps:
+                conditions[HOST_GAPS] = timer.gaps - gaps
             if mover and mover.failure is None and mover.samples:
                 limit = scaled(Limit(summarize(mover.samples).median), case, pass_)
             for entry in entries:
@@ -205,28 +209,6 @@ class Runner:
                 raise
             return None
         return mover
-
-    def _sample(
-        self,
-        timer: Timer,
-        entries: Sequence[_Entry],
-        mover: Contender | None,
-        task: Task,
-        contents: Contents,
-    ) -> tuple[Stop, dict[str, Any]]:
-        """Take samples, with changed contents in each batch; return stop and conditions."""
-        self.conditions.begin()
-        before = timer.gaps
-        stop = interleave(
-            timer,
-            [*(entry.contender for entry in entries), *filter(None, [mover])],
-            task.timing,
-            seed=task.case.seed,
-            before=contents.change,
-            slowed=self.conditions.slowed,
-        )
-        gaps = timer.gaps - before
-        return stop, {**self.conditions.record(), **({HOST_GAPS: gaps} if gaps else {})}
 
 
 def _admit(

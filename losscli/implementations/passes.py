@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from losscli.axes import GradOutput
+    from losscli.cases import Case
     from losscli.implementations.implementation import BoundLoss
 
     Incoming = tuple[float, Tensor]
@@ -228,6 +229,13 @@ class PassFactory:
                 (v, like.new_full(due, v)) for v in grad_output_values(grad_output)
             ]
         self.operands = (first, *others)
+
+    @classmethod
+    def of_case(cls, case: Case, pass_: PassName, operands: Iterable[Tensor]) -> PassFactory:
+        """Return the maker of the passes of a case over its operands."""
+        dtype = getattr(torch, case.loss_dtype)
+        shape, grad_output = case.unreduced_shape, case.grad_output
+        return cls(pass_, case.reduction, operands, grad_output, shape, dtype)
 
     @property
     def full_grad_output(self) -> Tensor | None:

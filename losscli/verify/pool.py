@@ -153,7 +153,9 @@ def main() -> None:
     """Run the jobs that the parent sends, and send the results of each."""
     with to_parent() as channel:
         for job in next(iter(channel), []):
-            channel.put_each(runner.run(job))
+            with channel.answer():
+                for result in runner.run(job):
+                    channel.put(result)
 
 
 if __name__ == "__main__":

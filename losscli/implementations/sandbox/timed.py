@@ -63,14 +63,7 @@ class Timed:
         self.case, self.device, self.pass_ = case, case.device, asked.pass_
         operands = tuple(asked.operands.values())
         self.prediction = operands[0]
-        passes = PassFactory(
-            asked.pass_,
-            case.reduction,
-            operands,
-            asked.grad_output,
-            case.unreduced_shape,
-            getattr(torch, case.loss_dtype),
-        )
+        passes = PassFactory.of_case(case, asked.pass_, operands)
         with gradients(asked.pass_):
             self.call: Pass = (
                 subject.captured(passes) if asked.captured else subject.repeated(passes)
