@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from losscli.build import compilers
 from losscli.build.builder import Outcome, build
 from losscli.build.nvcc import Requirements
 from losscli.build.plan import TorchInstall
+from losscli.build.targets import production
 from losscli.errors import UnfitError
 from tests.standin import ALPHA, ALPHA_CUDA, BINDING, LOSSES, Standin, cut_short, write_program
 
@@ -100,6 +102,8 @@ class TestTargets:
     def _machine(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CXX", str(workshop.root / "g++"))
         monkeypatch.setenv("CUDACXX", str(workshop.root / "nvcc"))
+        monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.cache.root))
+        monkeypatch.setattr(build_module, "csrc_root", lambda: workshop.csrc)
         monkeypatch.setattr(compilers, "driver_cuda", lambda: (13, 0))
         self.machine_with(workshop, monkeypatch)
 
@@ -116,16 +120,10 @@ class TestTargets:
         monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
         monkeypatch.setattr(compilers, "present_capabilities", lambda: list(gpus))
 
-    def build(self, workshop: Standin, device: str, everything: bool = False) -> list[Outcome]:
-        return build(
-            device,
-            everything=everything,
-            notify=workshop.notes.append,
-            progress=workshop.steps.append,
-            losses=LOSSES,
-            cache=workshop.cache,
-            csrc=workshop.csrc,
-        )
+    def build(self, workshop: Standin, device: str) -> list[Outcome]:
+        notify, progress = workshop.notes.append, workshop.steps.append
+        targets_of = partial(production, LOSSES)
+        return build(device, targets_of, notify=notify, progress=progress)
 
     def test_device_auto_builds_cpu_and_cuda_in_one_run(self, workshop: Standin) -> None:
         outcomes = self.build(workshop, "auto")
@@ -136,12 +134,6 @@ class TestTargets:
 
     def test_device_cpu_builds_only_the_cpu(self, workshop: Standin) -> None:
         assert [o.target for o in self.build(workshop, "cpu")] == CPU_LIBRARIES
-
-    def test_everything_also_builds_benchmark_libraries(self, workshop: Standin) -> None:
-        names = {o.target for o in self.build(workshop, "auto", everything=True)}
-        for device in ("cpu", "cuda"):
-            more = {f"bench_{device}", *(f"{loss}_strategies_{device}" for loss in LOSSES)}
-            assert more <= names
 
     @pytest.mark.parametrize(
         ("machine", "reason"),
@@ -234,4 +226,4 @@ def test_build_checks_the_operating_system_first(
 ) -> None:
     monkeypatch.setattr("platform.system", lambda: "Windows")
     with pytest.raises(UnfitError, match="this is Windows"):
-        build(notify=workshop.notes.append, progress=workshop.steps.append)
+        build("cpu", lambda _: [], notify=print, progress=print)

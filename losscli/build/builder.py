@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from losscli.errors import BuildError, UnfitError
-from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 from losscli.processes.lock import locked
@@ -23,7 +22,7 @@ from .cache import Cache, user_cache
 from .compilers import Compilers, require_platform
 from .ninja import Receiver, find_ninja, job_count, run_ninja
 from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
-from .targets import CPU, CUDA, Target, benchmarking, production
+from .targets import CPU, CUDA, Target
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 CPU_SECONDS, CUDA_SECONDS = 10.0, 40.0
@@ -166,15 +165,12 @@ def _duration(plans: Sequence[Plan], jobs: int) -> str:
 
 
 def build(
-    device: str = "auto",
+    device: str,
+    targets_of: Callable[[str], Iterable[Target]],
     *,
-    everything: bool = False,
     force: bool = False,
     notify: Notify,
     progress: Receiver,
-    losses: Sequence[str] = (*LOSSES, *ROW_LOSSES),
-    cache: Cache | None = None,
-    csrc: Path | None = None,
 ) -> list[Outcome]:
     """Build the libraries for the CPU and those for CUDA, all of them side by side.
 
@@ -184,13 +180,10 @@ def build(
 
     Args:
         device: ``auto``, ``cpu`` or ``cuda``.
-        everything: build what only benchmarks use as well.
+        targets_of: returns the libraries to build for ``cpu`` or ``cuda``.
         force: build again what is in the cache.
         notify: told what is going on, a line at a time.
         progress: told each step of a build.
-        losses: whose kernels to build.
-        cache: where libraries are kept; the user's own by default.
-        csrc: the C++ sources; losscli's own by default.
 
     Raises:
         UnfitError: a compiler is missing or too old, or the cache cannot be written.
@@ -200,15 +193,10 @@ def build(
     require_platform()
     torch = installed_torch()
     compilers = Compilers(torch)
-    builder = Builder(
-        compilers, cache or user_cache(), csrc or csrc_root(), notify, progress, force
-    )
+    builder = Builder(compilers, user_cache(), csrc_root(), notify, progress, force)
 
     def resolve(device: str) -> dict[Target, Plan | Outcome]:
-        targets = production(losses, device)
-        if everything:
-            targets += benchmarking(losses, device)
-        return {target: builder.resolve(target) for target in targets}
+        return {target: builder.resolve(target) for target in targets_of(device)}
 
     resolved, skipped = resolve(CPU), []
     if device != CPU:

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from losscli.build.targets import Target, benchmarking, needed, production
 from losscli.cli.completing import OneOf
-from losscli.cli.options import examples
+from losscli.cli.options import examples, loss_axis
+from losscli.cli.verify import DEFAULT_CONFIG
+from losscli.errors import UsageError
+from losscli.implementations import CUSTOM, IMPLEMENTATIONS, is_own
+from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.notes import note, status
 from losscli.report.tables import lay_out
 from losscli.units import format_bytes
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from losscli.build.builder import Outcome
 
 DEVICES = ("auto", "cpu", "cuda")
+CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
+"""What these commands run without -c; None is the default of all commands."""
 
 
 @click.command(name="build")
@@ -28,6 +35,15 @@ DEVICES = ("auto", "cpu", "cuda")
     show_default=True,
     metavar="NAME",
     help="Build for auto, cpu or cuda; auto includes CUDA where torch sees a GPU.",
+)
+@loss_axis("Build the kernels of loss NAME and no others; all, weighted and rows are groups.")
+@click.option(
+    "--for",
+    "command_",
+    type=OneOf("command", CONFIGS),
+    metavar="COMMAND",
+    help="Build what `losscli bench` or `losscli verify` needs without -c: COMMAND is "
+    f"{' or '.join(CONFIGS)}. With --loss, what it needs for these losses.",
 )
 @click.option(
     "--all", "everything", is_flag=True, help="Also build libraries that only benchmarks use."
@@ -40,10 +56,19 @@ DEVICES = ("auto", "cpu", "cuda")
 )
 @examples(
     "losscli build",
+    "losscli build --for bench",
+    "losscli build --loss mse,cross_entropy --device cpu",
     "losscli build --device cuda --all",
     "losscli build --force --verbose",
 )
-def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
+def command(
+    device: str,
+    losses: tuple[str, ...],
+    command_: str | None,
+    everything: bool,
+    force: bool,
+    verbose: bool,
+) -> None:
     """Compile the kernels for this machine and keep them in the cache.
 
     Without this command, the first call of a loss builds its libraries. `--device cuda` compiles
@@ -53,14 +78,19 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
     from losscli.build.builder import build
     from losscli.build.ninja import BuildProgress
 
+    if command_ and everything:
+        raise UsageError("--for builds what a command needs, and --all everything. Leave out one.")
+
+    def targets_of(device: str) -> list[Target]:
+        if command_:
+            return _needed(command_, losses, device)
+        wanted = losses or (*LOSSES, *ROW_LOSSES)
+        more = benchmarking(wanted, device) if everything else []
+        return [*production(wanted, device), *more]
+
     started = time.perf_counter()
-    outcomes = build(
-        device,
-        everything=everything,
-        force=force,
-        notify=note,
-        progress=BuildProgress().show,
-    )
+    progress = BuildProgress().show
+    outcomes = build(device, targets_of, force=force, notify=note, progress=progress)
     seconds = time.perf_counter() - started
     status("")
     if verbose:
@@ -74,6 +104,26 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
         click.echo(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
     if verbose:
         _show_kernels(outcomes)
+
+
+def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
+    """Return the libraries that a command needs on a device for its default config."""
+    from losscli.config.expansion import asked_for, expand
+    from losscli.config.loader import load_config
+
+    config = load_config(CONFIGS[command], {"losses": losses} if losses else {})
+    found = dict.fromkeys(production((), device))
+    if command == "bench":
+        found |= dict.fromkeys(benchmarking((), device))
+    for block in config.blocks:
+        own = [IMPLEMENTATIONS[name] for name in block.implementations if is_own(name)]
+        for case in expand(block, device):
+            for each in own:
+                asked = any(asked_for(block, case, each.name, pass_) for pass_ in block.passes)
+                if asked and not each.unavailable(case):
+                    strategies = each.name != CUSTOM
+                    found |= dict.fromkeys(needed(case.loss, device, strategies=strategies))
+    return list(found)
 
 
 def _targets(outcomes: Sequence[Outcome]) -> str:

@@ -216,8 +216,15 @@ _LOSS_HELP = (
     f"weighted is all of these. Losses over rows are {', '.join(ROW_FORMS)}; rows is all of these."
 )
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
+
+
+def loss_axis(help: str = _LOSS_HELP) -> Decorator:
+    """Return the axis of the losses."""
+    return axis("--loss", "losses", "NAME", _losses, help, listed(_loss_names, commas=True))
+
+
 _AXES = (
-    axis("--loss", "losses", "NAME", _losses, _LOSS_HELP, listed(_loss_names, commas=True)),
+    loss_axis(),
     axis("--size", "sizes", "SIZE", parse_size, _SIZE_HELP),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
