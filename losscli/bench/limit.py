@@ -20,7 +20,7 @@ import torch
 
 import losscli.functional  # noqa: F401 - defines the operators
 from losscli.axes import CONTIGUOUS, PassName
-from losscli.bench.sampling import Contender, ContenderFailedError, interleave
+from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
 from losscli.cases import Case
 from losscli.config.schema import Timing
@@ -175,23 +175,20 @@ class Limits:
         """Time the variants side by side; return the limit, which is the fastest, and its index."""
         assert self.probe
         launches, _, timer = key
-        contenders: list[Contender] = []
         try:
             call = self._calls(launches, arrays)
-            contenders = [Contender(str(n), call(n)) for n in range(self.probe.variants)]
-            # What the first teaches of the host holds for all.
-            warm = contenders[0].warm_up(timer)
-            for contender in contenders:
-                contender.run(contender.call)
-                contender.warm = replace(warm, call=contender.call, name=contender.name)
-            timing = Timing(min_time=MIN_TIME, max_time=MAX_TIME)
-            interleave(timer, contenders, timing, seed=seed)
-        except ContenderFailedError:
-            pass
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
             return _out_of_reach(error), 0
+        contenders = [Contender(str(n), call(n)) for n in range(self.probe.variants)]
+        contenders[0].warm_up(timer)
+        warm = contenders[0].warm  # what it teaches of the host holds for all
+        for contender in contenders if warm else ():
+            contender.run(contender.call)
+            contender.warm = warm and replace(warm, call=contender.call, name=contender.name)
+        timing = Timing(min_time=MIN_TIME, max_time=MAX_TIME)
+        interleave(timer, contenders, timing, seed=seed)
         failure = next((c.failure for c in contenders if c.failure), None)
         if failure:
             return _out_of_reach(failure), 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from losscli.axes import HOST, PassName
 from losscli.bench.limit import Limit
@@ -165,41 +166,44 @@ def results(
     built = []
     for name in task.passes[pass_]:
         outcome = outcomes[name]
+        result = BenchResult(
+            task.case,
+            name,
+            pass_,
+            OK,
+            error=outcome.error,
+            table=task.table,
+            mode=task.mode,
+            cache=task.cache,
+            conditions=around.conditions if isinstance(outcome, Timed) or outcome.sampled else {},
+        )
         if isinstance(outcome, Timed):
-            built.append(_timed(task, pass_, name, outcome, ratios[name], around))
+            built.append(_timed(result, outcome, ratios[name], around))
         else:
-            built.append(_untimed(task, pass_, name, outcome, around))
+            status, reason = outcome.status, outcome.reason
+            built.append(replace(result, status=status, reason=reason.text, code=reason.code))
     return built
 
 
 def _timed(
-    task: Task,
-    pass_: PassName,
-    name: str,
-    outcome: Timed,
-    ratios: Mapping[str, Speedup],
-    around: Surroundings,
+    result: BenchResult, outcome: Timed, ratios: Mapping[str, Speedup], around: Surroundings
 ) -> BenchResult:
-    """Build the result of a time, with its share of the limit."""
-    count, limit = task.case.floor_bytes(pass_), around.limit
-    median = outcome.seconds.median
+    """Return a result with its time, and the share of the limit."""
+    count, limit, median = result.bytes, around.limit, outcome.seconds.median
     gbps = count / median / 1e9
     limit_gbps = count / limit.seconds / 1e9 if limit.seconds else None
     facts = [outcome.described, around.gaps]
-    if limit_gbps and is_too_fast(task, pass_, outcome, around):
-        share = gbps / limit_gbps
-        facts.insert(0, f"IMPOSSIBLE: {share:.0%} of the measured memory limit")
+    if limit_gbps and is_impossible(gbps, limit_gbps, median, around.conditions):
+        facts.insert(0, f"IMPOSSIBLE: {gbps / limit_gbps:.0%} of the measured memory limit")
     if limit.reason:
         facts.append(f"memory limit not measured: {limit.reason}")
     if limit_gbps and around.measured_twice:
         facts.append("memory limit measured twice")
-    return BenchResult(
-        task.case,
-        name,
-        pass_,
-        OK,
-        "; ".join(filter(None, facts)),
-        outcome.code,
+    implementation = find_implementation(result.implementation)
+    return replace(
+        result,
+        reason="; ".join(filter(None, facts)),
+        code=outcome.code,
         stop=around.stop,
         no_limit=limit.reason,
         seconds=outcome.seconds,
@@ -209,29 +213,6 @@ def _timed(
         limit_gbps=limit_gbps,
         speedup={other: ratio.value for other, ratio in ratios.items()},
         ratios=ratios,
-        planned_extra_bytes=find_implementation(name).temporary_bytes(task.case),
+        planned_extra_bytes=implementation.temporary_bytes(result.case),
         peak_extra_bytes=outcome.peak_extra_bytes,
-        error=outcome.error,
-        table=task.table,
-        mode=task.mode,
-        cache=task.cache,
-        conditions=around.conditions,
-    )
-
-
-def _untimed(
-    task: Task, pass_: PassName, name: str, outcome: Untimed, around: Surroundings
-) -> BenchResult:
-    return BenchResult(
-        task.case,
-        name,
-        pass_,
-        outcome.status,
-        outcome.reason.text,
-        outcome.reason.code,
-        error=outcome.error,
-        table=task.table,
-        mode=task.mode,
-        cache=task.cache,
-        conditions=around.conditions if outcome.sampled else {},
     )

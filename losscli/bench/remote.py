@@ -90,7 +90,7 @@ class RemotePass:
         return found
 
     def first(self) -> VerifyResult:
-        """See :class:`TimedPass`."""
+        """Call once, as it will be timed, and judge the result."""
         return self._judged(self.contents.gate, self())
 
     def measure_memory(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,10 +24,10 @@ from losscli.bench.outcome import (
     is_too_fast,
     results,
 )
-from losscli.bench.passes import LocalPass, TimedPass
+from losscli.bench.passes import LocalPass
 from losscli.bench.plan import Task, unavailable
 from losscli.bench.remote import RemotePass, SharedTimer
-from losscli.bench.sampling import Contender, ContenderFailedError, interleave
+from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
 from losscli.cases import Case
 from losscli.errors import LosscliError
@@ -48,7 +47,6 @@ from losscli.runs.records import (
     BenchResult,
     Error,
     Stop,
-    VerifyResult,
 )
 from losscli.truth.inputs import make_inputs
 
@@ -59,7 +57,7 @@ BUSY_NOTE = "other programs are running on this machine: times will be longer an
 class _Entry:
     """An implementation that passed the gate."""
 
-    timed: TimedPass
+    timed: LocalPass | RemotePass
     contender: Contender
     error: Error
     code: Code = ""
@@ -183,8 +181,9 @@ class Runner:
             contents.touch()
             timed.prepare()
 
-        with contextlib.suppress(ContenderFailedError):
-            contender.warm = replace(contender.warm_up(timer), before=before)
+        contender.warm_up(timer)
+        if contender.warm:
+            contender.warm = replace(contender.warm, before=before)
             contender.run(timed.measure_memory)
 
     def _mover(
@@ -200,14 +199,12 @@ class Runner:
             return None
         try:
             mover = self.limits.contender(case, pass_, timer, reads)
-            if mover:
-                mover.warm = mover.warm_up(timer)
-        except ContenderFailedError:
-            return None
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
             return None
+        if mover:
+            mover.warm_up(timer)
         return mover
 
 
@@ -222,7 +219,7 @@ def _admit(
     """Run an implementation once, as it will be timed, and judge its result."""
     case, name, captured = task.case, implementation.name, task.mode == GRAPH
     try:
-        timed: TimedPass
+        timed: LocalPass | RemotePass
         if implementation.file:
             remote = RemoteSubject.bind(implementation, case)
             timed = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
@@ -250,10 +247,7 @@ def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
             disagreement = timed.disagreement(median, contender.warm.host_seconds)
         except SubjectError as error:
             return gone_wrong(error, sampled=True)
-    verdict: VerifyResult | None = None
-    if not contender.failure:
-        with contextlib.suppress(ContenderFailedError):
-            verdict = contender.run(timed.last)
+    verdict = None if contender.failure else contender.run(timed.last)
     if contender.failure:
         return gone_wrong(contender.failure, sampled=True)
     if verdict and verdict.status == FAIL:

@@ -175,7 +175,7 @@ def _verdict(bench: Bench, pair: Sequence[Call], seed: int) -> str:
     """Compare once, as implementations are compared."""
     contenders = [Contender(name, call) for name, call in zip("ab", pair, strict=True)]
     for contender in contenders:
-        contender.warm = contender.warm_up(bench.timer)
+        contender.warm_up(bench.timer)
     interleave(bench.timer, contenders, TIMING, seed=seed, clock=bench.clock)
     return paired_ratios({c.name: c.samples for c in contenders})["a"]["b"].verdict
 
